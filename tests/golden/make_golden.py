@@ -6,15 +6,19 @@ compressed blocks are made once and kept.
 
 `manifest-2-*.document` and `manifest-3-*.document` were written by the program when these formats were its newest;
 nothing writes them any more.  Those of format 4 are written here, from what docs/operators/data-directory.md says.
+
+`store-*` are a store in its second life, from docs/development/store.md: its manifest, and the segments of its log.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import struct
 import zlib
 from pathlib import Path
 
+from tests.oracle import log
 from tests.oracle import sorted_file as oracle
 
 HERE = Path(__file__).parent
@@ -83,6 +87,65 @@ MANIFESTS = {
 }  # fmt: skip
 
 
+# A store of two spaces, the second of which is dropped in the life after a crash.  The frames of the segment in which
+# the first life ended, 2, were written anew to 3; 2 itself is gone.
+STORE_ID = 0x0123456789ABCDEF
+SALTS = {1: 0xA1A2A3A4A5A6A7A8, 2: 0xB1B2B3B4B5B6B7B8, 3: 0xC1C2C3C4C5C6C7C8}
+SEGMENT_BYTES = 12 << 10
+LAST_BEFORE_CRASH = 7
+BEGAN = LAST_BEFORE_CRASH + (1 << 32)
+BATCHES: dict[int, list[log.Operation]] = {
+    2: [(log.NEW_SPACE, 1, b"", b""), (log.VALUE, 1, b"a", b"1"), (log.VALUE, 1, b"b", b"")],
+    3: [(log.TOMBSTONE, 1, b"a", b""), (log.VALUE, 1, b"", noise("of the empty key", 3500))],
+    6: [(log.NEW_SPACE, 2, b"", b""), (log.VALUE, 2, b"k\0", noise("of k", 500))],
+    7: [(log.VALUE, 2, "Größe".encode(), noise("of a size", 2000)), (log.VALUE, 1, b"c", b"see")],
+    BEGAN + 1: [(log.DROPPED_SPACE, 2, b"", b""), (log.VALUE, 1, b"\xff", b"last")],
+}  # fmt: skip
+
+
+def begin(salt: int, position: int, synced: int, life: int) -> bytes:
+    """The frame with which a life begins."""
+    return log.frame(salt, log.BEGIN, position, synced, struct.pack("<Q", life))
+
+
+def batch(salt: int, position: int, synced: int) -> bytes:
+    """The frame of a batch."""
+    return log.frame(salt, log.BATCH, position, synced, log.batch(BATCHES[position]))
+
+
+def segment(number: int, life: int, frames: bytes) -> bytes:
+    """A file of the log."""
+    head = log.header(STORE_ID, number, SALTS[number], life, SEGMENT_BYTES)
+    return (head + frames).ljust(SEGMENT_BYTES, b"\0")
+
+
+def segments() -> dict[int, bytes]:
+    """The log, by the numbers of its segments."""
+    first, third = SALTS[1], SALTS[3]
+    following = struct.pack("<QQ", 2, SALTS[2])
+    return {
+        1: segment(1, 1, begin(first, 1, 0, 1) + batch(first, 2, 1) + batch(first, 3, 2)
+            + log.frame(first, log.MARK, 4, 3, b"") + log.frame(first, log.NEXT, 5, 4, following)),
+        3: segment(3, 2, batch(third, 6, 5) + batch(third, 7, 6) + begin(third, BEGAN, LAST_BEFORE_CRASH, 2)
+            + batch(third, BEGAN + 1, BEGAN) + log.frame(third, log.MARK, BEGAN + 2, BEGAN + 1, b"")),
+    }  # fmt: skip
+
+
+def store() -> dict[str, bytes]:
+    """The files of the store, by their names here."""
+    cut = log.HEADER_BYTES + len(batch(SALTS[2], 6, 5)) + len(batch(SALTS[2], 7, 6))
+    floor = [1, SALTS[1]]
+    body: dict[str, object] = {
+        "dropped_bytes": 0, "life": 2, "lives": [[1, 2, cut, LAST_BEFORE_CRASH, 3, SALTS[3]]], "log_floor": floor,
+        "next_merge": 1, "next_space": 1, "oldest": [], "recovery_floor": floor, "spaces": [], "store": STORE_ID,
+        "young": [],
+    }  # fmt: skip
+    names = {number: f"store-{number:016d}.log" for number in SALTS}
+    return {"store-manifest.document": document("STORE", 1, body)} | {
+        names[number]: data for number, data in segments().items()
+    }
+
+
 def document(kind: str, number: int, body: dict[str, object]) -> bytes:
     """A document by the rules on paper: what it is, a checksum, one line of JSON."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
@@ -92,9 +155,10 @@ def document(kind: str, number: int, body: dict[str, object]) -> bytes:
 
 def main() -> None:
     """Write all files and their sums."""
-    kept = [path for path in HERE.glob("*.document") if not path.name.startswith("manifest-4-")]
+    kept = [path for path in HERE.glob("*.document") if not path.name.startswith(("manifest-4-", "store-"))]
     images = {path.name: path.read_bytes() for path in sorted(kept)}
     images |= {f"manifest-4-{name}.document": document("MANIFEST", 4, body) for name, body in MANIFESTS.items()}
+    images |= store()
     sums = []
     for name, data in images.items():
         (HERE / name).write_bytes(data)

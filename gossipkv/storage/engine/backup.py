@@ -1,0 +1,177 @@
+"""Backups: a store copied while it runs, and put back as another one.
+
+A backup is a store's directory: runs are linked, so that they take no room, or copied where the file systems differ; of
+the log, what is not in runs yet is copied, for segments are used again.  It is as durable as the disk that it lies on,
+and linked files are that of the store: whoever fears for the disk copies the backup to another.
+
+What is put back has another id: whoever went on from the old life would meet its positions a second time.
+
+Everything here blocks, and raises OSError as the system says it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.environment.seam import WRITE_NEW
+from gossipkv.errors import StorageError
+from gossipkv.storage.directories import make_directory
+from gossipkv.storage.engine import works
+from gossipkv.storage.engine._log import HEADER_BYTES, NEXT, Frames
+from gossipkv.storage.engine.manifest import (
+    LOG,
+    MANIFEST,
+    RUNS,
+    Manifest,
+    SegmentName,
+    read_manifest,
+    segment_path,
+    write_manifest,
+)
+from gossipkv.storage.engine.recovery import recover
+from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment, next_payload, read_segment
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+    from pathlib import PurePath
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.engine.segments import Segment
+
+_CHUNK_BYTES: Final = 1 << 20
+
+# What says that a file cannot have a second name there: another file system, or one that has no such names.
+_NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS})
+
+
+class BackedUp(NamedTuple):
+    """What a backup consists of."""
+
+    directory: str
+    linked_bytes: int  # They lie on the store's own disk.
+    copied_bytes: int
+    position: int  # Batches up to this one are in it.
+
+
+def back_up(
+    files: Files, directory: PurePath, manifest: Manifest, log: Sequence[Segment], target: PurePath
+) -> BackedUp:
+    """Copy a store to `target`, which is made; its manifest comes last, so that a part of a backup is none.
+
+    Requires: nobody removes or reuses a file of the store meanwhile.
+
+    Raises:
+        StorageError: there is something at `target`.
+        Corrupt: a segment of the log is damaged.
+        OSError: the system refused; what is there of the backup has no manifest.
+    """
+    _make_empty(files, target)
+    unmerged = [segment for segment in log if segment.name.number >= manifest.recovery_floor.number]
+    copied = 0
+    for segment in unmerged:
+        for _ in read_segment(files, directory, segment.name, manifest.store, end=segment.end):
+            pass  # It is whole.
+        path = segment_path(directory, segment.name.number)
+        copied += _copy(files, path, segment_path(target, segment.name.number), segment.end, segment.size_bytes)
+    files.sync_directory(target / LOG)
+    linked, also = _take_runs(files, directory, manifest, target)
+    lives = tuple(end for end in manifest.lives if end.number > manifest.recovery_floor.number)
+    write_manifest(files, target, replace(manifest, log_floor=manifest.recovery_floor, lives=lives))
+    position = unmerged[-1].last if unmerged else 0
+    return BackedUp(str(target), linked, copied + also, position)
+
+
+def restore(
+    files: Files, backup: PurePath, directory: PurePath, random: random.Random, *, segment_bytes: int
+) -> Manifest:
+    """Make a store in `directory` that has what a backup has, under an id of its own, in its first life.
+
+    Raises:
+        StorageError: there is something in `directory`, or no backup at `backup`.
+        Corrupt, UnsupportedFormat: the backup is damaged; nothing was made that opens as a store.
+        OSError: the system refused; likewise.
+    """
+    try:
+        old = read_manifest(files, backup)
+    except FileNotFoundError:
+        raise StorageError(
+            f"{backup / MANIFEST}: there is no backup here, or one that was not finished", {"file": str(backup)}
+        ) from None
+    works.open_runs(files, backup, tuple(old.run_files))
+    found = recover(files, backup, old, lambda _segment, _position, _payload: None)
+    _make_empty(files, directory)
+    store = random.getrandbits(64) or 1
+    segments = (*found.segments, found.cut)
+    names = [SegmentName(number, random.getrandbits(64)) for number in range(1, len(segments) + 1)]
+    for place, (segment, name) in enumerate(zip(segments, names, strict=True)):
+        size_bytes = max(segment_bytes, segment.size_bytes)
+        make_segment(files, directory, SegmentHeader(store, *name, life=1, is_synced=True, size_bytes=size_bytes))
+        _restamp(files, backup, segment, old.store, directory, names=names[place : place + 2])
+    _take_runs(files, backup, old, directory)
+    manifest = replace(old, store=store, life=1, recovery_floor=names[0], log_floor=names[0], lives=())
+    write_manifest(files, directory, manifest)
+    return manifest
+
+
+def _restamp(
+    files: Files, backup: PurePath, segment: Segment, store: int, directory: PurePath, *, names: list[SegmentName]
+) -> None:
+    """Write the frames of a segment into one of another store, the next of which it names if there is one."""
+    frames = Frames(names[0].salt)
+    for frame in read_segment(files, backup, segment.name, store, end=segment.end):
+        payload = frame.payload
+        if frame.kind == NEXT:
+            if len(names) == 1:
+                break
+            payload = next_payload(names[1])
+        frames.append(frame.kind, frame.position, frame.synced, payload)
+    descriptor = files.open(segment_path(directory, names[0].number), WRITE)
+    try:
+        files.pwrite(descriptor, frames.view(), HEADER_BYTES)
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+
+
+def _make_empty(files: Files, target: PurePath) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if files.list_directory(target):
+            raise StorageError(f"{target}: is not empty; name a directory that is not there yet", {"file": str(target)})
+    for place in (target / LOG, target / RUNS):
+        make_directory(files, place)
+
+
+def _take_runs(files: Files, source: PurePath, manifest: Manifest, target: PurePath) -> tuple[int, int]:
+    """Have every file of the runs in `target`, too: how many bytes were linked, and how many copied."""
+    linked = copied = 0
+    for file in manifest.run_files:
+        here, there = source / RUNS / file.name, target / RUNS / file.name
+        try:
+            files.link(here, there)
+            linked += file.size_bytes
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            copied += _copy(files, here, there, file.size_bytes)
+    files.sync_directory(target / RUNS)
+    return linked, copied
+
+
+def _copy(files: Files, source: PurePath, target: PurePath, size_bytes: int, room_bytes: int = 0) -> int:
+    """Copy the first `size_bytes` of a file, synced, to one with at least that much room; its name is the caller's."""
+    reading, writing = files.open(source), -1
+    try:
+        writing = files.open(target, WRITE_NEW)
+        files.allocate(writing, 0, max(size_bytes, room_bytes))
+        for offset in range(0, size_bytes, _CHUNK_BYTES):
+            files.pwrite(writing, files.pread(reading, min(_CHUNK_BYTES, size_bytes - offset), offset), offset)
+        files.sync(writing)
+    finally:
+        files.close(reading)
+        if writing >= 0:
+            files.close(writing)
+    return size_bytes

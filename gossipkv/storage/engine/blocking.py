@@ -1,0 +1,224 @@
+"""The store for one thread that may wait: for tools, tests and benchmarks; a node has it under Trio (`shell`).
+
+What is to be done beside the writing is done by the same thread, when it is asked to (`maintain`), or when a batch
+finds no room without it; merges run in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random as _random
+import time
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Self, final
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import GossipKVError, Overloaded, StorageError
+from gossipkv.storage.engine import works
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.merge import merge
+from gossipkv.storage.engine.opening import open_store
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.reading import Reading
+from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+
+if TYPE_CHECKING:
+    import os
+    import random
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.engine.engine import Engine
+    from gossipkv.storage.engine.works import Work
+
+
+def _not_straight(_batch: Batch) -> int:
+    """What writes nothing straight."""
+    return 0
+
+
+@final
+class Store(Reading):
+    """An open store.  Open it with `Store.open`, and close it."""
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        files: Files | None = None,
+        random: random.Random | None = None,
+        options: Options | None = None,
+        expected: tuple[int, int] | None = None,
+        create: bool = True,
+        maintains: bool = True,
+    ) -> Self:
+        """Open the store at `path`, or make one.
+
+        `maintains`: what there is to do beside the writing is done whenever a batch is written; else by `maintain`.
+
+        Raises:
+            DirectoryInUse, Corrupt, UnsupportedFormat, StorageError: see `opening.open_store`.
+        """
+        seam: Files = RealFiles() if files is None else files
+        opened = open_store(
+            seam,
+            PurePath(path),
+            options or Options(),
+            random or _random.SystemRandom(),
+            expected=expected,
+            create=create,
+        )
+        store = cls(seam, opened.engine)
+        store.removed, store.torn = opened.removed, opened.torn
+        store._lock = opened.lock
+        store._maintains = maintains
+        if not store.engine.options.sync and type(seam) is RealFiles:
+            store._write_straight = store.engine.write_straight
+        try:
+            store.commit()
+        except BaseException:
+            store._let_go()
+            raise
+        return store
+
+    def __init__(self, files: Files, engine: Engine) -> None:
+        super().__init__(files, engine)
+        self.removed: tuple[str, ...] = ()
+        self.torn: tuple[str, int] | None = None
+        self._lock: int | None = None
+        self._maintains = True
+        self._write_straight: Callable[[Batch], int] = _not_straight
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Batch) -> int:
+        """Plan to write a batch; returns its position.  Nothing of it can be read before `commit`.
+
+        Raises:
+            Overloaded, LimitExceeded, ValueError, StorageError: see `Engine.append`.
+        """
+        while True:
+            try:
+                return self.engine.append(batch)
+            except Overloaded:
+                self.commit()
+                if not self._maintains or not self.maintain():
+                    raise
+
+    def commit(self) -> None:
+        """Write all that was appended, sync it, and have it read from then on.
+
+        Raises:
+            StorageError: the disk refused, and the store is closed.
+        """
+        while (group := self.engine.group()) is not None:
+            began = time.perf_counter_ns()
+            try:
+                self.files.pwrite(group.descriptor, group.data, group.offset)
+                if group.sync:
+                    self.files.sync(group.descriptor)
+            except OSError as error:
+                self.engine.failed(error)
+                break
+            if group.sync:
+                self.engine.counts.count_sync(time.perf_counter_ns() - began)
+            self.engine.synced(group.position)
+            if group.ends:
+                self.files.close(group.descriptor)
+        self.engine.check_open()
+
+    def write(self, batch: Batch) -> int:
+        """Append a batch and commit it; returns its position.  Raises as both."""
+        try:
+            if position := self._write_straight(batch):
+                return position
+        except OSError as error:
+            self.engine.failed(error)
+        position = self.append(batch)
+        self.commit()
+        if self._maintains:
+            self.maintain()
+        return position
+
+    def put(self, space: int, key: bytes, value: bytes) -> int:
+        """Write one record.  Raises as `write`."""
+        batch = Batch()
+        batch.put(space, key, value)
+        return self.write(batch)
+
+    def mark(self) -> None:
+        """Have the log say what is synced, if it does not yet."""
+        self.engine.mark()
+        self.commit()
+
+    # -- beside it ---------------------------------------------------------------------------------------------------
+
+    def maintain(self) -> bool:
+        """Do what there is to do beside the writing; whether there was anything, and it could be done.
+
+        Raises:
+            Corrupt: a merge met damage; it is tried again the next time.
+        """
+        with contextlib.suppress(OSError):  # Then what was known of it counts.
+            self.engine.free_bytes = self.files.free_bytes(self.engine.directory)
+        done = False
+        failed: set[type[Work]] = set()
+        while (work := self.engine.next_work(failed)) is not None:
+            try:
+                self.perform(work)
+            except (OSError, StorageError) as error:  # Some name their file; the system refused both.
+                self.engine.put_off(work, error)
+                failed.add(type(work))
+            except GossipKVError as error:
+                self.engine.put_off(work, error)
+                raise
+            done = True
+        return done and not failed
+
+    def perform(self, work: Work) -> None:
+        """Do one thing, and tell the core."""
+        engine = self.engine
+        match work:
+            case MakeSegment():
+                engine.made(work, works.make(self.files, engine.directory, work))
+            case Switch():
+                engine.switched(work, works.switch(self.files, engine.directory, work))
+            case Remove():
+                works.remove(self.files, engine.directory, work)
+                engine.removed(work)
+            case Merge():
+                merge(self.files, work.order, lambda output: engine.output(work, output))
+                engine.merged(work)
+
+    def close(self) -> None:
+        """Mark what is synced, and let go of all; again does nothing.
+
+        Raises:
+            StorageError: what was appended could not be written.
+        """
+        if self._lock is None:
+            return
+        try:
+            if self.engine.closed is None:
+                self.commit()
+                self.mark()
+                with contextlib.suppress(OSError):  # The next opening does it.
+                    works.remove(self.files, self.engine.directory, self.engine.leftovers())
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.engine.close()
+        lock, self._lock = self._lock, None
+        for descriptor in (*self.engine.descriptors, *([] if lock is None else [lock])):
+            self.files.close(descriptor)

@@ -1,0 +1,225 @@
+"""The program that merges, in a process of its own: `python -m gossipkv.storage.engine.child`.
+
+Sorting and writing beside the serving loop would hold up reads.  It imports no Trio, so that it starts quickly.
+
+    standard input   one line: the order (`Order`); then, whenever they come, lines with another pace: bytes a second
+    standard output  lines of JSON: {"progress": bytes written so far}, {"output": [replaced, files, whether it is the
+                     last]} for each `Output`, then {"done": the most memory it had},
+                     {"damaged": [file, offset, reason, expected, got]} or {"error": [what went wrong, errno]}
+    the leash        as of a build
+
+What it has written when it ends early, and no output names, is nobody's: whoever started it removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from dataclasses import astuple, dataclass, replace
+from typing import Final, NamedTuple, final
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt, LocalError
+from gossipkv.processes import leash
+from gossipkv.processes.pace import Pace
+from gossipkv.processes.peak_memory import peak_bytes
+from gossipkv.processes.talk import Lines, say
+from gossipkv.storage import sigbus
+from gossipkv.storage.engine.manifest import RunFile
+from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output, merge
+
+MODULE: Final = "gossipkv.storage.engine.child"
+STDIN: Final = 0
+PART_BYTES: Final = 65_536
+LONGEST_SLEEP_S: Final = 60.0  # The system does not take any number; whoever waits longer sleeps again.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the node tells its child."""
+
+    merge: MergeOrder
+    leash: int  # A descriptor.
+
+    def to_line(self) -> bytes:
+        """One line of JSON."""
+        told = self.merge
+        oldest = [_file_json(file) for file in told.oldest]
+        plain = replace(told, oldest=())
+        return json.dumps([*astuple(plain), oldest, self.leash]).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Order:
+        """Return what `to_line` was called on."""
+        directory, store, number, log, young, _, into_oldest, spaces, *numbers, oldest, worn = json.loads(line)
+        file_bytes, memory_bytes, bytes_per_second = numbers
+        return cls(
+            MergeOrder(
+                directory,
+                store,
+                number,
+                tuple(LogInput(*segment) for segment in log),
+                tuple(tuple(run) for run in young),
+                tuple(_file(file) for file in oldest),
+                into_oldest,
+                tuple(spaces),
+                file_bytes,
+                memory_bytes,
+                bytes_per_second,
+            ),
+            worn,
+        )
+
+
+class Progress(NamedTuple):
+    """How far it is."""
+
+    written_bytes: int
+
+
+class Done(NamedTuple):
+    """It came to its end."""
+
+    peak_bytes: int
+
+
+class Refused(NamedTuple):
+    """It gave up: the system refused, or a limit was met."""
+
+    reason: str
+    errno: int | None
+
+
+def understand(line: bytes) -> Progress | Output | Done | Corrupt | Refused:
+    """What a line of the child says.
+
+    Raises:
+        ValueError: nothing that it could.
+    """
+    try:
+        told = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("a line of a merge is nested without end") from error
+    match told:
+        case {"progress": int(written)}:
+            return Progress(written)
+        case {"output": [list(replaced), list(files), bool(is_last)]}:
+            return Output(tuple(map(str, replaced)), tuple(_told_file(file) for file in files), is_last)
+        case {"done": int(peak)}:
+            return Done(peak)
+        case {"damaged": [str(file), int(offset), str(reason), expected, got]}:
+            return Corrupt(file, offset, reason, expected=expected, got=got)
+        case {"error": [str(reason), int() | None as number]}:
+            return Refused(reason, number)
+    raise ValueError(f"{line!r} is no line of a merge")
+
+
+def main() -> int:
+    """Merge as standard input orders; 0 when it was done."""
+    heard = Heard()
+    line = heard.first_line()
+    if line is None:
+        return 1
+    order = Order.from_line(line)
+    leash.wear(order.leash)
+    sigbus.install()
+    heard.pace = Pace(order.merge.bytes_per_second)
+    try:
+        merge(RealFiles(), order.merge, _tell, lambda written: _say({"progress": written}), wait=heard.wait)
+    except Corrupt as damage:
+        expected, got = damage.details.get("expected"), damage.details.get("got")
+        _say({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
+        return 1
+    except OSError as error:
+        _say({"error": [f"{error.filename or order.merge.directory}: {error.strerror}", error.errno]})
+        return 1
+    except LocalError as error:
+        _say({"error": [error.message, getattr(error.__cause__, "errno", None)]})
+        return 1
+    _say({"done": peak_bytes()})
+    return 0
+
+
+@final
+class Heard:
+    """What comes on standard input: the order, then paces, each from the moment on at which it comes."""
+
+    def __init__(self, descriptor: int = STDIN) -> None:
+        self.pace = Pace(0)
+        self._descriptor = descriptor
+        self._lines = Lines()
+        self._waiting: list[bytes] = []
+        self._has_ended = False
+
+    def first_line(self) -> bytes | None:
+        """The first line, None when there is none."""
+        while not self._waiting:
+            if not self._read():
+                return None
+        return self._waiting.pop(0)
+
+    def wait(self, size_bytes: int) -> None:
+        """Return when as much may be written again, or another pace has come."""
+        self._hear(0)
+        end = time.monotonic() + self.pace.take(size_bytes, time.monotonic())
+        while (left := end - time.monotonic()) > 0:
+            if self._hear(min(left, LONGEST_SLEEP_S)):
+                return
+
+    def _hear(self, timeout_s: float) -> bool:
+        """Whether another pace has come, or comes within that time."""
+        if self._has_ended:
+            time.sleep(timeout_s)
+        elif not self._waiting and select.select([self._descriptor], [], [], timeout_s)[0]:
+            self._read()
+        if not self._waiting:
+            return False
+        self.pace = Pace(int(self._waiting[-1]))
+        self._waiting.clear()
+        return True
+
+    def _read(self) -> bool:
+        part = os.read(self._descriptor, PART_BYTES)
+        self._has_ended = not part
+        self._waiting += self._lines.feed(part)
+        return bool(part)
+
+
+def _tell(output: Output) -> None:
+    _say({"output": [output.replaced, [_file_json(file) for file in output.files], output.is_last]})
+
+
+def _file_json(file: RunFile) -> list[object]:
+    return [*file[:4], file.first.hex(), file.last.hex(), file.tombstones]
+
+
+def _file(told: list[str | int]) -> RunFile:
+    name, records, size_bytes, seal, first, last, tombstones = told
+    return RunFile(
+        str(name),
+        int(records),
+        int(size_bytes),
+        int(seal),
+        bytes.fromhex(str(first)),
+        bytes.fromhex(str(last)),
+        int(tombstones),
+    )
+
+
+def _told_file(told: object) -> RunFile:
+    match told:
+        case [str(name), int(records), int(size), int(seal), str(first), str(last), int(tombstones)]:
+            return _file([name, records, size, seal, first, last, tombstones])
+    raise ValueError(f"{told!r} is no file of a run")
+
+
+def _say(message: object) -> None:
+    say(json.dumps(message).encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Who writes a group and syncs it while the node goes on: a thread of its own, or one of Trio's over other files.
+
+A hop through Trio's threads costs several times what a sync of a fast disk does, so real files have a thread in C that
+sleeps on an eventfd and answers by one (`_committer`).  A world with other files has the seam's threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+import trio
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.storage.engine._committer import Committer as CThread
+
+if TYPE_CHECKING:
+    from gossipkv.environment.seam import Environment, Files
+    from gossipkv.storage.engine._writer import Group
+
+
+class Committing(Protocol):
+    """Writes one group at a time."""
+
+    def submit(self, group: Group) -> None:
+        """Begin to write it.  Requires: none is under way."""
+        ...
+
+    async def wait(self) -> None:
+        """Return when the next group that is submitted is written, and synced if it was to be.  Raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the thread, once what is under way has ended."""
+        ...
+
+
+@final
+class OwnThread:
+    """The thread in C."""
+
+    def __init__(self) -> None:
+        self._thread = CThread()
+
+    def submit(self, group: Group) -> None:
+        self._thread.submit(group.descriptor, group.data, group.offset, group.sync)
+
+    async def wait(self) -> None:
+        await trio.lowlevel.wait_readable(self._thread.fileno())
+        self._thread.result()
+
+    def close(self) -> None:
+        self._thread.close()
+
+
+@final
+class OverSeam:
+    """Threads of the environment."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._group: Group | None = None
+        self._submitted = trio.Event()
+
+    def submit(self, group: Group) -> None:
+        assert self._group is None, "one group at a time"
+        self._group = group
+        self._submitted.set()
+
+    async def wait(self) -> None:
+        await self._submitted.wait()
+        self._submitted = trio.Event()
+        group, self._group = self._group, None
+        assert group is not None
+        await self._environment.threads.run(write_group, self._environment.files, group)
+
+    def close(self) -> None:
+        pass
+
+
+def write_group(files: Files, group: Group) -> None:
+    """Write it, and sync it if it is to be.  Raises OSError."""
+    files.pwrite(group.descriptor, group.data, group.offset)
+    if group.sync:
+        files.sync(group.descriptor)
+
+
+def committing(environment: Environment) -> Committing:
+    """Return what suits the files of a world."""
+    return OwnThread() if type(environment.files) is RealFiles else OverSeam(environment)

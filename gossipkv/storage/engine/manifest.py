@@ -1,0 +1,234 @@
+"""The manifest of a store: what it consists of, as one checked document that is replaced as a whole.
+
+    MANIFEST             this document (`storage.document`, kind STORE)
+    LOCK                 held by whoever has the store open
+    log/0000000000000001.log    segments of the log, by number (`segments`)
+    runs/00000001-0001.gkv      files of runs: sorted files, by the number of the merge that wrote them (`merge`)
+
+A file that it does not name is nobody's: a crash left it, and the next start removes it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.errors import Corrupt
+from gossipkv.storage.document import COVERED_AT, read_document, whole, write_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import PurePath
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.document import Body, Json
+
+MANIFEST: Final = "MANIFEST"
+LOCK: Final = "LOCK"
+LOG: Final = "log"
+RUNS: Final = "runs"
+KIND: Final = "STORE"
+FORMAT: Final = 1
+
+MOST_SPACES: Final = 1 << 32
+
+_WORD: Final = 1 << 64
+_RUN_FILE: Final = re.compile(r"[0-9A-Za-z-]+\.gkv", re.ASCII)
+
+
+class SegmentName(NamedTuple):
+    """What names a segment: a number that rises, and the salt that its frames' checksums begin from."""
+
+    number: int
+    salt: int  # 64 bits, drawn anew whenever the file is used again.
+
+
+class LifeEnd(NamedTuple):
+    """Where a life of the store ended, and where the log goes on: what follows in the cut segment is nobody's."""
+
+    life: int
+    number: int  # The segment that was cut.
+    offset: int  # Where its last frame that counts ended.
+    position: int  # That frame's; all frames up to it hold, in the segment that continues too.
+    continued: SegmentName  # What it has instead: all frames of the cut one, written anew, come first.
+
+
+class RunFile(NamedTuple):
+    """One file of a run: a sorted file whose keys begin with a space and whose values begin with a flag."""
+
+    name: str
+    records: int  # Tombstones among them.
+    size_bytes: int
+    seal: int  # CRC-32 of the footer, which tells the file from every other.
+    first: bytes  # The least key, its space included.
+    last: bytes  # The greatest.
+    tombstones: int = 0
+
+
+class Run(NamedTuple):
+    """Files whose keys ascend from one to the next: what a merge wrote."""
+
+    files: tuple[RunFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """How much it takes on the disk."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def records(self) -> int:
+        """How many records, tombstones among them."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def tombstones(self) -> int:
+        """How many of them are tombstones."""
+        return sum(file.tombstones for file in self.files)
+
+
+NO_RUN: Final = Run(())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a store consists of at one moment, all of it synced."""
+
+    store: int  # A random id of 64 bits, for the life of the store.
+    life: int  # How often it was opened.
+    spaces: frozenset[int]
+    next_space: int  # Those below were given out, and are never again.
+    next_merge: int  # Numbers of merges below were used.
+    recovery_floor: SegmentName  # Where recovery begins: what lies before is in runs.
+    log_floor: SegmentName  # The oldest segment that is kept for those who read the log.
+    lives: tuple[LifeEnd, ...] = ()  # From the oldest to the newest, of those still in the log.
+    young: tuple[Run, ...] = ()  # From the newest to the oldest.
+    oldest: Run = NO_RUN
+    dropped_bytes: int = 0  # What dropped spaces still take in runs, about: debt.
+
+    @property
+    def run_files(self) -> Iterator[RunFile]:
+        """Every file of every run."""
+        for run in (*self.young, self.oldest):
+            yield from run.files
+
+    def ended(self, number: int) -> LifeEnd | None:
+        """The life that ended in a segment, if one did."""
+        return next((end for end in self.lives if end.number == number), None)
+
+
+def segment_path(directory: PurePath, number: int) -> PurePath:
+    """Where the segment with a number lies in the store `directory`."""
+    return directory / LOG / f"{number:016d}.log"
+
+
+def read_manifest(files: Files, directory: PurePath) -> Manifest:
+    """What the store in `directory` consists of.
+
+    Raises:
+        FileNotFoundError: there is no store.
+        Corrupt, UnsupportedFormat: it is damaged, or too new; names the file.
+        OSError: the system refused.
+    """
+    path = directory / MANIFEST
+    name = str(path)
+    body = read_document(files, path, KIND, newest_format=FORMAT)
+    try:
+        manifest = Manifest(
+            store=whole(body, "store", name),
+            life=whole(body, "life", name),
+            spaces=frozenset(_whole(space) for space in _list(body["spaces"])),
+            next_space=whole(body, "next_space", name),
+            next_merge=whole(body, "next_merge", name),
+            recovery_floor=_segment(body["recovery_floor"]),
+            log_floor=_segment(body["log_floor"]),
+            lives=tuple(_life(end) for end in _list(body["lives"])),
+            young=tuple(_run(run) for run in _list(body["young"])),
+            oldest=_run(body["oldest"]),
+            dropped_bytes=whole(body, "dropped_bytes", name),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise Corrupt(name, COVERED_AT, f"not what a store's manifest says: {error!r}") from error
+    if not _can_be(manifest):
+        raise Corrupt(name, COVERED_AT, "numbers of the store, its life, its spaces or its segments that cannot be")
+    return manifest
+
+
+def _can_be(manifest: Manifest) -> bool:
+    return (
+        manifest.life > 0
+        and max(manifest.life, manifest.store, manifest.next_merge, manifest.dropped_bytes) < _WORD
+        and manifest.next_space <= MOST_SPACES
+        and all(space < manifest.next_space for space in manifest.spaces)
+        and manifest.log_floor.number <= manifest.recovery_floor.number
+    )
+
+
+def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
+    """Switch to it: durable when it returns, and one or the other whenever it is cut off.  Raises OSError."""
+    body: Body = {
+        "store": manifest.store,
+        "life": manifest.life,
+        "spaces": [*sorted(manifest.spaces)],
+        "next_space": manifest.next_space,
+        "next_merge": manifest.next_merge,
+        "recovery_floor": [*manifest.recovery_floor],
+        "log_floor": [*manifest.log_floor],
+        "lives": [[end.life, end.number, end.offset, end.position, *end.continued] for end in manifest.lives],
+        "young": [_run_json(run) for run in manifest.young],
+        "oldest": _run_json(manifest.oldest),
+        "dropped_bytes": manifest.dropped_bytes,
+    }
+    write_document(files, directory / MANIFEST, KIND, body, format_number=FORMAT)
+
+
+def _run_json(run: Run) -> Json:
+    return [
+        [file.name, file.records, file.size_bytes, file.seal, file.first.hex(), file.last.hex(), file.tombstones]
+        for file in run.files
+    ]
+
+
+def _run(told: Json) -> Run:
+    found: list[RunFile] = []
+    for one in _list(told):
+        name, records, size_bytes, seal, first, last, tombstones = _list(one)
+        if not isinstance(name, str) or _RUN_FILE.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is no name of a file")
+        if not isinstance(first, str) or not isinstance(last, str):
+            raise TypeError("the first and the last key should be hexadecimal digits")
+        file = RunFile(
+            name,
+            _whole(records),
+            _whole(size_bytes),
+            _whole(seal),
+            bytes.fromhex(first),
+            bytes.fromhex(last),
+            _whole(tombstones),
+        )
+        if file.first > file.last or (found and found[-1].last >= file.first):
+            raise ValueError(f"the keys of {name} do not follow those before")
+        found.append(file)
+    return Run(tuple(found))
+
+
+def _life(told: Json) -> LifeEnd:
+    life, number, offset, position, *continued = map(_whole, _list(told))
+    return LifeEnd(life, number, offset, position, SegmentName(*continued))
+
+
+def _segment(told: Json) -> SegmentName:
+    return SegmentName(*map(_whole, _list(told)))
+
+
+def _list(told: Json) -> list[Json]:
+    if not isinstance(told, list):
+        raise TypeError(f"{told!r} should be a list")
+    return told
+
+
+def _whole(told: Json) -> int:
+    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told < _WORD:
+        raise ValueError(f"{told!r} should be a whole number of 64 bits")
+    return told

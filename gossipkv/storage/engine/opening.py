@@ -1,0 +1,308 @@
+"""How a store comes to be open: locked, recovered, in a life that the disk knows of before anything is shown.
+
+Everything here blocks, and is called from worker threads or where nobody waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.storage.directories import make_directory, storage_error
+from gossipkv.storage.engine import works
+from gossipkv.storage.engine._log import HEADER_BYTES, MADE, space_changes
+from gossipkv.storage.engine._memtable import Memtable
+from gossipkv.storage.engine._writer import Active
+from gossipkv.storage.engine.engine import Engine, OpenedLog
+from gossipkv.storage.engine.manifest import (
+    LOCK,
+    LOG,
+    MANIFEST,
+    RUNS,
+    LifeEnd,
+    Manifest,
+    SegmentName,
+    read_manifest,
+    segment_path,
+    write_manifest,
+)
+from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
+from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import PurePath
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.engine.options import Options
+    from gossipkv.storage.engine.recovery import Recovered
+    from gossipkv.storage.engine.segments import Segment
+
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+
+FIRST_SPACE: Final = 1
+
+
+class Opened(NamedTuple):
+    """An open store, and what was seen on the way."""
+
+    engine: Engine
+    lock: int  # A descriptor, which whoever closes the store closes.
+    removed: tuple[str, ...]  # Files that nobody named.
+    torn: tuple[str, int] | None  # Where the log of the life before ended within a frame: file and offset.
+
+
+def open_store(
+    files: Files,
+    directory: PurePath,
+    options: Options,
+    random: random.Random,
+    *,
+    expected: tuple[int, int] | None = None,
+    create: bool = True,
+) -> Opened:
+    """Open the store in `directory`, or make one where there is none.
+
+    `expected` is the id of the store and the life that it was last known in: then none is made.
+
+    Raises:
+        DirectoryInUse: somebody has it open.
+        Corrupt: damage; names file and offset.  Nothing has changed.
+        UnsupportedFormat: not the store that is expected, or of a newer format.
+        StorageError: the system refused, or there is none.
+    """
+    try:
+        if create and expected is None:
+            for place in (directory / LOG, directory / RUNS):
+                make_directory(files, place)
+        lock = _take_lock(files, directory)
+        try:
+            return _open(files, directory, options, random, lock, expected=expected, create=create and expected is None)
+        except BaseException:
+            files.close(lock)
+            raise
+    except OSError as error:
+        raise storage_error(error, directory, "the store cannot be opened") from error
+
+
+def _open(
+    files: Files,
+    directory: PurePath,
+    options: Options,
+    random: random.Random,
+    lock: int,
+    *,
+    expected: tuple[int, int] | None,
+    create: bool,
+) -> Opened:
+    try:
+        manifest = read_manifest(files, directory)
+    except FileNotFoundError:
+        if not create:
+            raise StorageError(f"{directory / MANIFEST}: there is no store here", {"file": str(directory)}) from None
+        _refuse_remains(files, directory)
+        manifest = _make(files, directory, options, random)
+        log = _new_log(files, directory, options, manifest)
+        return Opened(Engine(directory, options, random, manifest, log), lock, (), None)
+    check_expected(directory, manifest, expected)
+    # A kill may have come before that: then a loss of power would take the manifest back, and not what follows from it.
+    files.sync_directory(directory)
+    return _continue(files, directory, options, random, manifest, lock=lock)
+
+
+def check_expected(directory: PurePath, manifest: Manifest, expected: tuple[int, int] | None) -> None:
+    """Raise `UnsupportedFormat` when it is not the store that is expected, in that life or the next.
+
+    The manifest takes a life first, and whoever remembers it is told later: one more is a crash between the two.
+    """
+    if expected is None:
+        return
+    store, life = expected
+    if manifest.store != store or manifest.life not in {life, life + 1}:
+        what = "another store" if manifest.store != store else "an older one" if manifest.life < life else "a newer one"
+        raise UnsupportedFormat(
+            f"{directory / MANIFEST}: {what} than is expected: it is store {manifest.store:016x} in life "
+            f"{manifest.life}, and expected is {store:016x} in life {life}; put the right one back",
+            {"file": str(directory / MANIFEST), "expected": f"{store:016x}", "got": f"{manifest.store:016x}"},
+        )
+
+
+def _make(files: Files, directory: PurePath, options: Options, random: random.Random) -> Manifest:
+    """Make a store: its first segment, then its manifest."""
+    first = SegmentName(1, random.getrandbits(64))
+    manifest = Manifest(
+        store=random.getrandbits(64) or 1,
+        life=1,
+        spaces=frozenset(),
+        next_space=FIRST_SPACE,
+        next_merge=1,
+        recovery_floor=first,
+        log_floor=first,
+    )
+    for place in directory.parents:  # Somebody made it, and may have been killed before its name was synced.
+        with contextlib.suppress(PermissionError):  # Then it was not made by us.
+            files.sync_directory(place)
+    header = SegmentHeader(manifest.store, *first, manifest.life, options.sync, options.segment_bytes)
+    make_segment(files, directory, header)
+    write_manifest(files, directory, manifest)
+    return manifest
+
+
+def _refuse_remains(files: Files, directory: PurePath) -> None:
+    """Make no store where one has lost its manifest; what a making that was cut off left is removed."""
+    for entry in files.list_directory(directory / RUNS):
+        raise Corrupt(str(directory / RUNS / entry.name), 0, f"a file of a store, whose {MANIFEST} is missing")
+    for entry in files.list_directory(directory / LOG):
+        path = directory / LOG / entry.name
+        descriptor = files.open(path)
+        try:
+            head = files.pread(descriptor, HEADER_BYTES, HEADER_BYTES)
+        finally:
+            files.close(descriptor)
+        if path != segment_path(directory, 1) or any(head):
+            raise Corrupt(str(path), HEADER_BYTES, f"a segment with frames of a store, whose {MANIFEST} is missing")
+        files.unlink(path)
+
+
+def _new_log(files: Files, directory: PurePath, options: Options, manifest: Manifest) -> OpenedLog:
+    name = manifest.log_floor
+    return OpenedLog(
+        active=Active(
+            name, files.open(segment_path(directory, name.number), WRITE), options.segment_bytes, HEADER_BYTES, 0
+        ),
+        kept=(),
+        closed=(),
+        memtable=Memtable(options.memtable_bytes),
+        frozen=None,
+        spaces=frozenset(),
+        next_space=manifest.next_space,
+        next_number=name.number + 1,
+        position=0,
+        files={},
+    )
+
+
+class _Replay:
+    """What the log says beside its batches' records: memtables by segment, spaces that were made and dropped."""
+
+    def __init__(self, options: Options, manifest: Manifest) -> None:
+        self.tables: dict[SegmentName, Memtable] = {}
+        self.spaces = set(manifest.spaces)
+        self.next_space = manifest.next_space
+        self._options = options
+
+    def table(self, segment: SegmentName) -> Memtable:
+        """Return the memtable of a segment's batches."""
+        return self.tables.setdefault(segment, Memtable(self._options.memtable_bytes))
+
+    def on_batch(self, segment: SegmentName, position: int, payload: bytes) -> None:
+        assert position > 0
+        self.table(segment).apply(payload)
+        for kind, space in space_changes(payload):
+            if kind == MADE:
+                self.spaces.add(space)
+                self.next_space = max(self.next_space, space + 1)
+            else:
+                self.spaces.discard(space)
+
+
+def _continue(
+    files: Files, directory: PurePath, options: Options, random: random.Random, manifest: Manifest, *, lock: int
+) -> Opened:
+    """Recover, and begin the next life."""
+    opened = works.open_runs(files, directory, tuple(manifest.run_files))
+    replay = _Replay(options, manifest)
+    found = recover(files, directory, manifest, replay.on_batch)
+    if len(found.segments) > 1:
+        raise Corrupt(
+            str(directory / MANIFEST), 0, f"an older one: {len(found.segments)} whole segments follow where it ends"
+        )
+    told = remove_strangers(files, directory, found, set(opened))  # On a full disk, it is the room for what follows.
+    name = SegmentName(found.next_number, random.getrandbits(64))
+    cut = found.cut
+    header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.sync, options.segment_bytes)
+    active = _rewrite(files, directory, found, header)
+    # A life without syncs may have left what it closed in the system's memory, and this one says that it is synced.
+    for segment in (*found.kept, *found.segments):
+        _sync(files, segment_path(directory, segment.name.number))
+    recovery_floor, log_floor = (
+        name if floor.number >= cut.name.number else floor for floor in (manifest.recovery_floor, manifest.log_floor)
+    )
+    ends = (*manifest.lives, LifeEnd(manifest.life, cut.name.number, cut.end, found.position, name))
+    then = replace(
+        manifest,
+        life=manifest.life + 1,
+        recovery_floor=recovery_floor,
+        log_floor=log_floor,
+        lives=tuple(end for end in ends if end.number > log_floor.number),
+    )
+    write_manifest(files, directory, then)
+    # From here on the new life is known to the disk.
+    descriptor = files.open(segment_path(directory, name.number), WRITE)
+    log = OpenedLog(
+        active=Active(name, descriptor, active.size_bytes, active.end, active.first),
+        kept=found.kept,
+        closed=found.segments,
+        memtable=replay.table(cut.name),
+        frozen=replay.table(found.segments[0].name) if found.segments else None,
+        spaces=frozenset(replay.spaces),
+        next_space=replay.next_space,
+        next_number=name.number + 1,
+        position=found.last_position,
+        files=opened,
+    )
+    with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
+        remove_files(files, directory, found.outlived)
+    torn = None if found.torn is None else (found.torn.file, found.torn.offset)
+    engine = Engine(directory, options, random, then, log)
+    engine.upkeep.dropped_bytes += sum(engine.view.size_bytes(space) for space in manifest.spaces - replay.spaces)
+    return Opened(engine, lock, told, torn)
+
+
+def _rewrite(files: Files, directory: PurePath, found: Recovered, header: SegmentHeader) -> Segment:
+    """Write the cut segment anew; on a disk without room for a whole one, in one that is just as long as it needs."""
+    try:
+        return rewrite(files, directory, found, header)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return rewrite(files, directory, found, header._replace(size_bytes=0))
+
+
+def _sync(files: Files, path: PurePath) -> None:
+    descriptor = files.open(path, WRITE)
+    try:
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+
+
+def remove_strangers(files: Files, directory: PurePath, found: Recovered, run_files: set[str]) -> tuple[str, ...]:
+    """Remove what nobody names, a crash left it; returns the paths."""
+    names = [entry.name for entry in files.list_directory(directory / RUNS) if entry.kind == "file"]
+    strangers = (*found.strangers, *(directory / RUNS / name for name in names if name not in run_files))
+    for path in strangers:
+        with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
+            files.unlink(path)
+    with contextlib.suppress(OSError):
+        files.sync_directory(directory / LOG)
+    return tuple(map(str, strangers))
+
+
+def _take_lock(files: Files, directory: PurePath) -> int:
+    descriptor = files.open(directory / LOCK, _LOCK_FLAGS)
+    try:
+        files.lock(descriptor)
+    except BlockingIOError as error:
+        files.close(descriptor)
+        raise DirectoryInUse(
+            f"{directory}: another process has this store open; stop it first", {"file": str(directory)}
+        ) from error
+    except BaseException:
+        files.close(descriptor)
+        raise
+    return descriptor

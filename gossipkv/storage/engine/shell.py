@@ -1,0 +1,394 @@
+"""The store under Trio: who waits for a sync, who is slowed, and what is done beside the writing.
+
+    async with open_store(path, environment) as store:
+        position = await store.write(batch)         # returns when it is synced
+        value = store.get(space, key)               # at once, of what is synced
+
+Three tasks: one hears of each group that is written and begins the next, one makes room (segments, merges, switches),
+one marks what is synced when the writing pauses.  When the log fails the store is closed, and says why to whoever asks;
+the tasks end, and nobody else does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import outcome
+import trio
+
+from gossipkv.errors import GossipKVError, Overloaded, StorageError
+from gossipkv.storage.engine import works
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.backup import back_up
+from gossipkv.storage.engine.committing import committing
+from gossipkv.storage.engine.opening import Opened
+from gossipkv.storage.engine.opening import open_store as open_blocking
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.parent import merge_in_child
+from gossipkv.storage.engine.reading import Reading
+from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Callable
+
+    from gossipkv.environment.seam import Environment
+    from gossipkv.storage.engine.backup import BackedUp
+    from gossipkv.storage.engine.committing import Committing
+    from gossipkv.storage.engine.merge import MergeOrder, Output
+    from gossipkv.storage.engine.policy import Manner
+    from gossipkv.storage.engine.works import Work
+
+# After the last write, until the log says that it is synced: of a tail that is shorter, damage cannot be told from an
+# interrupted write.
+MARK_AFTER_S: Final = 0.5
+
+# How long a batch waits for room before it is refused.
+PATIENCE_S: Final = 1.0
+
+# Between two looks at the room on the disk, and two attempts at what the disk refused.
+LOOK_PERIOD_S: Final = 5.0
+RETRY_AFTER_S: Final = 1.0
+
+# Merges that fail one after the other come in pauses that double: of a damaged file they would read all, each second.
+MOST_RETRY_AFTER_S: Final = 60.0
+
+
+class RunMerge(Protocol):
+    """How merges are run: `merge_in_child`, or what a simulation has in its place."""
+
+    async def __call__(
+        self, order: MergeOrder, on_output: Callable[[Output], object], manner: Callable[[], Manner]
+    ) -> None:
+        """Run a merge to its end.  Raises `MergeError`, `Corrupt` or OSError."""
+        ...
+
+
+@contextlib.asynccontextmanager
+async def open_store(
+    path: str | os.PathLike[str],
+    environment: Environment,
+    options: Options | None = None,
+    *,
+    expected: tuple[int, int] | None = None,
+    create: bool = True,
+    run_merge: RunMerge = merge_in_child,
+) -> AsyncIterator[Store]:
+    """Have the store at `path` open as long as the block lasts; takes what `opening.open_store` does, and raises so."""
+    with contextlib.closing(committing(environment)) as thread:
+        chosen = options or Options()
+        opened = await environment.threads.run(
+            partial(_open, path, environment, chosen, expected=expected, create=create)
+        )
+        store = Store(environment, opened, thread, run_merge)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.run)
+                try:
+                    await store.settled()
+                    yield store
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await store.end()
+        finally:
+            store.let_go()
+
+
+def _open(
+    path: str | os.PathLike[str],
+    environment: Environment,
+    options: Options,
+    *,
+    expected: tuple[int, int] | None,
+    create: bool,
+) -> Opened:
+    return open_blocking(
+        environment.files, PurePath(path), options, environment.random, expected=expected, create=create
+    )
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A task that waits for a position to be synced."""
+
+    position: int
+    task: trio.lowlevel.Task | None  # None: it does not wait any more.
+
+
+@final
+class Store(Reading):
+    """An open store under Trio."""
+
+    def __init__(self, environment: Environment, opened: Opened, thread: Committing, run_merge: RunMerge) -> None:
+        super().__init__(environment.files, opened.engine)
+        self.removed, self.torn = opened.removed, opened.torn
+        self._environment = environment
+        self._lock = opened.lock
+        self._run_merge = run_merge
+        self._committing = thread
+        self._began_ns = 0
+        self._ends: int | None = None  # The descriptor of a segment that the group under way is the last of.
+        self._position = 0  # The last one of the group under way; 0: none is.
+        self._waiting: deque[Waiter] = deque()
+        self._more = trio.Event()  # There may be something to do beside the writing.
+        self._room = trio.Event()  # Something was done that may have made room.
+        self._idle_from = 0.0
+        self._merges_failed = 0  # Since the last switch.
+        self._scope = trio.CancelScope(shield=True)  # Around its tasks: whoever is cancelled has them until `end`.
+        self._has_ended = trio.Event()
+        self._gathers = False  # Several were woken, and are about to write again.
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    async def write(self, batch: Batch) -> int:
+        """Write a batch, which is not changed from now on; returns its position once it is synced, and can be read.
+
+        Cancelled, it is written or not.
+
+        Raises:
+            Overloaded: there was no room for it for `PATIENCE_S`; nothing was written.
+            LimitExceeded, ValueError: see `Engine.append`.
+            StorageError: the store is closed; whether it was written is not known.
+        """
+        position = await self._append(batch)
+        await self.wait(position)
+        return position
+
+    async def put(self, space: int, key: bytes, value: bytes) -> int:
+        """Write one record.  Raises as `write`."""
+        batch = Batch()
+        batch.put(space, key, value)
+        return await self.write(batch)
+
+    async def _append(self, batch: Batch) -> int:
+        delay_s = self.engine.pressure().delay_s
+        if delay_s:
+            await trio.sleep(delay_s)
+        deadline = trio.current_time() + PATIENCE_S
+        while True:
+            try:
+                position = self.engine.append(batch)
+            except Overloaded:
+                with trio.move_on_at(deadline) as patience:
+                    await self._room.wait()
+                if patience.cancelled_caught:
+                    raise
+            else:
+                self._begin()
+                return position
+
+    async def wait(self, position: int) -> None:
+        """Return when everything up to `position` is synced.  Raises `StorageError` when the store is closed first."""
+        if self.engine.synced_position < position:
+            self.engine.check_open()
+            waiter = Waiter(position, trio.lowlevel.current_task())
+            place = len(self._waiting)
+            while place and self._waiting[place - 1].position > position:
+                place -= 1
+            self._waiting.insert(place, waiter)
+
+            def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+                waiter.task = None
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _begin(self) -> None:
+        """Hand the next group over, if there is one, none is under way, and no more is about to come."""
+        group = None if self._gathers else self.engine.group()
+        if group is not None:
+            self._position = group.position
+            self._ends = group.descriptor if group.ends else None
+            self._began_ns = time.perf_counter_ns()
+            self._committing.submit(group)
+
+    def _wake(self) -> int:
+        """Have those go on whose batch is synced; all of them, when the store is closed.  Returns how many went on."""
+        reason = self.engine.closed
+        synced = self.engine.synced_position
+        woken = 0
+        while self._waiting and (reason is not None or self._waiting[0].position <= synced):
+            waiter = self._waiting.popleft()
+            if waiter.task is None:
+                continue
+            woken += 1
+            if waiter.position <= synced:
+                trio.lowlevel.reschedule(waiter.task)
+            else:
+                trio.lowlevel.reschedule(waiter.task, outcome.Error(StorageError(f"the store is closed: {reason}")))
+        self._made_room()  # What waited for the disk is written, or never will be.
+        return woken
+
+    # -- its tasks ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Do all that goes on beside who writes and reads, until `end`, or until the store is closed."""
+        with self._scope:
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._mark_in_pauses)
+                    nursery.start_soon(self._maintain, nursery)
+                    self._begin()
+                    await self._hear()
+                    nursery.cancel_scope.cancel()
+            except Exception as error:
+                self.engine.close(f"it met a defect: {error!r}")
+                raise
+            finally:
+                self._has_ended.set()
+                self._wake()
+
+    async def _hear(self) -> None:
+        """Apply each group when it is synced, and begin the next."""
+        while self.engine.closed is None:
+            try:
+                await self._committing.wait()
+            except OSError as error:
+                self.engine.failed(error)
+                self._wake()
+                return
+            if self.engine.options.sync:
+                self.engine.counts.count_sync(time.perf_counter_ns() - self._began_ns)
+            self.engine.synced(self._position)
+            if self._ends is not None:
+                with contextlib.suppress(OSError):  # All of it is synced.
+                    self.files.close(self._ends)
+                self._more.set()
+            await self._gather(self._wake())
+            self._idle_from = trio.current_time()
+
+    async def _gather(self, woken: int) -> None:
+        """Begin the next group, once those who went on have had their turn: what they write next goes with it.
+
+        Else the first of them would have a sync for itself, and all others would wait for it.
+        """
+        if woken > 1:
+            self._gathers = True
+            try:
+                for _ in range(2):  # The first turn is theirs, in any order.
+                    await trio.lowlevel.checkpoint()
+            finally:
+                self._gathers = False
+        self._begin()
+
+    async def _mark_in_pauses(self) -> None:
+        while True:
+            await trio.sleep(MARK_AFTER_S)
+            if trio.current_time() - self._idle_from >= MARK_AFTER_S / 2 and self.engine.mark():
+                self._begin()
+
+    async def settled(self, *, mark: bool = False) -> None:
+        """Return when nothing waits to be synced; with `mark`, when the log says so, too."""
+        if self.engine.closed is None:
+            await self.wait(self.engine.position)
+        if mark and self.engine.mark():
+            self._begin()
+            await self.wait(self.engine.position)
+
+    async def end(self) -> None:
+        """Have the log say what is synced, end what goes on, and remove what nobody will need."""
+        with contextlib.suppress(StorageError):  # Whoever waited is told.
+            await self.settled(mark=True)
+        self._scope.cancel()
+        await self._has_ended.wait()
+        if self.engine.closed is None:  # Else a frame may be there that names the next segment.
+            self.engine.close()
+            with contextlib.suppress(OSError):  # The next opening does it.
+                await self._environment.threads.run(
+                    works.remove, self.files, self.engine.directory, self.engine.leftovers()
+                )
+
+    async def _maintain(self, nursery: trio.Nursery) -> None:
+        """Do what there is to do beside the writing, one thing after the other; merges run beside that."""
+        while True:
+            self._more = trio.Event()
+            with contextlib.suppress(OSError):  # Then what was known of it counts.
+                self.engine.free_bytes = await self._environment.threads.run(
+                    self.files.free_bytes, self.engine.directory
+                )
+            self._made_room()
+            failed: set[type[Work]] = set()
+            while (work := self.engine.next_work(failed)) is not None:
+                if isinstance(work, Merge):
+                    nursery.start_soon(self._merge, work)
+                elif not await self._perform(work):
+                    failed.add(type(work))
+                self._made_room()
+            with trio.move_on_after(RETRY_AFTER_S if failed else LOOK_PERIOD_S):
+                await self._more.wait()
+
+    async def _perform(self, work: MakeSegment | Switch | Remove) -> bool:
+        """Do one thing in a worker thread, and tell the core; whether it could be done."""
+        engine, run = self.engine, self._environment.threads.run
+        try:
+            with trio.CancelScope(shield=True):  # The disk and the core are to agree.
+                match work:
+                    case MakeSegment():
+                        engine.made(work, await run(works.make, self.files, engine.directory, work))
+                    case Switch():
+                        engine.switched(work, await run(works.switch, self.files, engine.directory, work))
+                        self._merges_failed = 0
+                    case Remove():
+                        await run(works.remove, self.files, engine.directory, work)
+                        engine.removed(work)
+        except (OSError, StorageError) as error:
+            engine.put_off(work, error)
+            return False
+        except GossipKVError as error:
+            self._merges_failed += 1  # What it wrote is not what it said.
+            engine.put_off(work, error)
+            return False
+        return True
+
+    async def _merge(self, work: Merge) -> None:
+        def take(output: Output) -> None:
+            self.engine.output(work, output)
+            self._more.set()
+
+        if self._merges_failed:
+            await trio.sleep(min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MOST_RETRY_AFTER_S))
+        try:
+            await self._run_merge(work.order, take, partial(self.engine.manner, is_flush=work.is_flush))
+        except (OSError, GossipKVError) as error:
+            self._merges_failed += 1
+            self.engine.put_off(work, error)
+        else:
+            self.engine.merged(work)
+        self._more.set()
+
+    def _made_room(self) -> None:
+        room, self._room = self._room, trio.Event()
+        room.set()
+
+    async def backup(self, path: str | os.PathLike[str]) -> BackedUp:
+        """Copy the store, as of now, to a directory that is made; meanwhile it goes on.
+
+        Raises:
+            StorageError: the store is closed, or the directory is there already.
+            Corrupt: a file of the store is damaged.
+            OSError: the system refused.
+        """
+        await self.settled(mark=True)
+        self.engine.check_open()
+        self.engine.upkeep.hold()
+        try:
+            return await self._environment.threads.run(
+                back_up, self.files, self.engine.directory, self.engine.manifest, self.engine.unmerged(), PurePath(path)
+            )
+        finally:
+            self.engine.upkeep.release()
+
+    def let_go(self) -> None:
+        """Close what is open; nothing is written any more."""
+        self.engine.close()
+        self._wake()
+        self._committing.close()  # It may still be writing to one of these.
+        for descriptor in (*self.engine.descriptors, self._lock):
+            self.files.close(descriptor)

@@ -1,0 +1,174 @@
+"""Every byte of a store that counts, compared with its checksums: the manifest, files of runs, the log.
+
+A node may have the store open.  Files of runs never change; one that is gone when it is looked for was merged, if the
+manifest of that moment does not name it any more.  The log is written meanwhile: what does not hold at one look is
+damage when it does not hold at the next either, at the same place; else it was the end of the log, or a segment that
+was used again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import Corrupt, GossipKVError
+from gossipkv.storage.directories import storage_error
+from gossipkv.storage.engine._log import operations
+from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, Manifest, read_manifest, segment_path
+from gossipkv.storage.engine.recovery import recover
+from gossipkv.storage.sorted_file import SortedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.engine.manifest import RunFile, SegmentName
+    from gossipkv.storage.engine.recovery import Recovered
+    from gossipkv.storage.engine.segments import Segment
+
+FOOTER_BYTES: Final = 256
+
+# Looks at a log that is written meanwhile: each finds the end at another place, and two at the same are enough.
+MOST_LOOKS: Final = 10
+
+
+class Checked(NamedTuple):
+    """A file of the store, every byte of which was looked at."""
+
+    path: PurePath
+    size_bytes: int
+    trouble: GossipKVError | None
+
+
+def verify_store(files: Files, directory: PurePath, on_progress: Callable[[int], object]) -> list[Checked]:
+    """Check the store in `directory`; `on_progress` is told how many bytes more were looked at.
+
+    Raises nothing but defects: what is wrong with a file, or what the system refused, stands beside it.
+    """
+    path = directory / MANIFEST
+    try:
+        manifest = read_manifest(files, directory)
+    except FileNotFoundError:
+        return [Checked(path, 0, Corrupt(str(path), 0, "the manifest of the store is missing"))]
+    except (GossipKVError, OSError) as error:
+        return [Checked(path, _size(files, path), _in_words(error, path))]
+    checked = [Checked(path, _size(files, path), None)]
+    on_progress(checked[0].size_bytes)
+    for file in manifest.run_files:
+        found = _check_run(files, directory, file, on_progress)
+        if found.trouble is None or _is_named(files, directory, file):
+            checked.append(found)
+    return checked + _check_log(files, directory, manifest, on_progress)
+
+
+def _is_named(files: Files, directory: PurePath, file: RunFile) -> bool:
+    """Whether the manifest of this moment names a file; if that cannot be told, it did a moment ago."""
+    try:
+        return file in read_manifest(files, directory).run_files
+    except (GossipKVError, OSError):
+        return True
+
+
+def _check_run(files: Files, directory: PurePath, file: RunFile, on_progress: Callable[[int], object]) -> Checked:
+    path = directory / RUNS / file.name
+    told = 0
+
+    def tell(share: float) -> None:
+        nonlocal told
+        now = int(share * file.size_bytes)
+        on_progress(now - told)
+        told = now
+
+    try:
+        _compare(files, path, file)
+        with SortedFile(path, files=files) as found:
+            found.verify(tell)
+            if len(found) != file.records:
+                raise Corrupt(
+                    str(path),
+                    0,
+                    "another number of records than the manifest says",
+                    expected=file.records,
+                    got=len(found),
+                )
+    except FileNotFoundError:
+        return Checked(path, 0, Corrupt(str(path), 0, "the file is missing"))
+    except (GossipKVError, OSError) as error:
+        return Checked(path, _size(files, path), _in_words(error, path))
+    on_progress(file.size_bytes - told)
+    return Checked(path, file.size_bytes, None)
+
+
+def _compare(files: Files, path: PurePath, file: RunFile) -> None:
+    """Compare size and seal with what the manifest says: a whole file in another's place is damage, too."""
+    descriptor = files.open(path)
+    try:
+        size_bytes = files.size(descriptor)
+        footer = files.pread(descriptor, FOOTER_BYTES, max(0, size_bytes - FOOTER_BYTES))
+    finally:
+        files.close(descriptor)
+    if size_bytes != file.size_bytes:
+        raise Corrupt(
+            str(path), min(size_bytes, file.size_bytes), "another size than the manifest says",
+            expected=file.size_bytes, got=size_bytes,
+        )  # fmt: skip
+    if zlib.crc32(footer) != file.seal:
+        raise Corrupt(str(path), size_bytes - FOOTER_BYTES, "another footer than the manifest says: not the same file")
+
+
+def _check_log(
+    files: Files, directory: PurePath, manifest: Manifest, on_progress: Callable[[int], object]
+) -> list[Checked]:
+    """Check each segment from the floor of the log on, as recovery reads them."""
+    before: Corrupt | None = None
+    for _ in range(MOST_LOOKS):
+        try:
+            found = _read_log(files, directory, manifest)
+        except Corrupt as damage:
+            if before is not None and (before.file, before.offset) == (damage.file, damage.offset):
+                break
+            before = damage
+        except (GossipKVError, OSError) as error:
+            return [Checked(directory / LOG, 0, _in_words(error, directory / LOG))]
+        else:
+            checked = [Checked(segment_path(directory, one.name.number), one.end, None) for one in _walked(found)]
+            for one in checked:
+                on_progress(one.size_bytes)
+            return checked
+        with contextlib.suppress(GossipKVError, OSError):  # Else as of before.
+            manifest = read_manifest(files, directory)
+    assert before is not None
+    path = directory / LOG / PurePath(before.file).name
+    return [Checked(path, _size(files, path), before)]
+
+
+def _walked(found: Recovered) -> list[Segment]:
+    """Return the segments that were read, each once."""
+    return sorted({found.cut.name: found.cut, **{one.name: one for one in found.segments}}.values())
+
+
+def _read_log(files: Files, directory: PurePath, manifest: Manifest) -> Recovered:
+    """Read all of the log: what is kept for its readers is checked as what would be recovered is."""
+
+    def check(segment: SegmentName, position: int, payload: bytes) -> None:
+        try:
+            operations(payload)
+        except ValueError as error:
+            path = segment_path(directory, segment.number)
+            raise Corrupt(str(path), 0, f"the batch of position {position} has no whole operations") from error
+
+    return recover(files, directory, replace(manifest, recovery_floor=manifest.log_floor), check)
+
+
+def _size(files: Files, path: PurePath) -> int:
+    try:
+        return files.stat(path).size_bytes
+    except OSError:
+        return 0
+
+
+def _in_words(error: GossipKVError | OSError, path: PurePath) -> GossipKVError:
+    return storage_error(error, path, "cannot be read") if isinstance(error, OSError) else error

@@ -1,0 +1,133 @@
+"""What there is to do beside the writing of the log, as values, and how it is done on a disk.
+
+The core hands these out and is told their end; whoever runs it performs them, in worker threads or at once.  All of
+them block, and raise OSError as the system says it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from gossipkv.errors import Corrupt
+from gossipkv.storage.engine.manifest import RUNS, Manifest, RunFile, segment_path, write_manifest
+from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment
+from gossipkv.storage.label import look_at_seal
+from gossipkv.storage.sorted_file import SortedFile
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from gossipkv.environment.seam import Files
+    from gossipkv.storage.engine.merge import MergeOrder
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MakeSegment:
+    """Allocate the next segment, or use an old one's file again."""
+
+    header: SegmentHeader
+    recycled: int | None  # The number of a segment that nobody needs any more.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Have the store consist of what another manifest says."""
+
+    manifest: Manifest
+    opens: tuple[RunFile, ...]  # Files that it names and the one before does not.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove what nothing names any more: segments by their numbers, files of runs by their names."""
+
+    segments: tuple[int, ...]
+    run_files: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Run a merge, which is long: its outputs are told one by one, then its end."""
+
+    order: MergeOrder
+    is_flush: bool
+
+
+Work = MakeSegment | Switch | Remove | Merge
+
+
+def make(files: Files, directory: PurePath, work: MakeSegment) -> int:
+    """Make a segment; returns a descriptor to write to it."""
+    make_segment(files, directory, work.header, work.recycled)
+    return files.open(segment_path(directory, work.header.number), WRITE)
+
+
+def switch(files: Files, directory: PurePath, work: Switch) -> dict[str, SortedFile]:
+    """Write the manifest, once all that it names anew is there and is what it says; returns those files, open.
+
+    Raises:
+        Corrupt, UnsupportedFormat, StorageError: a file is not what was said of it; nothing has changed.
+        OSError: the system refused; the old manifest stands, or (if the last step failed) the new one.
+    """
+    opened = open_runs(files, directory, work.opens)
+    for file in work.opens:
+        _check_ends(directory, file, opened[file.name])
+    write_manifest(files, directory, work.manifest)
+    return opened
+
+
+def open_runs(files: Files, directory: PurePath, named: tuple[RunFile, ...]) -> dict[str, SortedFile]:
+    """Open files of runs by their names.
+
+    Raises:
+        Corrupt: one is not there, is damaged, or is another than was written.
+        UnsupportedFormat, StorageError: it cannot be opened.
+    """
+    opened: dict[str, SortedFile] = {}
+    for file in named:
+        path = directory / RUNS / file.name
+        try:
+            files.stat(path)
+        except FileNotFoundError as error:
+            raise Corrupt(str(path), 0, "the file of a run is missing") from error
+        found = SortedFile(path, files=files)
+        size_bytes, seal = look_at_seal(files, path)
+        if (size_bytes, seal, len(found)) != (file.size_bytes, file.seal, file.records):
+            raise Corrupt(
+                str(path),
+                max(0, size_bytes - 256),
+                "another file than the manifest names",
+                expected=f"{file.size_bytes} bytes, seal {file.seal}, {file.records} records",
+                got=f"{size_bytes} bytes, seal {seal}, {len(found)} records",
+            )
+        opened[file.name] = found
+    return opened
+
+
+def _check_ends(directory: PurePath, named: RunFile, opened: SortedFile) -> None:
+    """Raise `Corrupt` unless a file has the first and the last key that were said: by them it is found."""
+    for reverse, expected in ((False, named.first), (True, named.last)):
+        got = next((key for key, _ in opened.scan(reverse=reverse, limit=1)), b"")
+        if got != expected:
+            path = str(directory / RUNS / named.name)
+            raise Corrupt(path, 0, "a file with other keys than were written", expected=expected.hex(), got=got.hex())
+
+
+def remove(files: Files, directory: PurePath, work: Remove) -> None:
+    """Remove files; one that is gone already is fine, and one that cannot be keeps no other."""
+    paths = [segment_path(directory, number) for number in work.segments]
+    refused: OSError | None = None
+    for path in (*paths, *(directory / RUNS / name for name in work.run_files)):
+        try:
+            files.unlink(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            refused = error
+    if refused is not None:
+        raise refused

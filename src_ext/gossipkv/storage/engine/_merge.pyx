@@ -1,0 +1,228 @@
+"""What a merge of a store reads, and what of it stays: batches of the log into a sorter, files of runs, by record.
+
+The heap, and that the newest record of a key wins, are `gossipkv.storage._runs`; what is written, its sorted file's.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from gossipkv.storage._format cimport HEADER_SIZE, MAX_KEY_SIZE, PAGE_SIZE, compare_keys, record_size
+from gossipkv.storage._mapped_file cimport is_whole
+from gossipkv.storage._record_sorter cimport RecordSorter
+from gossipkv.storage._records cimport Record
+from gossipkv.storage._runs cimport Entry, Merge, Source
+from gossipkv.storage._scan cimport WALK_RECORD, walk_begin, walk_next
+from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
+from gossipkv.storage.engine._operation cimport (
+    NEW_SPACE, SPACE_BYTES, TOMBSTONE, VALUE, Operation, next_operation,
+)
+
+from gossipkv.errors import Corrupt
+
+cdef extern from "gossipkv/storage/region.h" nogil:
+    void forget_pages "gkv_forget_pages"(const void* region, size_t size)
+
+cdef enum:
+    FORGET_SIZE = 2097152       # What of a map stays in memory behind the walk, at most.
+
+
+cdef inline uint32_t space_of(const uint8_t* key) noexcept nogil:
+    """The space of a key that has one: big-endian."""
+    return <uint32_t> key[0] << 24 | <uint32_t> key[1] << 16 | <uint32_t> key[2] << 8 | key[3]
+
+
+def add_operations(RecordSorter sorter not None, bytes payload not None, frozenset spaces not None):
+    """Add the records of one batch that lie in `spaces`, in its order: how many bytes of `payload` are operations.
+
+    Fewer than it has: what follows them is none.
+    """
+    cdef const uint8_t* begin = <const uint8_t*> PyBytes_AS_STRING(payload)
+    cdef const uint8_t* end = begin + PyBytes_GET_SIZE(payload)
+    cdef const uint8_t* at = begin
+    cdef const uint8_t* after
+    cdef uint8_t* value
+    cdef Operation operation
+    cdef uint32_t space, known = 0
+    cdef bint is_live = 0 in spaces
+    while at < end:
+        after = next_operation(at, end, &operation)
+        if after == NULL:
+            break
+        at = after
+        if operation.kind >= NEW_SPACE:
+            continue
+        space = space_of(operation.key)
+        if space != known:
+            known, is_live = space, space in spaces
+        if is_live:
+            value = sorter.make_room(0, operation.key, operation.key_size, 1 + <Py_ssize_t> operation.value_size)
+            value[0] = operation.kind
+            memcpy(value + 1, operation.value, operation.value_size)
+    return at - begin
+
+
+@cython.final
+cdef class FilesSource(Source):
+    """The records of sorted files whose keys ascend from one to the next, each read front to back.
+
+    `open_file(path)` opens the next when the one before has ended; so one at a time is open.
+    """
+
+    def __cinit__(self, open_file not None, paths not None):
+        self.open_file = open_file
+        self.paths = list(paths)
+
+    cdef int open_next(self) except -1:
+        self.file = self.open_file(self.paths[self.next_path])
+        self.next_path += 1
+        self.forgotten = 0
+        walk_begin(self.file, &self.walk, 0, self.file.position_end, False)
+        return 0
+
+    cdef bint advance(self) except -1:
+        cdef Record record
+        cdef uint64_t position
+        cdef int result
+        while True:
+            if self.file is None:
+                if self.next_path == len(self.paths):
+                    return False
+                self.open_next()
+            result = walk_next(self.file, &self.walk, &record, &position)
+            if result == WALK_RECORD:
+                break
+            if result < 0:
+                raise self.file.damage()
+            self.close_file()
+        if record.key.size < SPACE_BYTES or record.value.size < 1 or not VALUE <= record.value.data[0] <= TOMBSTONE:
+            self.refuse("a record without a space and a flag")
+        if position - self.forgotten >= FORGET_SIZE and self.file.map != NULL:
+            # Others may read the file: its pages stay in the system's cache, and leave this process alone.
+            position -= position % PAGE_SIZE
+            forget_pages(self.file.base + self.forgotten, <size_t> (position - self.forgotten))
+            self.forgotten = position
+        self.entry.key = record.key.data
+        self.entry.key_size = <uint32_t> record.key.size
+        self.entry.value = record.value.data
+        self.entry.value_size = <uint32_t> record.value.size
+        return True
+
+    cdef int refuse_order(self) except -1:
+        return self.refuse("keys do not ascend")
+
+    cdef int refuse(self, str reason) except -1:
+        """A file whose checksums hold, and which no merge has written."""
+        if not is_whole(self.file):
+            raise self.file.loss()
+        raise Corrupt(self.file.name, HEADER_SIZE + self.walk.at, reason + " before this place")
+
+    cdef int close_file(self) except -1:
+        """Be done with the file that is read: all that came of it was copied, and counts if it was there till now."""
+        self.confirm()
+        if self.file is not None:
+            file, self.file = self.file, None
+            file.close()
+        return 0
+
+    def confirm(self):
+        """See that all that came of the file was there.
+
+        Raises:
+            Corrupt: it was cut short meanwhile, or its disk failed.
+        """
+        if self.file is not None and not is_whole(self.file):
+            raise self.file.loss()
+
+
+@cython.final
+cdef class StoreMerge(Merge):
+    """The merge of sources, from the oldest to the newest, of which records of live `spaces` alone come out.
+
+    With `drops_tombstones` these do not: then the first place is kept for the files of the oldest run, which join
+    one by one.
+    """
+
+    def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones):
+        self.spaces = spaces
+        self.drops_tombstones = drops_tombstones
+        self.written_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
+        if self.written_key == NULL:
+            raise MemoryError
+        self.start_merge([None, *sources])
+
+    def __dealloc__(self):
+        free(self.written_key)
+
+    def join_oldest(self, FilesSource files not None):
+        """Merge these from now on, as the oldest.  Requires: those that joined before have ended."""
+        self.settle()
+        self.join(0, files)
+
+    def next_key(self):
+        """The key that comes next, whether its record stays or not; None at the end."""
+        cdef const Entry* found = self.settle()
+        return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
+
+    def next_kept(self, bytes bound):
+        """The next key whose record stays, of those below `bound` (None: of all); records before it are gone."""
+        cdef const Entry* found = self.look(bound)
+        return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
+
+    cdef bint stays(self, const Entry* entry) except -1:
+        cdef uint32_t space = space_of(entry.key)
+        if not self.has_space or space != self.space:
+            self.has_space = True
+            self.space = space
+            self.is_live = space in self.spaces
+        return self.is_live and not (self.drops_tombstones and entry.value[0] == TOMBSTONE)
+
+    cdef const Entry* look(self, bytes bound) except? NULL:
+        cdef const Entry* found
+        cdef const uint8_t* end = NULL if bound is None else <const uint8_t*> PyBytes_AS_STRING(bound)
+        while True:
+            found = self.settle()
+            if found == NULL:
+                return NULL
+            if end != NULL and compare_keys(found.key, found.key_size, end, PyBytes_GET_SIZE(bound)) >= 0:
+                return NULL
+            if self.stays(found):
+                return found
+            self.take()
+
+    def write(self, SortedFileWriter writer not None, bytes bound, uint64_t file_bytes):
+        """Append what stays below `bound`: True when the file is full before, so that one more would be too long."""
+        cdef const Entry* found
+        while True:
+            found = self.look(bound)
+            if found == NULL:
+                return False
+            if self.records and writer.size_with(record_size(found.key_size, found.value_size)) > file_bytes:
+                return True
+            writer.append(found.key, found.key_size, found.value, found.value_size)
+            self.records += 1
+            self.tombstones += found.value[0] == TOMBSTONE
+            self.written_size = found.key_size
+            memcpy(self.written_key, found.key, found.key_size)
+            self.take()
+
+    def end_file(self):
+        """Records, tombstones among them, and the last key, of all that was written since the last file ended."""
+        cdef object told = (
+            self.records, self.tombstones,
+            PyBytes_FromStringAndSize(<const char*> self.written_key, self.written_size),
+        )
+        self.records = self.tombstones = 0
+        return told
+
+    def confirm(self):
+        """See that all that came out was there in its files.
+
+        Raises:
+            Corrupt: one was cut short meanwhile, or its disk failed.
+        """
+        for source in self.merging:
+            if isinstance(source, FilesSource):
+                (<FilesSource> source).confirm()

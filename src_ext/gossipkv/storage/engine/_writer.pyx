@@ -1,0 +1,314 @@
+"""The writing end of the log: frames in the order of their positions, and which write carries which.
+
+A frame has its position and its segment when it is planned; it is stamped, with what is known to be synced by then,
+when a group of frames is handed out to be written.  One group is under way at a time, what comes meanwhile is the next.
+A group lies in one segment; the last frame of a segment names the next one, which has to be allocated by then.
+
+Most batches are plain: puts and deletes in one live space, for which segment and memtable have room.  They are known
+here, at once (`plan_plain`); every other takes the long way, through whoever asks.  Where nothing is synced and nobody
+waits, a plain batch is written and applied in one step (`write_straight`): what it costs then is the system's call and
+the memtable.
+"""
+
+cimport cython
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport uint8_t, uint64_t
+from posix.unistd cimport pwrite
+
+from gossipkv.storage._format cimport aligned8
+from gossipkv.storage.engine._log cimport (
+    BATCH_FRAME, BEGIN_FRAME, FRAME_HEADER_BYTES, MARK_FRAME, NEXT_FRAME, SEGMENT_HEADER_BYTES, Batch, Frames,
+)
+from gossipkv.storage.engine._memtable cimport Memtable
+
+from collections import deque as _deque
+from os import strerror as _strerror
+
+from gossipkv.storage.engine import options as _options
+from gossipkv.storage.engine import segments as _segments
+
+# Between the last position of one life and the first of the next: more than a segment can have frames, so that no
+# position is used twice, not even one whose frame was lost.
+LIFE_GAP = 1 << 32
+
+cdef uint64_t MOST_GROUP = _options.MOST_GROUP_BYTES
+cdef uint64_t MOST_WAITING = _options.MOST_WAITING_BYTES
+cdef uint64_t RECORD_COST = _options.RECORD_COST_BYTES
+cdef uint64_t RESERVED = _segments.RESERVED_BYTES
+
+
+cdef inline uint64_t frame_size(uint64_t payload_bytes) noexcept nogil:
+    return aligned8(FRAME_HEADER_BYTES + payload_bytes)
+
+
+def batch_cost(Batch batch not None):
+    """Return about what a batch takes in a memtable."""
+    return batch.used + RECORD_COST * <uint64_t> batch.records
+
+
+@cython.final
+cdef class Active:
+    """A segment that is open for writing: `offset` is where the next group goes, `first` its first position, or 0."""
+
+    def __init__(self, name, int descriptor, uint64_t size_bytes, uint64_t offset, uint64_t first):
+        self.name = name
+        self.descriptor = descriptor
+        self.size_bytes = size_bytes
+        self.offset = offset
+        self.first = first
+
+    def until(self, uint64_t position):
+        """The segment as it can be read, up to a position."""
+        return _segments.Segment(self.name, self.first, position, self.offset, self.size_bytes)
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Planned:
+    """A frame that has its position and its segment, and is not written yet."""
+
+
+@cython.final
+@cython.freelist(4)
+cdef class Group:
+    """What one write carries, into one segment: up to `position`; when it `ends`, nothing follows there."""
+
+
+@cython.final
+@cython.freelist(4)
+cdef class Written:
+    """What a group had: batches, and the segment that it was the last of, if it was."""
+
+
+@cython.final
+cdef class Writer:
+    """Plans frames and hands out groups; a life begins with the first of them.
+
+    `memtable` takes what is written straight, `spaces` are the live ones with all that is planned, and `cost` is about
+    what the memtable takes with it.
+    """
+
+    def __init__(
+        self, Active active not None, Memtable memtable not None, set spaces not None, *,
+        uint64_t life, uint64_t position, bint sync
+    ):
+        self.active = active
+        self.memtable = memtable
+        self.spaces = spaces
+        self.cost = memtable.used
+        self.position = position
+        self.synced = position
+        self.life = life
+        self.sync = sync
+        self.offset = active.offset
+        self.limit = active.size_bytes - RESERVED
+        self.planned = _deque()
+        self.flying = []
+        self.frames = Frames(active.name.salt)
+        self.data = None
+        self.plan_frame(BEGIN_FRAME, None, LIFE_GAP if position else 1, frame_size(8))  # Before the first is nothing.
+
+    @property
+    def share(self):
+        """How full the segment is, with all that is planned, from 0 to 1."""
+        return min(1.0, <double> self.offset / <double> self.limit)
+
+    @property
+    def is_waiting(self):
+        """Whether frames are planned that no group has yet."""
+        return bool(self.planned)
+
+    def fits(self, uint64_t size_bytes, uint64_t cost):
+        """Whether a frame of that size fits the segment that is planned for, and its batch the memtable."""
+        if self.cost > 0 and self.cost + cost > self.memtable.most_bytes:
+            return False
+        return self.offset + size_bytes <= self.limit
+
+    cdef bint passes(self, Batch batch) except -1:
+        """Whether it is plain, and there is room that was opened."""
+        cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
+        return (
+            self.offset + size_bytes <= self.open_until
+            and batch.records == batch.count and batch.records > 0 and not batch.is_mixed
+            and self.waiting_bytes + size_bytes <= MOST_WAITING
+            and self.cost + <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records <= self.memtable.most_bytes
+            and batch.space in self.spaces
+        )
+
+    def open(self, uint64_t size_bytes):
+        """Have plain batches simply taken for so many more bytes of the log; 0: none, until somebody has looked."""
+        self.open_until = min(self.limit, self.offset + size_bytes) if size_bytes else 0
+
+    @property
+    def is_open(self):
+        """Whether plain batches are taken: nobody needs to look, yet, how writers are held back."""
+        return self.offset < self.open_until
+
+    def plan_plain(self, Batch batch not None):
+        """Give a plain batch its place; returns its position, or 0: it takes the long way."""
+        cdef uint64_t size_bytes
+        if not self.passes(batch):
+            return 0
+        size_bytes = frame_size(<uint64_t> batch.used)
+        self.waiting_bytes += size_bytes
+        self.cost += <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
+        return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
+
+    def write_straight(self, Batch batch not None):
+        """Write a plain batch, unsynced, and apply it; returns its position, or 0: it takes the long way.
+
+        Raises:
+            OSError: the system refused; nothing is known of what the log holds there.
+        """
+        cdef uint64_t size_bytes
+        cdef Py_ssize_t done = 0, part
+        if self.sync or self.flying or self.planned or not self.passes(batch):
+            return 0
+        if self.frames.views:
+            return 0
+        size_bytes = frame_size(<uint64_t> batch.used)
+        self.frames.used = 0
+        self.frames.append_bytes(BATCH_FRAME, self.position + 1, 0, batch.data, batch.used)
+        while done < self.frames.used:
+            part = pwrite(
+                self.active.descriptor, self.frames.data + done, <size_t> (self.frames.used - done),
+                <long> (self.active.offset + <uint64_t> done)
+            )
+            if part > 0:
+                done += part
+            elif errno != EINTR:
+                raise OSError(errno, _strerror(errno))
+        self.position += 1
+        self.synced = self.position
+        self.last_batch = self.position
+        self.offset += size_bytes
+        if self.active.first == 0:
+            self.active.first = self.position
+        self.active.offset = self.offset
+        self.cost += <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
+        self.memtable.applied(self.memtable.apply_operations(batch.data, batch.used))
+        self.straight_batches += 1
+        self.straight_records += <uint64_t> batch.records
+        self.straight_bytes += <uint64_t> batch.used
+        self.straight_log_bytes += size_bytes
+        return self.position
+
+    def take_counts(self):
+        """Return how many batches, records, bytes of them and of the log were written straight since asked last."""
+        counts = (self.straight_batches, self.straight_records, self.straight_bytes, self.straight_log_bytes)
+        self.straight_batches = self.straight_records = self.straight_bytes = self.straight_log_bytes = 0
+        return counts
+
+    def plan(self, Batch batch not None):
+        """Give any batch its place; returns its position.  Requires: it fits."""
+        cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
+        assert self.offset + size_bytes <= self.limit, "whoever plans a batch has seen that it fits"
+        self.waiting_bytes += size_bytes
+        self.cost += <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
+        return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
+
+    def turn(self):
+        """Plan to go on in the next segment, which is allocated, with a memtable that has nothing yet."""
+        assert self.prepared is not None, "a segment is planned to follow only once it is allocated"
+        self.plan_frame(NEXT_FRAME, None, 1, frame_size(16))
+        self.offset = SEGMENT_HEADER_BYTES
+        self.limit = self.prepared.size_bytes - RESERVED
+        self.open_until = 0
+        self.cost = 0
+
+    cdef uint64_t plan_frame(self, int kind, Batch batch, uint64_t gap, uint64_t size_bytes) except 0:
+        cdef Planned one = Planned.__new__(Planned)
+        self.position += gap
+        self.offset += size_bytes
+        one.kind = kind
+        one.position = self.position
+        one.batch = batch
+        self.planned.append(one)
+        return self.position
+
+    @property
+    def mark_due(self):
+        """Whether no frame says yet that the last batch is synced, and none is about to."""
+        return self.sync and not self.planned and not self.flying and self.claimed < self.last_batch
+
+    def mark(self):
+        """Plan a frame that says what is synced."""
+        self.plan_frame(MARK_FRAME, None, 1, frame_size(0))
+
+    def group(self):
+        """Return what is to be written next, in one piece; None while a group is under way, or nothing is planned."""
+        cdef Frames frames = self.frames
+        cdef Planned one
+        cdef Group group
+        cdef bytes payload
+        cdef uint64_t synced = self.synced if self.sync else 0
+        if self.flying or not self.planned:
+            return None
+        frames.clear(self.active.name.salt)
+        while self.planned and <uint64_t> frames.used < MOST_GROUP:
+            one = <Planned> self.planned.popleft()
+            if one.batch is not None:
+                frames.append_bytes(one.kind, one.position, synced, one.batch.data, one.batch.used)
+                self.waiting_bytes -= frame_size(<uint64_t> one.batch.used)
+            else:
+                payload = self.payload_of(one.kind)
+                frames.append_bytes(
+                    one.kind, one.position, synced, <const uint8_t*> <const char*> payload, len(payload)
+                )
+            self.flying.append(one)
+            if one.kind == NEXT_FRAME:
+                break
+        assert self.active.offset + <uint64_t> frames.used <= self.active.size_bytes, "a group lies in one segment"
+        if self.active.first == 0:
+            self.active.first = (<Planned> self.flying[0]).position
+        self.data = frames.view()
+        group = Group.__new__(Group)
+        group.descriptor = self.active.descriptor
+        group.offset = self.active.offset
+        group.data = self.data
+        group.position = one.position
+        group.sync = self.sync
+        group.ends = one.kind == NEXT_FRAME
+        return group
+
+    cdef bytes payload_of(self, int kind):
+        if kind == NEXT_FRAME:
+            assert self.prepared is not None, "it was when the frame was planned"
+            number, salt = self.prepared.name
+            return number.to_bytes(8, "little") + salt.to_bytes(8, "little")
+        return self.life.to_bytes(8, "little") if kind == BEGIN_FRAME else b""
+
+    def written(self, uint64_t position):
+        """Hear that the group under way, which ends with `position`, is written, and synced if it is to be."""
+        cdef Written told = Written.__new__(Written)
+        cdef Planned one = None
+        cdef list flying = self.flying
+        assert flying, "a group is under way"
+        one = <Planned> flying[len(flying) - 1]
+        assert one.position == position, (one.position, position)
+        self.flying = []
+        self.data.release()     # The next group takes its place.
+        self.data = None
+        told.batches = []
+        told.size_bytes = <uint64_t> self.frames.used
+        self.active.offset += told.size_bytes
+        self.claimed = self.synced if self.sync else 0
+        self.synced = position
+        for one in flying:
+            if one.batch is not None:
+                told.batches.append(one.batch)
+                self.last_batch = one.position
+        if one.kind == NEXT_FRAME:
+            told.closed = self.active.until(position)
+            assert self.prepared is not None, "the next segment was named"
+            self.active = self.prepared
+            self.prepared = None
+            self.frames.clear(self.active.name.salt)
+        return told
+
+    def stop(self):
+        """Forget what is planned and under way: nothing is handed out or taken any more."""
+        self.planned.clear()
+        self.flying = []
+        self.sync = False
+        self.open_until = 0

@@ -1,0 +1,59 @@
+"""The merge of a store in plain Python: dicts of keys, their space first, to values behind a flag.
+
+It imports nothing from the package; bytes are as `_operation.pxd` draws them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+VALUE, TOMBSTONE, NEW_SPACE, DROPPED_SPACE = 1, 2, 3, 4
+
+Operation = tuple[int, int, bytes, bytes]  # kind, space, key, value
+Records = dict[bytes, bytes]
+
+
+def key_of(space: int, key: bytes = b"") -> bytes:
+    """A key as runs have it."""
+    return space.to_bytes(4, "big") + key
+
+
+def encode(operations: Iterable[Operation]) -> bytes:
+    """A batch."""
+    parts = []
+    for kind, space, key, value in operations:
+        whole = key_of(space, key)
+        parts.append(struct.pack("<BHI", kind, len(whole), len(value)) + whole + value)
+    return b"".join(parts)
+
+
+def records(operations: Iterable[Operation]) -> Records:
+    """What they leave, in order."""
+    return {
+        key_of(space, key): bytes([kind]) + value
+        for kind, space, key, value in operations
+        if kind in {VALUE, TOMBSTONE}
+    }
+
+
+def merged(
+    newest_first: Sequence[Records], spaces: Collection[int], *, drops_tombstones: bool
+) -> list[tuple[bytes, bytes]]:
+    """What comes out of a merge, in order."""
+    found: Records = {}
+    for one in reversed(newest_first):
+        found |= one
+    return [
+        (key, value)
+        for key, value in sorted(found.items())
+        if int.from_bytes(key[:4], "big") in spaces and not (drops_tombstones and value[0] == TOMBSTONE)
+    ]
+
+
+def answers(newest_first: Sequence[Records], spaces: Collection[int]) -> Records:
+    """All that a store of these runs says: what is there, without flags."""
+    return {key: value[1:] for key, value in merged(newest_first, spaces, drops_tombstones=True)}

@@ -1,0 +1,223 @@
+"""The log-structured store in plain Python: what its batches make of it, which are synced, what a crash leaves.
+
+A `History` is what outlives a process: batches in the order in which they were appended, the state after each, and how
+many of them are synced.  A crash keeps those and any first few of the rest; nothing else, and nothing of a batch alone.
+A `Store` is opened on one.  The face is that of the store itself; `maintain` has nothing to do here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+VALUE, TOMBSTONE, NEW_SPACE, DROPPED_SPACE = 1, 2, 3, 4
+MOST_KEY_BYTES = 65_531
+MOST_VALUE_BYTES = 16 << 20
+
+Operation = tuple[int, int, bytes, bytes]  # Kind, space, key, value: as `read_log` tells them.
+State = dict[int, dict[bytes, bytes]]  # What each space has.
+
+
+class Refused(Exception):
+    """The store took nothing of it."""
+
+
+class BelowFloor(Exception):
+    """The log does not reach back that far."""
+
+
+class Batch:
+    """Operations that happen together."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+
+    def put(self, space: int, key: bytes, value: bytes) -> None:
+        """Have the key at the value."""
+        if len(key) > MOST_KEY_BYTES or len(value) > MOST_VALUE_BYTES:
+            raise Refused(len(key), len(value))
+        self.operations.append((VALUE, space, key, value))
+
+    def delete(self, space: int, key: bytes) -> None:
+        """Have the key no more."""
+        if len(key) > MOST_KEY_BYTES:
+            raise Refused(len(key))
+        self.operations.append((TOMBSTONE, space, key, b""))
+
+    def new_space(self, space: int) -> None:
+        """Begin a space."""
+        self.operations.append((NEW_SPACE, space, b"", b""))
+
+    def drop_space(self, space: int) -> None:
+        """End a space, and all that it has."""
+        self.operations.append((DROPPED_SPACE, space, b"", b""))
+
+
+def after(state: State, operations: list[Operation]) -> State:
+    """What is there after a batch; `state` stays as it is.  Raises Refused: one of its spaces is not there."""
+    made = dict(state)
+    fresh: set[int] = set()
+    for kind, space, key, value in operations:
+        if kind == NEW_SPACE:
+            if space in made:
+                raise Refused(f"space {space} is there")
+            made[space] = {}
+            fresh.add(space)
+            continue
+        if space not in made:
+            raise Refused(f"there is no space {space}")
+        if kind == DROPPED_SPACE:
+            del made[space]
+            continue
+        if space not in fresh:
+            made[space] = dict(made[space])
+            fresh.add(space)
+        if kind == VALUE:
+            made[space][key] = value
+        else:
+            made[space].pop(key, None)
+    return made
+
+
+class Entry(NamedTuple):
+    """One batch that was appended."""
+
+    position: int
+    operations: list[Operation]
+
+
+@dataclass
+class History:
+    """Every batch that counts, and every state that it led to."""
+
+    batches: list[Entry] = field(default_factory=list)
+    states: list[State] = field(default_factory=lambda: [{}])  # After none of the batches, after the first, and so on.
+    synced: int = 0  # How many of the batches.
+    last_position: int = 0  # The highest that was ever given, to lost batches too.
+    next_space: int = 1
+    used: set[int] = field(default_factory=set)  # Spaces that a synced batch made: never to be given again.
+
+    def append(self, position: int, operations: list[Operation]) -> None:
+        """Take a batch that is not synced yet."""
+        self.states.append(after(self.states[-1], operations))
+        self.batches.append(Entry(position, operations))
+        self.last_position = max(self.last_position, position)
+
+    def sync(self, number: int | None = None) -> None:
+        """Have the first `number` batches (all of them) synced: nothing takes them back."""
+        number = len(self.batches) if number is None else number
+        for _, operations in self.batches[self.synced : number]:
+            self.used.update(space for kind, space, _, _ in operations if kind == NEW_SPACE)
+        self.synced = number
+
+    def crash(self, kept: int) -> None:
+        """The process is gone: so many of the batches that were not synced were found again, and are synced then."""
+        number = self.synced + kept
+        assert number <= len(self.batches)
+        del self.batches[number:], self.states[number + 1 :]
+        self.sync()
+
+    def copied(self) -> History:
+        """Return one that goes its own way from now on; what both hold is never changed."""
+        return replace(self, batches=list(self.batches), states=list(self.states), used=set(self.used))
+
+    @property
+    def shown(self) -> State:
+        """What may be read: what is synced."""
+        return self.states[self.synced]
+
+
+class Store:
+    """The store, open."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    def close(self) -> None:
+        """Sync all that waits."""
+        self.commit()
+
+    def reserve_space(self) -> int:
+        """A number that no space ever had."""
+        self.history.next_space += 1
+        return self.history.next_space - 1
+
+    def append(self, batch: Batch) -> int:
+        """Take a batch, all of it or, raising Refused, nothing; return its position."""
+        for kind, space, _, _ in batch.operations:
+            if kind == NEW_SPACE and not 0 < space < self.history.next_space:
+                raise Refused(f"space {space} was never given out")
+            if kind == NEW_SPACE and space in self.history.used:
+                raise Refused(f"space {space} was there before")
+        position = self.history.last_position + 1
+        self.history.append(position, list(batch.operations))
+        return position
+
+    def commit(self) -> None:
+        """Sync all that was appended; from now on it may be read."""
+        self.history.sync()
+
+    def write(self, batch: Batch) -> int:
+        """Append, and sync."""
+        position = self.append(batch)
+        self.commit()
+        return position
+
+    def _held(self, space: int) -> dict[bytes, bytes]:
+        if space not in self.history.shown:
+            raise Refused(f"there is no space {space}")
+        return self.history.shown[space]
+
+    def get(self, space: int, key: bytes) -> bytes | None:
+        """What a key has."""
+        return self._held(space).get(key)
+
+    def get_many(self, space: int, keys: list[bytes]) -> list[bytes | None]:
+        """What each of them has."""
+        return [self.get(space, key) for key in keys]
+
+    def scan(
+        self,
+        space: int,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Records from `start` up to before `end`, or backwards; and where the next page begins, or before what."""
+        found = [
+            (key, value)
+            for key, value in sorted(self._held(space).items())
+            if (start is None or start <= key) and (end is None or key < end)
+        ]
+        page = (found[::-1] if reverse else found)[:limit]
+        if len(page) == len(found):
+            return page, None
+        return page, page[-1][0] if reverse else page[-1][0] + b"\0"
+
+    def read_log(self, spaces: set[int], position: int) -> tuple[list[tuple[int, list[Operation]]], int]:
+        """Synced batches above a position, each with its operations in the spaces; and the position to go on from."""
+        found = [
+            (entry.position, [one for one in entry.operations if one[1] in spaces])
+            for entry in self.history.batches[: self.history.synced]
+            if entry.position > position
+        ]
+        return [one for one in found if one[1]], max([position, *(at for at, _ in found)])
+
+    def size_bytes(self, space: int) -> int:
+        """Bytes that a space takes, about."""
+        return sum(len(key) + len(value) for key, value in self._held(space).items())
+
+    def middle_key(self, space: int) -> bytes | None:
+        """A key with about as much below as above."""
+        keys = sorted(self._held(space))
+        return keys[len(keys) // 2] if keys else None
+
+    def maintain(self) -> bool:
+        """Nothing to do."""
+        return False
+
+    def mark(self) -> None:
+        """Sync all that waits, and say that it is."""
+        self.commit()

@@ -1,0 +1,73 @@
+"""A view in plain Python: layers of internal keys and flagged values, the newest first, and what they show as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.oracle.memtable import TOMBSTONE, VALUE, internal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Record = tuple[bytes, bytes]
+Layer = "Mapping[bytes, bytes]"
+
+
+def merged(layers: Sequence[Mapping[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The newest of each key, in key order, tombstones among them."""
+    newest: dict[bytes, bytes] = {}
+    for layer in reversed(layers):
+        newest.update(layer)
+    assert all(value[0] in {VALUE, TOMBSTONE} for value in newest.values())
+    return dict(sorted(newest.items()))
+
+
+def get(layers: Sequence[Mapping[bytes, bytes]], space: int, key: bytes) -> bytes | None:
+    """The value of a key."""
+    for layer in layers:
+        found = layer.get(internal(space, key))
+        if found is not None:
+            return found[1:] if found[0] == VALUE else None
+    return None
+
+
+def select(
+    layers: Sequence[Mapping[bytes, bytes]],
+    space: int,
+    start: bytes | None = None,
+    end: bytes | None = None,
+    *,
+    reverse: bool = False,
+) -> list[Record]:
+    """Keys without their space, and values with their flags, between two bounds; tombstones among them."""
+    found = [
+        (key[4:], value)
+        for key, value in merged(layers).items()
+        if key[:4] == internal(space, b"") and (start is None or key[4:] >= start) and (end is None or key[4:] < end)
+    ]
+    return found[::-1] if reverse else found
+
+
+def scan(
+    layers: Sequence[Mapping[bytes, bytes]],
+    space: int,
+    start: bytes | None = None,
+    end: bytes | None = None,
+    *,
+    reverse: bool = False,
+    limit: int | None = None,
+    most_bytes: int,
+) -> tuple[list[Record], bytes | None]:
+    """One page and where the next one begins: at whatever comes next, be it deleted."""
+    page: list[Record] = []
+    for key, value in select(layers, space, start, end, reverse=reverse):
+        behind = key + b"\0" if reverse else key
+        if limit is not None and len(page) == limit:
+            return page, behind
+        if value[0] == TOMBSTONE:
+            continue
+        most_bytes -= len(key) + len(value) - 1
+        if page and most_bytes < 0:
+            return page, behind
+        page.append((key, value[1:]))
+    return page, None

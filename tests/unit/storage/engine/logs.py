@@ -1,0 +1,293 @@
+"""A log that is written as the engine writes it, on whatever disk, so that tests of recovery have what it leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt
+from gossipkv.storage.directories import make_directory
+from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
+from gossipkv.storage.engine.manifest import LOG, LifeEnd, Manifest, SegmentName, segment_path
+from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
+from gossipkv.storage.engine.segments import (
+    RESERVED_BYTES,
+    WRITE,
+    SegmentHeader,
+    begin_payload,
+    make_segment,
+    next_payload,
+)
+from gossipkv.testing.faulty_files import FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.oracle import log as oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.storage.engine.recovery import Recovered
+
+ROOT = PurePosixPath("/tables")
+STORE = 0xFEED_0000_0000_0001
+SEGMENT_BYTES = HEADER_BYTES + 2 * RESERVED_BYTES
+LIFE_STEP = 1 << 32
+
+
+class Disk(SimulatedFiles):
+    """A simulated disk with room that is taken beforehand."""
+
+    if not hasattr(SimulatedFiles, "allocate"):
+
+        def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
+            """As `posix_fallocate`: all of it or, without room, nothing."""
+            growth = offset + size_bytes - self.size(descriptor)
+            if growth > self.free_bytes("/"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if growth > 0:
+                self.pwrite(descriptor, bytes(growth), self.size(descriptor))
+
+        def power_loss(self, seed: int) -> Disk:
+            """The disk after the power came back."""
+            found = super().power_loss(seed)
+            found.__class__ = Disk
+            return found
+
+        def copied(self) -> Disk:
+            """A disk that holds durably what this one holds."""
+            found = super().copied()
+            found.__class__ = Disk
+            return found
+
+
+class Faulty(FaultyFiles):
+    """Faults may strike where room is taken, too."""
+
+    if not hasattr(FaultyFiles, "allocate"):
+
+        def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
+            """As the inner one's."""
+            self._perform(
+                "allocate",
+                f"{size_bytes} at {offset}",
+                lambda: self.inner.allocate(descriptor, offset, size_bytes),
+            )
+
+
+class Real(RealFiles):
+    """The operating system's files."""
+
+    if not hasattr(RealFiles, "allocate"):
+
+        def allocate(self, descriptor: int, offset: int, size_bytes: int) -> None:
+            """All of it or, without room, nothing."""
+            os.posix_fallocate(descriptor, offset, size_bytes)
+
+
+STEPS = frozenset({"allocate", "create", "pwrite", "sync", "sync_directory", "rename", "unlink"})
+
+
+def payload_of(number: int, size: int = 40) -> bytes:
+    """A batch that puts one key."""
+    return oracle.operation(oracle.VALUE, 1, b"%06d" % number, bytes([number % 256]) * size)
+
+
+def salt_of(number: int) -> int:
+    """Salts of segments, different each."""
+    return (number * 0x9E3779B97F4A7C15 + 1) % 2**64
+
+
+FIRST = SegmentName(1, salt_of(1))
+
+
+@dataclass
+class Log:
+    """A store's log and its manifest; `shown` is what a life may have shown, `written` what it has written besides."""
+
+    files: SimulatedFiles
+    syncs: bool = True
+    segment_bytes: int = SEGMENT_BYTES
+    manifest: Manifest = field(default_factory=lambda: Manifest(STORE, 1, frozenset(), 1, 1, FIRST, FIRST))
+    shown: list[tuple[int, bytes]] = field(default_factory=list)
+    written: list[tuple[int, bytes]] = field(default_factory=list)
+    name: SegmentName = FIRST
+    end: int = HEADER_BYTES
+    position: int = 0
+    synced: int = 0
+    next_number: int = 2
+    count: int = 0
+
+    @classmethod
+    def made(cls, files: SimulatedFiles | None = None, **options: object) -> Log:
+        """A new store's."""
+        files = Disk() if files is None else files
+        log = cls(files, **options)
+        make_directory(files, ROOT / LOG)
+        make_segment(files, ROOT, log.header(log.name))
+        log.put_frame(BEGIN, begin_payload(1))
+        log.sync()
+        return log
+
+    def header(self, name: SegmentName) -> SegmentHeader:
+        """That of a segment of this life."""
+        return SegmentHeader(STORE, name.number, name.salt, self.manifest.life, self.syncs, self.segment_bytes)
+
+    def put_frame(self, kind: int, payload: bytes, position: int | None = None) -> None:
+        """Write one frame, unsynced."""
+        self.position = self.position + 1 if position is None else position
+        frames = Frames(self.name.salt)
+        frames.append(kind, self.position, self.synced, payload)
+        self.write(frames.view())
+        self.end += frames.size_bytes
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write at the end of the segment."""
+        descriptor = self.files.open(segment_path(ROOT, self.name.number), WRITE)
+        self.files.pwrite(descriptor, data, self.end)
+        self.files.close(descriptor)
+
+    def put(self, size: int = 40) -> None:
+        """Write a batch, unsynced; in the next segment, when this one is full."""
+        payload = payload_of(self.count, size)
+        self.count += 1
+        if self.end + 32 + len(payload) + 8 > self.segment_bytes - RESERVED_BYTES:
+            self.roll()
+        self.put_frame(BATCH, payload)
+        self.written.append((self.position, payload))
+
+    def sync(self) -> None:
+        """Sync all that was written; in a store that does not, this says only that it may be shown."""
+        if self.syncs:
+            descriptor = self.files.open(segment_path(ROOT, self.name.number), WRITE)
+            self.files.sync(descriptor)
+            self.files.close(descriptor)
+            self.synced = self.position
+        self.shown += self.written
+        self.written.clear()
+
+    def mark(self) -> None:
+        """Say what was synced, and have that synced, too."""
+        self.sync()
+        self.put_frame(MARK, b"")
+        self.sync()
+
+    def roll(self, recycled: int | None = None) -> None:
+        """Go on in the next segment."""
+        named = SegmentName(self.next_number, salt_of(self.next_number))
+        make_segment(self.files, ROOT, self.header(named), recycled)
+        self.next_number += 1
+        self.put_frame(NEXT, next_payload(named))
+        self.sync()
+        self.name, self.end = named, HEADER_BYTES
+
+    def recover(self) -> tuple[Recovered, list[tuple[int, bytes]]]:
+        """What recovery finds, nothing changed."""
+        found: list[tuple[int, bytes]] = []
+        recovered = recover(
+            self.files, ROOT, self.manifest, lambda _, position, payload: found.append((position, payload))
+        )
+        return recovered, found
+
+    def reopened(self, files: SimulatedFiles | None = None, between: Callable[[str], None] = lambda step: None) -> Log:
+        """The store in its next life, on this disk or on what a loss of power left of it."""
+        log = replace(self, files=self.files if files is None else files, written=[])
+        recovered, found = log.recover()
+        name = SegmentName(recovered.next_number, salt_of(recovered.next_number))
+        life = self.manifest.life + 1
+        cut = recovered.cut
+        segment = rewrite(log.files, ROOT, recovered, log.header(name)._replace(life=life))
+        between("rewritten")
+        for closed in (*recovered.kept, *recovered.segments):  # A life without syncs has left them to the system.
+            log.sync_file(closed.name.number)
+        end = LifeEnd(self.manifest.life, cut.name.number, cut.end, recovered.position, segment.name)
+        log.manifest = replace(self.manifest, life=life, lives=(*self.manifest.lives, end))
+        between("switched")
+        remove_files(log.files, ROOT, (*recovered.strangers, *recovered.outlived))
+        log.shown = found
+        log.name, log.end = segment.name, segment.end
+        log.next_number = recovered.next_number + 1
+        log.synced = recovered.position if self.syncs else 0
+        log.put_frame(BEGIN, begin_payload(life), recovered.last_position + LIFE_STEP)
+        log.sync()
+        return log
+
+    def sync_file(self, number: int) -> None:
+        """Sync what is in the file of a segment."""
+        descriptor = self.files.open(segment_path(ROOT, number), WRITE)
+        self.files.sync(descriptor)
+        self.files.close(descriptor)
+
+    def bytes_of_files(self) -> dict[int, bytes]:
+        """What the log's directory holds, for the oracle."""
+        found = {}
+        for entry in self.files.list_directory(ROOT / LOG):
+            descriptor = self.files.open(ROOT / LOG / entry.name)
+            found[int(entry.name.split(".")[0])] = self.files.pread(descriptor, entry.size_bytes, 0)
+            self.files.close(descriptor)
+        return found
+
+    def expected(self) -> oracle.Outcome:
+        """What the oracle says of it."""
+        lives = [oracle.LifeEnd(end.number, end.position, end.continued) for end in self.manifest.lives]
+        return oracle.recover(self.bytes_of_files(), STORE, self.manifest.recovery_floor, lives)
+
+    def overwrite(self, number: int, offset: int, data: bytes) -> None:
+        """Put other bytes into a file, durably."""
+        descriptor = self.files.open(segment_path(ROOT, number), WRITE)
+        self.files.pwrite(descriptor, data, offset)
+        self.files.sync(descriptor)
+        self.files.close(descriptor)
+
+    def replace_file(self, number: int, data: bytes) -> None:
+        """Have the file of a segment hold just this, durably."""
+        path = segment_path(ROOT, number)
+        if number in self.bytes_of_files():
+            self.files.unlink(path)
+        descriptor = self.files.open(path, WRITE | os.O_CREAT)
+        self.files.pwrite(descriptor, data, 0)
+        self.files.sync(descriptor)
+        self.files.close(descriptor)
+        self.files.sync_directory(ROOT / LOG)
+
+    def word_at(self, number: int, offset: int) -> int:
+        """Eight bytes of a file."""
+        word: int = struct.unpack_from("<Q", self.bytes_of_files()[number], offset)[0]
+        return word
+
+
+def check(log: Log) -> oracle.Outcome | None:
+    """Recovery and oracle agree: the same batches, the same cut, or the same damage (None)."""
+    try:
+        expected = log.expected()
+    except oracle.Damaged as damaged:
+        try:
+            log.recover()
+        except Corrupt as error:
+            assert error.file == str(segment_path(ROOT, damaged.number))
+            assert damaged.offset is None or error.offset == damaged.offset
+            return None
+        raise AssertionError(f"{damaged} was not noticed") from None
+    recovered, found = log.recover()
+    assert found == expected.batches
+    assert (recovered.cut.name.number, recovered.cut.end) == (expected.cut, expected.end)
+    assert (recovered.position, recovered.last_position) == (expected.position, expected.last_position)
+    return expected
+
+
+def path_of(number: int) -> str:
+    """Where a segment lies."""
+    return str(segment_path(ROOT, number))
+
+
+def refused(log: Log) -> tuple[str, int]:
+    """The damage for which recovery refuses, with file and offset; the oracle refuses it for the same."""
+    assert check(log) is None
+    with pytest.raises(Corrupt) as error:
+        log.recover()
+    return error.value.file, error.value.offset

@@ -1,0 +1,92 @@
+"""One store under Trio in a process of its own, which says what memory it took.
+
+    python -m tests.unit.storage.engine.memory_of_shell DIRECTORY SEGMENT_BYTES BATCHES BATCH_BYTES
+
+writes so many batches of new records, then prints the most anonymous memory that it had, from before it opened the
+store on, the most that a child had, and what was merged, all in bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trio
+
+from gossipkv.environment.trio_world import real
+from gossipkv.errors import Overloaded
+from gossipkv.storage.engine import parent
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.child import Done
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.shell import Store, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.storage.engine.merge import MergeOrder, Output
+    from gossipkv.storage.engine.policy import Manner
+
+VALUE_BYTES = 1000
+MERGE_MEMORY = 64 << 20
+
+
+def anonymous_bytes() -> int:
+    """What is in memory and in no file (RssAnon)."""
+    (kibibytes,) = re.findall(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(kibibytes) * 1024
+
+
+async def briskly(order: MergeOrder, on_output: Callable[[Output], object], manner: Callable[[], Manner]) -> None:
+    """Merge in a child that gives way to nobody, as fast as it goes."""
+    await parent.merge_in_child(order, on_output, lambda: manner()._replace(gives_way=False, bytes_per_second=0))
+
+
+async def taken(store: Store, batch: Batch) -> bool:
+    """Whether there was room for it."""
+    try:
+        await store.write(batch)
+    except Overloaded:
+        return False
+    return True
+
+
+async def main(directory: str, segment_bytes: int, batches: int, batch_bytes: int) -> None:
+    """Write, and say what it took."""
+    most, children = [anonymous_bytes()], [0]
+    before = most[0]
+    understand = parent.understand
+
+    def listen(line: bytes) -> object:
+        said = understand(line)
+        if isinstance(said, Done):
+            children.append(said.peak_bytes)
+        return said
+
+    parent.understand = listen
+    noise = random.Random(3).randbytes(VALUE_BYTES)
+    options = Options(segment_bytes=segment_bytes, table_log=0, merge_memory=MERGE_MEMORY)
+    number = 0
+    async with open_store(directory, real(), options, run_merge=briskly) as store:
+        space = store.reserve_space()
+        making = Batch()
+        making.new_space(space)
+        await store.write(making)
+        for _ in range(batches):
+            batch = Batch()
+            while batch.size_bytes < batch_bytes:
+                batch.put(space, b"%016d" % (number * 1_000_003 % (1 << 40)), noise)
+                number += 1
+            while not await taken(store, batch):
+                pass
+            most[0] = max(most[0], anonymous_bytes())
+        told = store.describe()
+    sys.stdout.write(json.dumps({"before": before, "most": most[0], "child": max(children), **told, "records": number}))
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1], *map(int, sys.argv[2:]))

@@ -1,0 +1,31 @@
+"""Segments of a log for a test of merges, as large as they need to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.storage.engine._log import BATCH, HEADER_BYTES, MARK, Frames
+from gossipkv.storage.engine.manifest import LOG, segment_path
+from gossipkv.storage.engine.merge import LogInput
+from gossipkv.storage.engine.segments import SegmentHeader, encode_header
+from tests.unit.storage.engine.merge_world import STORE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+def write_segment(directory: Path, number: int, batches: Iterable[bytes]) -> LogInput:
+    """A segment of these batches, closed by a mark, and how a merge is told of it."""
+    salt = number * 0x1234_5678_9ABC
+    frames = Frames(salt)
+    position = number * 1_000
+    for batch in batches:
+        position += 1
+        frames.append(BATCH, position, 0, batch)
+    frames.append(MARK, position + 1, position, b"")
+    data = bytes(frames.view())
+    (directory / LOG).mkdir(exist_ok=True)
+    header = SegmentHeader(STORE, number, salt, 1, is_synced=True, size_bytes=HEADER_BYTES + len(data))
+    segment_path(directory, number).write_bytes(encode_header(header) + data)
+    return LogInput(number, salt, HEADER_BYTES + len(data))

@@ -1,0 +1,147 @@
+"""A store's runs and log for a test of merges: made without the package, merged by it, and read back as dicts."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from gossipkv.environment.seam import WRITE_NEW
+from gossipkv.storage.engine.manifest import RunFile
+from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, LogInput, MergeOrder, Output, merge
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import merge as oracle
+from tests.oracle import sorted_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gossipkv.environment.seam import Files
+    from tests.oracle.merge import Records
+
+STORE = 0x1234_5678_9ABC_DEF0
+MERGE = 7
+
+
+def image(records: Records) -> bytes:
+    """A sorted file."""
+    return sorted_file.write(sorted(records.items()), seed=sorted_file.seed_of(records))
+
+
+def parts(records: Records, cuts: Iterable[int]) -> list[Records]:
+    """The records in order, cut before these, so that each part has some."""
+    ordered = sorted(records.items())
+    edges = sorted({0, len(ordered), *(cut for cut in cuts if cut < len(ordered))})
+    return [dict(ordered[one:two]) for one, two in pairwise(edges)]
+
+
+def described(name: str, content: bytes) -> RunFile:
+    """What a manifest says of a file."""
+    with SortedFile(content, name=name) as file:
+        file.verify()
+        found = dict(file.scan())
+    tombstones = sum(value[0] == oracle.TOMBSTONE for value in found.values())
+    return RunFile(name, len(found), len(content), zlib.crc32(content[-256:]), min(found), max(found), tombstones)
+
+
+@dataclass
+class World:
+    """A store in `directory`."""
+
+    files: Files
+    directory: str
+    young: list[list[str]] = field(default_factory=list)  # Names, from the newest run to the oldest.
+    oldest: list[RunFile] = field(default_factory=list)
+    log: dict[int, list[bytes]] = field(default_factory=dict)  # Batches by segment.
+    count: int = 0
+
+    def put(self, path: str, content: bytes) -> None:
+        """A new file."""
+        descriptor = self.files.open(path, WRITE_NEW)
+        self.files.pwrite(descriptor, content, 0)
+        self.files.close(descriptor)
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+        descriptor = self.files.open(path)
+        try:
+            return self.files.pread(descriptor, self.files.size(descriptor), 0)
+        finally:
+            self.files.close(descriptor)
+
+    def path(self, name: str) -> str:
+        """Of a run's file."""
+        return f"{self.directory}/runs/{name}"
+
+    def add(self, content: Records) -> str:
+        """One more file of these records; its name."""
+        self.count += 1
+        name = f"00000001-{self.count:04d}.gkv"
+        self.put(self.path(name), image(content))
+        return name
+
+    def add_young(self, pieces: Sequence[Records]) -> None:
+        """A run older than the other young ones."""
+        self.young.append([self.add(piece) for piece in pieces])
+
+    def add_oldest(self, pieces: Sequence[Records]) -> None:
+        """The oldest run."""
+        for piece in pieces:
+            name = self.add(piece)
+            self.oldest.append(described(name, self.read(self.path(name))))
+
+    def content(self, names: Iterable[str]) -> Records:
+        """What files have together."""
+        found: Records = {}
+        for name in names:
+            with SortedFile(self.read(self.path(name)), name=name) as file:
+                found |= dict(file.scan())
+        return found
+
+    def order(
+        self,
+        young: Sequence[Sequence[str]],
+        spaces: Iterable[int],
+        *,
+        with_log: bool = True,
+        into_oldest: bool = False,
+        file_bytes: int = 1 << 20,
+    ) -> MergeOrder:
+        """An order for these young runs, newest first, and all of the log."""
+        return MergeOrder(
+            directory=self.directory,
+            store=STORE,
+            number=MERGE,
+            log=tuple(LogInput(number, number * 11, 0) for number in sorted(self.log)) if with_log else (),
+            young=tuple(tuple(run) for run in young),
+            oldest=tuple(self.oldest) if into_oldest else (),
+            into_oldest=into_oldest,
+            spaces=tuple(sorted(spaces)),
+            file_bytes=file_bytes,
+            memory_bytes=LEAST_MEMORY_BYTES,
+            bytes_per_second=0,
+        )
+
+    def read_log(self, _files: Files, _order: MergeOrder, segment: LogInput) -> Iterator[tuple[int, bytes]]:
+        """As `segments.read_segment`: each batch, and where it lies."""
+        at = 4096
+        for batch in self.log[segment.number]:
+            yield at, batch
+            at += 32 + len(batch)
+
+    def merge(self, order: MergeOrder) -> list[Output]:
+        """Do as ordered; the outputs."""
+        outputs: list[Output] = []
+        merge(self.files, order, outputs.append, read_log=self.read_log)
+        return outputs
+
+
+def switched(oldest: list[RunFile], output: Output) -> list[RunFile]:
+    """The oldest run after a switch: its keys still ascend from file to file."""
+    kept = [file for file in oldest if file.name not in output.replaced]
+    assert len(kept) + len(output.replaced) == len(oldest), "what is replaced was there"
+    now = sorted([*kept, *output.files], key=lambda file: file.first)
+    for before, after in pairwise(now):
+        assert before.last < after.first
+    return now

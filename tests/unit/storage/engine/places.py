@@ -1,0 +1,134 @@
+"""Places for stores: the oracle's, a toy's, one on a simulated disk, one on the real one; and small sizes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import DataError, LimitExceeded, Overloaded
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.blocking import Store
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.reading import BelowFloor
+from gossipkv.testing.faulty_files import FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.oracle import store as oracle
+from tests.unit.storage.engine.toy_store import ToyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gossipkv.environment.seam import Files
+
+TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)
+DIRECTORY = PurePosixPath("/store")
+
+
+class OraclePlace:
+    """The oracle; a crash keeps any number of what is not synced."""
+
+    refusals: tuple[type[Exception], ...] = (oracle.Refused,)
+    below_floor: type[Exception] = oracle.BelowFloor
+    overloaded: type[Exception] = oracle.BelowFloor
+    damage: type[Exception] = oracle.BelowFloor
+    batch = staticmethod(oracle.Batch)
+
+    def __init__(self) -> None:
+        self.history = oracle.History()
+
+    def open(self) -> oracle.Store:
+        """Open it on what is kept."""
+        return oracle.Store(self.history)
+
+    def kill(self, seed: int) -> None:
+        """Keep some."""
+        waiting = len(self.history.batches) - self.history.synced
+        self.history.crash(random.Random(seed).randint(0, waiting))
+
+    lose_power = kill
+
+
+class DiskPlace:
+    """A simulated disk."""
+
+    files: SimulatedFiles
+
+    def kill(self, seed: int) -> None:
+        """Nobody has anything open any more; what was written is there."""
+        self.files.close_all()
+
+    def lose_power(self, seed: int) -> None:
+        """What was not synced is there or not."""
+        self.files = self.files.power_loss(seed)
+
+
+class ToyPlace(DiskPlace, OraclePlace):
+    """A toy on a simulated disk."""
+
+    def __init__(self, files: SimulatedFiles | None = None, kind: type[ToyStore] = ToyStore) -> None:
+        if files is None:
+            files = SimulatedFiles()
+            files.make_directory(DIRECTORY)
+            files.sync_directory("/")
+        self.files, self.kind = files, kind
+
+    def open(self) -> ToyStore:
+        """Open it on what is kept."""
+        return self.kind.open(self.files)
+
+    def elsewhere(self, files: SimulatedFiles, draws: int) -> ToyPlace:
+        """Return the place of the same store on another disk."""
+        return ToyPlace(files, self.kind)
+
+
+class StorePlace:
+    """The store, on any disk; each opening draws other salts."""
+
+    refusals: tuple[type[Exception], ...] = (ValueError, LimitExceeded)
+    below_floor: type[Exception] = BelowFloor
+    overloaded: type[Exception] = Overloaded
+    damage: type[Exception] = DataError
+    batch = staticmethod(Batch)
+
+    def __init__(self, files: Files, directory: Path | PurePosixPath, options: Options, draws: Iterator[int]) -> None:
+        self.files, self.directory, self.options, self.draws = files, directory, options, draws
+
+    def open(self) -> Store:
+        """Open it; the first time it is made.  What there is to do beside the writing is done when it is asked for."""
+        chance = random.Random(next(self.draws))
+        return Store.open(self.directory, files=self.files, random=chance, options=self.options, maintains=False)
+
+
+class SimulatedPlace(DiskPlace, StorePlace):
+    """On a simulated disk."""
+
+    def __init__(self, options: Options = TINY, files: Files | None = None, draws: int = 1) -> None:
+        StorePlace.__init__(self, files or SimulatedFiles(), DIRECTORY, options, itertools.count(draws))
+
+    def elsewhere(self, files: SimulatedFiles, draws: int) -> SimulatedPlace:
+        """Return the place of the same store on another disk."""
+        return SimulatedPlace(self.options, files, draws)
+
+
+class RealPlace(StorePlace):
+    """In a directory of the system, which loses no power: what was written stays."""
+
+    def __init__(self, directory: Path, options: Options = TINY) -> None:
+        super().__init__(FaultyFiles(RealFiles()), Path(directory) / "store", options, itertools.count(1))
+        self.opened: list[Store] = []
+
+    def open(self) -> Store:
+        """As ever; remembered, to be given up."""
+        self.opened.append(super().open())
+        return self.opened[-1]
+
+    def kill(self, seed: int) -> None:
+        """Its files take nothing more; what it had open is closed, as the system does it."""
+        self.files.dead = True
+        self.opened.pop()._let_go()
+        self.files = FaultyFiles(RealFiles())
+
+    lose_power = kill

@@ -1,0 +1,103 @@
+"""Worlds for stores under Trio: simulated disks whose syncs can be held up, and merges done in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import trio
+
+from gossipkv.environment.trio_world import real
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.committing import write_group
+from gossipkv.storage.engine.manifest import SegmentName, read_manifest, segment_path
+from gossipkv.storage.engine.merge import merge
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.segments import SegmentReader, read_segment
+from gossipkv.storage.engine.shell import open_store
+from gossipkv.testing.simulated_files import SimulatedFiles
+
+DIRECTORY = PurePosixPath("/store")
+TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)
+
+
+class Inline:
+    """Threads that are none, so that a clock that jumps waits for them; writes of the log may be held up."""
+
+    def __init__(self):
+        self.gate = trio.Event()
+        self.gate.set()
+        self.held = 0
+
+    async def run(self, function, *arguments, limiter=None, abandon_on_cancel=False):
+        """Do it at once, or when the gate opens."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with trio.CancelScope(shield=True):
+            if function is write_group:
+                self.held += 1
+                await self.gate.wait()
+                self.held -= 1
+            result = function(*arguments)
+            await trio.lowlevel.checkpoint()
+        return result
+
+    def hold(self):
+        """Have no group written until `let_go`."""
+        self.gate = trio.Event()
+
+    def let_go(self):
+        """Have groups written again."""
+        self.gate.set()
+
+
+class World:
+    """A simulated disk, and stores on it."""
+
+    def __init__(self, files=None, options=TINY):
+        self.files = SimulatedFiles() if files is None else files
+        self.options = options
+        self.threads = Inline()
+        self.merges = 0
+
+    def open(self, *, run_merge=None, **more):
+        """The store, open as long as the block lasts."""
+        environment = replace(real(), files=self.files, threads=self.threads)
+        return open_store(DIRECTORY, environment, self.options, run_merge=run_merge or self.merge_here, **more)
+
+    async def merge_here(self, order, on_output, manner):
+        """Merge in this process."""
+        await trio.lowlevel.checkpoint()
+        self.merges += 1
+        merge(self.files, order, on_output)
+
+    def frames(self):
+        """What the newest segment that has frames has."""
+        store = read_manifest(self.files, DIRECTORY).store
+        newest = []
+        for entry in self.files.list_directory(DIRECTORY / "log"):
+            number = int(entry.name.partition(".")[0])
+            newest = list(frames_of(self.files, number, store)) or newest
+        return newest
+
+
+def frames_of(files, number, store):
+    """The frames of a segment, whatever its salt is."""
+    with SegmentReader(files, segment_path(DIRECTORY, number)) as reader:
+        name = SegmentName(number, reader.header.salt)
+    return read_segment(files, DIRECTORY, name, store)
+
+
+async def made_space(store):
+    """A space that is made."""
+    space = store.reserve_space()
+    batch = Batch()
+    batch.new_space(space)
+    await store.write(batch)
+    return space
+
+
+def put(space, key, value):
+    """A batch with one record."""
+    batch = Batch()
+    batch.put(space, key, value)
+    return batch

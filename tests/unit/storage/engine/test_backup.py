@@ -1,0 +1,310 @@
+"""Backups of a store that goes on, and what is made of them: another store, with all that the first one had by then."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import pytest
+import trio
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt, StorageError
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.backup import back_up, restore
+from gossipkv.storage.engine.blocking import Store
+from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, read_manifest, segment_path
+from gossipkv.storage.engine.segments import WRITE
+from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
+
+BACKUP = PurePosixPath("/backup")
+ANOTHER = PurePosixPath("/another")
+
+
+def filled(files, count=30):
+    """A store with a space, number 1, and records in runs and in the log; open."""
+    store = Store.open(DIRECTORY, files=files, random=random.Random(5), options=TINY)
+    batch = Batch()
+    batch.new_space(store.reserve_space())
+    store.write(batch)
+    for number in range(count):
+        store.write(put(1, b"%d" % number, b"%04d" % number * 500))
+    return store
+
+
+def kept(store):
+    """A backup of it."""
+    engine = store.engine
+    return back_up(store.files, engine.directory, engine.manifest, engine.unmerged(), BACKUP)
+
+
+def restored(files, seed=8, place=ANOTHER):
+    """What is made of it, open."""
+    restore(files, BACKUP, place, random.Random(seed), segment_bytes=TINY.segment_bytes)
+    return Store.open(place, files=files, random=random.Random(6), options=TINY)
+
+
+def content(store, space=1):
+    """All records."""
+    return dict(store.scan(space, most_bytes=1 << 30)[0])
+
+
+def test_a_backup_is_another_store_with_the_same_records():
+    """Another id, the first life; positions go on above; the number of a space is not given out again."""
+    files = SimulatedFiles()
+    store = filled(files)
+    assert store.manifest.young or store.manifest.oldest.files
+    told = kept(store)
+    assert told.position == store.engine.synced_position
+    assert told.linked_bytes == sum(file.size_bytes for file in store.manifest.run_files)
+    expected, log = content(store), store.read_log({1}, store.engine.log_floor)
+    with restored(files) as another:
+        assert another.manifest.store != store.manifest.store
+        assert content(another) == expected
+        assert another.reserve_space() == 2
+        assert another.put(1, b"new", b"1") > told.position
+        found = another.read_log({1}, another.engine.log_floor)[0]
+        assert found[:-1] == [one for one in log[0] if one[0] > another.engine.log_floor]
+    store.put(1, b"on", b"1")
+    store.close()
+
+
+def test_two_of_one_backup_are_two_stores():
+    """Whoever went on from the same life twice would use its positions twice, under one id."""
+    files = SimulatedFiles()
+    store = filled(files)
+    kept(store)
+    store.close()
+    with restored(files, 8) as one, restored(files, 9, PurePosixPath("/third")) as other:
+        assert len({one.manifest.store, other.manifest.store, store.manifest.store}) == 3
+        one.put(1, b"0", b"one")
+        other.put(1, b"0", b"other")
+        assert (one.get(1, b"0"), other.get(1, b"0")) == (b"one", b"other")
+
+
+def test_a_backup_between_two_segments():
+    """A segment is full, and the next has no frame yet: the backup has both, for the first one names the second."""
+    files = SimulatedFiles()
+    store = filled(files, count=4)
+    expected = content(store)
+    for number in range(100):
+        store.engine.append(put(1, b"more %d" % number, bytes(2000)))
+        group = store.engine.group()
+        files.pwrite(group.descriptor, group.data, group.offset)
+        files.sync(group.descriptor)
+        store.engine.synced(group.position)
+        if group.ends:
+            break
+        expected[b"more %d" % number] = bytes(2000)
+    assert store.engine.upkeep.closed
+    kept(store)
+    store._let_go()
+    with restored(files) as another:
+        assert content(another) == expected
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_runs_are_copied_where_they_cannot_be_linked(number):
+    """Another file system, or one without links: the same backup, of its own bytes."""
+    disk = SimulatedFiles()
+    store = filled(disk)
+    store.files = FaultyFiles(disk, Fault(0, Action.FAIL, kinds={"link"}, error=number, lasting=True))
+    told = kept(store)
+    run_bytes = sum(file.size_bytes for file in store.manifest.run_files)
+    assert told.linked_bytes == 0
+    assert told.copied_bytes > run_bytes > 0
+    expected = content(store)
+    store.close()
+    with restored(disk) as another:
+        assert content(another) == expected
+
+
+@pytest.mark.parametrize("target", ["backup", "another"])
+def test_a_crash_at_every_step(target):
+    """An unfinished backup is none, and an unfinished store opens as none; the store that is copied is as it was."""
+    disk = SimulatedFiles()
+    store = filled(disk, count=12)
+    expected = content(store)
+    store.close()
+
+    def run(files):
+        manifest = read_manifest(files, DIRECTORY)
+        with Store.open(DIRECTORY, files=disk_of(files), options=TINY, maintains=False) as source:
+            manifest = source.manifest
+            back_up(files if target == "backup" else files.inner, DIRECTORY, manifest, source.engine.unmerged(), BACKUP)
+        if target == "another":
+            restore(files, BACKUP, ANOTHER, random.Random(3), segment_bytes=TINY.segment_bytes)
+
+    calm = FaultyFiles(disk.copied())
+    run(calm)
+    steps = sum(calm.counts[kind] for kind in CHANGING)
+    assert steps > 10
+    unfinished = 0
+    for at in range(steps):
+        for action in (Action.CRASH_BEFORE, Action.CRASH_AFTER):
+            files = disk.copied()
+            with pytest.raises(Crash):
+                run(FaultyFiles(files, Fault(at, action, kinds=CHANGING)))
+            files.close_all()
+            files = files.power_loss(at)
+            try:
+                if target == "backup":
+                    found = restored(files)
+                else:
+                    found = Store.open(ANOTHER, files=files, options=TINY, create=False)
+            except StorageError:
+                unfinished += 1
+            else:
+                assert content(found) == expected
+                found.close()
+            with Store.open(DIRECTORY, files=files, options=TINY) as source:
+                assert content(source) == expected
+    assert steps < unfinished < 2 * steps
+
+
+def disk_of(files):
+    """The disk without its faults."""
+    return files.inner
+
+
+def test_what_is_no_backup_is_not_put_back():
+    """None at all, or one that was not finished; nor is anything put where something is."""
+    files = SimulatedFiles()
+    store = filled(files)
+    with pytest.raises(StorageError, match="no backup here"):
+        restored(files)
+    kept(store)
+    with pytest.raises(StorageError, match="not empty"):
+        kept(store)
+    with pytest.raises(StorageError, match="not empty"):
+        restored(files, place=DIRECTORY)
+    files.unlink(BACKUP / MANIFEST)
+    with pytest.raises(StorageError, match="not finished"):
+        restored(files)
+    store.close()
+
+
+def test_a_damaged_log_is_not_copied():
+    """What is copied is whole: else the backup is not finished."""
+    files = SimulatedFiles()
+    store = filled(files, count=4)
+    active = store.engine.unmerged()[-1]
+    descriptor = files.open(segment_path(DIRECTORY, active.name.number), WRITE)
+    files.pwrite(descriptor, b"?", active.end - 100)
+    files.close(descriptor)
+    with pytest.raises(Corrupt, match=r"\.log"):
+        kept(store)
+    with pytest.raises(StorageError, match="not finished"):
+        restored(files)
+
+
+def test_a_damaged_backup_is_refused():
+    """A segment that is missing, a frame that does not hold, a run of other bytes: file and offset are named."""
+    files = SimulatedFiles()
+    store = filled(files)
+    kept(store)
+    store.close()
+    (run, *_), (segment, *_) = files.list_directory(BACKUP / RUNS), files.list_directory(BACKUP / LOG)
+    for path in (BACKUP / RUNS / run.name, BACKUP / LOG / segment.name):
+        damaged = files.copied()
+        damaged.unlink(path)
+        with pytest.raises(Corrupt, match=path.name):
+            restored(damaged)
+        with pytest.raises(StorageError):
+            Store.open(ANOTHER, files=damaged, create=False)
+
+
+async def test_a_backup_while_writers_write(autojump_clock):
+    """At any moment: all that was acknowledged before it began, whole; nothing that it copies goes meanwhile."""
+    world = World()
+    async with world.open() as store:
+        space = await made_space(store)
+        acknowledged = []
+
+        async def write(first):
+            for number in range(first, 120, 4):
+                await store.write(put(space, b"%d" % number, b"%04d" % number * 300))
+                acknowledged.append(number)
+                await trio.sleep(0.01)
+
+        backups = []
+        async with trio.open_nursery() as nursery:
+            for first in range(4):
+                nursery.start_soon(write, first)
+            while len(acknowledged) < 110:
+                before = list(acknowledged)
+                place = PurePosixPath(f"/backup {len(backups)}")
+                told = await store.backup(place)
+                backups.append((place, before, told.position))
+                await trio.sleep(0.03)
+        assert store.describe()["switches"] > 2
+    assert len(backups) > 3
+    for number, (place, before, position) in enumerate(backups):
+        another = PurePosixPath(f"/another {number}")
+        restore(world.files, place, another, random.Random(number), segment_bytes=TINY.segment_bytes)
+        with Store.open(another, files=world.files, options=TINY) as found:
+            there = content(found, space)
+            assert set(before) <= set(map(int, there))
+            assert all(value == b"%04d" % int(key) * 300 for key, value in there.items())
+            assert found.put(space, b"on", b"1") > position
+
+
+async def test_files_are_held_while_they_are_copied(autojump_clock):
+    """What merges make superfluous meanwhile stays until the backup is done, and goes then."""
+    world = World()
+    async with world.open() as store:
+        space = await made_space(store)
+        for number in range(12):
+            await store.write(put(space, b"%d" % number, bytes(2000)))
+        await trio.sleep(1)
+        upkeep = store.engine.upkeep
+        upkeep.hold()
+        names = {entry.name for part in (LOG, RUNS) for entry in world.files.list_directory(DIRECTORY / part)}
+        for number in range(100):
+            await store.write(put(space, b"%d" % number, bytes(2000)))
+        await trio.sleep(10)
+        assert names <= {entry.name for part in (LOG, RUNS) for entry in world.files.list_directory(DIRECTORY / part)}
+        upkeep.release()
+        await trio.sleep(20)
+        left = {entry.name for entry in world.files.list_directory(DIRECTORY / RUNS)}
+        assert left == {file.name for file in store.manifest.run_files}
+
+
+async def test_a_backup_that_the_system_refuses(autojump_clock):
+    """It is told, the store goes on, and files are held no longer."""
+    faulty = FaultyFiles(SimulatedFiles())
+    world = World(faulty)
+    async with world.open() as store:
+        space = await made_space(store)
+        await store.write(put(space, b"a", b"1"))
+        await trio.sleep(3)
+        faulty.strike(Fault(0, Action.FAIL, kinds={"make_directory"}, error=errno.EROFS))
+        with pytest.raises(OSError, match="Read-only"):
+            await store.backup("/backup")
+        assert store.engine.upkeep._holds == 0
+        await store.write(put(space, b"b", b"1"))
+        await store.backup("/backup")
+
+
+def test_a_backup_on_a_real_disk(tmp_path):
+    """Links are links: the run has two names, and the backup stays when the store has moved on."""
+    store = Store.open(tmp_path / "store", options=TINY)
+    batch = Batch()
+    batch.new_space(store.reserve_space())
+    store.write(batch)
+    for number in range(30):
+        store.write(put(1, b"%d" % number, bytes(2000)))
+    expected = content(store)
+    back_up(RealFiles(), tmp_path / "store", store.manifest, store.engine.unmerged(), tmp_path / "backup")
+    for file in store.manifest.run_files:
+        assert (tmp_path / "backup" / RUNS / file.name).stat().st_nlink == 2
+    for number in range(60):
+        store.write(put(1, b"%d" % number, b"later"))
+    store.close()
+    restore(RealFiles(), tmp_path / "backup", tmp_path / "another", random.Random(1), segment_bytes=TINY.segment_bytes)
+    with Store.open(tmp_path / "another", options=replace(TINY, sync=False)) as another:
+        assert content(another) == expected

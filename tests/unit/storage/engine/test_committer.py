@@ -1,0 +1,298 @@
+"""The thread that writes the log: what it was given is in the file, in order, or it says why not."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossipkv.storage.engine._committer import Committer
+from gossipkv.storage.engine._log import MARK, Frames
+from tests.oracle import log as oracle
+
+
+@pytest.fixture
+def committer():
+    """One that is closed in the end."""
+    with Committer() as made:
+        yield made
+
+
+@pytest.fixture
+def file(tmp_path):
+    """An empty file's descriptor."""
+    descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
+
+
+def run(code, *arguments):
+    """Another Python's exit code and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, timeout=60, check=False
+    )
+    assert not done.stderr, done.stderr.decode()
+    return done.returncode, done.stdout.decode().split()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 5000), st.booleans()), max_size=20))
+def test_what_is_written_is_what_a_plain_file_holds(tmp_path_factory, jobs):
+    """At any places, over each other, synced or not."""
+    expected = bytearray()
+    path = tmp_path_factory.mktemp("committer") / "file"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    with Committer() as committer:
+        for data, offset, sync in jobs:
+            committer.submit(descriptor, data, offset, sync=sync)
+            assert committer.busy
+            assert committer.result() is None
+            assert not committer.busy
+            if data:
+                expected.extend(bytes(max(0, offset + len(data) - len(expected))))
+                expected[offset : offset + len(data)] = data
+    os.close(descriptor)
+    assert path.read_bytes() == expected
+
+
+def test_a_thousand_jobs_in_order(committer, file):
+    """Each is done when its result is there, and none before it was submitted."""
+    frames = Frames(7)
+    end = 0
+    for position in range(1, 1001):
+        frames.append(MARK, position, position - 1, b"")
+        committer.submit(file, frames.view(), end, sync=position % 50 == 0)
+        committer.result()
+        end += frames.size_bytes
+        assert os.fstat(file).st_size == end
+        frames.clear(7)
+    data = os.pread(file, end, 0)
+    assert [frame.position for frame in oracle.frames(data, 7, offset=0)] == [*range(1, 1001)]
+
+
+async def test_trio_waits_for_it(committer, file):
+    """Its descriptor is readable when the job is done, and no more once the result is taken."""
+    for number in range(50):
+        committer.submit(file, b"x" * 100, number * 100, sync=True)
+        with trio.fail_after(30):
+            await trio.lowlevel.wait_readable(committer.fileno())
+        assert committer.is_done()
+        committer.result()
+        assert select.select([committer.fileno()], [], [], 0)[0] == []
+    assert os.fstat(file).st_size == 5000
+
+
+@pytest.mark.parametrize("number", [errno.EBADF, errno.ENOSPC, errno.EINVAL])
+def test_what_the_system_refuses_is_told(committer, file, number, tmp_path):
+    """By its number; the committer goes on with what it is given next."""
+    opened = {
+        errno.EBADF: lambda: os.open(tmp_path, os.O_RDONLY),
+        errno.ENOSPC: lambda: os.open("/dev/full", os.O_WRONLY),
+        errno.EINVAL: lambda: os.open("/dev/null", os.O_WRONLY),  # It takes everything, and cannot be synced.
+    }[number]()
+    committer.submit(opened, b"data", 0, sync=True)
+    with pytest.raises(OSError, match=os.strerror(number).split()[0]) as error:
+        committer.result()
+    assert error.value.errno == number
+    os.close(opened)
+    committer.submit(file, b"data", 0, sync=True)
+    committer.result()
+    assert os.pread(file, 10, 0) == b"data"
+
+
+def test_a_failed_write_is_not_synced():
+    """The write's own error is told: a sync would say that all is well."""
+    with Committer() as committer:
+        committer.submit(-1, b"data", 0, sync=True)
+        with pytest.raises(OSError, match="descriptor") as error:
+            committer.result()
+        assert error.value.errno == errno.EBADF
+        committer.submit(-1, b"", 0, sync=False)
+        committer.result()  # Nothing was to be written, nor to be synced.
+
+
+def test_a_file_that_may_not_grow(tmp_path):
+    """Written up to the limit, then refused; the signal that comes with it ends nobody."""
+    code = """
+import os, resource, signal, sys
+from gossipkv.storage.engine._committer import Committer
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+with Committer() as committer:
+    committer.submit(descriptor, bytes(30_000), 4_000, sync=True)
+    try:
+        committer.result()
+    except OSError as error:
+        print(error.errno, os.fstat(descriptor).st_size)
+"""
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 10_000
+    assert run(code, tmp_path / "file") == (0, [str(errno.EFBIG), "10000"])
+
+
+def test_signals_go_to_python(committer, file):
+    """Its thread takes none: a handler runs while a job is waited for, and the job is not cut off."""
+    heard = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+    try:
+        for number in range(200):
+            committer.submit(file, bytes(10_000), number * 10_000, sync=True)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            committer.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(heard) == 200
+    assert os.fstat(file).st_size == 2_000_000
+    masks = []
+    for task in Path("/proc/self/task").iterdir():
+        lines = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+        masks.append(int(lines["SigBlk"], 16))
+    assert any(mask >> (signal.SIGUSR1 - 1) & 1 for mask in masks)
+
+
+def test_one_job_at_a_time(committer, file):
+    """A second is refused, as is the result of none; neither disturbs the first."""
+    with pytest.raises(ValueError, match="no job"):
+        committer.result()
+    assert not committer.is_done()
+    committer.submit(file, b"one", 0, sync=True)
+    with pytest.raises(ValueError, match="has a job"):
+        committer.submit(file, b"two", 0, sync=True)
+    committer.result()
+    with pytest.raises(ValueError, match="no job"):
+        committer.result()
+    for offset in (-1, 2**63):
+        with pytest.raises((ValueError, OverflowError)):
+            committer.submit(file, b"three", offset, sync=True)
+    with pytest.raises(TypeError):
+        committer.submit(file, "text", 0, sync=True)
+    assert not committer.busy
+    assert os.pread(file, 10, 0) == b"one"
+
+
+class Data(bytearray):
+    """Bytes that a weak reference can point at."""
+
+
+def test_what_it_writes_is_held(committer, file):
+    """Nobody else need, until the result is taken; then it lets go."""
+    data = Data(b"held")
+    gone = weakref.ref(data)
+    committer.submit(file, data, 0, sync=True)
+    with pytest.raises(BufferError):
+        data.append(1)
+    del data
+    assert gone() is not None
+    committer.result()
+    assert gone() is None
+    assert os.pread(file, 10, 0) == b"held"
+
+
+def threads():
+    """How many this process has, Python's or not."""
+    return len([*Path("/proc/self/task").iterdir()])
+
+
+def test_closing_waits_for_the_job(file):
+    """Its thread is gone then, as are its descriptors, and what it had was written; again does nothing."""
+    before = threads(), len(os.listdir("/proc/self/fd"))
+    for way in ("close", "forget"):
+        committer = Committer()
+        assert threads() == before[0] + 1
+        data = Data(b"x" * 1_000_000)
+        gone = weakref.ref(data)
+        committer.submit(file, data, 0, sync=True)
+        del data
+        if way == "close":
+            committer.close()
+            committer.close()
+            for refused in (committer.fileno, committer.result, committer.is_done):
+                with pytest.raises(ValueError, match="closed"):
+                    refused()
+            with pytest.raises(ValueError, match="closed"):
+                committer.submit(file, b"", 0, sync=False)
+        del committer
+        gc.collect()
+        assert gone() is None
+        assert (threads(), len(os.listdir("/proc/self/fd"))) == before
+        assert os.fstat(file).st_size == 1_000_000
+        os.ftruncate(file, 0)
+
+
+def test_a_fork_has_no_thread(file):
+    """It can close the committer, with its job in flight, and nothing else; the one that it came from goes on."""
+    code = """
+import os, sys, warnings
+from gossipkv.storage.engine._committer import Committer
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+committer = Committer()
+committer.submit(descriptor, b"x" * 3_000_000, 0, sync=True)
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of just this: threads and a fork.
+child = os.fork()
+if child == 0:
+    refused = 0
+    for use in (committer.result, committer.fileno, lambda: committer.submit(descriptor, b"", 0, sync=False)):
+        try:
+            use()
+        except ValueError:
+            refused += 1
+    committer.close()
+    os._exit(refused)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+committer.result()
+committer.submit(descriptor, b"y", 0, sync=True)
+committer.result()
+committer.close()
+print(os.fstat(descriptor).st_size, os.pread(descriptor, 1, 0).decode())
+"""
+    path = Path(f"/proc/self/fd/{file}").resolve()
+    assert run(code, path) == (0, ["3", "3000000", "y"])
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "os._exit(0)", "del committer"])
+def test_a_process_that_ends_with_a_job(file, ending):
+    """It ends, whether or not anybody waits for the job, and with nothing to say."""
+    code = f"""
+import os, sys
+from gossipkv.storage.engine._committer import Committer
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+committer = Committer()
+committer.submit(descriptor, bytes(20_000_000), 0, sync=True)
+{ending}
+"""
+    assert run(code, Path(f"/proc/self/fd/{file}").resolve()) == (0, [])
+
+
+def test_many_committers_at_once(tmp_path):
+    """Each has its own thread and its own file, whoever of Python's threads uses it."""
+    found = {}
+
+    def write(number):
+        path = tmp_path / str(number)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+        with Committer() as committer:
+            for turn in range(100):
+                committer.submit(descriptor, bytes([number]) * 10, turn * 10, sync=turn == 99)
+                committer.result()
+        os.close(descriptor)
+        found[number] = path.read_bytes()
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert found == {number: bytes([number]) * 1000 for number in range(4)}

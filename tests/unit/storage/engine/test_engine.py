@@ -1,0 +1,373 @@
+"""The core of a store: what it takes and refuses, what is read when, and what there is to do when the disk is full."""
+
+from __future__ import annotations
+
+import random
+from pathlib import PurePosixPath
+
+import pytest
+
+from gossipkv.errors import LimitExceeded, Overloaded, StorageError
+from gossipkv.storage.engine import engine as core
+from gossipkv.storage.engine import works
+from gossipkv.storage.engine._log import HEADER_BYTES, Batch
+from gossipkv.storage.engine.merge import merge
+from gossipkv.storage.engine.opening import open_store
+from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Options
+from gossipkv.storage.engine.segments import RESERVED_BYTES
+from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.testing.simulated_files import SimulatedFiles
+
+DIRECTORY = PurePosixPath("/store")
+TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)
+
+
+class Core:
+    """An engine, and the disk on which what it hands out is done, when a test says so."""
+
+    def __init__(self, options=TINY):
+        self.files = SimulatedFiles()
+        self.engine = open_store(self.files, DIRECTORY, options, random.Random(4)).engine
+        self.engine.free_bytes = 1 << 40
+        self.write()
+        self.space = self.make()
+
+    def write(self):
+        """Write and sync all that waits."""
+        while (group := self.engine.group()) is not None:
+            self.files.pwrite(group.descriptor, group.data, group.offset)
+            self.files.sync(group.descriptor)
+            self.engine.synced(group.position)
+
+    def make(self):
+        """A space that is made."""
+        space = self.engine.reserve_space()
+        batch = Batch()
+        batch.new_space(space)
+        self.engine.append(batch)
+        self.write()
+        return space
+
+    def put(self, key, size=2000, space=None):
+        """Append one record."""
+        batch = Batch()
+        batch.put(space or self.space, key, bytes(size))
+        return self.engine.append(batch)
+
+    def drop(self, space):
+        """Append a drop."""
+        batch = Batch()
+        batch.drop_space(space)
+        return self.engine.append(batch)
+
+    def perform(self, work):
+        """Do one thing."""
+        engine, files = self.engine, self.files
+        match work:
+            case MakeSegment():
+                engine.made(work, works.make(files, DIRECTORY, work))
+            case Switch():
+                engine.switched(work, works.switch(files, DIRECTORY, work))
+            case Remove():
+                works.remove(files, DIRECTORY, work)
+                engine.removed(work)
+            case Merge():
+                merge(files, work.order, lambda output: engine.output(work, output))
+                engine.merged(work)
+
+    def fill(self, *, merges=False):
+        """Write until something is refused; why, and how many were taken."""
+        for number in range(10_000):
+            try:
+                self.put(b"%d" % number)
+            except Overloaded as refusal:
+                return refusal.details["reason"], number
+            self.write()
+            while not merges and isinstance(work := self.engine.next_work((Merge,)), MakeSegment):
+                self.perform(work)
+        raise AssertionError
+
+
+@pytest.fixture
+def store():
+    """One with a space."""
+    return Core()
+
+
+def batch_of(*operations):
+    """A batch."""
+    batch = Batch()
+    for name, *arguments in operations:
+        getattr(batch, name)(*arguments)
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("operations", "reason"),
+    [
+        ([], "without operations"),
+        ([("put", 7, b"k", b"v")], "there is no space 7"),
+        ([("delete", 7, b"k")], "there is no space 7"),
+        ([("put", 1, b"k", b"v"), ("put", 7, b"k", b"v")], "there is no space 7"),
+        ([("drop_space", 7)], "there is no space 7"),
+        ([("new_space", 7)], "space 7 was not reserved"),
+        ([("new_space", 1)], "space 1 was not reserved, or is made already"),
+    ],
+)
+def test_batches_that_make_no_sense(store, operations, reason):
+    """Each is refused with its reason, and nothing has changed."""
+    position = store.engine.position
+    with pytest.raises(ValueError, match=reason):
+        store.engine.append(batch_of(*operations))
+    assert store.engine.position == position
+    assert store.engine.group() is None
+
+
+def test_the_longest_batch(store):
+    """As long as a segment has room for, and not a byte more: it says how long it may be."""
+    store.perform(store.engine.next_work((Merge,)))
+    most = TINY.segment_bytes - HEADER_BYTES - RESERVED_BYTES
+    assert TINY.most_batch_bytes == most
+    overhead = batch_of(("put", 1, b"k", b"")).size_bytes + 32
+    with pytest.raises(LimitExceeded, match=r"divide it"):
+        store.put(b"k", most - overhead + 1)
+    store.put(b"k", most - overhead)
+    store.write()
+    assert store.engine.view.get(1, b"k") == bytes(most - overhead)
+
+
+def test_a_space_is_given_out_once(store):
+    """Reserved, made, written, dropped: and never again, whatever was dropped or never made."""
+    first, second = store.engine.reserve_space(), store.engine.reserve_space()
+    assert second == first + 1
+    with pytest.raises(ValueError, match="there is no space"):
+        store.put(b"k", space=first)
+    store.engine.append(batch_of(("new_space", first), ("put", first, b"k", b"v")))
+    assert not store.engine.has_space(first), "not before it is synced"
+    store.put(b"l", space=first)
+    store.write()
+    assert store.engine.has_space(first)
+    assert store.engine.spaces == {1, first}
+    store.drop(first)
+    assert store.engine.has_space(first), "the drop is not synced"
+    with pytest.raises(ValueError, match="is dropped"):
+        store.put(b"m", space=first)
+    with pytest.raises(ValueError, match="is dropped"):
+        store.drop(first)
+    store.write()
+    assert not store.engine.has_space(first)
+    with pytest.raises(ValueError, match="was not reserved"):
+        store.engine.append(batch_of(("new_space", first)))
+    assert store.engine.reserve_space() == second + 1
+
+
+def test_all_numbers_of_spaces(store, monkeypatch):
+    """There are as many as a key has room for."""
+    monkeypatch.setattr(core, "MOST_SPACES", 4)
+    assert [store.engine.reserve_space() for _ in range(2)] == [2, 3]
+    with pytest.raises(LimitExceeded, match="given out"):
+        store.engine.reserve_space()
+
+
+def test_nothing_is_read_before_it_is_synced(store):
+    """Not while it waits, not while it is written; then all of it."""
+    store.put(b"k")
+    assert store.engine.view.get(1, b"k") is None
+    group = store.engine.group()
+    assert store.engine.view.get(1, b"k") is None
+    store.engine.synced(group.position)
+    assert store.engine.view.get(1, b"k") == bytes(2000)
+
+
+def test_nothing_is_applied_after_a_failure(store):
+    """What was under way and what waits is not handed out and not shown; whoever asks is told why."""
+    store.put(b"under way")
+    group = store.engine.group()
+    store.put(b"waits")
+    store.engine.failed(OSError(5, "the disk burns"))
+    assert store.engine.closed == "its log cannot be written: the disk burns"
+    assert store.engine.group() is None
+    with pytest.raises(AssertionError, match="after a failure"):
+        store.engine.synced(group.position)
+    assert store.engine.view.get(1, b"under way") is None
+    for call in (lambda: store.put(b"k"), store.engine.reserve_space, store.engine.check_open):
+        with pytest.raises(StorageError, match="the disk burns"):
+            call()
+    assert store.engine.next_work() is None
+    assert not store.engine.mark()
+    store.engine.close()
+    assert "burns" in store.engine.closed, "the first reason counts"
+
+
+def test_the_next_segment_is_awaited(store):
+    """Who needs it before it is allocated is refused, and what the disk said is in the refusal."""
+    while store.engine._writer.fits(10_000, 0):
+        store.put(b"k")
+    with pytest.raises(Overloaded, match="not allocated yet"):
+        store.put(b"k", 10_000)
+    store.write()
+    work = store.engine.next_work()
+    assert isinstance(work, MakeSegment)
+    assert store.engine.next_work((Merge,)) is None, "one at a time"
+    store.engine.put_off(work, OSError(28, "No space left on device"))
+    with pytest.raises(Overloaded, match=r"not allocated yet.*No space left"):
+        store.put(b"another", 16_000)
+    assert store.engine.next_work() == Remove((work.header.number,), ())
+    again = store.engine.next_work()
+    assert again.header.number == work.header.number + 1
+    assert again.header.salt != work.header.salt
+    store.perform(again)
+    store.put(b"another", 16_000)
+    assert store.engine.counts.put_off == 1
+
+
+def test_both_memtables_are_full(store):
+    """Two segments' worth of records, and no more, however much is written; the merge of the older one ends it."""
+    reason, taken = store.fill()
+    assert "memtables are full" in reason
+    assert store.engine.memtable_bytes <= 2 * TINY.memtable_bytes
+    assert len(store.engine.upkeep.closed) == 1
+    assert all(store.engine.view.get(1, b"%d" % number) == bytes(2000) for number in range(taken))
+    flush = store.engine.next_work()
+    assert isinstance(flush, Merge)
+    assert flush.is_flush
+    assert store.engine.next_work() is None
+    store.perform(flush)
+    with pytest.raises(Overloaded):
+        store.put(b"k")
+    switch = store.engine.next_work()
+    assert isinstance(switch, Switch)
+    store.perform(switch)
+    store.perform(store.engine.next_work((Remove, Merge)))
+    store.put(b"k")
+    store.write()
+    assert store.engine.view.get(1, b"0") == bytes(2000)
+
+
+def test_writers_are_slowed_before_they_are_refused(store):
+    """The fuller the second memtable, the longer: nothing at ease, most just before."""
+    delays = []
+    try:
+        for number in range(10_000):
+            delays.append(store.engine.pressure().delay_s)
+            store.put(b"%d" % number)
+            store.write()
+            while isinstance(work := store.engine.next_work((Merge,)), MakeSegment):
+                store.perform(work)
+    except Overloaded:
+        pass
+    assert delays[0] == 0
+    assert delays == sorted(delays)
+    assert delays[-1] > 0.01
+
+
+def test_small_records_fill_a_memtable_before_a_segment():
+    """What a record costs beside its bytes is counted: memory is bounded whatever is written."""
+    store = Core(Options(segment_bytes=1 << 20, table_log=0))
+    store.perform(store.engine.next_work((Merge,)))
+    number = 0
+    while not store.engine.upkeep.closed:
+        batch = Batch()
+        for _ in range(500):
+            batch.put(1, b"%d" % number, b"")
+            number += 1
+        store.engine.append(batch)
+        store.write()
+    assert store.engine.upkeep.closed[0].end < store.engine.options.segment_bytes * 3 / 4
+    assert store.engine.memtable_bytes <= store.engine.options.memtable_bytes * 1.1
+
+
+def test_so_much_may_wait_for_the_disk():
+    """More only makes everybody's answer later; one batch is taken whatever its size."""
+    store = Core(Options(segment_bytes=64 << 20))
+    sizes = [MOST_WAITING_BYTES // 2 - 1000, MOST_WAITING_BYTES // 2 - 1000]
+    for size in sizes:
+        store.put(b"k", size)
+    with pytest.raises(Overloaded, match="wait for the disk"):
+        store.put(b"k", 5000)
+    store.write()
+    store.put(b"k", 16 << 20)
+
+
+def test_a_full_disk_ends_writes_and_not_reads(store):
+    """Refused with what is missing; room that comes back ends it, once it was seen."""
+    store.put(b"k")
+    store.write()
+    store.engine.free_bytes = 10 << 10
+    with pytest.raises(Overloaded, match=r"too little free space: a merge needs [\d,]+ bytes, and the disk has 10,240"):
+        store.put(b"l", 10)
+    assert store.engine.view.get(1, b"k") == bytes(2000)
+    assert store.engine.counts.refused == 1
+    store.engine.free_bytes = 1 << 40
+    store.put(b"l", 10)
+
+
+def test_what_the_disk_refused_keeps_nothing_else_waiting(store):
+    """Kinds of work that failed are left out; what is removed may be the room that they need."""
+    store.engine.upkeep.abandon([99])
+    kinds = []
+    while (work := store.engine.next_work(kinds)) is not None:
+        kinds.append(type(work))
+        store.engine.put_off(work, OSError(28, "full"))
+    assert kinds == [Remove, MakeSegment]
+    assert isinstance(store.engine.next_work(), Remove), "all of it is handed out again"
+
+
+def test_no_merge_begins_while_a_switch_is_due(store):
+    """What it would read may be on the way out."""
+    store.fill()
+    store.engine.upkeep._due.append("a stretch of a merge that has failed")
+    assert store.engine.next_work((Switch,)) is None
+    store.engine.upkeep._due.clear()
+    store.perform(store.engine.next_work())
+    switch = store.engine.next_work()
+    store.engine.put_off(switch, OSError(5, "not now"))
+    assert store.engine.next_work((Switch,)) is None
+    assert store.engine.next_work().manifest == switch.manifest
+
+
+def test_marks(store):
+    """One when it is due, and none of a store that is closed."""
+    assert store.engine.mark()
+    assert not store.engine.mark()
+    store.write()
+    assert not store.engine.mark()
+    store.put(b"k")
+    store.write()
+    store.engine.close()
+    assert not store.engine.mark()
+
+
+def test_what_can_be_read_of_the_log(store):
+    """All of it from the first frame on; up to what is synced; and what recovery would read of it."""
+    assert store.engine.log_floor == 0
+    store.fill()
+    log = store.engine.log()
+    assert [segment.name.number for segment in log] == [1, 2]
+    assert log[0].last + 1 == log[1].first
+    assert log[-1].last == store.engine.synced_position
+    assert store.engine.unmerged() == log
+    flush = store.engine.next_work()
+    store.perform(flush)
+    store.perform(store.engine.next_work())
+    assert store.engine.log() == log, "it is kept for those who read it"
+    assert store.engine.unmerged() == log[1:]
+
+
+def test_counts(store):
+    """What was applied, and how it was written."""
+    before = store.engine.counts
+    told = (before.batches, before.records, before.groups)
+    store.put(b"k")
+    store.engine.append(batch_of(("delete", 1, b"k"), ("put", 1, b"l", b"")))
+    store.write()
+    after = store.engine.counts
+    assert (after.batches, after.records, after.groups) == (told[0] + 2, told[1] + 3, told[2] + 1)
+
+
+def test_what_is_left_at_the_end(store):
+    """The segment that is prepared, and what was to be removed: nobody needs them once it is closed."""
+    store.perform(store.engine.next_work())
+    store.engine.upkeep.abandon([77])
+    assert set(store.engine.leftovers().segments) == {2, 77}
+    assert len(store.engine.descriptors) == 2

@@ -1,0 +1,36 @@
+"""Memory is bounded whatever is written: the node's by both memtables, the child's by its budget."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gossipkv.storage.engine.options import Options
+from tests.unit.storage.engine import memory_of_shell
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RssAnon is Linux's")
+
+MIB = 1 << 20
+SEGMENT_BYTES = 8 * MIB
+BATCHES = 300
+PROGRAM_BYTES = 16 * MIB  # Shared libraries and the interpreter itself, mapped from files, as are inputs.
+
+
+def test_memory_of_much_that_is_written(tmp_path, record_property):
+    """Thirty times as much as a segment has: both memtables and 64 MiB, and a child within its budget."""
+    arguments = [str(tmp_path / "store"), str(SEGMENT_BYTES), str(BATCHES), str(MIB)]
+    done = subprocess.run(
+        [sys.executable, "-m", memory_of_shell.__name__, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    options = Options(segment_bytes=SEGMENT_BYTES)
+    assert told["user_bytes"] > BATCHES * MIB
+    assert told["merged_bytes"] > BATCHES * MIB * 0.8
+    record_property("measured", done.stdout)
+    taken = told["most"] - told["before"]
+    assert SEGMENT_BYTES / 2 < taken <= 2 * options.memtable_bytes + 64 * MIB, f"{taken / MIB:.1f} MiB"
+    assert 0 < told["child"] <= memory_of_shell.MERGE_MEMORY + PROGRAM_BYTES, f"{told['child'] / MIB:.1f} MiB"

@@ -1,0 +1,458 @@
+"""Merges against a dict: what comes out, which files it lies in, and that a reader sees no difference meanwhile."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, Output, merge
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import merge as oracle
+from tests.oracle import sorted_file
+from tests.unit.storage.engine.merge_world import World, described, parts, switched
+from tests.unit.storage.memory_files import MemoryFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.environment.seam import Path
+    from tests.oracle.merge import Operation, Records
+
+SPACES = range(5)
+OVERHEAD_BYTES = 1_500  # What an empty file takes, about: such short ones have one record each.
+
+
+class TracingFiles(MemoryFiles):
+    """Notes the names that are opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    def open(self, path: Path, flags: int = 0, mode: int = 0o644) -> int:
+        """As it is, and noted."""
+        self.read.append(str(path).rpartition("/")[2])
+        return super().open(path, flags, mode)
+
+
+words = st.text("abc", max_size=3).map(str.encode)
+keys = st.builds(oracle.key_of, st.sampled_from(SPACES), words)
+values = st.one_of(
+    st.just(b"\x02"),
+    st.builds(lambda size, byte: b"\x01" + bytes([byte]) * size, st.integers(0, 600), st.integers(0, 255)),
+)
+runs = st.dictionaries(keys, values, max_size=25)
+cuts = st.lists(st.integers(1, 24), max_size=4)
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just(1), st.sampled_from(SPACES), words, st.binary(max_size=90)),
+        st.tuples(st.just(2), st.sampled_from(SPACES), words, st.just(b"")),
+        st.tuples(st.sampled_from([3, 4]), st.sampled_from(SPACES), st.just(b""), st.just(b"")),
+    ),
+    max_size=30,
+)
+spaces = st.sets(st.sampled_from(SPACES))
+limits = st.sampled_from([1, OVERHEAD_BYTES, 3_000, 6_000, 1 << 20])
+
+
+def make_world(young: list[tuple[Records, list[int]]], oldest: tuple[Records, list[int]]) -> World:
+    """These runs, each cut into files; what is empty is no run."""
+    world = World(TracingFiles(), "store")
+    for content, at in young:
+        if content:
+            world.add_young(parts(content, at))
+    plain = {
+        key: value for key, value in oldest[0].items() if value[0] == oracle.VALUE
+    }  # No merge leaves others there.
+    if plain:
+        world.add_oldest(parts(plain, oldest[1]))
+    return world
+
+
+def batches_of(done: list[Operation], at: list[int]) -> list[bytes]:
+    """The operations as batches."""
+    edges = [0, *sorted(at), len(done)]
+    return [oracle.encode(done[one:two]) for one, two in pairwise(edges)]
+
+
+def check_files(world: World, output: Output, file_bytes: int) -> None:
+    """Each file is whole, as the output describes it, and as short as was asked for."""
+    for file in output.files:
+        content = world.read(world.path(file.name))
+        assert described(file.name, content) == file
+        assert file.size_bytes <= file_bytes or file.records == 1
+        with SortedFile(content) as opened:
+            told = opened.describe()
+        assert told["common_prefix"] == file.first[: len(told["common_prefix"])]
+        assert told["duplicates"] == 0
+
+
+@given(
+    young=st.lists(st.tuples(runs, cuts), max_size=5),
+    old=st.tuples(runs, cuts),
+    done=operations,
+    live=spaces,
+    file_bytes=limits,
+    data=st.data(),
+)
+def test_into_a_young_run(
+    *,
+    young: list[tuple[Records, list[int]]],
+    old: tuple[Records, list[int]],
+    done: list[Operation],
+    live: set[int],
+    file_bytes: int,
+    data: st.DataObject,
+) -> None:
+    """Any neighbours become one run: the newest of each key, tombstones too, and nothing of spaces that are gone."""
+    world = make_world(young, old)
+    first = data.draw(st.integers(0, len(world.young)))
+    count = data.draw(st.integers(0, len(world.young) - first))
+    logged = done if first == 0 else []
+    world.log = {3: batches_of(logged[:10], []), 4: batches_of(logged[10:], [5])}
+    inputs = world.young[first : first + count]
+    contents = [oracle.records(logged), *(world.content(names) for names in inputs)]
+    before = dict(world.files.named)
+
+    order = world.order(inputs, live, with_log=first == 0, file_bytes=file_bytes)
+    (output,) = world.merge(order)
+
+    check_files(world, output, file_bytes)
+    assert (output.replaced, output.is_last) == ((), True)
+    found = [record for file in output.files for record in world.content([file.name]).items()]
+    assert found == oracle.merged(contents, live, drops_tombstones=False)
+    names = {world.path(file.name) for file in output.files}
+    now = world.files.named
+    assert now.keys() - before.keys() == names
+    assert all(now[name] == before[name] for name in before)
+    assert not world.files.opened
+
+
+@given(
+    young=st.lists(st.tuples(runs, cuts), max_size=4),
+    old=st.tuples(runs, cuts),
+    done=operations,
+    newer=runs,
+    live=spaces,
+    file_bytes=limits,
+)
+def test_into_the_oldest_run(
+    *,
+    young: list[tuple[Records, list[int]]],
+    old: tuple[Records, list[int]],
+    done: list[Operation],
+    newer: Records,
+    live: set[int],
+    file_bytes: int,
+) -> None:
+    """After each switch on the way, and after the last, a reader sees what it saw before."""
+    world = make_world(young, old)
+    world.log = {9: batches_of(done, [3, 7])}
+    inputs = [oracle.records(done), *(world.content(names) for names in world.young)]
+    oldest = list(world.oldest)
+    wanted = oracle.answers([newer, *inputs, world.content(file.name for file in oldest)], live)
+    merged = oracle.merged([*inputs, world.content(file.name for file in oldest)], live, drops_tombstones=True)
+
+    order = world.order(world.young, live, into_oldest=True, file_bytes=file_bytes)
+    outputs = world.merge(order)
+
+    for output in outputs:
+        check_files(world, output, file_bytes)
+        oldest = switched(oldest, output)
+        below = world.content(file.name for file in oldest)
+        assert oracle.answers([newer, *inputs, below], live) == wanted
+    assert [output.is_last for output in outputs] == [False] * (len(outputs) - 1) + [True]
+    assert sorted(below.items()) == merged
+    assert oracle.answers([newer, below], live) == wanted
+    assert not world.files.opened
+
+
+def wide(space: int, numbers: range, value: bytes = b"\x01" + bytes(90)) -> Records:
+    """Records of a space."""
+    return {oracle.key_of(space, b"%05d" % number): value for number in numbers}
+
+
+def eight_files() -> World:
+    """An oldest run of eight files, in each a hundred records of one space; the last has two spaces."""
+    world = World(TracingFiles(), "store")
+    pieces = [wide(1, range(100 * part, 100 * part + 100)) for part in range(8)]
+    pieces[7] |= wide(2, range(1))
+    world.add_oldest(pieces)
+    return world
+
+
+FULL_BYTES = 16_000  # A file of a hundred such records has more than half of it.
+
+
+@pytest.mark.parametrize(
+    ("younger", "live", "read"),
+    [
+        pytest.param({}, {1, 2}, set(), id="nothing"),
+        pytest.param(wide(1, range(350, 351)), {1, 2}, {3}, id="one record"),
+        pytest.param(wide(1, range(350, 351), b"\x02"), {1, 2}, {3}, id="one tombstone"),
+        pytest.param(wide(1, range(100, 101)), {1, 2}, {1}, id="the first of a file"),
+        pytest.param(wide(1, range(199, 200)), {1, 2}, {1}, id="the last of a file"),
+        pytest.param(wide(1, range(150, 350, 199)), {1, 2}, {1, 3}, id="two"),
+        pytest.param(wide(1, range(199, 201)), {1, 2}, {1, 2}, id="on both sides of an edge"),
+        pytest.param(wide(3, range(1)), {1, 2, 3}, set(), id="behind all"),
+        pytest.param(wide(0, range(1)), {0, 1, 2}, {0}, id="before all, too few for a file"),
+        pytest.param(wide(0, range(200)), {0, 1, 2}, set(), id="before all, enough for files"),
+        pytest.param({}, {1}, {7}, id="a space dropped"),
+        pytest.param({}, {2}, set(range(8)), id="the greater space dropped"),
+    ],
+)
+def test_files_that_stay(younger: Records, live: set[int], read: set[int]) -> None:
+    """A file of the oldest run with nothing younger in its range and no dropped space is not even opened."""
+    world = eight_files()
+    names = [file.name for file in world.oldest]
+    if younger:
+        world.add_young([younger])
+    world.files.read.clear()
+    outputs = world.merge(world.order(world.young, live, into_oldest=True, file_bytes=FULL_BYTES))
+    opened = {names.index(name) for name in world.files.read if name in names}
+    assert opened == read
+    assert {names.index(name) for output in outputs for name in output.replaced} == read
+
+
+def test_a_space_that_may_lie_between_is_looked_for() -> None:
+    """A file whose range has room for a space that is gone is opened, and replaced if it has one."""
+    for between, replaced in (({}, False), (wide(3, range(1)), True)):
+        world = World(TracingFiles(), "store")
+        world.add_oldest([wide(1, range(100)) | between | wide(5, range(100))])
+        outputs = world.merge(world.order([], {1, 5}, into_oldest=True))
+        assert outputs[-1].is_last
+        assert any(output.replaced for output in outputs) == replaced
+        assert world.oldest[0].name in world.files.read
+
+
+def test_a_stretch_is_as_short_as_it_may_be() -> None:
+    """Files long enough are replaced one by one; short ones together, until they make a long one."""
+    world = eight_files()
+    everywhere = {key: b"\x01new" for piece in range(8) for key in wide(1, range(100 * piece + 50, 100 * piece + 51))}
+    world.add_young([everywhere])
+    long = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=FULL_BYTES))
+    assert [len(output.replaced) for output in long] == [1] * 8
+    assert [len(output.files) for output in long] == [1] * 8
+
+    world = eight_files()
+    world.add_young([everywhere])
+    short = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=4 * FULL_BYTES))
+    assert [len(output.replaced) for output in short] == [3, 3, 2]
+    assert [len(output.files) for output in short] == [1, 1, 1]
+
+
+def test_what_becomes_nothing_leaves_at_once() -> None:
+    """Files of which nothing stays are replaced by nothing, one by one: deleting needs no room."""
+    world = eight_files()
+    world.add_young([wide(1, range(800), b"\x02")])
+    outputs = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=FULL_BYTES))
+    assert [len(output.replaced) for output in outputs] == [1] * 8
+    assert [len(output.files) for output in outputs] == [0] * 7 + [1]
+
+
+def test_a_stretch_replaces_a_few_files_at_most() -> None:
+    """Where little stays of each file, the stretch ends all the same before it holds much space twice."""
+    world = eight_files()
+    gone = {key: b"\x02" for number in range(8) for key in wide(1, range(100 * number + 1, 100 * number + 100))}
+    world.add_young([gone])
+    outputs = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=FULL_BYTES))
+    assert max(len(output.replaced) for output in outputs) <= 3
+    assert sum(len(output.replaced) for output in outputs) == 8
+
+
+def test_more_than_memory_holds() -> None:
+    """A log that is sorted in parts comes out as one that is not."""
+    source = random.Random(5)
+    done = [(1, 1, source.randbytes(3), source.randbytes(3_000)) for _ in range(9_000)]
+    world = World(MemoryFiles(), "store")
+    world.log = {number: [oracle.encode(done[3_000 * number : 3_000 * number + 3_000])] for number in range(3)}
+    (output,) = world.merge(world.order([], {1}, file_bytes=8 << 20))
+    assert world.files.scratch_opened > 1
+    assert len(output.files) > 3
+    found = world.content(file.name for file in output.files)
+    assert list(found.items()) == oracle.merged([oracle.records(done)], {1}, drops_tombstones=False)
+    assert not world.files.opened
+
+
+def test_the_longest_records() -> None:
+    """A key and a value at their limits keep their flag."""
+    world = World(MemoryFiles(), "store")
+    key, value = bytes(65_531), bytes(16 << 20)
+    world.log = {1: [oracle.encode([(1, 1, key, value), (2, 1, key[:-1], b"")])]}
+    (output,) = world.merge(world.order([], {1}))
+    world.young = [[file.name for file in output.files]]
+    (again,) = world.merge(world.order(world.young, {1}, with_log=False, into_oldest=True))
+    assert world.content(file.name for file in again.files) == {oracle.key_of(1, key): b"\x01" + value}
+
+
+def test_the_same_merge_writes_the_same_bytes() -> None:
+    """A file depends on the records, the store and its number; of another store's it has the other's index."""
+    images = []
+    for store in (1, 1, 2):
+        world = World(MemoryFiles(), "store")
+        world.add_young([wide(1, range(500))])
+        order = world.order(world.young, {1})
+        outputs: list[Output] = []
+        changed = {name: getattr(order, name) for name in order.__slots__} | {"store": store}
+        merge(world.files, type(order)(**changed), outputs.append, read_log=world.read_log)
+        images.append(world.read(world.path(outputs[0].files[0].name)))
+    assert images[0] == images[1] != images[2]
+
+
+def test_too_little_memory_is_refused() -> None:
+    """Before anything is read."""
+    world = World(MemoryFiles(), "store")
+    order = world.order([], {1})
+    changed = {name: getattr(order, name) for name in order.__slots__} | {"memory_bytes": LEAST_MEMORY_BYTES - 1}
+    with pytest.raises(ValueError, match="memory_bytes must be at least"):
+        merge(world.files, type(order)(**changed), pytest.fail, read_log=world.read_log)
+
+
+class NudgedFiles(MemoryFiles):
+    """Notes what is asked to be written early, and how much was written by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nudged: list[tuple[int, int]] = []
+
+    def start_writeback(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        """Nothing but a note."""
+        self.nudged.append((offset, size_bytes))
+
+
+def test_each_write_goes_to_the_disk_before_the_next() -> None:
+    """All that is written is asked for early, piece by piece, and whoever waits is asked between two pieces."""
+    world = World(NudgedFiles(), "store")
+    source = random.Random(6)
+    world.log = {1: [oracle.encode((1, 1, source.randbytes(8), source.randbytes(900)) for _ in range(9_000))]}
+    waits: list[int] = []
+    written: list[int] = []
+    outputs: list[Output] = []
+    merge(world.files, world.order([], {1}), outputs.append, written.append, read_log=world.read_log, wait=waits.append)
+    sizes = [file.size_bytes for file in outputs[0].files]
+    assert sum(waits) == sum(sizes)
+    assert written == [sum(waits[: count + 1]) for count in range(len(waits))]
+    assert max(waits) <= 2 << 20, "so that no sync of others waits for more"
+    assert [size for _, size in world.files.nudged] == waits
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def mixed() -> World:
+    """Young runs and an oldest one, in which every file is read."""
+    world = World(TracingFiles(), "store")
+    world.add_young(parts(wide(1, range(0, 300, 2)), [80]))
+    world.add_young(parts(wide(1, range(0, 300, 3)), [50]))
+    world.add_oldest(parts(wide(1, range(300)), [100, 200]))
+    return world
+
+
+def test_a_byte_changed_in_each_page_of_each_input() -> None:
+    """Each is found, in the file it lies in, or does not matter to a walk; and no file stays that nobody names."""
+    world = mixed()
+    names = [*(name for run in world.young for name in run), *(file.name for file in world.oldest)]
+    order = world.order(world.young, {1}, into_oldest=True, file_bytes=FULL_BYTES)
+    wanted = oracle.merged(
+        [*map(world.content, world.young), world.content(file.name for file in world.oldest)],
+        {1},
+        drops_tombstones=True,
+    )
+    before = {path: bytes(held) for path, held in world.files.named.items()}
+    found = 0
+    for name in names:
+        size = len(before[world.path(name)])
+        for at in {*range(70, size, 4096), size - 250, size - 1, 0, 9}:
+            world.files.named.clear()
+            world.files.named |= {path: bytearray(held) for path, held in before.items()}
+            world.files.named[world.path(name)][at] ^= 0x40
+            outputs: list[Output] = []
+            try:
+                merge(world.files, order, outputs.append, read_log=world.read_log)
+            except (Corrupt, UnsupportedFormat) as error:
+                assert name in str(error)
+                found += 1
+                named = {world.path(file.name) for output in outputs for file in output.files}
+                assert world.files.named.keys() - before.keys() == named
+            else:
+                oldest = list(world.oldest)
+                for output in outputs:
+                    oldest = switched(oldest, output)
+                assert sorted(world.content(file.name for file in oldest).items()) == wanted
+    assert found > 2 * len(names)
+
+
+def planted(records: list[tuple[bytes, bytes]], change: Callable[[bytes], bytes]) -> bytes:
+    """A file whose checksums hold, of records that no merge writes."""
+    content = sorted_file.write(records, seed=1)
+    footer = sorted_file.Footer.unpack(content[-sorted_file.Footer.SIZE :])
+    return sorted_file.seal(change(content[: footer.body_bytes]), footer)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            planted(
+                [(oracle.key_of(1, b"a"), b"\x01"), (oracle.key_of(1, b"b"), b"\x01")],
+                lambda body: body.replace(b"\x01b", b"\x01A"),
+            ),
+            "keys do not ascend",
+        ),
+        (planted([(oracle.key_of(1, b"a"), b"")], bytes), "without a space and a flag"),
+        (planted([(oracle.key_of(1, b"a"), b"\x03")], bytes), "without a space and a flag"),
+        (planted([(b"abc", b"\x01")], bytes), "without a space and a flag"),
+    ],
+    ids=["order", "no flag", "another flag", "no space"],
+)
+def test_a_file_that_is_insane(content: bytes, reason: str) -> None:
+    """What no merge has written is refused, however its checksums hold."""
+    world = World(MemoryFiles(), "store")
+    world.put(world.path("mad.gkv"), content)
+    with pytest.raises(Corrupt, match=reason) as caught:
+        world.merge(world.order([["mad.gkv"]], {1}))
+    assert caught.value.file == world.path("mad.gkv")
+
+
+def test_a_batch_that_is_none() -> None:
+    """Bytes that are no operation are damage of the segment, at their place."""
+    good = oracle.encode([(1, 1, b"a", b"b")])
+    for bad in (b"\x09" + good[1:], good[:-1], good[:8], b"\x01"):
+        world = World(MemoryFiles(), "store")
+        world.log = {4: [good, good + bad]}
+        with pytest.raises(Corrupt, match="no operation") as caught:
+            world.merge(world.order([], {1}))
+        assert (caught.value.file, caught.value.offset) == ("store/log/0000000000000004.log", 4096 + 32 + 2 * len(good))
+
+
+def test_what_reading_the_log_raises_passes() -> None:
+    """Damage that the log's reader finds is the merge's answer, and nothing is left."""
+    world = World(MemoryFiles(), "store")
+    world.add_young([wide(1, range(9))])
+    world.log = {4: []}
+    damage = Corrupt("segment", 5000, "torn")
+
+    def fail(*_: object) -> list[tuple[int, bytes]]:
+        raise damage
+
+    before = set(world.files.named)
+    with pytest.raises(Corrupt) as caught:
+        merge(world.files, world.order(world.young, {1}), pytest.fail, read_log=fail)
+    assert caught.value is damage
+    assert set(world.files.named) == before
+
+
+def test_limits_of_a_file_end_it() -> None:
+    """A run of any size is written: a file that is full is followed by another."""
+    world = World(MemoryFiles(), "store")
+    world.add_young([wide(1, range(1_000))])
+    (output,) = world.merge(world.order(world.young, {1}, file_bytes=20_000))
+    sizes = [file.size_bytes for file in output.files]
+    assert len(sizes) > 5
+    assert min(sizes[:-1]) > 20_000 * 3 // 4, "and not before it is nearly full"

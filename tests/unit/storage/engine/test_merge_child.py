@@ -1,0 +1,318 @@
+"""The program that merges: what it hears and says, how it ends, and what memory it takes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt
+from gossipkv.processes import leash
+from gossipkv.processes.program import command
+from gossipkv.storage.engine.child import MODULE, Done, Heard, Order, Progress, Refused, understand
+from gossipkv.storage.engine.manifest import RunFile
+from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, LogInput, MergeOrder, Output
+from tests.oracle import merge as oracle
+from tests.unit.storage.engine.merge_log import write_segment
+from tests.unit.storage.engine.merge_world import World, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.oracle.merge import Records
+
+MIB = 1 << 20
+
+
+def wide(numbers: range) -> Records:
+    """Records of space 1."""
+    return {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(90) for number in numbers}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A store with a segment, two young runs and an oldest one."""
+    (tmp_path / "runs").mkdir()
+    world = World(RealFiles(), str(tmp_path))
+    world.add_young(parts(wide(range(0, 300, 2)), [80]))
+    world.add_oldest(parts(wide(range(300)), [100, 200]))
+    return world
+
+
+@pytest.fixture
+def order(world: World, tmp_path: Path) -> MergeOrder:
+    """All of it into the oldest run."""
+    segment = write_segment(tmp_path, 3, [oracle.encode([(1, 1, b"00007", b"logged"), (2, 1, b"00008", b"")])])
+    made = world.order(world.young, {1}, into_oldest=True, file_bytes=16_000)
+    return replace(made, log=(segment,))
+
+
+class Child:
+    """The program, on a leash."""
+
+    def __init__(self, order: MergeOrder | None) -> None:
+        worn, self.held = leash.braid()
+        self.process = subprocess.Popen(
+            command(MODULE), pass_fds=[worn], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        os.close(worn)
+        if order is not None:
+            self.tell(Order(order, worn).to_line())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        leash.let_go(self.held)
+        self.process.kill()
+        self.process.communicate()
+
+    def tell(self, line: bytes) -> None:
+        """Say it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+
+    def lines(self) -> Iterator[object]:
+        """What it says, understood."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            yield understand(line)
+
+
+def outputs_of(child: Child) -> list[Output]:
+    """Its outputs; it ends well."""
+    said = list(child.lines())
+    assert child.process.wait(60) == 0, child.process.stderr.read()
+    assert isinstance(said[-1], Done)
+    assert said[-1].peak_bytes > 5 * MIB
+    written = [line.written_bytes for line in said if isinstance(line, Progress)]
+    assert written == sorted(written)
+    assert written[-1] > 0
+    return [line for line in said if isinstance(line, Output)]
+
+
+def test_an_order_and_its_outputs(world: World, order: MergeOrder) -> None:
+    """What the child says is what the merge would have said in this process."""
+    with Child(order) as child:
+        outputs = outputs_of(child)
+    assert [output.is_last for output in outputs][-1]
+    logged = oracle.records([(1, 1, b"00007", b"logged"), (2, 1, b"00008", b"")])
+    inputs = [logged, *map(world.content, world.young), world.content(file.name for file in world.oldest)]
+    found = [record for output in outputs for f in output.files for record in world.content([f.name]).items()]
+    assert found == oracle.merged(inputs, {1}, drops_tombstones=True)
+    for output in outputs:
+        for file in output.files:
+            assert os.stat(world.path(file.name)).st_size == file.size_bytes
+
+
+def test_the_order_is_read_back_as_it_was() -> None:
+    """Line by line, every field."""
+    file = RunFile("00000001-0001.gkv", 1, 2, 3, b"\x00\xff", b"\x01", 4)
+    whole = MergeOrder(
+        "/some where", 2**64 - 1, 7, (LogInput(1, 2, 3), LogInput(4, 5, 6)), (("a", "b"), ("c",)), (file, file),
+        into_oldest=True, spaces=(1, 5), file_bytes=8, memory_bytes=9, bytes_per_second=10,
+    )  # fmt: skip
+    for made in (whole, replace(whole, log=(), young=(), oldest=(), spaces=(), into_oldest=False)):
+        line = Order(made, 3).to_line()
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        assert Order.from_line(line) == Order(made, 3)
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b"{}", b'{"progress": "1"}', b'{"output": [[], []]}', b'{"error": "full"}', b"no JSON"]
+)
+def test_lines_that_no_child_says(line: bytes) -> None:
+    """They are refused."""
+    with pytest.raises(ValueError, match=r"."):
+        understand(line)
+
+
+@given(st.text(), st.none() | st.integers(1, 133))
+def test_what_went_wrong(reason: str, number: int | None) -> None:
+    """A reason and the system's number for it."""
+    assert understand(json.dumps({"error": [reason, number]}).encode()) == Refused(reason, number)
+
+
+def test_damage_is_told(world: World, order: MergeOrder) -> None:
+    """File and offset, what was expected and what was there."""
+    path = Path(world.path(world.oldest[1].name))
+    content = bytearray(path.read_bytes())
+    content[5000] ^= 1
+    path.write_bytes(content)
+    with Child(order) as child:
+        *_, last = child.lines()
+        assert child.process.wait(60) == 1
+    assert isinstance(last, Corrupt)
+    assert (last.file, last.offset) == (str(path), 4096)
+    assert last.details["expected"] != last.details["got"]
+
+
+def test_damage_of_the_log_is_told(order: MergeOrder, tmp_path: Path) -> None:
+    """A frame that does not hold, a segment of another salt, and one that is missing."""
+    path = tmp_path / "log" / "0000000000000003.log"
+    content = path.read_bytes()
+    path.write_bytes(content[:4140] + bytes([content[4140] ^ 1]) + content[4141:])
+    wrong = replace(order, log=(order.log[0]._replace(salt=9),))
+    missing = replace(order, log=(order.log[0]._replace(number=4),))
+    for told, name in ((order, path.name), (wrong, path.name), (missing, "0000000000000004.log")):
+        with Child(told) as child:
+            (last,) = child.lines()
+            assert child.process.wait(60) == 1
+        assert isinstance(last, Corrupt)
+        assert last.file == str(path.with_name(name))
+
+
+def test_what_the_system_refuses_is_told(order: MergeOrder, tmp_path: Path) -> None:
+    """A file that is gone, and a name that is taken: the reason names the path, and has the number."""
+    (tmp_path / "runs" / "00000007-0001.gkv.tmp").write_bytes(b"")
+    with Child(order) as child:
+        *_, last = child.lines()
+        assert child.process.wait(60) == 1
+    assert isinstance(last, Refused)
+    assert "00000007-0001.gkv.tmp" in last.reason
+    assert last.errno == errno.EEXIST
+    with Child(replace(order, young=(("gone.gkv",),))) as child:
+        (last,) = child.lines()
+    assert isinstance(last, Refused)
+    assert "gone.gkv" in last.reason
+    assert last.errno == errno.ENOENT
+
+
+def test_no_order() -> None:
+    """A child whose input ends before a line is none."""
+    with Child(None) as child:
+        child.process.stdin.close()
+        assert child.process.wait(60) == 1
+        assert not list(child.lines())
+        child.process.stdin = None
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> MergeOrder:
+    """A merge of 9 MiB that takes hours."""
+    (tmp_path / "runs").mkdir()
+    source = random.Random(3)
+    batches = [oracle.encode([(1, 1, b"%d" % number, source.randbytes(MIB))]) for number in range(9)]
+    segment = write_segment(tmp_path, 1, batches)
+    world = World(RealFiles(), str(tmp_path))
+    return replace(world.order([], {1}), log=(segment,), bytes_per_second=100)
+
+
+def test_a_pace_is_kept_and_another_is_heeded(slow: MergeOrder) -> None:
+    """It waits after the first write, which is the burst, and goes on when it is told to."""
+    with Child(slow) as child:
+        lines = child.lines()
+        first, second = next(lines), next(lines)
+        assert isinstance(first, Progress)
+        assert isinstance(second, Progress)
+        assert first.written_bytes < second.written_bytes < 9 * MIB, "the second waits until it may be used"
+        child.tell(b"200\n")
+        child.tell(b"0\n")
+        *_, output, done = lines
+        assert isinstance(output, Output)
+        assert isinstance(done, Done)
+
+
+def test_the_leash_ends_it(slow: MergeOrder) -> None:
+    """While it waits, as at any time."""
+    with Child(slow) as child:
+        next(child.lines())
+        assert child.process.poll() is None
+        leash.let_go(child.held)
+        assert child.process.wait(60) == -signal.SIGKILL
+
+
+def test_input_that_ends(order: MergeOrder) -> None:
+    """Nobody has to hold its input open: the pace stays what it was."""
+    with Child(replace(order, bytes_per_second=100 * MIB)) as child:
+        child.process.stdin.close()
+        assert outputs_of(child)[-1].is_last
+        child.process.stdin = None
+
+
+def test_paces_that_come_while_nobody_waits() -> None:
+    """The last one counts."""
+    reading, writing = os.pipe()
+    heard = Heard(reading)
+    os.write(writing, b"order\n7\n8\n")
+    assert heard.first_line() == b"order"
+    os.write(writing, b"9\n1")
+    heard.wait(0)
+    assert heard.pace.bytes_per_second == 8
+    heard.wait(0)
+    assert heard.pace.bytes_per_second == 9
+    os.write(writing, b"0\n")
+    heard.wait(1)
+    assert heard.pace.bytes_per_second == 10
+    os.close(writing)
+    heard.wait(0)
+    assert heard.pace.bytes_per_second == 10
+    os.close(reading)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+# A map's pages that were read just now are resident, too: at most so many of each input, and of a segment a part.
+MAPPED_BYTES = 3 * MIB
+
+MEASURED = """
+import sys, threading, time
+from gossipkv.storage.engine import child
+most = [0]
+def look():
+    while True:
+        with open("/proc/self/status") as status:
+            most[0] = max([most[0], *(int(line.split()[1]) for line in status if line.startswith("RssAnon"))])
+        time.sleep(0.002)
+threading.Thread(target=look, daemon=True).start()
+status = child.main()
+sys.stderr.write(str(most[0] << 10))
+sys.exit(status)
+"""
+
+
+@pytest.mark.parametrize(("value_bytes", "count"), [(100, 150_000), (20_000, 1_500), (1, 300_000)])
+def test_memory_within_the_budget(tmp_path: Path, value_bytes: int, count: int) -> None:
+    """With inputs larger than the budget, the whole program stays within it; what it maps comes on top, a little."""
+    (tmp_path / "runs").mkdir()
+    source = random.Random(4)
+    segments = []
+    for number in range(3):
+        done = [(1, 1, source.randbytes(12), source.randbytes(value_bytes)) for _ in range(count)]
+        segments.append(
+            write_segment(tmp_path, number, [oracle.encode(done[at : at + 100]) for at in range(0, count, 100)])
+        )
+    world = World(RealFiles(), str(tmp_path))
+    order = replace(world.order([], {1}, file_bytes=16 * MIB), log=tuple(segments))
+    with Child(order) as child:
+        (output,) = outputs_of(child)
+    young = tuple((file.name,) for file in output.files)
+    merged = replace(order, number=8, young=young, file_bytes=64 * MIB)
+    for told in (replace(order, number=9), merged):
+        worn, held = leash.braid()
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED], input=Order(told, worn).to_line(), pass_fds=[worn], capture_output=True,
+            check=True,
+        )  # fmt: skip
+        leash.let_go(held)
+        os.close(worn)
+        last = understand(done.stdout.splitlines()[-1])
+        assert isinstance(last, Done)
+        assert int(done.stderr) <= LEAST_MEMORY_BYTES, f"{int(done.stderr) / MIB:.1f} MiB"
+        mapped = MAPPED_BYTES * (1 + len(told.young))
+        program = 16 * MIB  # Shared libraries and the interpreter itself, mapped from files.
+        assert last.peak_bytes <= LEAST_MEMORY_BYTES + mapped + program, f"{last.peak_bytes / MIB:.1f} MiB"

@@ -1,0 +1,371 @@
+"""How a store comes to be open: which is refused and why, what a crash in its making leaves, what a new life keeps."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import WRITE_NEW
+from gossipkv.errors import Corrupt, DirectoryInUse, Overloaded, StorageError, UnsupportedFormat
+from gossipkv.storage.engine._log import BEGIN, Batch
+from gossipkv.storage.engine.blocking import Store
+from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segment_path, write_manifest
+from gossipkv.storage.engine.opening import open_store
+from gossipkv.storage.engine.segments import SegmentReader
+from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, put
+
+
+def opened(files, options=TINY, **more):
+    """The store on a disk."""
+    return Store.open(DIRECTORY, files=files, random=random.Random(5), options=options, **more)
+
+
+def filled(files, options=TINY, count=30, **more):
+    """A store with a space, number 1, and records in some segments; open."""
+    store = opened(files, options, **more)
+    batch = Batch()
+    batch.new_space(store.reserve_space())
+    store.write(batch)
+    for number in range(count):
+        store.write(put(1, b"%d" % number, b"%04d" % number * 500))
+    return store
+
+
+def holds(store, count=30):
+    """Whether the records are there."""
+    return [store.get(1, b"%d" % number) for number in range(count)] == [b"%04d" % at * 500 for at in range(count)]
+
+
+def killed(store, files):
+    """The end of its process."""
+    store._let_go()
+    files.close_all()
+
+
+def test_each_opening_is_a_life():
+    """The manifest has it before anything is shown; its first frame says which, far above the last position."""
+    files = SimulatedFiles()
+    before = 0
+    for life in range(1, 5):
+        store = opened(files)
+        assert read_manifest(files, DIRECTORY).life == store.manifest.life == life
+        assert store.engine.synced_position > before
+        with SegmentReader(files, segment_path(DIRECTORY, store.engine.unmerged()[-1].name.number)) as reader:
+            begins = [frame for frame in reader.frames() if frame.kind == BEGIN]
+        assert int.from_bytes(begins[-1].payload, "little") == life
+        assert begins[-1].position == (1 if life == 1 else before + (1 << 32))
+        before = store.engine.position
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("other", "remembered", "reason"),
+    [(0, 3, None), (0, 2, None), (0, 1, "a newer one"), (0, 4, "an older one"), (1, 3, "another store")],
+)
+def test_only_what_is_expected_is_opened(other, remembered, reason):
+    """The life that was remembered, or the next after it; a refusal changes nothing."""
+    files = SimulatedFiles()
+    filled(files).close()
+    opened(files).close()
+    opened(files).close()
+    known = read_manifest(files, DIRECTORY)
+    assert known.life == 3
+    expected = (known.store + other, remembered)
+    if reason is None:
+        with opened(files, expected=expected) as store:
+            assert holds(store)
+    else:
+        with pytest.raises(UnsupportedFormat, match=reason):
+            opened(files, expected=expected)
+        assert read_manifest(files, DIRECTORY) == known
+
+
+def test_none_is_made_where_one_is_expected():
+    """Nor where it is asked not to; not even a directory."""
+    files = SimulatedFiles()
+    for more in ({"expected": (1, 1)}, {"create": False}):
+        with pytest.raises(StorageError):
+            opened(files, **more)
+        assert files.list_directory("/") == []
+    files.make_directory(DIRECTORY)
+    with pytest.raises(StorageError, match="there is no store here"):
+        opened(files, create=False)
+
+
+def test_remains_of_a_store_without_its_manifest():
+    """A segment with frames, or a file of a run: no store is made in its place, and nothing is removed."""
+    files = SimulatedFiles()
+    filled(files).close()
+    files.unlink(DIRECTORY / MANIFEST)
+    for part in ("runs", "log"):
+        names = files.list_directory(DIRECTORY / part)
+        with pytest.raises(Corrupt, match=f"{part}/.*MANIFEST is missing"):
+            opened(files)
+        assert files.list_directory(DIRECTORY / part) == names
+        for entry in names:
+            files.unlink(DIRECTORY / part / entry.name)
+    opened(files).close()
+
+
+@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
+def test_a_crash_while_it_is_made(action):
+    """At every step: the next start makes it, or has it; after a loss of power, too."""
+    calm = FaultyFiles(SimulatedFiles())
+    opened(calm).close()
+    for at in range(sum(calm.counts[kind] for kind in CHANGING)):
+        for power in (None, 1, 2, 3):
+            disk = SimulatedFiles()
+            faulty = FaultyFiles(disk, Fault(at, action, kinds=CHANGING))
+            with pytest.raises(Crash):
+                opened(faulty).close()
+            disk.close_all()
+            if power is not None:
+                disk = disk.power_loss(power)
+            filled(disk, count=1).close()
+            with opened(disk) as store:
+                assert holds(store, 1)
+
+
+def test_a_disk_that_refuses_leaves_no_lock():
+    """Whatever fails: who tries again finds it free."""
+    files = SimulatedFiles()
+    filled(files).close()
+    kinds = CHANGING | {"open", "pread", "map", "size", "lock", "list_directory"}
+    calm = FaultyFiles(files.copied())
+    opened(calm).close()
+    for at in range(0, sum(calm.counts[kind] for kind in kinds), 3):
+        disk = files.copied()
+        faulty = FaultyFiles(disk, Fault(at, Action.FAIL, kinds=kinds, error=errno.EMFILE))
+        try:
+            opened(faulty).close()
+        except (StorageError, OSError):
+            faulty.strike()
+            with opened(faulty) as store:
+                assert holds(store)
+
+
+def test_two_processes(tmp_path):
+    """The second is refused while the first lives, however that ends."""
+    code = (
+        "import sys; from gossipkv.storage.engine.blocking import Store;"
+        "store = Store.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    )
+    first = subprocess.Popen([sys.executable, "-c", code, tmp_path / "store"], stdin=-1, stdout=-1)
+    try:
+        assert first.stdout.readline() == b"open\n"
+        with pytest.raises(DirectoryInUse, match="another process"):
+            Store.open(tmp_path / "store")
+    finally:
+        first.kill()
+        first.communicate()
+    Store.open(tmp_path / "store").close()
+
+
+def test_a_directory_that_was_copied():
+    """A copy is the same store, whole; the one that is behind is refused by whoever remembers the other's life."""
+    files = SimulatedFiles()
+    filled(files).close()
+    copy = files.copied()
+    with opened(copy) as store:
+        assert holds(store)
+        assert store.manifest.store == read_manifest(files, DIRECTORY).store
+    opened(copy).close()
+    ahead = read_manifest(copy, DIRECTORY)
+    with pytest.raises(UnsupportedFormat, match="older"):
+        opened(files, expected=(ahead.store, ahead.life))
+
+
+def test_a_directory_that_was_copied_while_it_was_written():
+    """File by file, as people do it, at any moment: all of it to some position, or a refusal."""
+    outcomes = set()
+    for skew in range(12):
+        files = SimulatedFiles()
+        store = filled(files, count=4)
+        copy = SimulatedFiles()
+        for place in (DIRECTORY, DIRECTORY / "log", DIRECTORY / "runs"):
+            copy.make_directory(place)
+        count = 4
+        for place in (DIRECTORY, DIRECTORY / "runs", DIRECTORY / "log"):
+            for entry in files.list_directory(place):
+                if entry.kind == "file":
+                    take(files, copy, place / entry.name)
+            for _ in range(skew):
+                store.write(put(1, b"%d" % count, b"%04d" % count * 500))
+                count += 1
+        store.close()
+        try:
+            with opened(copy) as found:
+                there = [found.get(1, b"%d" % number) for number in range(count)]
+                whole = there.index(None) if None in there else count
+                assert whole >= 4
+                assert there == [*(b"%04d" % at * 500 for at in range(whole)), *[None] * (count - whole)]
+                outcomes.add("right")
+        except Corrupt:
+            outcomes.add("refused")
+    assert "right" in outcomes
+
+
+def take(files, copy, path):
+    """One file."""
+    source, target = files.open(path), copy.open(path, WRITE_NEW)
+    copy.pwrite(target, files.pread(source, files.size(source), 0), 0)
+    files.close(source)
+    copy.close(target)
+
+
+def test_an_older_manifest_of_the_same_life():
+    """What it names is still there, but it is not the store: refused, and not by a failure of ours."""
+    files = SimulatedFiles()
+    options = replace(TINY, table_log=1 << 20)
+    store = filled(files, options, count=2)
+    older = store.manifest
+    assert older.life == 1
+    for number in range(40):
+        store.write(put(1, b"%d" % number, bytes(2000)))
+    assert store.manifest.recovery_floor.number > older.recovery_floor.number + 1
+    store.close()
+    write_manifest(files, DIRECTORY, older)
+    with pytest.raises(Corrupt, match=r"MANIFEST.*an older one"):
+        opened(files, options)
+
+
+def test_the_clock_says_nothing(monkeypatch):
+    """A store is the same whatever time it is."""
+    files = SimulatedFiles()
+    filled(files).close()
+    for now in (0.0, 1e12, -5.0):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        with opened(files) as store:
+            assert holds(store)
+
+
+def test_what_nobody_names_is_removed_and_told():
+    """Files of an unfinished merge, and a segment that nothing names; what cannot be removed keeps no other."""
+    files = SimulatedFiles()
+    filled(files).close()
+    names = [DIRECTORY / "log" / f"{9999:016d}.log", *(DIRECTORY / "runs" / name for name in ("a.gkv", "b.gkv.tmp"))]
+    for path in names:
+        files.close(files.open(path, WRITE_NEW))
+    files.make_directory(DIRECTORY / "runs" / "a directory")
+    with opened(FaultyFiles(files, Fault(0, Action.FAIL, kinds={"unlink"}))) as store:
+        # The first of all that was to be removed stays until the next start.
+        assert set(store.removed) == set(map(str, names))
+        assert holds(store)
+    assert sum(is_there(files, path) for path in names) <= 1
+    with opened(files) as store:
+        assert len(store.removed) <= 1
+    assert not any(is_there(files, path) for path in names)
+    assert len(files.list_directory(DIRECTORY / "log")) == len(store.engine.log())
+
+
+def is_there(files, path):
+    """Whether anything has that name."""
+    try:
+        files.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def test_a_full_disk_that_a_crash_has_filled():
+    """What an unfinished merge left makes room for the start, before that asks for any."""
+    files = SimulatedFiles()
+    filled(files).close()
+    descriptor = files.open(DIRECTORY / "runs" / "00000099-0001.gkv.tmp", WRITE_NEW)
+    files.allocate(descriptor, 0, 1 << 20)
+    files.close(descriptor)
+    files.capacity_bytes = files.capacity_bytes - files.free_bytes("/")
+    with opened(files) as store:
+        assert holds(store)
+
+
+def test_a_full_disk_ends_no_reads_at_a_start():
+    """With room for what the log has, and no more, it is read; writes are refused until there is more."""
+    files = SimulatedFiles()
+    options = replace(TINY, segment_bytes=1 << 20)
+    filled(files, options, count=3).close()
+    files.capacity_bytes = files.capacity_bytes - files.free_bytes("/") + (64 << 10)
+    with opened(files, options) as store:
+        assert holds(store, 3)
+        with pytest.raises(Overloaded, match="nothing can be written now"):
+            store.write(put(1, b"a", bytes(10_000)))
+        files.capacity_bytes += 64 << 20
+        store.maintain()
+        store.write(put(1, b"a", bytes(10_000)))
+    with opened(files, options) as store:
+        assert holds(store, 3)
+        assert store.get(1, b"a") == bytes(10_000)
+
+
+def test_debt_of_a_drop_that_only_the_log_has():
+    """A start counts what a dropped space takes in runs as the drop itself did."""
+    files = SimulatedFiles()
+    options = replace(TINY, file_bytes=1 << 20)
+    store = filled(files, options, count=60)
+    assert store.manifest.young or store.manifest.oldest.files
+    batch = Batch()
+    batch.drop_space(1)
+    store.append(batch)
+    store.commit()
+    owed = store.engine.upkeep.dropped_bytes
+    assert owed > 10_000
+    killed(store, files)
+    with opened(files, options, maintains=False) as store:
+        assert not store.engine.has_space(1)
+        assert store.engine.upkeep.dropped_bytes > owed / 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_life_without_syncs_and_then_one_with(seed):
+    """What the second finds it may count on: a loss of power takes nothing that it has shown, and is no damage."""
+    files = SimulatedFiles()
+    loose = replace(TINY, sync=False)
+    store = filled(files, loose, count=4, maintains=False)
+    store.perform(store.engine.next_work())  # The next segment; merges stand still.
+    while not store.engine.upkeep.closed:
+        store.write(put(1, b"more", bytes(2000)))
+    killed(store, files)
+    store = opened(files, maintains=False)
+    assert store.engine.upkeep.closed
+    store.write(put(1, b"synced", b"1"))
+    store.write(put(1, b"again", b"1"))
+    store._let_go()
+    files = files.power_loss(seed)
+    with opened(files) as store:
+        assert store.get(1, b"synced") == b"1"
+        assert holds(store, 4)
+
+
+def test_other_sizes_than_before():
+    """A store is opened with whatever sizes: longer segments than now, and shorter ones."""
+    files = SimulatedFiles()
+    store = filled(files, replace(TINY, segment_bytes=1 << 20), count=30)
+    killed(store, files)
+    for segment_bytes in (24 << 10, 48 << 10, 16 << 10, 1 << 20):
+        with opened(files, replace(TINY, segment_bytes=segment_bytes)) as store:
+            assert holds(store)
+            store.write(put(1, b"%d" % segment_bytes, bytes(2000)))
+    with opened(files) as store:
+        assert store.get(1, b"%d" % (16 << 10)) == bytes(2000)
+
+
+def test_what_is_opened_has_a_lock_that_is_whose_it_is(tmp_path):
+    """`open_store` hands the lock over: while it is open nobody else has it."""
+    files = RealFiles()
+    found = open_store(files, tmp_path / "store", TINY, random.Random(1))
+    other = os.open(tmp_path / "store" / LOCK, os.O_RDWR)
+    with pytest.raises(BlockingIOError):
+        files.lock(other)
+    for descriptor in (found.lock, *found.engine.descriptors):
+        files.close(descriptor)
+    files.lock(other)
+    os.close(other)

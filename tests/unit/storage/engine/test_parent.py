@@ -1,0 +1,237 @@
+"""The node's side of a merge: children that work, that are killed, that lie, and that never end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import Corrupt
+from gossipkv.storage.engine import parent
+from gossipkv.storage.engine.manifest import RunFile
+from gossipkv.storage.engine.parent import MergeError, merge_in_child
+from gossipkv.storage.engine.policy import Manner
+from tests.oracle import merge as oracle
+from tests.unit.storage.engine.merge_world import MERGE, World, parts
+
+CALM = Manner(gives_way=False, bytes_per_second=0)
+
+
+def wide(numbers):
+    """Records of space 1."""
+    return {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(90) for number in numbers}
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A store with a young run and an oldest one of three files."""
+    (tmp_path / "runs").mkdir()
+    world = World(RealFiles(), str(tmp_path))
+    world.add_young(parts(wide(range(0, 300, 2)), [80]))
+    world.add_oldest(parts(wide(range(300)), [100, 200]))
+    return world
+
+
+@pytest.fixture
+def order(world):
+    """All of it into the oldest run."""
+    return world.order(world.young, {1}, into_oldest=True, file_bytes=16_000)
+
+
+@pytest.fixture
+def child(tmp_path, monkeypatch):
+    """A function that puts another program in the child's place; it has the order's line, and what it is to say."""
+
+    def put(program, said=()):
+        (tmp_path / "another_child.py").write_text(
+            "import json, os, sys, time\n"
+            "order = sys.stdin.readline()\n"
+            f"said = {[json.dumps(line) if not isinstance(line, str) else line for line in said]!r}\n"
+            f"{program}\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setattr(parent, "MODULE", "another_child")
+
+    return put
+
+
+def file(number, first=b"\0\0\0\x01a", last=b"\0\0\0\x01b", merge=MERGE, **more):
+    """What a child says of a file, as if it had written it."""
+    told = RunFile(f"{merge:08d}-{number:04d}.gkv", 3, 1000, 7, first, last, 0)._replace(**more)
+    return [*told[:4], told.first.hex(), told.last.hex(), told.tombstones]
+
+
+async def run(order, manner=lambda: CALM):
+    """Its outputs."""
+    outputs = []
+    await merge_in_child(order, outputs.append, manner)
+    return outputs
+
+
+def content(world, outputs, oldest):
+    """What the oldest run has when these outputs are switched to."""
+    left = {one.name for one in oldest}
+    for output in outputs:
+        assert left.issuperset(output.replaced)
+        left -= set(output.replaced)
+        left |= {one.name for one in output.files}
+    return world.content(sorted(left))
+
+
+async def test_a_child_that_works(world, order):
+    """What it wrote is what there was; only its last output says that all is there."""
+    outputs = await run(order)
+    assert [output.is_last for output in outputs] == [*[False] * (len(outputs) - 1), True]
+    assert content(world, outputs, order.oldest) == wide(range(300))
+
+
+def damage_file(path):
+    """Another bit than was written."""
+    data = bytearray(Path(path).read_bytes())
+    data[len(data) // 3] ^= 1
+    Path(path).write_bytes(data)
+
+
+async def test_damage_is_raised_as_such(world, order):
+    """File and offset are those of the child."""
+    path = world.path(world.young[0][0])
+    damage_file(path)
+    with pytest.raises(Corrupt) as damage:
+        await run(order)
+    assert damage.value.details["file"] == path
+
+
+async def test_what_the_system_refuses_is_said(order, tmp_path):
+    """With the words of the system."""
+    with pytest.raises(MergeError, match="No such file"):
+        await run(replace(order, directory=str(tmp_path / "nowhere")))
+
+
+async def test_a_killed_child(order, monkeypatch):
+    """It is told how it ended; what outputs it had told count, and no process stays."""
+    seen = []
+
+    def kill(process):
+        seen.append(process)
+        os.kill(process, signal.SIGKILL)
+        return True
+
+    monkeypatch.setattr(parent, "take_back", kill)
+    with pytest.raises(MergeError, match="killed by signal 9"):
+        await run(replace(order, bytes_per_second=1))
+    with pytest.raises(ProcessLookupError):
+        os.kill(seen[0], 0)
+
+
+LAST = {"output": [[], [], True]}
+OLD = [f"00000001-{number:04d}.gkv" for number in range(3, 6)]
+
+LIES = {
+    "done, and nothing written": [{"done": 1}],
+    "done, before the last output": [{"output": [[], [file(1)], False]}, {"done": 1}],
+    "more after the last output": [LAST, {"output": [[], [file(1)], False]}, {"done": 1}],
+    "two last ones": [LAST, LAST, {"done": 1}],
+    "a file of another merge": [{"output": [[], [file(1, merge=MERGE + 1)], True]}],
+    "a file somewhere else": [{"output": [[], [file(1, name="../../MANIFEST")], True]}],
+    "one file twice": [{"output": [[], [file(1)], False]}, {"output": [[], [file(1)], True]}],
+    "a file left out": [{"output": [[], [file(2)], True]}],
+    "keys that descend": [{"output": [[], [file(1), file(2)], True]}],
+    "a last key before the first": [{"output": [[], [file(1, b"\0\0\0\x01b", b"\0\0\0\x01a")], True]}],
+    "in place of a file that is not there": [{"output": [["nothing.gkv"], [file(1)], True]}],
+    "in place of one file twice": [{"output": [[OLD[0], OLD[0]], [], True]}],
+    "in place of one that has left": [{"output": [[OLD[0]], [], False]}, {"output": [[OLD[0]], [], True]}],
+    "keys within a file that stays": [{"output": [[], [file(1, b"\0\0\0\x0100007", b"\0\0\0\x0100008")], True]}],
+    "too few words of a file": [{"output": [[], [file(1)[:5]], True]}],
+    "a file that is a number": [{"output": [[], [5], True]}],
+    "sizes that are lists": [{"output": [[], [file(1, size_bytes=[])], True]}],
+    "keys that are no digits": [{"output": [[], [[*file(1)[:4], "zz", "zz", 0]], True]}],
+    "a line without end of brackets": ["[" * 100_000],
+    "no JSON": ["hello"],
+    "bytes that are no text": ["\udcff"],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_child_that_lies(order, child, lie):
+    """Whatever cannot be is not believed, and the merge has failed: nothing leaves for it."""
+    child("sys.stdout.buffer.write('\\n'.join([*said, '']).encode('utf-8', 'surrogateescape'))", LIES[lie])
+    with pytest.raises(MergeError, match=r"cannot be merged"):
+        await run(order)
+
+
+async def test_a_child_that_says_why_it_ends(order, child):
+    """The last line that it wrote to standard error, and its status."""
+    child("sys.exit('the moon is full')")
+    with pytest.raises(MergeError, match=r"ended with status 1: the moon is full"):
+        await run(order)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [("time.sleep(1000)", "it said nothing"), ("os.close(1); time.sleep(1000)", "closed its output")],
+    ids=["silent", "closed"],
+)
+async def test_a_child_that_never_ends(order, child, monkeypatch, program, reason):
+    """It is killed, whether it keeps its output open or not."""
+    monkeypatch.setattr(parent, "STALL_S", 0.3)
+    child(program)
+    with pytest.raises(MergeError, match=reason):
+        await run(order)
+
+
+async def test_a_child_that_cannot_be_started(order, monkeypatch):
+    """An error of the system, which is not the merge's."""
+
+    async def refuse(*_arguments, **_options):
+        raise OSError(24, "too many open files")
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", refuse)
+    with pytest.raises(OSError, match="too many"):
+        await run(order)
+
+
+async def test_it_is_told_how_hard_to_work(order, child, monkeypatch):
+    """Its pace whenever that changes, and its priority likewise, again until the system has done it."""
+    monkeypatch.setattr(parent, "MANNER_PERIOD_S", 0.01)
+    child(
+        "paces = [sys.stdin.readline() for _ in range(3)]\n"
+        "assert paces == ['0\\n', '70\\n', '5\\n'], paces\n"
+        "print('\\n'.join(said), flush=True)",
+        [LAST, {"done": 1}],
+    )
+    gently = CALM._replace(gives_way=True, bytes_per_second=70)
+    manners = [CALM, CALM, gently, gently, gently, CALM._replace(bytes_per_second=5)]
+    told = iter(manners)
+    asked = []
+
+    def heed(what, done):
+        def set_priority(process):
+            asked.append(what)
+            return next(done)
+
+        return set_priority
+
+    monkeypatch.setattr(parent, "give_way", heed("gives way", iter([False, True])))
+    monkeypatch.setattr(parent, "take_back", heed("taken back", iter([True, True])))
+    await run(order, lambda: next(told, manners[-1]))
+    assert asked == ["taken back", "gives way", "gives way", "taken back"]
+
+
+async def test_a_child_ends_with_whoever_waits_for_it(order, child, tmp_path):
+    """Cancelled, it is killed before that returns."""
+    child("open(os.path.join(os.path.dirname(__file__), 'pid'), 'w').write(f'{os.getpid()}\\n')\ntime.sleep(1000)")
+    path = tmp_path / "pid"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, order)
+        while not path.exists() or not path.read_text().endswith("\n"):
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)

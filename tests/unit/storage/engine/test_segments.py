@@ -1,0 +1,457 @@
+"""Segments: made whole or not at all, read in parts as if at once, and told about."""
+
+from __future__ import annotations
+
+import errno
+import random
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage.directories import make_directory
+from gossipkv.storage.engine import segments
+from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
+from gossipkv.storage.engine.log_reader import LogReader, describe_segment, verify_segment
+from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
+from gossipkv.storage.engine.segments import (
+    PART_BYTES,
+    SegmentHeader,
+    SegmentReader,
+    begin_payload,
+    begun_life,
+    decode_header,
+    encode_header,
+    make_segment,
+    next_name,
+    next_payload,
+    read_segment,
+)
+from gossipkv.testing.faulty_files import Action, Crash, Fault
+from tests.oracle import log as oracle
+from tests.unit.storage.engine.logs import ROOT, SEGMENT_BYTES, STEPS, STORE, Disk, Faulty, Log, Real, salt_of
+
+WORD = st.integers(0, 2**64 - 1)
+HEADERS = st.builds(SegmentHeader, WORD, WORD, WORD, WORD, st.booleans(), WORD)
+HEADER = SegmentHeader(STORE, 7, salt_of(7), 3, is_synced=True, size_bytes=SEGMENT_BYTES)
+PATH = segment_path(ROOT, 7)
+
+
+def disk_with_log():
+    """An empty directory of a log."""
+    disk = Disk()
+    make_directory(disk, ROOT / LOG)
+    return disk
+
+
+def content(files, path):
+    """All of a file."""
+    descriptor = files.open(path)
+    data = files.pread(descriptor, files.size(descriptor), 0)
+    files.close(descriptor)
+    return data
+
+
+@given(HEADERS)
+def test_a_header_has_the_bytes_of_the_format(header):
+    """As the plain one writes them, and it is read as it was."""
+    data = encode_header(header)
+    assert data == oracle.header(
+        header.store, header.number, header.salt, header.life, header.size_bytes, is_synced=header.is_synced
+    )
+    assert decode_header(data, "it") == header
+
+
+@given(HEADERS, st.integers(0, HEADER_BYTES - 1), st.integers(1, 255))
+def test_a_damaged_header_is_noticed(header, at, difference):
+    """Any byte of its block."""
+    data = bytearray(encode_header(header))
+    data[at] ^= difference
+    with pytest.raises(Corrupt, match=r"^it: damaged at byte"):
+        decode_header(bytes(data), "it")
+    with pytest.raises(Corrupt, match="cut short"):
+        decode_header(bytes(data[:at]), "it")
+
+
+def test_a_header_of_another_kind_or_time():
+    """A newer format is told from damage; a document of another kind is damage, as its name was the log's."""
+    with pytest.raises(UnsupportedFormat, match="format 2"):
+        decode_header(oracle.header(1, 2, 3, 4, 5, format_number=2), "it")
+    other = bytearray(oracle.header(1, 2, 3, 4, 5)[:60])
+    other[:8] = b"GKVSORT\n"
+    other += oracle.crc32c(bytes(other)).to_bytes(4, "little")
+    with pytest.raises(Corrupt, match="no segment"):
+        decode_header(bytes(other).ljust(HEADER_BYTES, b"\0"), "it")
+
+
+@given(WORD, WORD)
+def test_payloads(number, salt):
+    """What `next` and `begin` say comes back."""
+    assert next_name(next_payload(SegmentName(number, salt))) == (number, salt)
+    assert begun_life(begin_payload(number)) == number
+
+
+@pytest.mark.parametrize("recycled", [False, True])
+@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
+def test_a_segment_is_made_whole_or_not_at_all(recycled, action):
+    """Once it is made, no loss of power takes it back; before, nobody takes what is there for it."""
+    old = HEADER._replace(number=5, salt=salt_of(5))
+
+    def fresh():
+        disk = disk_with_log()
+        if recycled:
+            make_segment(disk, ROOT, old)
+        return disk
+
+    def work(files):
+        make_segment(files, ROOT, HEADER, 5 if recycled else None)
+
+    calm = Faulty(fresh())
+    work(calm)
+    assert content(calm.inner, PATH)[:HEADER_BYTES] == encode_header(HEADER)
+    steps = sum(calm.counts[kind] for kind in STEPS)
+    assert steps == (4 if recycled else 5)
+    for at in range(steps):
+        for seed in range(20):
+            disk = fresh()
+            faulty = Faulty(disk, Fault(at, action, kinds=STEPS))
+            with pytest.raises(Crash):
+                work(faulty)
+            assert faulty.struck
+            found = disk.power_loss(seed)
+            held = []
+            for entry in found.list_directory(ROOT / LOG):
+                try:
+                    with SegmentReader(found, ROOT / LOG / entry.name) as reader:
+                        if entry.name == f"{reader.header.number:016d}.log":
+                            held.append(reader.header)
+                except Corrupt:
+                    pass
+            assert held in ([], [HEADER], [old])
+            if at == steps - 1 and action is Action.CRASH_AFTER:
+                assert held == [HEADER]
+
+
+@pytest.mark.parametrize("kind", ["allocate", "create", "pwrite", "sync"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])
+def test_a_segment_that_is_refused_leaves_nothing(kind, number):
+    """No room, or worse: the system's word for it, and the same room as before."""
+    disk = disk_with_log()
+    free = disk.free_bytes("/")
+    faulty = Faulty(disk, Fault(0, Action.FAIL_HALFWAY, kinds={kind}, error=number))
+    with pytest.raises(OSError, match=re.escape(f"[Errno {number}]")):
+        make_segment(faulty, ROOT, HEADER)
+    assert disk.list_directory(ROOT / LOG) == []
+    assert disk.free_bytes("/") == free
+    make_segment(disk, ROOT, HEADER)
+
+
+def test_a_full_disk_refuses_a_segment():
+    """All of its room is taken when it is made, so that no write into it meets a full disk."""
+    disk = Disk(capacity_bytes=SEGMENT_BYTES - 1)
+    make_directory(disk, ROOT / LOG)
+    with pytest.raises(OSError, match="No space"):
+        make_segment(disk, ROOT, HEADER)
+    assert disk.list_directory(ROOT / LOG) == []
+    disk.capacity_bytes = SEGMENT_BYTES
+    make_segment(disk, ROOT, HEADER)
+    assert len(content(disk, PATH)) == SEGMENT_BYTES
+
+
+def test_a_number_is_given_once():
+    """A file of that name is not overwritten."""
+    disk = disk_with_log()
+    make_segment(disk, ROOT, HEADER)
+    with pytest.raises(FileExistsError):
+        make_segment(disk, ROOT, HEADER._replace(salt=1))
+
+
+def test_a_recycled_file_keeps_its_place():
+    """The old name is gone, the old bytes are still there, and none of them counts."""
+    log = Log.made()
+    log.put()
+    log.sync()
+    old = content(log.files, segment_path(ROOT, 1))
+    make_segment(log.files, ROOT, HEADER, 1)
+    new = content(log.files, PATH)
+    assert new == encode_header(HEADER) + old[HEADER_BYTES:]
+    assert [entry.name for entry in log.files.list_directory(ROOT / LOG)] == [PATH.name]
+    with SegmentReader(log.files, PATH) as reader:
+        assert [*reader.frames()] == []
+
+
+@pytest.mark.parametrize("size", [SEGMENT_BYTES - 4096, SEGMENT_BYTES + 4096])
+def test_a_recycled_file_of_another_size_is_not_used(size):
+    """One of the right size takes its place."""
+    disk = disk_with_log()
+    make_segment(disk, ROOT, HEADER._replace(number=5, size_bytes=size))
+    make_segment(disk, ROOT, HEADER, 5)
+    assert [(entry.name, entry.size_bytes) for entry in disk.list_directory(ROOT / LOG)] == [(PATH.name, SEGMENT_BYTES)]
+
+
+def test_real_files(tmp_path):
+    """The same on a real disk, whose room is taken."""
+    files = Real()
+    (tmp_path / LOG).mkdir()
+    make_segment(files, tmp_path, HEADER)
+    path = tmp_path / LOG / PATH.name
+    assert path.stat().st_size == SEGMENT_BYTES
+    assert path.stat().st_blocks * 512 >= SEGMENT_BYTES
+    assert describe_segment(files, path).header == HEADER
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32))
+def test_frames_of_any_length_are_read_across_parts(seed):
+    """Parts of a segment end anywhere within frames, and some frames are longer than a part."""
+    chance = random.Random(seed)
+    frames = Frames(HEADER.salt)
+    expected = []
+    for position in range(1, chance.randrange(2, 60)):
+        size = chance.choice([1, 100, 5000, 60_000, 400_000])
+        if chance.random() < 0.02:
+            size = 3 * PART_BYTES
+        payload = chance.randbytes(size)
+        frames.append(BATCH, position, position - 1, payload)
+        expected.append((position, payload))
+    disk = disk_with_log()
+    header = HEADER._replace(size_bytes=HEADER_BYTES + frames.size_bytes + chance.randrange(0, 5000))
+    make_segment(disk, ROOT, header, fill=lambda descriptor: disk.pwrite(descriptor, frames.view(), HEADER_BYTES))
+    with SegmentReader(disk, PATH) as reader:
+        assert [(frame.position, frame.payload) for frame in reader.frames()] == expected
+        assert reader.offset == HEADER_BYTES + frames.size_bytes
+        assert reader.position == len(expected)
+        assert reader.claims(1) == 0
+    third = expected[len(expected) // 2]
+    with SegmentReader(disk, PATH) as reader:
+        offset = next(frame.offset for frame in reader.frames() if frame.position == third[0])
+    with SegmentReader(disk, PATH, offset, third[0] - 1) as reader:
+        assert [(frame.position, frame.payload) for frame in reader.frames()] == expected[len(expected) // 2 :]
+    with SegmentReader(disk, PATH) as reader:
+        assert reader.claims(1) == len(expected) - 1
+
+
+def test_a_file_that_is_cut_while_it_is_read():
+    """Is damage, at the place where it ends now."""
+    frames = Frames(HEADER.salt)
+    frames.append(BATCH, 1, 0, bytes(PART_BYTES * 2))
+    disk = disk_with_log()
+    header = HEADER._replace(size_bytes=PART_BYTES * 4)
+    make_segment(disk, ROOT, header, fill=lambda descriptor: disk.pwrite(descriptor, frames.view(), HEADER_BYTES))
+
+    class Cut(Faulty):
+        """Files that end soon."""
+
+        def pread(self, descriptor, size_bytes, offset):
+            return super().pread(descriptor, size_bytes, offset)[: max(0, 50_000 - offset)]
+
+    with SegmentReader(Cut(disk), PATH) as reader, pytest.raises(Corrupt, match="cut short") as error:
+        [*reader.frames()]
+    assert error.value.offset == 50_000
+
+
+def test_a_segment_up_to_its_end():
+    """All of the frames before it, or damage; without an end, those that hold."""
+    log = Log.made()
+    for _ in range(3):
+        log.put()
+    log.sync()
+
+    def read(**bounds):
+        return [frame.position for frame in read_segment(log.files, ROOT, log.name, STORE, **bounds)]
+
+    starts = [frame.offset for frame in read_segment(log.files, ROOT, log.name, STORE)]
+    assert read() == read(end=log.end) == [1, 2, 3, 4]
+    assert read(end=starts[2]) == [1, 2]
+    assert read(start=starts[1], end=starts[3], position=1) == [2, 3]
+    assert read(start=starts[1], position=2) == []
+    with pytest.raises(Corrupt, match="does not hold") as error:
+        read(end=log.end + 8)
+    assert (error.value.file, error.value.offset) == (str(segment_path(ROOT, 1)), log.end)
+    with pytest.raises(Corrupt, match="another store"):
+        next(read_segment(log.files, ROOT, log.name, STORE + 1))
+
+
+# Batches for whoever follows -----------------------------------------------------------------------------------------
+
+
+def followed(log):
+    """A log that somebody follows: its reader, and its segments as the engine knows them."""
+    recovered, _ = log.recover()
+    return LogReader(log.files, ROOT, STORE), [*recovered.kept, *recovered.segments, recovered.cut]
+
+
+@cache
+def long_log():
+    """Some segments of two lives; nobody changes it."""
+    log = Log.made()
+    for number in range(40):
+        log.put(500)
+        log.sync()
+        if number == 20:
+            log = log.reopened()
+    return log
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_pages_of_batches(data):
+    """From any position, in pages of any size, up to what is synced: all, each once, by a reader new or used."""
+    log = long_log()
+    reader, found = followed(log)
+    for _ in range(3):
+        synced = data.draw(st.sampled_from([position for position, _ in log.shown]))
+        position = data.draw(st.sampled_from([0, *(position for position, _ in log.shown)]))
+        if data.draw(st.booleans()):
+            first = data.draw(st.integers(0, len(found) - 1))
+            named = [segment for segment in found[first:] if segment.first]
+            position = max(position, named[0].first - 1)
+        else:
+            named = [segment for segment in found if segment.first]
+        most_bytes = data.draw(st.integers(1, 5000))
+        expected = [one for one in log.shown if position < one[0] <= synced]
+        pages = []
+        while page := reader.read(named, position, synced, most_bytes):
+            assert len(page) == 1 or sum(len(payload) for _, payload in page) <= most_bytes
+            pages += page
+            position = page[-1][0]
+        assert pages == expected
+
+
+def test_whoever_follows_reads_each_part_once():
+    """A page does not begin at the segment's begin again, but where the last one ended."""
+    log = Log.made(segment_bytes=1 << 20)
+    for _ in range(200):
+        log.put(1000)
+    log.sync()
+    _, found = followed(log)
+    faulty = Faulty(log.files)
+    offsets = []
+
+    class Noted(Faulty):
+        """Files that tell where they are read."""
+
+        def pread(self, descriptor, size_bytes, offset):
+            offsets.append(offset)
+            return super().pread(descriptor, size_bytes, offset)
+
+    reader, position = LogReader(Noted(faulty), ROOT, STORE), 0
+    while page := reader.read(found, position, log.synced, 20_000):
+        position = page[-1][0]
+    read = [offset for offset in offsets if offset]
+    assert len(read) > 10
+    assert read == sorted(set(read))
+
+
+def test_damage_is_not_passed_over():
+    """A frame that is synced and does not hold; segments that do not follow each other."""
+    log = long_log()
+    _, found = followed(log)
+    named = [segment for segment in found if segment.first]
+    for number, offset in ((named[1].name.number, HEADER_BYTES + 700), (log.name.number, log.end - 40)):
+        broken = replace(log, files=log.files.copied())
+        broken.overwrite(number, offset, b"\xff\xff")
+        with pytest.raises(Corrupt) as error:
+            LogReader(broken.files, ROOT, STORE).read(named, 0, log.synced, 1 << 30)
+        assert error.value.file == str(segment_path(ROOT, number))
+        assert offset - 600 <= error.value.offset <= offset
+    with pytest.raises(Corrupt, match="does not hold"):
+        LogReader(log.files, ROOT, STORE).read([named[0], *named[2:]], 0, log.synced, 1 << 30)
+
+
+# For people ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_is_described():
+    """What is in it, and how it ends."""
+    log = Log.made()
+    log.put()
+    log.put()
+    log.mark()
+    first = log.end
+    log.roll()
+    log.put()
+    log.sync()
+    told = describe_segment(log.files, segment_path(ROOT, 1))
+    assert told.header == log.header(SegmentName(1, salt_of(1)))
+    assert told.frames == {"begin": 1, "batch": 2, "mark": 1, "next": 1}
+    assert (told.first, told.last, told.synced) == (1, 5, 4)
+    assert told.batch_bytes == sum(len(payload) for _, payload in log.shown[:2])
+    assert (told.end, told.ends_with) == (first + 48, "next")
+    told = describe_segment(log.files, segment_path(ROOT, 2))
+    assert (told.first, told.last, told.frames, told.ends_with) == (6, 6, {"batch": 1}, "nothing")
+    log.overwrite(2, log.end - 8, b"\xff")
+    told = describe_segment(log.files, segment_path(ROOT, 2))
+    assert (told.first, told.last, told.frames, told.ends_with) == (0, 0, {}, "torn")
+    assert told.end == HEADER_BYTES
+
+
+def test_every_byte_of_a_segment_is_verified():
+    """Flipped, each byte of the header, and of any frame that was synced, is found."""
+    log = Log.made()
+    log.put(30)
+    log.sync()
+    log.mark()
+    whole = content(log.files, segment_path(ROOT, 1))
+    segment = verify_segment(log.files, ROOT, log.name, STORE, log.synced)
+    assert segment == (log.name, 1, log.position, log.end, SEGMENT_BYTES)
+    for offset in range(log.end):
+        log.overwrite(1, offset, bytes([whole[offset] ^ 0x10]))
+        with pytest.raises(Corrupt):
+            verify_segment(log.files, ROOT, log.name, STORE, log.synced)
+        log.overwrite(1, offset, whole[offset : offset + 1])
+    log.overwrite(1, log.end + 20, b"\xff")
+    assert verify_segment(log.files, ROOT, log.name, STORE, log.synced) == segment
+
+
+def test_what_is_verified_without_being_told_what_is_synced():
+    """Frames behind say it; the last, which none speaks of, may be missing."""
+    log = Log.made()
+    log.put(30)
+    log.sync()
+    start = log.end
+    log.mark()
+    log.overwrite(1, start - 10, b"\xff")
+    with pytest.raises(Corrupt, match="was synced"):
+        verify_segment(log.files, ROOT, log.name, STORE, 0)
+    log.overwrite(1, start, bytes(log.end - start))
+    assert verify_segment(log.files, ROOT, log.name, STORE, 0).last == 1
+
+
+def test_a_batch_that_is_none():
+    """A frame whose checksum holds and whose operations do not: a program wrote it so."""
+    log = Log.made()
+    start = log.end
+    log.put_frame(BATCH, b"nothing of the kind")
+    log.sync()
+    with pytest.raises(Corrupt, match="no whole operations") as error:
+        verify_segment(log.files, ROOT, log.name, STORE, log.synced)
+    assert error.value.offset == start
+
+
+def test_segments_are_verified_one_behind_the_other():
+    """Each begins with the position behind the last one's."""
+    log = long_log()
+    _, found = followed(log)
+    position = 0
+    for segment in found:
+        if segment.first:
+            told = verify_segment(log.files, ROOT, segment.name, STORE, log.synced, position=position)
+            assert told.first == segment.first
+            position = told.last
+    assert position == log.position
+    with pytest.raises(Corrupt, match="was synced"):
+        verify_segment(log.files, ROOT, found[0].name, STORE, log.synced, position=77)
+
+
+def test_the_names_of_frames():
+    """What people are told has a name for each."""
+    assert segments.FORMAT == 1
+    assert {BATCH, MARK, NEXT, BEGIN} == {oracle.BATCH, oracle.MARK, oracle.NEXT, oracle.BEGIN}

@@ -1,0 +1,492 @@
+"""The store under Trio: who waits, who is slowed and refused, and what a disk that fails does to all of them."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import trio
+
+from gossipkv.errors import GossipKVError, Overloaded, StorageError
+from gossipkv.storage.engine import shell
+from gossipkv.storage.engine._log import MARK
+from gossipkv.storage.engine.merge import Output, merge
+from gossipkv.storage.engine.options import MOST_WAITING_BYTES
+from gossipkv.storage.engine.shell import MARK_AFTER_S, PATIENCE_S
+from gossipkv.testing.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
+
+MIB = 1 << 20
+
+
+async def test_nothing_is_read_before_its_sync_and_a_group_has_what_came_meanwhile():
+    """While one group is under way others wait, all of them in the next; each is woken when its own can be read."""
+    world, woken = World(), []
+    async with world.open() as store:
+        space = await made_space(store)
+        groups = store.describe()["groups"]
+
+        async def write(number):
+            key = b"%d" % number
+            position = await store.write(put(space, key, key))
+            assert store.engine.synced_position >= position
+            assert store.get(space, key) == key
+            woken.append(position)
+
+        world.threads.hold()
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(write, number)
+            await trio.testing.wait_all_tasks_blocked()
+            assert world.threads.held == 1
+            assert store.scan(space) == ([], None)
+            assert not woken
+            world.threads.let_go()
+        assert len(woken) == len(set(woken)) == 6
+        assert store.describe()["groups"] == groups + 2, "the first, and all that came while it was written"
+        assert [key for key, _ in store.scan(space)[0]] == [b"%d" % number for number in range(6)]
+
+
+async def test_who_waits_for_less_is_not_held_up_by_who_waits_for_more():
+    """Positions are waited for in any order: each wakes when it is synced, though another waits for one to come."""
+    world, woken = World(), []
+    async with world.open() as store:
+        space = await made_space(store)
+        world.threads.hold()
+        position = store.engine.position
+
+        async def wait(place):
+            await store.wait(place)
+            woken.append(place - position)
+
+        async with trio.open_nursery() as nursery:
+            for place in (3, 1, 2):
+                nursery.start_soon(wait, position + place)
+                await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(store.write, put(space, b"a", b"1"))
+            await trio.testing.wait_all_tasks_blocked()
+            world.threads.let_go()
+            await trio.testing.wait_all_tasks_blocked()
+            assert woken == [1]
+            await store.write(put(space, b"b", b"1"))
+            await store.write(put(space, b"c", b"1"))
+        assert woken == [1, 2, 3]
+
+
+@pytest.mark.parametrize("sync", [True, False])
+async def test_syncs_are_counted_where_there_are_any(sync):
+    """A store that does not sync has written groups, and has no syncs."""
+    async with World(options=replace(TINY, sync=sync)).open() as store:
+        await made_space(store)
+        told = store.describe()
+        assert told["groups"] == 2
+        assert (told["syncs"], told["sync_ns"] > 0) == ((2, True) if sync else (0, False))
+
+
+async def test_a_cancelled_writer():
+    """Its batch is written or not, and nobody else waits longer for it."""
+    world = World()
+    async with world.open() as store:
+        space = await made_space(store)
+        world.threads.hold()
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as gone:
+                nursery.start_soon(store.write, put(space, b"first", b"1"))
+                await trio.testing.wait_all_tasks_blocked()
+                gone.cancel()
+                await store.write(put(space, b"gone", b"1"))
+            assert gone.cancelled_caught
+            nursery.start_soon(store.write, put(space, b"last", b"1"))
+            await trio.testing.wait_all_tasks_blocked()
+            world.threads.let_go()
+        assert [store.get(space, key) for key in (b"first", b"last")] == [b"1", b"1"]
+        assert store.get(space, b"gone") in {None, b"1"}
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "sync"])
+async def test_a_failed_write_or_sync_ends_the_store_and_nobody_else(kind):
+    """Whoever waits, writes or reads is told why; nothing is tried again; the block goes on to its end."""
+    disk = SimulatedFiles()
+    faulty = FaultyFiles(disk)
+    world, told = World(faulty), []
+    async with world.open() as store:
+        space = await made_space(store)
+        await store.write(put(space, b"kept", b"1"))
+
+        async def write(number):
+            with pytest.raises(StorageError, match=r"closed: its log cannot be written: .*put/output|I/O") as refusal:
+                await store.write(put(space, b"lost %d" % number, b"1"))
+            told.append(refusal.value.message)
+
+        world.threads.hold()
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(write, number)
+            await trio.testing.wait_all_tasks_blocked()
+            faulty.strike(Fault(0, Action.FAIL_HALFWAY, kinds={kind}))
+            syncs = faulty.counts["sync"]
+            world.threads.let_go()
+        assert len(told) == 4
+        assert store.closed is not None
+        for call in (
+            lambda: store.get(space, b"kept"),
+            lambda: store.scan(space),
+            store.reserve_space,
+            lambda: store.read_log({space}, 0),
+        ):
+            with pytest.raises(StorageError, match="cannot be written"):
+                call()
+        with pytest.raises(StorageError, match="cannot be written"):
+            await store.write(put(space, b"later", b"1"))
+        with pytest.raises(StorageError, match="cannot be written"):
+            await store.backup("/copy")
+    assert faulty.counts["sync"] == syncs + (kind == "sync"), "no sync is tried again"
+    disk.close_all()
+    async with World(disk).open() as store:
+        assert store.get(space, b"kept") == b"1"
+
+
+async def test_a_failed_sync_of_the_frame_that_names_the_next_segment(autojump_clock):
+    """It may be on the disk: the segment that it names stays when the store is closed, for the next start."""
+    disk = SimulatedFiles()
+    faulty = FaultyFiles(disk)
+    world, kept = World(faulty), []
+    async with world.open() as store:
+        space = await made_space(store)
+        await trio.sleep(3)
+        while store.engine._writer.fits(2100, 0):
+            kept.append(b"%d" % len(kept))
+            await store.write(put(space, kept[-1], bytes(2000)))
+        faulty.strike(Fault(0, Action.FAIL, kinds={"sync"}))
+        with pytest.raises(StorageError, match="cannot be written"):
+            await store.write(put(space, b"lost", bytes(2000)))
+        assert faulty.struck
+    disk.close_all()
+    async with World(disk).open() as store:
+        assert all(store.get(space, key) == bytes(2000) for key in kept)
+
+
+async def a_life(world, kept):
+    """Open, write through some segments, close; what is acknowledged is in `kept`."""
+    async with world.open() as store:
+        space = 1
+        if not store.engine.has_space(space):
+            await made_space(store)
+        for number in range(70):
+            key = b"%d" % (number % 30)
+            value = b"%d" % number * 300
+            try:
+                await store.write(put(space, key, value))
+            except GossipKVError:
+                if store.closed:
+                    return
+                continue
+            kept[key] = value
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+async def test_a_failure_at_every_change_of_the_disk(error, autojump_clock):
+    """Whatever fails, once: who writes is told or served, the block ends quietly, and what was acknowledged is kept."""
+    kinds = CHANGING | {"open", "free_bytes"}
+    calm = FaultyFiles(SimulatedFiles())
+    await a_life(World(calm), {})
+    outcomes = Counter()
+    for at in range(0, sum(calm.counts[kind] for kind in kinds), 7 if error == errno.EIO else 23):
+        disk, kept = SimulatedFiles(), {}
+        faulty = FaultyFiles(disk, Fault(at, Action.FAIL_HALFWAY, kinds=kinds, error=error))
+        try:
+            await a_life(World(faulty), kept)
+            outcomes["opened"] += 1
+        except* (GossipKVError, OSError):
+            outcomes["not opened"] += 1
+        assert faulty.struck
+        disk.close_all()
+        async with World(disk).open() as store:
+            for key, value in kept.items():
+                found = store.get(1, key)
+                assert found is not None
+                assert int(found[: len(found) // 300]) >= int(value[: len(value) // 300])
+    assert outcomes["opened"]
+    assert outcomes["not opened"]
+
+
+async def test_writers_are_slowed_then_refused_and_served_again(autojump_clock):
+    """While no merge ends, who writes waits ever longer, then is refused with the reason; then all goes on."""
+    world = World()
+    may_merge = trio.Event()
+
+    async def merge_later(order, on_output, manner):
+        await may_merge.wait()
+        await world.merge_here(order, on_output, manner)
+
+    async with world.open(run_merge=merge_later) as store:
+        space = await made_space(store)
+        waits = []
+        for number in itertools.count():
+            began = trio.current_time()
+            try:
+                await store.write(put(space, b"%d" % number, bytes(2000)))
+            except Overloaded as refusal:
+                assert "memtables are full" in refusal.details["reason"]
+                assert trio.current_time() - began >= PATIENCE_S
+                break
+            waits.append(trio.current_time() - began)
+        assert waits[0] < waits[-1]
+        assert store.get(space, b"0") == bytes(2000)
+        assert store.describe()["memtable_bytes"] <= 2 * TINY.memtable_bytes
+        may_merge.set()
+        await store.write(put(space, b"after", b"1"))
+        assert world.merges
+        assert store.get(space, b"after") == b"1"
+        assert store.get(space, b"%d" % (number - 1)) == bytes(2000)
+
+
+async def test_who_waits_for_the_disk_goes_on_when_it_has_caught_up(autojump_clock):
+    """More than may wait to be written is not taken, until what waits is written; nothing is refused."""
+    world = World(options=replace(TINY, segment_bytes=64 * MIB))
+    async with world.open() as store:
+        space = await made_space(store)
+        world.threads.hold()
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(store.write, put(space, b"%d" % number, bytes(5 * MIB)))
+            await trio.sleep(PATIENCE_S / 2)
+            assert store.engine.position < store.engine.synced_position + 6
+            assert 0 < store.engine._writer.waiting_bytes <= MOST_WAITING_BYTES
+            world.threads.let_go()
+        assert all(store.get(space, b"%d" % number) is not None for number in range(6))
+
+
+async def test_who_waits_for_room_is_told_when_the_store_fails(autojump_clock):
+    """Not that there is no room, and at once."""
+    faulty = FaultyFiles(SimulatedFiles())
+    world = World(faulty, replace(TINY, segment_bytes=64 * MIB))
+    told = []
+
+    async def write(store, space, number):
+        with pytest.raises(StorageError, match="closed"):
+            await store.write(put(space, b"%d" % number, bytes(5 * MIB)))
+        told.append(number)
+
+    async with world.open() as store:
+        space = await made_space(store)
+        world.threads.hold()
+        with trio.fail_after(PATIENCE_S * 0.9):
+            async with trio.open_nursery() as nursery:
+                for number in range(6):
+                    nursery.start_soon(write, store, space, number)
+                await trio.sleep(PATIENCE_S / 2)
+                faulty.strike(Fault(0, Action.FAIL, kinds={"sync"}))
+                world.threads.let_go()
+        assert sorted(told) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_mark_follows_in_a_pause_and_only_one(autojump_clock):
+    """Within a second after the last write; while nothing is written no more come."""
+    world = World()
+    async with world.open() as store:
+        space = await made_space(store)
+        position = await store.write(put(space, b"a", b"1"))
+        await trio.sleep(2 * MARK_AFTER_S)
+        assert store.engine.synced_position == position + 1
+        await trio.sleep(20)
+        assert store.engine.synced_position == position + 1
+        last = world.frames()[-1]
+        assert (last.kind, last.position) == (MARK, position + 1)
+        assert last.synced == position
+
+
+class PlannedError(Exception):
+    """What a user of the store meets."""
+
+
+def fail():
+    """Meet it."""
+    raise PlannedError
+
+
+@pytest.mark.parametrize("way", ["left", "failed", "cancelled"])
+async def test_a_mark_is_the_last_thing_however_the_block_ends(way):
+    """Its end, an error in it, and cancellation, which is how a node ends; and nothing is left that nobody needs."""
+    world = World()
+
+    with trio.CancelScope() as scope:
+        try:
+            async with world.open() as store:
+                space = await made_space(store)
+                position = await store.write(put(space, b"a", b"1"))
+                if way == "failed":
+                    fail()
+                if way == "cancelled":
+                    scope.cancel()
+                    await trio.lowlevel.checkpoint()
+        except* PlannedError:
+            assert way == "failed"
+    last = world.frames()[-1]
+    assert last.kind == MARK
+    assert last.synced >= position
+    assert len(world.files.list_directory(DIRECTORY / "log")) == 1, "the segment that was prepared is not needed"
+    async with world.open() as store:
+        assert store.removed == ()
+        assert store.torn is None
+        assert store.get(space, b"a") == b"1"
+
+
+async def test_cancelled_while_it_closes():
+    """Who is cancelled while the last group is written waits for it, and no longer."""
+    world = World()
+    ended = trio.Event()
+
+    async def use(scope):
+        with scope:
+            async with world.open() as store:
+                await made_space(store)
+                store.engine.append(put(1, b"a", b"1"))
+                world.threads.hold()
+                store._begin()
+        ended.set()
+
+    scope = trio.CancelScope()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(use, scope)
+            await trio.testing.wait_all_tasks_blocked()
+            scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not ended.is_set()
+            world.threads.let_go()
+    assert world.frames()[-1].kind == MARK
+
+
+async def test_a_thread_that_cannot_be_had_leaves_nothing_open(monkeypatch):
+    """No lock and no descriptor stay behind."""
+    world = World()
+
+    def refuse(_environment):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shell, "committing", refuse)
+        with pytest.raises(OSError, match="too many"):
+            async with world.open():
+                raise AssertionError
+    async with world.open() as store:
+        await made_space(store)
+
+
+async def test_a_second_one_is_refused_and_may_come_later():
+    """Two of one process are as two processes."""
+    world = World()
+    async with world.open():
+        with pytest.raises(GossipKVError, match="another process"):
+            async with world.open():
+                raise AssertionError
+    async with world.open():
+        pass
+
+
+async def test_closing_while_a_merge_runs(autojump_clock):
+    """It is cancelled; its inputs are there at the next start, and what it wrote is nobody's."""
+    world = World()
+    begun = trio.Event()
+
+    async def endless(order, on_output, manner):
+        begun.set()
+        await trio.sleep_forever()
+
+    async with world.open(run_merge=endless) as store:
+        space = await made_space(store)
+        for number in itertools.count():
+            await store.write(put(space, b"%d" % number, bytes(2000)))
+            if begun.is_set():
+                break
+    async with world.open() as store:
+        assert store.get(space, b"0") == bytes(2000)
+        await trio.sleep(10)
+        assert world.merges
+        assert store.get(space, b"0") == bytes(2000)
+        assert store.describe()["young_runs"] == 1
+
+
+async def test_merges_that_fail_are_tried_again_in_pauses_that_grow(autojump_clock):
+    """Not each second for ever; and once one is done, all is well."""
+    world, began = World(), []
+
+    async def failing(order, on_output, manner):
+        began.append(trio.current_time())
+        if len(began) < 6:
+            raise StorageError("not yet")
+        await world.merge_here(order, on_output, manner)
+
+    async with world.open(run_merge=failing) as store:
+        space = await made_space(store)
+        for number in range(12):
+            await store.write(put(space, b"%d" % number, bytes(2000)))
+        await trio.sleep(100)
+        pauses = [later - earlier for earlier, later in itertools.pairwise(began[:6])]
+        assert pauses == sorted(pauses)
+        assert pauses[-1] >= 2 * pauses[-2] > 0
+        assert store.describe()["young_runs"] == 1
+        assert store.describe()["put_off"] == 5
+
+
+async def test_a_merge_whose_output_is_not_what_was_said(autojump_clock):
+    """Its output is removed, it is done anew, and no record is lost."""
+    world, lies = World(), 3
+
+    async def lying(order, on_output, manner):
+        def tell(output):
+            nonlocal lies
+            if lies:
+                lies -= 1
+                file = output.files[0]
+                wrong = (file._replace(seal=file.seal ^ 1), file._replace(first=b"\0" * 4), file._replace(records=1))
+                output = Output(output.replaced, (wrong[lies], *output.files[1:]), output.is_last)
+            on_output(output)
+
+        await trio.lowlevel.checkpoint()
+        merge(world.files, order, tell)
+
+    async with world.open(run_merge=lying) as store:
+        space = await made_space(store)
+        for number in range(12):
+            await store.write(put(space, b"%d" % number, bytes(2000)))
+        await trio.sleep(100)
+        assert lies == 0
+        assert store.describe()["young_runs"] == 1
+        assert len(world.files.list_directory(DIRECTORY / "runs")) == len(list(store.manifest.run_files))
+        assert store.get(space, b"0") == bytes(2000)
+    async with world.open() as store:
+        assert store.get(space, b"0") == bytes(2000)
+
+
+async def write_many(store, space, count):
+    """Batches of 2 kB."""
+    for number in range(count):
+        await store.write(put(space, b"%d" % number, bytes(2000)))
+
+
+async def test_room_that_is_made_by_removing_is_used(autojump_clock):
+    """While no segment can be allocated, what nobody needs is removed, and merges go on: then there is room again."""
+    faulty = FaultyFiles(SimulatedFiles())
+    world = World(faulty)
+    async with world.open() as store:
+        space = await made_space(store)
+        for number in range(8):
+            await store.write(put(space, b"%d" % number, bytes(2000)))
+        await trio.sleep(10)
+        store.engine.upkeep.abandon([12345])
+        faulty.strike(Fault(0, Action.FAIL, kinds={"allocate"}, error=errno.ENOSPC, lasting=True))
+        merges = world.merges
+        with pytest.raises(Overloaded, match="not allocated"):
+            await write_many(store, space, 30)
+        assert store.engine.upkeep.next_removal() is None, "all is removed"
+        assert world.merges > merges
+        faulty.strike()
+        await trio.sleep(3)
+        await store.write(put(space, b"again", b"1"))
+        assert store.get(space, b"again") == b"1"

@@ -1,0 +1,175 @@
+"""What judges stores is judged: planted in the oracle, each fault is seen by the suite that the oracle passes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.conformance.store import Witness, check_store
+from tests.oracle import store as oracle
+from tests.unit.storage.engine import toy_store
+from tests.unit.storage.engine.crashing import JUDGES, Crashes, live
+from tests.unit.storage.engine.places import OraclePlace, ToyPlace
+from tests.unit.storage.engine.toy_store import ToyStore
+
+
+class ReadsWhatIsNotSynced(oracle.Store):
+    """Shows what was appended."""
+
+    def get(self, space, key):
+        """From the last state."""
+        return self.history.states[-1].get(space, {}).get(key)
+
+
+class AcknowledgesEarly(oracle.Store):
+    """Says that the last batch is synced, and syncs all but that."""
+
+    def commit(self):
+        """All but the last."""
+        self.history.sync(max(self.history.synced, len(self.history.batches) - 1))
+
+
+class KeepsHalf(oracle.Store):
+    """Forgets the second half of a long batch."""
+
+    def append(self, batch):
+        """Half of it, and the marker."""
+        *most, marker = batch.operations
+        batch.operations = [*(most if len(most) < 4 else most[: len(most) // 2]), marker]
+        return super().append(batch)
+
+
+class DropsAlone(oracle.Store):
+    """Lets records of a dropped space be read."""
+
+    def scan(self, space, *bounds, **options):
+        """From the state in which the space was last."""
+        for state in self.history.states[self.history.synced :: -1]:
+            if space in state:
+                older = oracle.Store(oracle.History(states=[state]))
+                return oracle.Store.scan(older, space, *bounds, **options)
+        return [], None
+
+
+class GivesSpacesAgain(oracle.Store):
+    """Has forgotten after a start which numbers it gave."""
+
+    def __init__(self, history):
+        history.next_space = max((space for state in history.states[-1:] for space in state), default=0) + 1
+        super().__init__(history)
+
+
+class GivesPositionsAgain(oracle.Store):
+    """Counts on from the last batch that is there."""
+
+    def append(self, batch):
+        """At the next number."""
+        self.history.last_position = self.history.batches[-1].position if self.history.batches else 0
+        return super().append(batch)
+
+
+class SkipsInTheLog(oracle.Store):
+    """Leaves deletions out of its log."""
+
+    def read_log(self, spaces, position):
+        """All others."""
+        found, behind = super().read_log(spaces, position)
+        return [(at, [one for one in operations if one[0] != oracle.TOMBSTONE]) for at, operations in found], behind
+
+
+class ForgetsDeletions(oracle.Store):
+    """Keeps what is deleted where it was written in an earlier batch."""
+
+    def append(self, batch):
+        """Without the deletions."""
+        batch.operations = [one for one in batch.operations if one[0] != oracle.TOMBSTONE]
+        return super().append(batch)
+
+
+class ScansBackwardsWrong(oracle.Store):
+    """Takes the limit before it turns around."""
+
+    def scan(self, space, start=None, end=None, *, reverse=False, limit=None):
+        """The first ones, from behind."""
+        found, cursor = super().scan(space, start, end, limit=limit)
+        return found[::-1] if reverse else found, cursor
+
+
+class TakesAll(oracle.Store):
+    """Takes a batch of a space that is not there, without that."""
+
+    def append(self, batch):
+        """What can be taken of it."""
+        there = self.history.states[-1]
+        try:
+            return super().append(batch)
+        except oracle.Refused:
+            batch.operations = [one for one in batch.operations if one[0] == oracle.VALUE and one[1] in there]
+            return super().append(batch)
+
+
+PLANTED = (
+    ReadsWhatIsNotSynced, AcknowledgesEarly, KeepsHalf, DropsAlone, GivesSpacesAgain, GivesPositionsAgain,
+    SkipsInTheLog, ForgetsDeletions, ScansBackwardsWrong, TakesAll,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_fault_is_seen(planted):
+    """It breaks a promise of the suite."""
+
+    class Place(OraclePlace):
+        def open(self):
+            return planted(self.history)
+
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check_store(Place)
+
+
+@pytest.mark.parametrize("fault", ["loses", "reorders", "splits"])
+def test_a_bad_recovery_is_seen(fault):
+    """One that loses a synced batch, keeps a later one without an earlier, or a batch in part."""
+
+    class Place(OraclePlace):
+        def kill(self, seed):
+            history, chance = self.history, random.Random(seed)
+            waiting = len(history.batches) - history.synced
+            kept = list(history.batches)
+            if fault == "loses":
+                del kept[-1 - chance.randint(0, waiting) :]
+            elif fault == "reorders" and len(kept) > 2:
+                kept[-2:] = kept[:-3:-1]
+            elif len(kept) > 2:
+                kept[-1] = kept[-1]._replace(operations=kept[-1].operations[-1:])
+            history.batches, history.states, history.synced = [], [{}], 0
+            for position, operations in kept:
+                history.append(position, operations)
+            history.sync()
+
+        lose_power = kill
+
+    with pytest.raises((AssertionError, oracle.Refused, pytest.fail.Exception)):
+        check_store(Place)
+
+
+def crashed(kind, judge):
+    """Live, and crash at every ninth moment."""
+    crashes = Crashes(judge, 9)
+    witness = Witness(ToyPlace(kind=kind), open_now=False)
+    crashes.watch(witness)
+    live(witness, seed=1, batches=50)
+    return crashes
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_a_toy_that_is_right(judge):
+    """Whatever crashes when: nothing is wrong with it."""
+    assert crashed(ToyStore, judge).tried.total() > 30
+
+
+@pytest.mark.parametrize("planted", toy_store.PLANTED)
+def test_a_toy_with_a_planted_fault(planted):
+    """Some crash shows it."""
+    with pytest.raises((AssertionError, SyntaxError)):  # Half a batch that is believed is not even one.
+        [crashed(planted, judge) for judge in JUDGES]

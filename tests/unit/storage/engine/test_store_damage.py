@@ -1,0 +1,382 @@
+"""Any damage to a store is refused, with file and offset, or harms nothing: all answers are right.
+
+`CRASH_STRIDE` says at which bytes: 1 at each, 25 at every twenty-fifth, and at each of those that say most.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from gossipkv.errors import Corrupt, DirectoryInUse, LimitExceeded, StorageError, UnsupportedFormat
+from gossipkv.storage.checksum import crc32c
+from gossipkv.storage.document import encode
+from gossipkv.storage.engine.blocking import Store
+from gossipkv.storage.engine.manifest import FORMAT, KIND, Run, read_manifest, segment_path, write_manifest
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.conformance.store import FIRST, begun, filled, rest
+from tests.oracle.store import VALUE
+from tests.unit.storage.engine.crashing import survivor
+from tests.unit.storage.engine.damage import LOG, MANIFEST, REFUSED, RIGHT, RUNS, Made, contents, get, made
+from tests.unit.storage.engine.places import DIRECTORY, TINY, RealPlace, SimulatedPlace
+
+STRIDE = int(os.environ.get("CRASH_STRIDE", "25"))
+SECTOR = 512
+
+the_store = cache(made)
+
+
+def every_byte(path, content):
+    """Return the places in a file that are tried: among zeros, where nothing is said, fewer than elsewhere."""
+    chance = random.Random(path)
+    said = [at for at, byte in enumerate(content) if byte]
+    unsaid = [at for at, byte in enumerate(content) if not byte]
+    thick, thin = (1, 1) if STRIDE == 1 else (STRIDE * 2, STRIDE * 8)
+    return sorted(chance.sample(said, len(said) // thick) + chance.sample(unsaid, len(unsaid) // thin))
+
+
+def flipped(store, path, at, content):
+    """One bit is another."""
+    return store.overwritten(path, at, bytes([content[at] ^ 1 << at % 8]))
+
+
+def zeroed(store, path, at, content):
+    """The byte is gone."""
+    return store.overwritten(path, at, b"\0")
+
+
+def cut(store, path, at, content):
+    """The file ends there."""
+    return store.changed({path: content[:at]})
+
+
+@pytest.mark.parametrize("harm", [flipped, zeroed, cut])
+def test_every_byte_of_every_file(harm, record_property):
+    """Of each: refused, or right; the manifest is always refused, and both happen."""
+    store, outcomes = the_store(), {}
+    for path, content in store.contents.items():
+        if path.endswith("LOCK"):
+            continue
+        counted = outcomes[path] = Counter()
+        for at in every_byte(path, content):
+            if harm is not zeroed or content[at]:
+                counted[store.outcome(harm(store, path, at, content))] += 1
+        assert path != MANIFEST or not counted[RIGHT]
+        assert harm is zeroed or counted[REFUSED], f"nothing in {path} matters"
+    total = sum(outcomes.values(), Counter())
+    record_property("measured", f"{total[REFUSED]} refused, {total[RIGHT]} right")
+
+
+def test_doubled_tails():
+    """The end of a file once more behind it, by sectors and by pages."""
+    store = the_store()
+    seen = Counter()
+    for path in (*store.of(LOG), *store.of(RUNS), MANIFEST):
+        content = store.contents[path]
+        for size in (1, 8, SECTOR, 4096):
+            seen[store.outcome(store.changed({path: content + content[-size:]}))] += 1
+    assert seen[REFUSED]
+
+
+def test_frames_doubled_in_place():
+    """What was written last, once more where nothing is written yet."""
+    store = the_store()
+    for path in store.of(LOG):
+        content = store.contents[path]
+        end = len(content.rstrip(b"\0")) + 7 & ~7
+        for size in (32, 64, 512, 4096):
+            for behind in (0, 8, 64):
+                disk = store.overwritten(path, end + behind, content[max(4096, end - size) : end])
+                assert store.outcome(disk) in (RIGHT, REFUSED)
+
+
+def test_swapped_and_copied_segments():
+    """One in the place of another, both ways round or twice."""
+    store = the_store()
+    paths, seen = store.of(LOG), Counter()
+    for one in paths:
+        for other in paths:
+            if one < other:
+                swapped = {one: store.contents[other], other: store.contents[one]}
+                assert store.outcome(store.changed(swapped)) == REFUSED
+            if one != other:
+                seen[store.outcome(store.changed({one: store.contents[other]}))] += 1
+    assert seen[REFUSED]
+
+
+def test_files_that_are_missing_or_empty():
+    """A file that the manifest or the log names is missed by its name; one that nobody needs is not."""
+    store = the_store()
+    for path in store.contents:
+        if path.endswith("LOCK"):
+            continue
+        for content in (None, b"", bytes(len(store.contents[path]))):
+            if path == MANIFEST and content is None:
+                continue  # No store; see the life that is expected.
+            assert store.outcome(store.changed({path: content})) == REFUSED, path
+
+
+def test_files_that_nobody_names():
+    """They are removed at the start; what is shown is right."""
+    store = the_store()
+    names = [f"{LOG}/{99:016d}.log", f"{RUNS}/99999999-0001.gkv", f"{RUNS}/00000001-0001.gkv.tmp", f"{MANIFEST}.tmp"]
+    for content in (b"", b"nonsense", store.contents[store.of(LOG)[-1]], store.contents[store.of(RUNS)[0]]):
+        disk = store.changed(dict.fromkeys(names, content))
+        assert store.outcome(disk) == RIGHT
+
+
+def opened(disk, **options):
+    """Open the store on a disk, as nobody has it open."""
+    disk.close_all()
+    return Store.open(DIRECTORY, files=disk, random=random.Random(0), options=TINY, maintains=False, **options)
+
+
+def test_a_directory_of_another_kind():
+    """Refused by the name of its document, and left as it is; so is one whose manifest is of a newer format."""
+    for content in (
+        encode("NODE", {}),
+        encode(KIND, {}, format_number=FORMAT + 1),
+        b"something else",
+    ):
+        store = the_store()
+        disk = store.changed({MANIFEST: content})
+        with pytest.raises(UnsupportedFormat, match=re.escape(MANIFEST)):
+            opened(disk)
+        assert contents_without_lock(disk) == {**contents_without_lock(store.disk), MANIFEST: content}
+
+
+def contents_without_lock(disk):
+    """Return what the files of the store hold."""
+    return {path: held for path, held in contents(disk, str(DIRECTORY)).items() if not path.endswith("LOCK")}
+
+
+def test_a_segment_of_a_newer_format():
+    """Refused by its name."""
+    store = the_store()
+    for path in store.of(LOG):
+        header = bytearray(store.contents[path][:60])
+        header[8] += 1
+        disk = store.overwritten(path, 0, bytes(header) + crc32c(bytes(header)).to_bytes(4, "little"))
+        with pytest.raises(UnsupportedFormat, match=re.escape(path)):
+            opened(disk)
+
+
+def test_a_directory_that_has_lost_its_manifest():
+    """What is there of a store is not taken for nothing; what a making that was cut off left is."""
+    store = the_store()
+    for keep in (store.of(LOG), store.of(RUNS), [*store.of(LOG), *store.of(RUNS)]):
+        disk = store.changed({path: None for path in store.contents if path not in keep})
+        with pytest.raises(Corrupt):
+            opened(disk)
+        assert {*keep} <= contents_without_lock(disk).keys(), "nothing of it is removed"
+
+
+def put_manifest(disk, **changes):
+    """Have the manifest say something else."""
+    write_manifest(disk, DIRECTORY, replace(read_manifest(disk, DIRECTORY), **changes))
+
+
+def test_a_manifest_that_names_what_is_not_there():
+    """Files with another seal, another size, other keys; segments with another salt, or that were never there."""
+    store = the_store()
+    manifest = read_manifest(store.disk, DIRECTORY)
+    file = next(iter(manifest.run_files))
+    floor, log_floor = manifest.recovery_floor, manifest.log_floor
+    wrong = [
+        {"recovery_floor": floor._replace(salt=floor.salt ^ 1)},
+        {"recovery_floor": floor._replace(number=floor.number + 90)},
+        {"log_floor": log_floor._replace(salt=log_floor.salt ^ 1)},
+        {"store": manifest.store ^ 1},
+        *(
+            {"young": (), "oldest": Run((one,))}
+            for one in (
+                file._replace(name="99999999-0001.gkv"),
+                file._replace(records=file.records + 1),
+                file._replace(size_bytes=file.size_bytes - 1),
+                file._replace(seal=file.seal ^ 1),
+            )
+        ),
+    ]
+    for changes in wrong:
+        disk = store.disk.copied()
+        put_manifest(disk, **changes)
+        assert store.outcome(disk) == REFUSED, changes
+
+
+def test_only_the_store_that_is_expected():
+    """By its id and its life, or one more than that; a copy that was left behind is older, another store another."""
+    store = the_store()
+    manifest = read_manifest(store.disk, DIRECTORY)
+    for id_, life, is_right in (
+        (manifest.store, manifest.life, True),
+        (manifest.store, manifest.life - 1, True),  # A crash came before the node knew of it.
+        (manifest.store, manifest.life - 2, False),
+        (manifest.store, manifest.life + 1, False),
+        (manifest.store ^ 1, manifest.life, False),
+    ):
+        disk = store.disk.copied()
+        if is_right:
+            opened(disk, expected=(id_, life)).close()
+            assert read_manifest(disk, DIRECTORY).life == manifest.life + 1
+        else:
+            with pytest.raises(UnsupportedFormat, match=re.escape(MANIFEST)):
+                opened(disk, expected=(id_, life))
+            assert read_manifest(disk, DIRECTORY) == manifest
+    empty = SimulatedFiles()
+    empty.make_directory(DIRECTORY)
+    with pytest.raises(StorageError, match="no store"):
+        opened(empty, expected=(manifest.store, manifest.life))
+
+
+def test_two_that_have_it_open(tmp_path):
+    """The second is refused, in the same process and in another, and harms nothing."""
+    place = RealPlace(tmp_path)
+    witness = begun(place)
+    with pytest.raises(DirectoryInUse, match=re.escape(str(place.directory))):
+        place.open()
+    program = "import sys; from gossipkv.storage.engine.blocking import Store; Store.open(sys.argv[1])"
+    ran = subprocess.run([sys.executable, "-c", program, place.directory], capture_output=True, text=True, check=False)
+    assert "DirectoryInUse" in ran.stderr
+    witness.write((VALUE, FIRST, b"still", b"here"))
+    witness.close()
+    witness.open()
+    witness.close()
+
+
+def test_the_longest_batch():
+    """What fills a segment is taken, written and found again; one byte more is refused with the limit."""
+    for waits in (False, True):
+        witness = begun(SimulatedPlace())
+        with pytest.raises(LimitExceeded) as refusal:
+            witness.store.append(filled(witness.place.batch(), [(VALUE, FIRST, b"k", bytes(TINY.segment_bytes))]))
+        limit = refusal.value.details["limit"]
+        longest = next(size for size in range(limit, 0, -1) if fits(witness, size))
+        assert longest > limit - 64, "the limit that is told is the limit"
+        for turn in range(8):
+            witness.append([(VALUE, FIRST, b"%d" % turn, bytes(longest - 50))])
+            if not waits:
+                witness.commit()
+            witness.store.maintain()
+        witness.commit()
+        witness.crash("lose_power", 0)
+        witness.close()
+
+
+def fits(witness, size):
+    """Whether a batch of one value of that size is taken."""
+    batch = filled(witness.place.batch(), [(VALUE, FIRST, b"k", bytes(size))])
+    probe = survivor(witness, witness.place.files.copied(), 7)
+    probe.open()
+    probe.store.maintain()
+    try:
+        probe.store.append(batch)
+    except LimitExceeded:
+        return False
+    return True
+
+
+def test_the_longest_keys_and_values():
+    """As the limits say: they are written, merged, read, and found again."""
+    witness = begun(SimulatedPlace(replace(TINY, segment_bytes=18 << 20, table_log=20 << 20, file_bytes=40 << 20)))
+    key, value = b"k" * 65_531, bytes(16 << 20)
+    witness.write((VALUE, FIRST, key, b"1"))
+    witness.write((VALUE, FIRST, b"long", value))
+    rest(witness)
+    for turn in range(3):
+        witness.write((VALUE, FIRST, key + b"", b"%d" % turn), (VALUE, FIRST, b"l%d" % turn, value[: 8 << 20]))
+        rest(witness)
+    assert witness.store.get(FIRST, b"long") == value
+    witness.crash("kill", 0)
+    assert witness.store.get(FIRST, key) == b"2"
+    witness.close()
+
+
+def test_the_last_batch_of_a_closed_store():
+    """What was closed says that all of it was synced: damage of the very last batch is no torn tail."""
+    witness = begun(SimulatedPlace())
+    witness.write((VALUE, FIRST, b"last", b"batch"))
+    witness.close()
+    disk = witness.place.files
+    ((path, content),) = ((path, held) for path, held in contents(disk, str(DIRECTORY)).items() if "/log/" in path)
+    at = content.rindex(b"batch")
+    store = Made(disk, {path: content}, witness)
+    for harmed in range(at - 60, at + 5):
+        assert store.outcome(flipped(store, path, harmed, content)) == REFUSED, harmed
+
+
+def test_a_torn_tail_is_no_damage():
+    """What was not synced is cut anywhere: what was is there, and the store says where the tail was."""
+    witness = begun(SimulatedPlace())
+    witness.write((VALUE, FIRST, b"synced", b"1"))
+    witness.mark()
+    disk = witness.place.files.copied()
+    witness.write((VALUE, FIRST, b"tail", bytes(range(1, 200))))
+    ((path, content),) = (
+        (path, held)
+        for path, held in contents(witness.place.files, str(DIRECTORY)).items()
+        if "/log/" in path and held.count(b"synced")
+    )
+    end = len(get(disk, path).rstrip(b"\0"))
+    torn = 0
+    for until in range(end - 8, len(content.rstrip(b"\0"))):
+        left = disk.copied()
+        descriptor = left.open(path, os.O_WRONLY)
+        left.pwrite(descriptor, content[end:until], end)
+        left.close(descriptor)
+        other = survivor(witness, left, 1)
+        del other.history.batches[-1], other.history.states[-1]
+        other.history.synced -= 1
+        other.open()
+        torn += other.store.torn is not None
+        other.close()
+    assert torn > 100
+
+
+def test_old_frames_that_line_up_with_new_ones():
+    """A segment is used again: what it holds of before is as long as what is written, and counts for nothing."""
+    witness = begun(SimulatedPlace())
+    value, used = bytes(1_000), set()
+    for turn in range(200):
+        witness.write((VALUE, FIRST, b"same", value))
+        witness.store.maintain()
+        engine = witness.store.engine
+        used.add(get(witness.place.files, str(segment_path(DIRECTORY, engine.log()[-1].name.number))).count(value))
+        if turn % 10 == 9:
+            witness.append([(VALUE, FIRST, b"same", value)])
+            witness.crash("lose_power" if turn % 20 == 9 else "kill", turn)
+    assert max(used) > 10, "segments are used again"
+    witness.close()
+
+
+def looks_like_a_frame(position, synced, payload=b"", kind=2):
+    """Return a frame as anybody makes it who does not know the salt of the segment."""
+    covered = struct.pack("<IQQQ", len(payload), position, synced, kind) + payload
+    return struct.pack("<I", crc32c(covered)) + covered
+
+
+def test_what_is_written_is_never_taken_for_a_frame():
+    """A value is made of frames, of any position, that say what is synced; what is not whole is a tail all the same."""
+    witness = begun(SimulatedPlace())
+    witness.mark()
+    last, end = witness.store.engine.position, witness.store.engine.log()[-1].end
+    frames = [looks_like_a_frame(last + ahead, last + ahead - 1) for ahead in (1, 2, 3, 4, 1_000)]
+    value = b"".join(frame + b"\0" for frame in frames * 8)  # One of each begins at a multiple of eight.
+    before = survivor(witness, witness.place.files, 1)
+    witness.write((VALUE, FIRST, b"a", value))
+    (path,) = (path for path, held in contents(witness.place.files, str(DIRECTORY)).items() if value in held)
+    disk = witness.place.files.copied()
+    descriptor = disk.open(path, os.O_WRONLY)
+    disk.pwrite(descriptor, bytes(32), end)  # What the frame begins with did not land.
+    disk.close(descriptor)
+    before.place.files = disk
+    before.open()
+    before.close()

@@ -1,0 +1,160 @@
+"""What docs/development/store.md says of bytes, names and limits, against what the engine writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePath
+
+import pytest
+
+from gossipkv.storage.checksum import crc32c
+from gossipkv.storage.document import read_document
+from gossipkv.storage.engine import _log, manifest, options, policy, segments, shell
+from gossipkv.storage.engine._log import Batch, Frames
+from gossipkv.storage.engine._writer import LIFE_GAP
+from gossipkv.storage.engine.manifest import SegmentName
+from gossipkv.storage.engine.segments import SegmentHeader, begin_payload, encode_header, next_payload
+from tests.unit.storage.engine.logs import ROOT, Log
+
+PAGE = (Path(__file__).parents[4] / "docs" / "development" / "store.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| *([\w+]+) *\| *(\w+) *\| *(.+?) *\|$", re.MULTILINE)
+KEY, VALUE = b"key", b"value"
+LETTERS = {"k": 4 + len(KEY), "v": len(VALUE), "n": len(VALUE)}  # What those of the page stand for here.
+
+Rows = list[tuple[int, int, str]]
+
+
+def section(heading: str) -> str:
+    """What stands under a heading."""
+    return PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def measure(text: str) -> int:
+    """A number of the page, in which letters stand for sizes."""
+    return sum(LETTERS[part] if part in LETTERS else int(part) for part in text.split("+"))
+
+
+def tables(heading: str) -> list[Rows]:
+    """The tables of offset, size and field under a heading; in each, a field begins where the one before ends."""
+    found = []
+    for block in section(heading).split("| offset | size | field |\n|---|---|---|\n")[1:]:
+        rows, at = [], 0
+        for offset, size, field in ROW.findall(block.split("\n\n")[0]):
+            assert measure(offset) == at, (heading, offset)
+            rows.append((at, measure(size), field))
+            at += rows[-1][1]
+        found.append(rows)
+    return found
+
+
+def fields(rows: Rows, data: bytes) -> list[tuple[str, bytes]]:
+    """What each field is by its first words, and its bytes; there are no others."""
+    assert rows[-1][0] + rows[-1][1] == len(data)
+    return [(re.split(r"[:,;]", field)[0], data[at : at + width]) for at, width, field in rows]
+
+
+def number(data: bytes) -> int:
+    """A little-endian integer."""
+    return int.from_bytes(data, "little")
+
+
+def test_the_bytes_of_an_operation() -> None:
+    """Each field has what was given, and nothing else."""
+    (rows,) = tables("A batch")
+    batch = Batch()
+    batch.put(0x01020304, KEY, VALUE)
+    kind, key_size, value_size, key, value = (data for _, data in fields(rows, batch.payload))
+    assert (number(kind), number(key_size), number(value_size)) == (1, 4 + len(KEY), len(VALUE))
+    assert (key, value) == (bytes((1, 2, 3, 4)) + KEY, VALUE)
+
+
+def test_the_bytes_of_a_segment_s_header() -> None:
+    """Each field at its place, and zeros to the end of the first block."""
+    rows, _ = tables("A segment")
+    header = SegmentHeader(store=2**64 - 2, number=3, salt=2**63 + 4, life=5, is_synced=True, size_bytes=6 << 20)
+    told = fields(rows, encode_header(header))
+    assert [name for name, _ in told] == [
+        "magic", "format", "1 when what is written is synced", "store", "number", "salt", "life in which it was made",
+        "size of the file", "zero", "CRC-32C of bytes 0 to 59", "zero",
+    ]  # fmt: skip
+    assert told[0][1] == b"GKVLOG\r\n"
+    assert [number(data) for _, data in told[1:9]] == [1, 1, 2**64 - 2, 3, 2**63 + 4, 5, 6 << 20, 0]
+    assert number(told[9][1]) == crc32c(encode_header(header)[:60])
+    assert not any(told[10][1])
+
+
+def frame(salt: int, kind: int, payload: bytes) -> bytes:
+    """A frame as the engine writes it."""
+    frames = Frames(salt)
+    frames.append(kind, 8, 7, payload)
+    return bytes(frames.view())
+
+
+def test_the_bytes_of_a_frame() -> None:
+    """Each field at its place; zeros follow up to a multiple of 8; the checksum is the next file's no more."""
+    _, rows = tables("A segment")
+    data = frame(0x1122334455667788, _log.BATCH, VALUE)
+    assert (len(data), data[37:]) == (40, bytes(3))
+    told = fields(rows, data[:37])
+    assert [name for name, _ in told] == [
+        "CRC-32C", "size of the payload", "position", "synced", "kind", "zero", "payload"
+    ]  # fmt: skip
+    assert [number(data) for _, data in told[1:6]] == [len(VALUE), 8, 7, 1, 0]
+    assert told[6][1] == VALUE
+    salted = (0x1122334455667788).to_bytes(8, "little") + data[4:37]
+    assert number(told[0][1]) == crc32c(salted)
+    assert [row for row in zip(data, frame(0x1122334455667789, _log.BATCH, VALUE), strict=True) if row[0] != row[1]]
+
+
+def test_every_kind_has_its_number() -> None:
+    """Of frames, and of operations; and what `next` and `begin` carry is as long as is said."""
+    ((_, _, of_frames),) = (row for row in tables("A segment")[1] if row[2].startswith("kind"))
+    assert re.findall(r"(\d) (\w+)", of_frames) == [
+        (str(getattr(_log, name.upper())), name) for name in ("batch", "mark", "next", "begin")
+    ]
+    ((_, _, of_operations),) = (row for row in tables("A batch")[0] if row[2].startswith("kind"))
+    assert re.findall(r"(\d) ([a-z ]+)", of_operations) == [
+        (str(_log.PUT), "value"), (str(_log.DELETE), "tombstone"),
+        (str(_log.MADE), "new space"), (str(_log.DROPPED), "dropped space"),
+    ]  # fmt: skip
+    assert "number and salt, 8 bytes each" in section("A segment")
+    assert (len(next_payload(SegmentName(1, 2))), len(begin_payload(3))) == (16, 8)
+
+
+def test_what_the_manifest_says() -> None:
+    """Each key has its line, under the format's number."""
+    rows = re.findall(r"^\| (`[^|]+`) \|", section("The manifest"), re.MULTILINE)
+    keys = [key for row in rows for key in re.findall(r"`(\w+)`", row)]
+    log = Log.made()
+    manifest.write_manifest(log.files, ROOT, log.manifest)
+    body = read_document(log.files, ROOT / "MANIFEST", "STORE", newest_format=manifest.FORMAT)
+    assert sorted(keys) == sorted(body)
+    assert f"of kind `{manifest.KIND}`, format {manifest.FORMAT}," in section("The manifest")
+    (run,) = re.findall(r"a list of files, each with (.+?) \|", section("The manifest"))
+    assert run == "name, records, size, CRC-32 of its footer, first and last key in hexadecimal, tombstones"
+    assert manifest.RunFile._fields == ("name", "records", "size_bytes", "seal", "first", "last", "tombstones")
+
+
+def test_what_a_store_s_files_are_called() -> None:
+    """In its directory."""
+    drawn = section("The directory")
+    path = manifest.segment_path(PurePath("tables"), 1)
+    for name in (manifest.MANIFEST, manifest.LOCK, str(path.relative_to("tables")), f"{manifest.RUNS}/00000001-0001"):
+        assert re.search(rf"^  {re.escape(name)}\b", drawn, re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    ("heading", "words"),
+    [
+        ("A batch", f"A key has up to {_log.KEY_LIMIT:,} bytes"), ("A batch", f"a value up to {_log.VALUE_LIMIT:,}."),
+        ("A segment", f"From offset {_log.HEADER_BYTES} on"),
+        ("A segment", f"`begin` takes one 2^{LIFE_GAP.bit_length() - 1} above it"),
+        ("A segment", f"Batches end {segments.RESERVED_BYTES:,} bytes before"),
+        ("Promises", f"what waits for the disk ({options.MOST_WAITING_BYTES >> 20} MiB)"),
+        ("Promises", {0.5: "half a second after the last write"}[shell.MARK_AFTER_S]),
+        ("Merging", f"at most {policy.YOUNG_AIM} young runs"), ("Merging", {2: "below half of"}[policy.OLDEST_SHARE]),
+    ],
+)  # fmt: skip
+def test_limits(heading: str, words: str) -> None:
+    """They are those of the code."""
+    assert words in section(heading).replace("\n", " ").replace("  ", " ")

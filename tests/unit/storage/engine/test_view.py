@@ -1,0 +1,489 @@
+"""A view against layers of dicts: lookups, pages in both directions, sizes; damage in what it reads; what it holds."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage import sigbus
+from gossipkv.storage.engine._memtable import Memtable
+from gossipkv.storage.engine._view import PAGE_BYTES, View
+from gossipkv.storage.sorted_file import SortedFile
+from tests.oracle import sorted_file
+from tests.oracle import view as oracle
+from tests.oracle.memtable import TOMBSTONE, VALUE, encode, internal
+from tests.unit.storage.records import KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+MOST_PASSED = 4096
+SPACES = (0, 1, 2, 0xFFFFFFFF)
+WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+
+# Few different keys, so that layers meet, and in one space most of all.
+NAMES = st.one_of(st.binary(max_size=1), st.sampled_from([b"a", b"ab", b"a\0", b"b", b"\xff", b"\xff\xff"]), KEYS)
+LAYERS = st.dictionaries(
+    st.tuples(st.sampled_from(SPACES) | st.just(1), NAMES).map(lambda pair: internal(*pair)),
+    st.one_of(st.just(bytes([TOMBSTONE])), st.binary(max_size=12).map(lambda value: bytes([VALUE]) + value)),
+    max_size=25,
+)
+BOUNDS = st.none() | NAMES
+
+
+def memtable_of(layer: Mapping[bytes, bytes]) -> Memtable:
+    """A memtable with these records, put in no order, each over another one."""
+    memtable = Memtable(1 << 16)
+    operations = [(value[0], int.from_bytes(key[:4], "big"), key[4:], value[1:]) for key, value in layer.items()]
+    random.Random(len(operations)).shuffle(operations)
+    memtable.apply(encode((VALUE, space, key, b"replaced") for _, space, key, _ in operations))
+    memtable.apply(encode(operations))
+    return memtable
+
+
+def run_of(
+    layer: Mapping[bytes, bytes], cuts: Sequence[int] = (), compression: int = sorted_file.NONE
+) -> list[tuple[bytes, SortedFile]]:
+    """A run with these records, in files that begin at these places of them."""
+    records = sorted(layer.items())
+    ends = sorted({0, *(cut % len(records) for cut in cuts), len(records)})
+    return [
+        (
+            records[begin][0],
+            SortedFile(sorted_file.write(records[begin:end], compression=compression), name=f"{begin}.gkv"),
+        )
+        for begin, end in pairwise(ends)
+    ]
+
+
+@dataclass
+class Stack:
+    """A view, and the layers that it is of."""
+
+    view: View
+    layers: list[Mapping[bytes, bytes]]
+    page_bytes: int = PAGE_BYTES
+    names: list[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = sorted({key[4:] for layer in self.layers for key in layer} | {b"", b"absent", b"\xff" * 3})
+
+    def check_lookups(self) -> None:
+        """Every key that is anywhere, and some that are not, in every space."""
+        for space in (*SPACES, 9):
+            expected = [oracle.get(self.layers, space, name) for name in self.names]
+            assert [self.view.get(space, name) for name in self.names] == expected
+            assert self.view.get_many(space, self.names) == expected
+
+    def check_scan(
+        self,
+        space: int,
+        start: bytes | None,
+        end: bytes | None,
+        *,
+        reverse: bool,
+        limit: int | None = None,
+        most_bytes: int = PAGE_BYTES,
+    ) -> int:
+        """Page by page up to the last one; how many there were."""
+        pages = 0
+        while True:
+            options = {} if limit is None else {"limit": limit}
+            page = self.view.scan(space, start, end, reverse=reverse, most_bytes=most_bytes, **options)
+            assert page == oracle.scan(
+                self.layers, space, start, end, reverse=reverse, limit=limit, most_bytes=most_bytes
+            )
+            pages += 1
+            if page[1] is None:
+                return pages
+            start, end = (start, page[1]) if reverse else (page[1], end)
+
+
+@st.composite
+def stacks(draw: st.DrawFn) -> Stack:
+    """Some memtables over some runs, of some files each, compressed or not."""
+    layers = draw(st.lists(LAYERS, min_size=1, max_size=6))
+    memtables = draw(st.integers(0, min(3, len(layers))))
+    layers[memtables:] = [layer for layer in layers[memtables:] if layer]
+    runs = [
+        run_of(layer, draw(st.lists(st.integers(0, 30), max_size=3)), draw(st.sampled_from([0, 0, 1])))
+        for layer in layers[memtables:]
+    ]
+    return Stack(View([memtable_of(layer) for layer in layers[:memtables]], runs), layers)
+
+
+def alternating(count: int = 40) -> list[dict[bytes, bytes]]:
+    """Six layers that replace and delete each other's records, in two spaces."""
+    numbers = random.Random(count)
+    return [
+        {
+            internal(numbers.choice((1, 2)), b"key%03d" % numbers.randrange(count)): bytes([TOMBSTONE])
+            if numbers.random() < 0.3
+            else b"%c%d of layer %d" % (VALUE, number, layer)
+            for number in range(count)
+        }
+        for layer in range(6)
+    ]
+
+
+def stacked(layers: Sequence[Mapping[bytes, bytes]], memtables: int = 2) -> Stack:
+    """The first layers in memory, the others in runs of three files."""
+    runs = [run_of(layer, (10, 20)) for layer in layers[memtables:]]
+    return Stack(View([memtable_of(layer) for layer in layers[:memtables]], runs), list(layers))
+
+
+# -- what a view shows -----------------------------------------------------------------------------------------------
+
+
+@given(stacks(), st.sampled_from(SPACES) | st.just(1), st.tuples(BOUNDS, BOUNDS), st.booleans(), st.data())
+def test_all_that_a_view_shows(
+    stack: Stack, space: int, bounds: tuple[bytes | None, bytes | None], reverse: bool, data: st.DataObject
+) -> None:
+    """Lookups, and scans between any bounds with any limits, are those of the layers."""
+    start, end = bounds
+    stack.check_lookups()
+    stack.check_scan(space, start, end, reverse=reverse)
+    stack.check_scan(
+        space,
+        start,
+        end,
+        reverse=reverse,
+        limit=data.draw(st.none() | st.integers(1, 5)),
+        most_bytes=data.draw(st.integers(0, 60)),
+    )
+
+
+@WAYS
+@pytest.mark.parametrize("limit", [1, 2, 7, None])
+@pytest.mark.parametrize("memtables", [0, 2, 4])
+def test_layers_that_replace_each_other(limit: int | None, memtables: int, *, reverse: bool) -> None:
+    """Every key from the newest layer that has it, whichever of them are in memory."""
+    stack = stacked(alternating(), memtables)
+    stack.check_lookups()
+    names = [None, b"", b"key", b"key000", b"key017", b"key017\0", b"key039", b"z"]
+    for start, end in product(names, names):
+        stack.check_scan(1, start, end, reverse=reverse, limit=limit)
+    assert stack.check_scan(2, None, None, reverse=reverse, most_bytes=0) > 3, "a record a page at least"
+
+
+@WAYS
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_page_passes_over_so_many_and_no_more(alone: bool, *, reverse: bool) -> None:
+    """A page among deleted records may be empty, is not the last one then, and the scan goes on where it ended."""
+    count = 4 * MOST_PASSED
+    deleted = {internal(1, b"%06d" % number): bytes([TOMBSTONE]) for number in range(count)}
+    live = {internal(1, b"%06d" % number): b"\1v" for number in (0, count // 2, count)}
+    layers = [{**deleted, **live}] if alone else [live, deleted, dict.fromkeys(deleted, b"\1old")]
+    view = View([], [run_of(layer, (100, 5_000)) for layer in layers])
+    start: bytes | None = None
+    end: bytes | None = None
+    found, pages, empty, after = [], 0, 0, b""
+    while True:
+        records, after = view.scan(1, start, end, reverse=reverse)
+        found += records
+        pages += 1
+        empty += not records
+        if after is None:
+            break
+        assert (end is None or after < end) if reverse else (start is None or after > start), "each page leads on"
+        start, end = (start, after) if reverse else (after, end)
+    assert found == sorted(((key[4:], b"v") for key in live), reverse=reverse)
+    assert pages in ({4} if alone else {8, 9})
+    assert empty >= 1
+
+
+def test_what_is_put_later_is_seen() -> None:
+    """A view shows its memtables as they are, and a page is of the moment at which it is made."""
+    memtable = Memtable(1 << 16)
+    view = View([memtable], [run_of({internal(1, b"a"): b"\1old"})])
+    assert view.scan(1) == ([(b"a", b"old")], None)
+    memtable.apply(encode([(TOMBSTONE, 1, b"a", b""), (VALUE, 1, b"b", b"new")]))
+    assert view.scan(1) == ([(b"b", b"new")], None)
+    assert (view.get(1, b"a"), view.get(1, b"b")) == (None, b"new")
+
+
+def test_long_keys() -> None:
+    """Keys longer than any buffer of a lookup, in memory and in runs, one by one and many at once."""
+    layers = [
+        {internal(1, b"k" * size): b"\1%d" % (size + layer) for size in range(layer, 65_532, 7_281)}
+        | {internal(1, b"q" * size): b"\1%d" % (size + layer) for size in range(245, 260)}
+        for layer in range(2)
+    ]
+    stack = stacked(layers, 1)
+    stack.check_lookups()
+    stack.check_scan(1, None, None, reverse=False, limit=3)
+    stack.check_scan(1, b"k" * 40_000, b"q" * 250, reverse=True, limit=3)
+    assert stack.view.get(1, b"k" * 70_000) is None
+
+
+def test_a_view_of_nothing() -> None:
+    """Has no keys."""
+    for view in (View([], []), View([Memtable(1)], [])):
+        assert view.get(1, b"a") is None
+        assert view.get_many(1, [b"a", b"b"]) == [None, None]
+        assert view.scan(1) == view.scan(1, b"a", b"b", reverse=True) == ([], None)
+        assert (view.size_bytes(1), view.middle_key(1)) == (0, None)
+
+
+@WAYS
+def test_a_limit_is_one_at_least(*, reverse: bool) -> None:
+    """A page of no records leads nowhere."""
+    for limit in (0, -2):
+        with pytest.raises(ValueError, match="limit must be at least 1"):
+            View([], []).scan(1, reverse=reverse, limit=limit)
+
+
+def test_keys_are_bytes() -> None:
+    """Whatever else is given is refused by its place, and nothing is answered."""
+    view = stacked(alternating()).view
+    with pytest.raises(TypeError, match=r"keys\[1\] must be bytes, not str"):
+        view.get_many(1, [b"a", "b"])
+    with pytest.raises(TypeError):
+        view.get(1, "a")
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def record_bytes(key: bytes, value: bytes, *, in_memory: bool) -> int:
+    """What a record takes where it is."""
+    return 6 + len(key) + len(value) if in_memory else len(sorted_file.encode(key, value))
+
+
+@given(st.lists(LAYERS.filter(bool), min_size=1, max_size=3), st.integers(0, 2), st.lists(st.integers(0, 30)))
+def test_sizes_of_spaces(layers: list[dict[bytes, bytes]], memtables: int, cuts: list[int]) -> None:
+    """A space has the bytes of its records, wherever they lie, and its middle in the largest source."""
+    memtables = min(memtables, len(layers))
+    runs = [run_of(layer, cuts) for layer in layers[memtables:]]
+    view = View([memtable_of(layer) for layer in layers[:memtables]], runs)
+    for space in (*SPACES, 9):
+        sizes = []
+        for place, layer in enumerate(layers):
+            sizes.append(
+                {
+                    key[4:]: record_bytes(key, value, in_memory=place < memtables)
+                    for key, value in sorted(layer.items())
+                    if key[:4] == internal(space, b"")
+                }
+            )
+        assert view.size_bytes(space) == sum(sum(layer.values()) for layer in sizes)
+        largest = max(sizes, key=lambda layer: sum(layer.values()))
+        middle = view.middle_key(space)
+        if not largest:
+            assert middle is None
+            continue
+        assert middle in largest
+        before = sum(size for key, size in largest.items() if key < middle)
+        half = sum(largest.values()) / 2
+        assert before <= half <= before + largest[middle] + 1
+
+
+def test_the_middle_of_a_large_space() -> None:
+    """In a tree of several levels and in files of many pages, beside spaces of other sizes."""
+    numbers = random.Random(8)
+    layer = {internal(space, b"") + numbers.randbytes(8): b"\1" for space in (1, 2, 4) for _ in range(500)}
+    layer |= {internal(3, b"%05d" % number): b"\1" + b"v" * (number % 90) for number in range(8_000)}
+    for view in (
+        View([memtable_of(layer)], []),
+        View([], [run_of(layer)]),
+        View([], [run_of(layer, (700, 1_500, 3_000, 9_000))]),
+    ):
+        middle = view.middle_key(3)
+        assert middle is not None
+        assert abs(int(middle) - 4_000) < 40
+        assert view.size_bytes(3) > 8_000 * 45
+        assert view.size_bytes(2) < 500 * 30
+
+
+# -- damage ----------------------------------------------------------------------------------------------------------
+
+QUESTIONS: dict[str, Callable[[View], object]] = {
+    "get": lambda view: [view.get(space, b"key%03d" % number) for space in (1, 2) for number in range(41)],
+    "get_many": lambda view: [view.get_many(space, [b"key%03d" % number for number in range(41)]) for space in (1, 2)],
+    "scan": lambda view: [view.scan(space) for space in (1, 2)],
+    "scan backwards": lambda view: [view.scan(space, reverse=True) for space in (1, 2)],
+    "small pages": lambda view: [view.scan(1, b"key%03d" % number, limit=2) for number in range(41)],
+    "sizes": lambda view: [(view.size_bytes(space), view.middle_key(space)) for space in (1, 2)],
+}
+ASKED = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+
+
+@pytest.fixture(autouse=True)
+def _outlive() -> None:
+    """Lost maps do not end this process."""
+    sigbus.install()
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\3", b"\xffvalue"])
+@pytest.mark.parametrize("compression", [sorted_file.NONE, sorted_file.LZ4])
+def test_a_flag_that_is_not_known_is_damage(value: bytes, compression: int) -> None:
+    """It answers nothing, and names the file; a newer record of the same key hides it from lookups only."""
+    good = {internal(1, b"key%03d" % number): b"\1v" for number in range(9)}
+    bad = run_of(good | {internal(1, b"key004"): value}, compression=compression)
+    view = View([], [run_of(good), bad])
+    assert view.get(1, b"key004") == b"v"
+    view = View([], [run_of({internal(1, b"key000"): b"\1v"}), bad])
+    for question in (
+        lambda: view.get(1, b"key004"),
+        lambda: view.get_many(1, [b"key003", b"key004", b"key005"]),
+        lambda: view.scan(1),
+        lambda: view.scan(1, b"key004", reverse=True),
+        lambda: view.scan(1, b"key003", b"key005", limit=2),
+    ):
+        with pytest.raises(Corrupt, match=r"0\.gkv: damaged at byte \d+: a record is neither a value nor a tombstone"):
+            question()
+    assert view.scan(1, limit=3) == ([(b"key%03d" % number, b"v") for number in range(3)], b"key003")
+    assert view.get(1, b"key003") == b"v"
+
+
+@ASKED
+def test_bytes_of_a_run_flipped(ask: Callable[[View], object]) -> None:
+    """All answers are right, or the damage is named; both happen."""
+    layers = alternating()
+    image = sorted_file.write(sorted(layers[2].items()), metadata=bytes(8_192))  # Nobody asks for it.
+    newer = memtable_of(layers[0])
+    older = run_of(layers[5])
+    first = min(layers[2])
+    expected = ask(View([newer], [[(first, SortedFile(image))], older]))
+    right = named = 0
+    for at in range(0, len(image), 3):
+        damaged = bytearray(image)
+        damaged[at] ^= 1 << at % 8
+        try:
+            file = SortedFile(damaged, name="damaged.gkv")
+        except (Corrupt, UnsupportedFormat):  # What opening refuses has tests of its own.
+            continue
+        try:
+            answer = ask(View([newer], [[(first, file)], older]))
+        except Corrupt as error:
+            assert error.file == "damaged.gkv"
+            named += 1
+        else:
+            assert answer == expected
+            right += 1
+    assert named > 0
+    assert right > 0
+
+
+@ASKED
+@pytest.mark.parametrize("checked", [False, True], ids=["never read", "checked before"])
+def test_a_run_that_is_cut_short_answers_nothing(
+    tmp_path: Path, ask: Callable[[View], object], *, checked: bool
+) -> None:
+    """Wherever it is cut, and though the other runs are whole and have an answer of their own."""
+    layers = alternating()
+    image = sorted_file.write(sorted(layers[2].items()), metadata=bytes(9_000))
+    path = tmp_path / "run.gkv"
+    for size in (*range(0, len(image), 1_021), len(image) - 1):
+        path.write_bytes(image)
+        file = SortedFile(path)
+        view = View([memtable_of(layers[0])], [run_of(layers[1]), [(min(layers[2]), file)], run_of(layers[5])])
+        if checked:
+            ask(view)
+        os.truncate(path, size)
+        with pytest.raises(Corrupt, match=r"run\.gkv: damaged at byte \d+: cut short"):
+            ask(view)
+        view.close()
+        file.close()
+
+
+def test_what_a_newer_source_answers_needs_no_older_one(tmp_path: Path) -> None:
+    """A run that is lost takes nothing from the keys that were answered before it was asked."""
+    image = sorted_file.write([(internal(1, b"a"), b"\1old"), (internal(1, b"b"), b"\1old")])
+    path = tmp_path / "run.gkv"
+    path.write_bytes(image)
+    newer = {internal(1, b"a"): b"\1new", internal(1, b"c"): b"\2"}
+    for view in (
+        View([memtable_of(newer)], [[(internal(1, b"a"), SortedFile(path))]]),
+        View([], [run_of(newer), [(internal(1, b"a"), SortedFile(path))]]),
+    ):
+        os.truncate(path, 0)
+        assert view.get_many(1, [b"a", b"c"]) == [b"new", None]
+        for key in (b"b", b"d"):
+            with pytest.raises(Corrupt):
+                view.get(1, key)
+        path.write_bytes(image)
+
+
+# -- what a view holds -----------------------------------------------------------------------------------------------
+
+
+def test_files_are_held_until_the_view_is_closed() -> None:
+    """Each of its own pins; a closed view answers nothing, and is closed twice without harm."""
+    run = run_of(alternating()[0], (10, 20))
+    view, other = View([], [run]), View([], [run, run_of(alternating()[1])])
+    for held in (view, other):
+        for _, file in run:
+            with pytest.raises(BufferError):
+                file.close()
+        held.close()
+        held.close()
+    for question in (*QUESTIONS.values(), lambda view: view.scan(1, limit=1)):
+        with pytest.raises(ValueError, match="the view is closed"):
+            question(view)
+    for _, file in run:
+        file.close()
+
+
+def test_a_view_that_is_dropped_lets_go() -> None:
+    """Also one that a cycle holds."""
+    run = run_of(alternating()[0], (10, 20))
+    cycle: list[object] = [View([], [run])]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    for _, file in run:
+        file.close()
+
+
+def test_memtables_live_until_the_view_is_closed() -> None:
+    """Nobody else needs to hold them; then it holds them no more."""
+    memtable = memtable_of({internal(1, b"a"): b"\1" + b"v" * 100_000})
+    view = View([memtable], [])
+    held = sys.getrefcount(memtable)
+    view.close()
+    assert sys.getrefcount(memtable) == held - 1
+    view = View([memtable], [])
+    del memtable
+    gc.collect()
+    assert view.get(1, b"a") == b"v" * 100_000
+
+
+def test_what_no_view_is_made_of() -> None:
+    """Too much, too little, in no order, or closed; nothing stays pinned."""
+    run = run_of(alternating()[0], (10, 20))
+    closed = run_of(alternating()[1])
+    closed[0][1].close()
+    for memtables, runs, reason in (
+        ([Memtable(1)] * 5, [run], "at most 4 memtables"),
+        ([], [run] * 33, "at most 32 runs"),
+        ([], [run, []], "one file at least"),
+        ([], [run, run[::-1]], "must ascend"),
+        ([], [[run[0], run[0]]], "must ascend"),
+        ([], [run, closed], "is closed"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            View(memtables, runs)
+    for memtables, runs in (
+        ([None], []),
+        ([b"none"], []),
+        ([], [[(b"", b"no file")]]),
+        ([], [[(b"", None)]]),
+        ([], [[(None, run[0][1])]]),
+    ):
+        with pytest.raises(TypeError):
+            View(memtables, runs)
+    View([Memtable(1)] * 4, [run] * 32).close()
+    for _, file in run:
+        file.close()

@@ -1,0 +1,325 @@
+"""The writing end of the log: positions, groups, segments that follow each other, marks."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Batch, FrameReader, frame_bytes
+from gossipkv.storage.engine._memtable import Memtable
+from gossipkv.storage.engine._writer import LIFE_GAP, Active, Writer, batch_cost
+from gossipkv.storage.engine.manifest import SegmentName
+from gossipkv.storage.engine.options import MOST_GROUP_BYTES
+from gossipkv.storage.engine.segments import RESERVED_BYTES, begun_life, next_name
+
+SEGMENT_BYTES = HEADER_BYTES + 3 * RESERVED_BYTES
+
+
+def batch_of(size, space=1):
+    """A batch with one value of that size."""
+    batch = Batch()
+    batch.put(space, b"key", b"\1" * size)
+    return batch
+
+
+class Log:
+    """A writer, and the segments that its groups are written to."""
+
+    def __init__(self, *, sync=True, position=0, segment_bytes=SEGMENT_BYTES, life=4):
+        self.number = 1
+        self.segment_bytes = segment_bytes
+        self.disk = {1: bytearray(segment_bytes)}
+        self.writer = Writer(self.segment(1), Memtable(1 << 30), {1}, life=life, position=position, sync=sync)
+
+    def segment(self, number):
+        """One that is open; its descriptor is its number."""
+        return Active(SegmentName(number, number * 77), number, self.segment_bytes, HEADER_BYTES, 0)
+
+    def prepare(self):
+        """Have the next segment."""
+        self.number += 1
+        self.disk[self.number] = bytearray(self.segment_bytes)
+        self.writer.prepared = self.segment(self.number)
+
+    def write(self):
+        """Write a group if there is one; what it was, and what was said of it."""
+        group = self.writer.group()
+        if group is None:
+            return None
+        assert self.writer.group() is None, "one at a time"
+        data = bytes(group.data)
+        assert group.offset + len(data) <= self.segment_bytes
+        self.disk[group.descriptor][group.offset : group.offset + len(data)] = data
+        return group, self.writer.written(group.position)
+
+    def write_all(self):
+        """Write all that waits."""
+        while self.write():
+            pass
+
+    def frames(self, number):
+        """What a segment has."""
+        reader = FrameReader(bytes(self.disk[number]), number * 77)
+        found = []
+        while (frame := reader.next()) is not None:
+            found.append(frame)
+        return found
+
+
+@pytest.mark.parametrize("position", [0, 9])
+def test_a_life_begins_with_its_first_frame(position):
+    """The first of all has position 1; a later one begins far above what was there, and says what is synced."""
+    log = Log(position=position)
+    assert log.writer.is_waiting
+    log.write_all()
+    (frame,) = log.frames(1)
+    assert (frame.kind, frame.position, frame.synced) == (BEGIN, position + LIFE_GAP if position else 1, position)
+    assert begun_life(frame.payload) == 4
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 6000)),
+        st.tuples(st.just("mark"), st.just(0)),
+        st.tuples(st.just("write"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps, st.booleans())
+def test_what_is_planned_is_written_in_order(steps, sync):
+    """Positions rise by one; batches are whole and in order; each frame says what was synced when its group began."""
+    log = Log(sync=sync)
+    writer, expected, synced = log.writer, [], {}
+    log.prepare()
+    for what, size in steps:
+        if what == "write":
+            write_checked(log, synced)
+        elif what == "mark" and writer.mark_due:
+            writer.mark()
+            assert not writer.mark_due
+        elif what == "put":
+            batch = batch_of(size)
+            if not writer.fits(frame_bytes(batch.size_bytes), batch_cost(batch)):
+                while writer.prepared is None or writer.is_waiting:
+                    assert write_checked(log, synced)
+                writer.turn()
+            position = writer.plan(batch)
+            assert position == writer.position
+            expected.append((position, batch.payload))
+    while write_checked(log, synced):
+        pass
+    assert writer.waiting_bytes == 0
+    frames = [frame for number in range(1, log.number + 1) for frame in log.frames(number)]
+    assert [frame.position for frame in frames] == list(range(1, writer.position + 1))
+    assert [(frame.position, frame.payload) for frame in frames if frame.kind == BATCH] == expected
+    assert {frame.position: frame.synced for frame in frames} == (synced if sync else dict.fromkeys(synced, 0))
+    check_segments(log)
+
+
+def write_checked(log, synced):
+    """Write a group, and have the next segment after the last of one; `synced`: what its frames are to say."""
+    before = log.writer.synced
+    if (done := log.write()) is None:
+        return False
+    group, written = done
+    synced.update(dict.fromkeys(range(before + 1, group.position + 1), before))
+    assert log.writer.synced == group.position
+    assert (written.closed is not None) == group.ends
+    if group.ends:
+        assert written.closed.last == group.position
+        log.prepare()
+    return True
+
+
+def check_segments(log):
+    """Each ends with the frame that names the next one, which has others; or nothing lies behind it."""
+    for number in range(1, log.number + 1):
+        found = log.frames(number)
+        assert all(frame.kind != NEXT for frame in found[:-1]), "nothing follows it"
+        if found and found[-1].kind == NEXT:
+            assert next_name(found[-1].payload) == SegmentName(number + 1, (number + 1) * 77)
+        else:
+            assert not any(log.frames(later) for later in range(number + 1, log.number + 1))
+
+
+def test_one_group_at_a_time():
+    """What is planned while one is under way is the next; how much waits is known."""
+    log = Log()
+    writer = log.writer
+    first = writer.group()
+    batches = [batch_of(size) for size in (10, 20, 30)]
+    for batch in batches:
+        writer.plan(batch)
+    assert writer.waiting_bytes == sum(frame_bytes(batch.size_bytes) for batch in batches)
+    assert writer.group() is None
+    assert writer.written(first.position).batches == []
+    second = writer.group()
+    assert (first.position, second.position) == (1, 4)
+    assert writer.waiting_bytes == 0
+    assert writer.written(4).batches == batches
+
+
+def test_a_group_ends_at_about_the_most():
+    """Who comes behind a long one waits for no more than that; a batch that is longer alone goes alone."""
+    log = Log(segment_bytes=64 << 20)
+    log.write_all()
+    for size in (MOST_GROUP_BYTES - 10_000, 20_000, 100, MOST_GROUP_BYTES + 5, 100):
+        log.writer.plan(batch_of(size))
+    counts = []
+    while (done := log.write()) is not None:
+        counts.append(len(done[1].batches))
+    assert counts == [2, 2, 1]
+
+
+def test_a_group_lies_in_one_segment():
+    """The frame that names the next one is the last of its group, and what was planned behind it is another's."""
+    log = Log()
+    writer = log.writer
+    log.prepare()
+    writer.plan(batch_of(100))
+    writer.turn()
+    later = batch_of(200)
+    writer.plan(later)
+    group, written = log.write()
+    assert group.ends
+    assert group.descriptor == 1
+    assert (written.closed.name, written.closed.first, written.closed.last) == (SegmentName(1, 77), 1, 3)
+    assert writer.prepared is None
+    group, written = log.write()
+    assert (group.descriptor, group.offset, written.batches) == (2, HEADER_BYTES, [later])
+    assert writer.active.first == 4
+
+
+def test_a_segment_has_room_for_what_ends_it():
+    """A batch that takes the last byte it may, a mark, and the frame that names the next: all of it fits."""
+    log = Log()
+    writer = log.writer
+    log.prepare()
+    log.write_all()
+    room = SEGMENT_BYTES - RESERVED_BYTES - writer.active.offset
+    batch = next(batch for size in range(room, 0, -1) if frame_bytes((batch := batch_of(size)).size_bytes) == room)
+    assert writer.fits(room, batch_cost(batch))
+    assert not writer.fits(room + 1, batch_cost(batch))
+    writer.plan(batch)
+    assert writer.share == 1.0
+    assert not writer.fits(frame_bytes(0), 0)
+    log.write_all()
+    writer.mark()
+    log.write_all()
+    writer.turn()
+    log.write_all()
+    assert [frame.kind for frame in log.frames(1)] == [BEGIN, BATCH, MARK, NEXT]
+
+
+def test_a_mark_is_due_once():
+    """When nothing waits and the last batch's sync is said nowhere; never where nothing is synced, or nothing was."""
+    log = Log()
+    writer = log.writer
+    assert not writer.mark_due
+    log.write_all()
+    assert not writer.mark_due, "no batch yet"
+    writer.plan(batch_of(1))
+    assert not writer.mark_due, "the batch waits"
+    group = writer.group()
+    assert not writer.mark_due, "it is under way"
+    writer.written(group.position)
+    assert writer.mark_due
+    writer.mark()
+    assert not writer.mark_due
+    log.write_all()
+    assert not writer.mark_due, "it is said"
+    for size in (1, 2):
+        writer.plan(batch_of(size))
+        log.write_all()
+    assert writer.mark_due, "the second batch says it of the first only"
+    loose = Log(sync=False)
+    loose.writer.plan(batch_of(1))
+    loose.write_all()
+    assert not loose.writer.mark_due
+
+
+def test_plain_batches_are_taken_while_it_is_open():
+    """Puts in one live space, for as many bytes as were opened; all others take the long way."""
+    log = Log()
+    writer = log.writer
+    assert writer.plan_plain(batch_of(1)) == 0, "nobody has looked yet"
+    writer.open(1000)
+    assert writer.is_open
+    position = writer.position
+    assert writer.plan_plain(batch_of(1)) == position + 1
+    assert writer.plan_plain(batch_of(1, space=2)) == 0, "no such space"
+    assert writer.plan_plain(Batch()) == 0, "nothing in it"
+    mixed = batch_of(1)
+    mixed.put(2, b"key", b"value")
+    assert writer.plan_plain(mixed) == 0
+    making = batch_of(1)
+    making.new_space(3)
+    assert writer.plan_plain(making) == 0
+    assert writer.plan_plain(batch_of(2000)) == 0, "longer than what is open"
+    writer.open(0)
+    assert not writer.is_open
+    assert writer.plan_plain(batch_of(1)) == 0
+    writer.open(1 << 40)
+    taken = sum(writer.plan_plain(batch_of(100)) > 0 for _ in range(1000))
+    assert 0 < taken < 1000, "a segment is not longer than it is"
+    log.write_all()
+    assert len(log.frames(1)) == taken + 2
+
+
+def test_nothing_is_handed_out_after_the_end():
+    """What was planned and what was under way is forgotten."""
+    log = Log()
+    writer = log.writer
+    log.write_all()
+    writer.open(1 << 20)
+    writer.plan(batch_of(1))
+    writer.group()
+    writer.plan(batch_of(2))
+    writer.stop()
+    assert writer.group() is None
+    assert not writer.mark_due
+    assert writer.plan_plain(batch_of(1)) == 0
+    with pytest.raises((AssertionError, IndexError)):  # Where assertions are compiled, the former.
+        writer.written(2)
+
+
+def test_written_straight(tmp_path):
+    """Where nothing is synced a plain batch is in the file and in the memtable at once; else it takes the long way."""
+    descriptor = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(descriptor, SEGMENT_BYTES)
+    memtable = Memtable(1 << 20)
+    writer = Writer(
+        Active(SegmentName(1, 77), descriptor, SEGMENT_BYTES, HEADER_BYTES, 0),
+        memtable,
+        {1},
+        life=1,
+        position=0,
+        sync=False,
+    )
+    writer.open(1 << 20)
+    assert writer.write_straight(batch_of(5)) == 0, "a frame waits"
+    group = writer.group()
+    os.pwrite(descriptor, group.data, group.offset)
+    assert writer.write_straight(batch_of(5)) == 0, "a group is under way"
+    writer.written(group.position)
+    batches = [batch_of(size) for size in (5, 50)]
+    assert [writer.write_straight(batch) for batch in batches] == [2, 3]
+    assert memtable.records == 1
+    assert writer.synced == writer.position == 3
+    assert writer.take_counts() == (2, 2, *(sum(sizes) for sizes in zip(*(
+        (batch.size_bytes, frame_bytes(batch.size_bytes)) for batch in batches), strict=True)))  # fmt: skip
+    assert writer.take_counts() == (0, 0, 0, 0)
+    reader = FrameReader(os.pread(descriptor, SEGMENT_BYTES, 0), 77)
+    frames = [reader.next() for _ in range(3)]
+    assert [frame.position for frame in frames] == [1, 2, 3]
+    assert [frame.payload for frame in frames[1:]] == [batch.payload for batch in batches]
+    assert reader.next() is None
+    os.close(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        writer.write_straight(batch_of(5))
+    assert memtable.records == 1

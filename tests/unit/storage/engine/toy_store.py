@@ -1,0 +1,155 @@
+"""A store of fifty lines that is right, on which what judges stores is judged: a log that each start writes anew."""
+
+from __future__ import annotations
+
+import ast
+import struct
+import zlib
+from pathlib import PurePosixPath
+
+from gossipkv.environment.seam import READ, WRITE_NEW
+from tests.oracle import store as oracle
+
+HEAD = struct.Struct("<IIQ")
+DIRECTORY = PurePosixPath("/store")
+MOST_FRAMES = 1_000  # Of a life: the positions of the next are above them.
+
+
+class ToyStore(oracle.Store):
+    """Frames of checksum, size, position and batch, one behind the other; the state is in memory."""
+
+    @classmethod
+    def open(cls, files):
+        """Read what there is up to the first frame that does not hold, write it into a new file, and go on there."""
+        names = [entry.name for entry in files.list_directory(DIRECTORY) if entry.name.isdigit()]
+        data = read(files, max(names)) if names else b""
+        store, at = cls(oracle.History()), 0
+        store.files, store.frames = files, []
+        while at + HEAD.size <= len(data):
+            checksum, size, position = HEAD.unpack_from(data, at)
+            payload = data[at + HEAD.size : at + HEAD.size + size]
+            if not store.holds(checksum, data[at + 4 : at + HEAD.size + size]):
+                break
+            at += HEAD.size + size
+            store.take(position, ast.literal_eval(payload.decode()))
+        store.history.sync()
+        number = int(max(names, default="0")) + 1
+        store.begin(b"".join(store.frames), f"{number:04d}")
+        for name in names:
+            files.unlink(DIRECTORY / name)
+        store.history.last_position = number * MOST_FRAMES
+        return store
+
+    def holds(self, checksum, covered):
+        """Whether a frame is whole."""
+        return zlib.crc32(covered) == checksum and len(covered) > 12
+
+    def take(self, position, operations):
+        """Append a batch that was found."""
+        self.frames.append(frame(position, operations))
+        self.history.append(position, operations)
+        made = [space for kind, space, _, _ in operations if kind == oracle.NEW_SPACE]
+        self.history.next_space = max([self.history.next_space, *(space + 1 for space in made)])
+
+    def begin(self, data, name):
+        """Have a new file with what was found."""
+        beside = DIRECTORY / "new"
+        if any(entry.name == "new" for entry in self.files.list_directory(DIRECTORY)):
+            self.files.unlink(beside)
+        self.descriptor = self.files.open(beside, WRITE_NEW)
+        self.files.pwrite(self.descriptor, data, 0)
+        self.end = len(data)
+        self.files.sync(self.descriptor)
+        self.files.rename(beside, DIRECTORY / name)
+        self.files.sync_directory(DIRECTORY)
+
+    def commit(self):
+        """Write all that waits in one piece, and sync it."""
+        waiting = self.history.batches[self.history.synced :]
+        data = b"".join(frame(*entry) for entry in waiting)
+        if data:
+            self.files.pwrite(self.descriptor, data, self.end)
+            self.end += len(data)
+            self.files.sync(self.descriptor)
+        super().commit()
+
+
+def frame(position, operations):
+    """Return the bytes of a batch."""
+    payload = repr(list(operations)).encode()
+    covered = HEAD.pack(0, len(payload), position)[4:] + payload
+    return struct.pack("<I", zlib.crc32(covered)) + covered
+
+
+def read(files, name):
+    """Return what is in a file."""
+    descriptor = files.open(DIRECTORY / name, READ)
+    try:
+        return files.pread(descriptor, files.size(descriptor), 0)
+    finally:
+        files.close(descriptor)
+
+
+class WithoutSync(ToyStore):
+    """Acknowledges what it has only written."""
+
+    def commit(self):
+        """No sync."""
+        files, self.files = self.files, Careless(self.files, {"sync"})
+        super().commit()
+        self.files = files
+
+
+class WithoutSyncOfNames(ToyStore):
+    """Forgets that names are synced, too."""
+
+    def begin(self, data, name):
+        """No sync of the directory."""
+        files, self.files = self.files, Careless(self.files, {"sync_directory"})
+        super().begin(data, name)
+        self.files = files
+
+
+class ShowsWhatIsNotSynced(ToyStore):
+    """Shows what it has found before that is synced again."""
+
+    def begin(self, data, name):
+        """No sync of anything."""
+        files, self.files = self.files, Careless(self.files, {"sync", "sync_directory"})
+        super().begin(data, name)
+        self.files = files
+
+
+class BelievesAnything(ToyStore):
+    """Takes a frame whatever its checksum is."""
+
+    def holds(self, checksum, covered):
+        """If there is one."""
+        return len(covered) > 12
+
+
+class AcknowledgesFirst(ToyStore):
+    """Shows a batch, and then writes it."""
+
+    def commit(self):
+        """The wrong way round."""
+        waiting = self.history.batches[self.history.synced :]
+        self.history.sync()
+        if waiting:
+            data = b"".join(frame(*entry) for entry in waiting[:-1])
+            self.files.pwrite(self.descriptor, data, self.end)
+            self.end += len(data)
+            self.files.sync(self.descriptor)
+
+
+class Careless:
+    """Files of which some operations do nothing."""
+
+    def __init__(self, files, forgotten):
+        self.files, self.forgotten = files, forgotten
+
+    def __getattr__(self, name):
+        return (lambda *_: None) if name in self.forgotten else getattr(self.files, name)
+
+
+PLANTED = (WithoutSync, WithoutSyncOfNames, ShowsWhatIsNotSynced, BelievesAnything, AcknowledgesFirst)
