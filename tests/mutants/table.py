@@ -25,6 +25,7 @@ from tests.mutants.report import MUTANTS_OF_REPORTS
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.mutants.status import MUTANTS_OF_STATUS
+from tests.mutants.store import MUTANTS_OF_THE_STORE
 from tests.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
 
 MUTANTS = (
@@ -458,6 +459,7 @@ MUTANTS = (
     *MUTANTS_OF_LOST_MAPS,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,
+    *MUTANTS_OF_THE_STORE,
     *MUTANTS_OF_METRICS,
     *MUTANTS_OF_THE_PAGE,
     *MUTANTS_OF_WHAT_IS_TOLD,
