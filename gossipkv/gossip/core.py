@@ -2,6 +2,7 @@
 
     receive     a datagram                      wake     timers that are due, at `wakes_at_ms`
     reply       answers an Ask of another node  answered, stored    what an Ask or a Store came to
+    pin         from now on this node takes no other cluster id
     take        the effects, after each of these
 
 How the parts are wired, by four rules:
@@ -65,7 +66,7 @@ class Me(NamedTuple):
     address: Address
     cluster: str
     cluster_id: bytes
-    pinned: bool  # It has a catalogue and never takes another cluster id.
+    pinned: bool  # It has a catalogue and never takes another cluster id; who has not may be pinned later.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,15 @@ class Gossip:
     def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
         """Join these addresses from now on, all of them."""
         self._joining.join(addresses, now_ms)
+
+    def pin(self) -> None:
+        """Never take another cluster id from now on; `pinned` once that is kept."""
+        self._joining.pin()
+
+    @property
+    def pinned(self) -> bool:
+        """Whether this node never takes another cluster id, and that is kept."""
+        return self._joining.pinned
 
     def receive(self, packet: bytes, source: Address, *, now_ms: int) -> None:
         """Take in a datagram."""

@@ -36,6 +36,7 @@ class Store(NamedTuple):
     epoch: int
     cluster_id: bytes
     token: int
+    pinned: bool = False  # That the node is pinned from now on, too; False: whether it is stays as it was.
 
 
 class Remember(NamedTuple):

@@ -222,7 +222,7 @@ class Machine:
         self.starts += 1
         cluster_id = bytes.fromhex(kept.cluster_id) or NO_CLUSTER
         uuid = bytes.fromhex(kept.uuid)
-        boot = Boot(self.name, self.address, uuid, kept.epoch, cluster_id, chance, self._is_silent)
+        boot = Boot(self.name, self.address, uuid, kept.epoch, cluster_id, chance, self._is_silent, kept.pinned)
         self.core = core = self.program(boot)
         self._place = place = None if self.claim is None else self.claim(core, kept)
         self._driver = Driver(core, self, place)
@@ -547,4 +547,5 @@ class Machine:
 
 
 def _with_life(said: Store, kept: NodeRecord) -> NodeRecord:
-    return kept._replace(epoch=said.epoch, cluster_id=said.cluster_id.hex())
+    pinned = kept.pinned or said.pinned
+    return kept._replace(epoch=said.epoch, cluster_id=said.cluster_id.hex(), pinned=pinned)

@@ -37,7 +37,7 @@ def program(
     """What each machine runs: the members' own code; with a `sealing`, nothing but sealed packets."""
 
     def start(boot: Boot) -> Core:
-        me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, pinned=False)
+        me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, boot.pinned)
         seals = None if sealing is None else sealing(boot)
         envelope = Envelope(cluster, boot.cluster_id, seals, Seal.REQUIRE)
         limited = limits or Limits()

@@ -43,3 +43,4 @@ class Boot(NamedTuple):
     cluster_id: bytes
     random: Random
     silent: bool = False  # The epoch is not kept yet: nobody may hear of it.
+    pinned: bool = False  # It never takes another cluster id.

@@ -16,6 +16,10 @@ packet carries it.  Both ends of a meeting look at the same things and come to t
     everything else    refused by both: who merely remembers an address may find another cluster there by now, and two
                        that are pinned have a catalogue each
 
+A node can be pinned while it runs: from when it is asked for, no further id is taken, and when that is kept, after
+whatever was being kept, it is pinned, and says so.  Said earlier, another might stay behind for the sake of a node that
+forgets it.
+
 Being told is enough for both, whoever asks: those who were told to join a node that went over, and those whom it was
 told to join, follow by the same rule, so two clusters that were told of each other become one.  Ids of clusters only
 ever go down, so nobody goes to and fro.
@@ -133,6 +137,7 @@ class Joining:
         "_members",
         "_outbox",
         "_pinned",
+        "_pinning",
         "_profile",
         "_random",
         "_refusals",
@@ -163,7 +168,7 @@ class Joining:
         self._contact = contact
         self._exchange = exchange
         self._cluster = cluster
-        self._pinned = pinned
+        self._pinned = self._pinning = pinned  # That it is; that it shall be, which is being kept.
         self._seeds: dict[Address, Seed] = {}
         self._lost: dict[Address, None] = {}  # In the order in which they were.
         self._taking = NO_CLUSTER  # The cluster id that is being kept.
@@ -193,6 +198,23 @@ class Joining:
                 del self._seeds[address]
         for address in addresses:
             self._add(address, now_ms, remembered=False)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether this node never takes another cluster id, and that is kept."""
+        return self._pinned
+
+    def pin(self) -> None:
+        """Never take another cluster id from now on, but for the one that is being kept; again does nothing."""
+        if self._pinning:
+            return
+        self._pinning = True
+
+        def kept(_now_ms: int) -> None:
+            assert NO_CLUSTER in {self._taking, self._outbox.envelope.cluster_id}, self._taking  # What was kept before.
+            self._pinned = True
+
+        self._outbox.store(kept, pinned=True)
 
     def _add(self, address: Address, now_ms: int, *, remembered: bool) -> None:
         known = self._seeds.get(address)
@@ -378,6 +400,8 @@ class Joining:
             return
         mine = self._outbox.envelope.cluster_id
         assert mine == NO_CLUSTER or not self._pinned, (mine, cluster_id)
+        if self._pinning and mine != NO_CLUSTER:
+            return  # They ask again, and hear by then that this node is pinned.
         self._taking = cluster_id
 
         def kept(now_ms: int) -> None:

@@ -89,6 +89,7 @@ class Agent:
         self._alarm = trio.CancelScope()
         self._stop: GossipKVError | None = None
         self._stopped = trio.Event()
+        self._is_pinned = trio.Event()
         self._rests_until_ms = 0
 
     def now_ms(self) -> int:
@@ -137,6 +138,13 @@ class Agent:
         if self._core.members.reachable > 1:
             await trio.sleep(wait_s)
 
+    async def pin(self) -> None:
+        """Never take another cluster id; returns when that is durable, however long the disk takes."""
+        self._core.pin()
+        self.act()
+        if not self._core.pinned:
+            await self._is_pinned.wait()
+
     def counters(self) -> dict[str, int]:
         """What was dropped, refused and lost, by reason, and what else the core counts."""
         found = self._core.counters + self._counters
@@ -158,6 +166,8 @@ class Agent:
     def _stored(self, token: int) -> None:
         with self._forgiving():
             self._core.stored(token, now_ms=self.now_ms())
+            if self._core.pinned:
+                self._is_pinned.set()
         self.act()
 
     # The task that hears

@@ -56,8 +56,9 @@ class Keeping:
         """Keep all of it; `stored` is called with the token of what is durable."""
         async for what in self._queue:
             match what:
-                case Store(epoch, cluster_id, token):
-                    await self._store(partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex()))
+                case Store(epoch, cluster_id, token, pinned):
+                    keep = partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex())
+                    await self._store(partial(keep, pinned=True) if pinned else keep)
                     stored(token)
                 case Remember():
                     assert self._peers is not None

@@ -192,6 +192,103 @@ def test_a_catalogue_keeps_its_id():
     assert ids([first, second]) == {second.me.cluster_id}
 
 
+def pin(link, node):
+    """Pins a node that runs."""
+    node.core.pin()
+    link.settle(node)
+
+
+def test_pinned_while_it_runs():
+    """A lone node that is told to join a cluster would go over; pinned meanwhile, it draws the cluster to its id."""
+    link = Link()
+    nodes = link.cluster(3)
+    lone = link.start(link.node("x", cluster_id=b"another-"))
+    link.run(SECOND_MS)
+    pin(link, lone)
+    link.run(SECOND_MS)
+    assert lone.core.pinned
+    pin(link, lone)
+    assert [store.pinned for store in lone.stores] == [True], "again does nothing"
+    lone.core.join([nodes[0].address], now_ms=link.now_ms)
+    nodes[0].core.join([lone.address], now_ms=link.now_ms)
+    link.settle(lone)
+    link.settle(nodes[0])
+    assert link.run(120 * SECOND_MS, lambda: nodes[0].envelope.cluster_id == b"another-")
+    assert lone.envelope.cluster_id == b"another-"
+
+
+def test_a_pin_is_kept_before_it_is_said():
+    """Until then it is not pinned for anybody; but it takes no other id meanwhile."""
+    link = Link()
+    nodes = link.cluster(2)
+    lone = link.start(link.node("x", cluster_id=b"another-"))
+    link.store_ms = 5 * SECOND_MS
+    pin(link, lone)
+    lone.core.join([nodes[0].address], now_ms=link.now_ms)
+    link.settle(lone)
+    link.run(4 * SECOND_MS)
+    assert not lone.core.pinned
+    assert not lone.core._joining.as_asked().pinned
+    assert [store[:2] for store in lone.stores] == [(1, b"another-")]
+    link.run(2 * SECOND_MS)
+    assert lone.core.pinned
+    assert lone.core._joining.as_asked().pinned
+    assert lone.envelope.cluster_id == b"another-"
+
+
+def test_an_id_on_its_way_comes_before_the_pin():
+    """What was being kept when the node was to be pinned is what it is pinned to."""
+    link = Link()
+    nodes = link.cluster(2)
+    lone = link.node("x", cluster_id=b"another-")
+    link.store_ms = 2 * SECOND_MS
+    link.start(lone, nodes[0])
+    assert link.run(SECOND_MS, lambda: bool(lone.stores))
+    pin(link, lone)
+    link.run(5 * SECOND_MS)
+    assert lone.core.pinned
+    assert lone.envelope.cluster_id == nodes[0].envelope.cluster_id
+    assert [store[1::2] for store in lone.stores] == [(nodes[0].me.cluster_id, pinned) for pinned in (False, True)]
+
+
+def test_pinned_without_an_id():
+    """The first that it takes or draws is its own for good."""
+    link = Link()
+    nodes = link.cluster(2)
+    newcomer = no_id(link, "x")
+    newcomer.core.pin()
+    link.start(newcomer, nodes[0])
+    assert link.run(10 * SECOND_MS, lambda: all_alive([*nodes, newcomer]))
+    assert newcomer.core.pinned
+    other = link.start(link.node("y", cluster_id=b"\0another", pinned=True), newcomer)
+    link.run(30 * SECOND_MS)
+    assert newcomer.envelope.cluster_id == nodes[0].me.cluster_id
+    assert other.envelope.cluster_id == b"\0another"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_who_is_pinned_never_moves_again(seed):
+    """Three clusters told of each other, slow disks, each node pinned at some moment: then its id is what it kept."""
+    link = Link(seed)
+    link.store_ms = link.random.choice((1, 500, 3000))
+    nodes = [link.node(f"n{i}", cluster_id=bytes([i]) * 8) for i in range(3)]
+    for node in nodes:
+        link.start(node, *nodes)
+    pinned_to = {}
+    for node in nodes:
+        link.at(link.random.randrange(12 * SECOND_MS), lambda node=node: pin(link, node))
+
+    def look():
+        for node in nodes:
+            if node.core.pinned:
+                assert pinned_to.setdefault(node.me.name, node.envelope.cluster_id) == node.envelope.cluster_id
+                assert node.stores[-1].cluster_id == node.envelope.cluster_id
+        return False
+
+    link.run(60 * SECOND_MS, look)
+    assert len(pinned_to) == 3
+
+
 def test_a_foreign_cluster_id_is_not_heard():
     """Packets of another cluster of the same name, at the same address, are dropped and counted."""
     link = Link()

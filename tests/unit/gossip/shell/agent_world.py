@@ -184,6 +184,7 @@ class Core:
         self.wakes_at_ms = NEVER_MS
         self.period_ms = None
         self.live = [OWN]
+        self.pinned, self.pinned_by = False, None  # Pinned by the Store of that token.
         self.members = SimpleNamespace(own=OWN, live=lambda: self.live, reachable=2)
         self.defects = {}  # What it stumbles over, once.
         self.on = {}  # What it leaves behind when it hears such a thing.
@@ -202,6 +203,10 @@ class Core:
     def start(self, *, joins, remembered, lone, now_ms):
         """The beginning."""
         self._note("start", tuple(joins), tuple(remembered), lone, now_ms=now_ms)
+
+    def pin(self):
+        """To stay in its cluster."""
+        self.effects += self.on.pop("pin", [])
 
     def join(self, addresses, *, now_ms):
         """Other addresses."""
@@ -223,6 +228,7 @@ class Core:
     def stored(self, token, *, now_ms):
         """It is durable."""
         self._note("stored", token, now_ms=now_ms)
+        self.pinned = token == self.pinned_by
 
     def wake(self, *, now_ms):
         """The time has come."""

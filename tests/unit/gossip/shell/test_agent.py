@@ -274,6 +274,23 @@ async def test_what_must_be_durable(autojump_clock, nursery):
     assert world.keeper.kept == [{"epoch": 4, "cluster_id": "ab" * 8}, {"epoch": 5, "cluster_id": "ab" * 8}]
 
 
+async def test_a_pin_returns_when_it_is_durable(autojump_clock, nursery):
+    """However often the disk refuses; after what was on its way before it."""
+    world = World()
+    world.threads.takes_s = 2
+    world.keeper.refusals = [StorageError("full")]
+    world.core.on["start"] = [Store(4, b"\xab" * 8, 1)]
+    world.core.on["pin"] = [Store(4, b"\xab" * 8, 2, pinned=True)]
+    world.core.pinned_by = 2
+    await nursery.start(world.agent.run)
+    assert trio.current_time() == 2, "to read where members were"
+    for _ in range(2):
+        await world.agent.pin()
+        assert trio.current_time() == 2 + 2.5 + 2 + 2
+    kept = {"epoch": 4, "cluster_id": "ab" * 8}
+    assert world.keeper.kept == [kept, kept | {"pinned": True}]
+
+
 async def test_a_disk_that_refuses_is_tried_again(autojump_clock, nursery):
     """The core waits for it, so it is tried until it is done; each cause in a row is a line of the log."""
     world = World()
