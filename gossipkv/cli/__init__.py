@@ -18,7 +18,7 @@ Read in this order:
     reads.py, node.py, status.py, gossip.py   what is asked of a node; owners.py: of several, in `status`
     settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
-    build.py, files.py, contents.py   without a node
+    build.py, files.py, contents.py, restore.py   without a node
     loadtest.py, loadtest_view.py   load, and what came of it
     cluster.py, demo.py   several processes, for trying things out
     simulate.py, simulate_whole.py   runs of the simulated world
@@ -74,6 +74,8 @@ COMMANDS: Final = {
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
     "build": ("build", "Make sorted files from a source, without a node."),
+    "backup": ("node", "Copy the tables of a running node."),
+    "restore": ("restore", "Put a backup of tables back."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
     "loadtest": ("loadtest", "Put servers under load, check every answer, and tell how fast they came."),
     "simulate": ("simulate", "Replay a run of the simulated world."),

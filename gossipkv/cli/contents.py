@@ -2,7 +2,9 @@
 
 Directories are known by what stands in them:
 
-    a data directory    NODE, or what a node makes beside it; all that it serves is to be checked
+    a data directory    NODE, or what a node makes beside it; all that it serves is to be checked, the store of its
+                        tables as a whole, by what its manifest names
+    a store             its manifest beside its log: a backup, or one that was set aside
     a cluster           cluster.json; the data directory of each of its nodes
     a source root, one of its databases, or a version    sorted files, with or without a manifest; what is in other
                         formats has no checksums of ours, and is known by its first records
@@ -29,11 +31,15 @@ from gossipkv.dataset.local.version import open_partition, read_version
 from gossipkv.dataset.source.listing import DECLARED_FILE, SUCCESS_FILE, Source
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import GossipKVError, SourceError, StorageError, UnsupportedFormat
+from gossipkv.errors import DataError, GossipKVError, SourceError, StorageError, UnsupportedFormat
 from gossipkv.launcher import plan
+from gossipkv.node.forgotten import RESTORING, TABLES, is_forgotten
 from gossipkv.node.identity import NODE, NODE_FORMAT, PEERS
 from gossipkv.storage.document import MAGIC as DOCUMENT_MAGIC
 from gossipkv.storage.document import Body, decode
+from gossipkv.storage.engine import manifest as store_manifest
+from gossipkv.storage.engine.description import describe_store as describe
+from gossipkv.storage.engine.verify import verify_store
 from gossipkv.storage.slots import decode_slots
 from gossipkv.storage.sorted_file import HEADER_MAGIC, SUFFIX, SortedFile
 
@@ -41,12 +47,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gossipkv.dataset.source.files import SourceFile
+    from gossipkv.wire.rpc import Value
 
-NEWEST_FORMAT: Final = {KIND: FORMAT, active.KIND: active.FORMAT}
+NEWEST_FORMAT: Final = {
+    KIND: FORMAT,
+    active.KIND: active.FORMAT,
+    store_manifest.KIND: store_manifest.FORMAT,
+}
 DATASETS: Final = "datasets"
 # Of a data directory: what is no part of what is served, or has no content.
 LOCK: Final = "LOCK"
-PASSED_OVER: Final = frozenset({"building", "removing", "damaged", LOCK})
+PASSED_OVER: Final = frozenset({"building", "removing", "damaged", LOCK, RESTORING, TABLES})
 # Of a version: what it says to nodes that take it for a source, without checksums.
 BESIDE_DATA: Final = frozenset({DECLARED_FILE, SUCCESS_FILE})
 
@@ -75,11 +86,25 @@ class Place:
     kind: str
     files: list[Path]  # With checksums of ours, in order.
     source_files: int = 0  # Without.
+    stores: tuple[Path, ...] = ()  # Of tables; what is in them is not among the files.
 
 
 def is_data_directory(path: Path) -> bool:
     """Whether a node keeps its files there; the document NODE may be missing, which is damage."""
     return (path / NODE).is_file() or ((path / LOCK).is_file() and (path / DATASETS).is_dir())
+
+
+def is_store(path: Path) -> bool:
+    """Whether the store of tables is there, or a backup of one."""
+    return (path / store_manifest.MANIFEST).is_file() and (path / store_manifest.LOG).is_dir()
+
+
+def stores_of(path: Path) -> tuple[Path, ...]:
+    """The store of the tables in a data directory, if there is one, or NODE says so: then its absence is damage."""
+    is_named = False
+    with contextlib.suppress(GossipKVError):  # It is told when NODE has its turn.
+        is_named = bool(document(path / NODE)[1].get("store"))
+    return (path / TABLES,) if is_named or (path / TABLES).is_dir() else ()
 
 
 def is_cluster(path: Path) -> bool:
@@ -140,10 +165,13 @@ def look(path: Path) -> Place | None:
     if not path.is_dir():
         return Place("file", [path]) if _is_ours(path) else None
     if is_data_directory(path):
-        return Place("data directory", _served(path))
+        return Place("data directory", _served(path), stores=stores_of(path))
+    if is_store(path):
+        return Place("store", [], stores=(path,))
     if is_cluster(path):
         nodes = [place for place in sorted(path.glob("n*/data")) if is_data_directory(place)]
-        return Place("cluster", [path / plan.DOCUMENT, *(file for node in nodes for file in _served(node))])
+        files = [path / plan.DOCUMENT, *(file for node in nodes for file in _served(node))]
+        return Place("cluster", files, stores=tuple(store for node in nodes for store in stores_of(node)))
     found = [file for file in _published(path, LEVELS) if file.suffix == SUFFIX or file.name == MANIFEST]
     others = [file for file in _source_files(path) if not file.name.endswith(SUFFIX)]
     if not found and not any(map(_holds_records, others[:EVIDENCE_FILES])):
@@ -174,7 +202,7 @@ def _walk(path: Path) -> Iterator[Path]:
     for place, directories, names in os.walk(path, onerror=_refuse):
         here = Path(place)
         passed_over = PASSED_OVER if here == path else frozenset[str]()
-        directories[:] = [name for name in directories if name not in passed_over]
+        directories[:] = [name for name in directories if name not in passed_over and not is_forgotten(name)]
         passed_over |= BESIDE_DATA
         yield from (here / name for name in names if name not in passed_over and not name.endswith(".tmp"))
 
@@ -252,6 +280,32 @@ def check(path: Path, on_progress: Callable[[float], object]) -> Checked:
     except GossipKVError as error:
         trouble = error
     return Checked(path, path.stat().st_size if path.exists() else 0, trouble)
+
+
+def check_store(path: Path, on_progress: Callable[[int], object]) -> list[Checked]:
+    """Read every byte of the store of tables at `path` that counts; `on_progress` is told how many more were read."""
+    found = verify_store(RealFiles(), path, on_progress)
+    return [Checked(Path(one.path), one.size_bytes, one.trouble) for one in found]
+
+
+def describe_store(path: Path) -> dict[str, Value]:
+    """What is in the store of tables at `path`; where that cannot be said, why: `damage`."""
+    told: dict[str, Value] = {"directory": str(path)}
+    try:
+        return told | {**describe(RealFiles(), path)}
+    except FileNotFoundError as error:
+        return told | {"damage": f"{error.filename}: {error.strerror}"}
+    except DataError as error:
+        return told | {"damage": error.message}
+
+
+def store_bytes(path: Path) -> int:
+    """How many bytes lie in a store, about: files come and go."""
+    total = 0
+    for file in path.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += file.stat().st_size
+    return total
 
 
 def _check_version(directory: Path) -> None:

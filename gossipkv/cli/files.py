@@ -32,13 +32,15 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="FILE", type=click.Path(exists=True, path_type=Path))
 @JSON
 def inspect(path: Path, *, as_json: bool) -> None:
-    """Write what is in FILE: a sorted file, a document of a data directory, or a whole data directory."""
+    """Write what is in FILE: a sorted file, a document of a data directory, a whole one, or the store of its tables."""
     if path.is_dir() and contents.is_data_directory(path):
         _inspect_directory(path, as_json=as_json)
     elif path.is_dir() and (path / MANIFEST).is_file():
         _inspect_document(path / MANIFEST, as_json=as_json)
+    elif path.is_dir() and contents.is_store(path):
+        _inspect_store(path, as_json=as_json)
     elif path.is_dir():
-        raise click.BadParameter(f"{path} is neither a data directory nor a built version", param_hint="FILE")
+        raise click.BadParameter(f"{path} is no data directory, built version or store", param_hint="FILE")
     elif contents.is_document(path):
         _inspect_document(path, as_json=as_json)
     else:
@@ -108,8 +110,10 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
         }
         for manifest in contents.manifests(path)
     ]
+    tables = [contents.describe_store(store) for store in contents.stores_of(path)]
     if as_json:
-        print_json({"directory": str(path), **json.loads(json.dumps(node)), "versions": list(versions)})
+        told: dict[str, Value] = {"directory": str(path), **json.loads(json.dumps(node)), "versions": list(versions)}
+        print_json({**told, "tables": tables[0] if tables else None})
         return
 
     click.echo(f"{path}: data directory of node {node.get('node')}, cluster {node.get('cluster')}\n")
@@ -125,6 +129,17 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
             str(told["partitions"]), f"{plain(told['records'])}", size_text(size_bytes),
         )  # fmt: skip
     draw(table if versions else "no built versions")
+    for described in tables:
+        click.echo("\ntables")
+        _draw_fields(described)
+
+
+def _inspect_store(path: Path, *, as_json: bool) -> None:
+    told = contents.describe_store(path)
+    if as_json:
+        print_json(told)
+    else:
+        _draw_fields(told)
 
 
 @click.command()
@@ -133,15 +148,14 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
 def verify(path: Path, *, as_json: bool) -> int:
     """Check every byte that has a checksum of GossipKV's at PATH.
 
-    PATH is a sorted file, a document, a data directory, the directory of a cluster, or a source: a root, a database or
-    a version.  A line for each damaged file, with the offset, then a summary.  Nodes may be running there.  Exit status
-    3: something is damaged; 2: PATH is none of these.
+    PATH is a sorted file, a document, a data directory, the store of its tables, a backup of that, the directory of a
+    cluster, or a source: a root, a database or a version.  A line for each damaged file, with the offset, then a
+    summary.  Nodes may be running there.  Exit status 3: something is damaged; 2: PATH is none of these.
     """
     place = contents.look(path)
     if place is None:
         raise click.UsageError(f"{path}: not ours: no file, data directory, cluster or source of GossipKV")
-    results = _check_all(place.files)
-    results = [one for one in results if one.trouble is None or not contents.is_gone(one.path)]
+    results = _check_all(place.files, place.stores)
     troubled = [one for one in results if one.trouble is not None]
     total_bytes = sum(one.size_bytes for one in results)
     if as_json:
@@ -172,18 +186,21 @@ def _evidence(one: contents.Checked) -> dict[str, Value]:
     return {"offset": None, "reason": error.message}
 
 
-def _check_all(paths: list[Path]) -> list[contents.Checked]:
+def _check_all(paths: list[Path], stores: tuple[Path, ...]) -> list[contents.Checked]:
 
     columns = TextColumn("verify"), BarColumn(), DownloadColumn(binary_units=True)
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
     results = []
     with progress(*columns) as bar:
-        task = bar.add_task("verify", total=sum(sizes))
+        task = bar.add_task("verify", total=sum(sizes) + sum(map(contents.store_bytes, stores)))
         before = 0
         for path, size_bytes in zip(paths, sizes, strict=True):
             results.append(contents.check(path, partial(_advance, bar, task, before, size_bytes)))
             before += size_bytes
             bar.update(task, completed=before)
+        results = [one for one in results if one.trouble is None or not contents.is_gone(one.path)]
+        for store in stores:
+            results += contents.check_store(store, partial(bar.advance, task))
     return results
 
 

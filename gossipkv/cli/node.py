@@ -1,14 +1,17 @@
-"""`ping` and `refresh`: short words to a node."""
+"""`ping`, `refresh` and `backup`: short words to a node."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import click
 
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
-from gossipkv.cli.output import print_json
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, duration_ms
+from gossipkv.cli.output import note, print_json
+from gossipkv.status.reading import map_of, whole_of
+from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
@@ -48,3 +51,34 @@ def refresh(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *
             click.echo(f"{name}\t{listed}")
     else:
         click.echo(" ".join(str(version) for version in seen) if isinstance(seen, list) else str(seen))
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@NODE
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=duration_ms,
+    default="1h",
+    show_default=True,
+    metavar="DURATION",
+    help="Time allowed for all of it.",
+)
+@JSON
+def backup(directory: Path, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Copy the tables of a running node to DIR, which is made, on the node's own machine.
+
+    Runs are linked where the file system of DIR is that of the node, so they take no room, and are no copy on another
+    disk; the log is copied.  What was acknowledged before is in the backup.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = client.call("backup", str(directory.resolve()))
+    if as_json:
+        print_json(told)
+        return
+    found = map_of(told)
+    linked, copied = whole_of(found.get("linked_bytes")) or 0, whole_of(found.get("copied_bytes")) or 0
+    click.echo(f"{plain(found.get('directory'))}: {size_text(copied)} copied, {size_text(linked)} linked")
+    if linked:
+        note("gossipkv: what is linked lies on the node's own disk: copy the backup to another one")

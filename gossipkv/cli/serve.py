@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 
 @click.command(params=setting_options())
-def serve(file: Path | None, **flags: Flag) -> None:
+@click.option(
+    "--forget-tables",
+    is_flag=True,
+    help="Start as another node, without its tables: what is left of them is set aside.  Not a setting: for one start.",
+)
+def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     """Run a node.
 
     It writes one line to standard output, `ready HOST:PORT`, when it listens, has looked at its source once, and serves
@@ -47,6 +52,7 @@ def serve(file: Path | None, **flags: Flag) -> None:
             node.run,
             config,
             real(),
+            forget_tables=forget_tables,
             reload=lambda: load_settings(file, flags).databases,
             task_status=_Announcement(),
         )

@@ -106,6 +106,9 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
     for line in sentences.of_node(info):
         draw(Text(line, "bold red"))
+    tables = sentences.of_tables(info)
+    if tables is not None:
+        draw(Text(printable(tables)))
     click.echo()
     if told:
         _draw_databases(told)

@@ -99,6 +99,9 @@ def _of_node(info: Mapping[str, object]) -> Iterator[str]:
         yield f"others do not learn of all that it has: {info['publish_error']}"
     if info.get("source_error") is not None:
         yield f"its source cannot be read: {info['source_error']}"
+    tables = _map(info.get("tables"))
+    if tables.get("why") is not None:
+        yield f"its tables are closed: {tables['why']}"
     twice = info.get("claimed_twice")
     if isinstance(twice, list) and twice:
         yield f"two nodes go by the name {', '.join(map(str, twice))}"

@@ -87,6 +87,11 @@ def _counter(name: str, text: str, *counters: str) -> Metric:
     return Metric(name=name, kind=Kind.COUNTER, help=text, places=tuple(Place(("counters", each)) for each in counters))
 
 
+def _of_store(name: str, text: str, counter: str, *, per: int = 1) -> Metric:
+    """What the store of the tables counts."""
+    return Metric(name=name, kind=Kind.COUNTER, help=text, places=(Place(("tables", "counters", counter)),), per=per)
+
+
 def _by(name: str, text: str, label: str, counters: Mapping[str, str]) -> Metric:
     """Numbers of `counters` with a label each: value of the label by name of the counter."""
     places = tuple(Place(("counters", counter), (value,)) for counter, value in counters.items())
@@ -356,6 +361,38 @@ _CLUSTER: Final = (
     _each("gossipkv_gossip_events_total", "What else gossip counts, by its name there.", "event", "gossip_*", _EVENTS),
 )
 
+# Of the store under the tables, where there is one: what it counts since it was opened, and how it stands.
+_TABLES: Final = (
+    _gauge(
+        "gossipkv_tables_closed",
+        "Whether the store of the tables stays closed, so that nobody can read or write them here.",
+        "tables.why",
+        measure=Measure.PRESENCE,
+    ),
+    _of_store("gossipkv_store_batches_total", "Batches that were written and synced.", "batches"),
+    _of_store("gossipkv_store_batches_refused_total", "Batches for which there was no room.", "refused"),
+    _of_store("gossipkv_store_user_bytes_total", "Bytes of the batches that were written.", "user_bytes"),
+    _of_store("gossipkv_store_groups_total", "Writes of the log, each of all batches that waited.", "groups"),
+    _of_store("gossipkv_store_syncs_total", "Writes of the log that were synced.", "syncs"),
+    _of_store(
+        "gossipkv_store_sync_seconds_total",
+        "Time that these took until they were synced, all together.",
+        "sync_ns",
+        per=1_000_000_000,
+    ),
+    _of_store("gossipkv_store_log_bytes_total", "Bytes that were written to the log.", "log_bytes"),
+    _of_store("gossipkv_store_merged_bytes_total", "Bytes of runs that merges have written.", "merged_bytes"),
+    _gauge("gossipkv_store_memtable_bytes", "Memory that records take until merged.", "tables.counters.memtable_bytes"),
+    _gauge("gossipkv_store_young_runs", "Runs beside the oldest; a read may ask each.", "tables.counters.young_runs"),
+    _gauge(
+        "gossipkv_store_debt_bytes",
+        "Bytes of young runs and of what was dropped, which merges have yet to take.",
+        "tables.counters.debt_bytes",
+    ),
+    _gauge("gossipkv_store_log_kept_bytes", "Bytes that the log takes on the disk.", "tables.counters.log_kept_bytes"),
+    _gauge("gossipkv_store_run_bytes", "Bytes that all runs take on the disk.", "tables.counters.run_bytes"),
+)
+
 _PROCESS: Final = (
     _gauge("gossipkv_joined", "Whether this node has met its cluster.", "ready.joined"),
     _gauge("gossipkv_opened", "Whether this node has opened what it holds.", "ready.opened"),
@@ -381,6 +418,7 @@ METRICS: Final = (
     *_FORWARDS,
     *_BUILDS,
     *_CLUSTER,
+    *_TABLES,
     *_PROCESS,
 )
 
@@ -392,6 +430,9 @@ IDENTITY: Final = ("node", "cluster", "version", "protocol", "shard_id")
 # What `info` has and no metric tells, with all that is below it.  Written like places.
 LEFT_OUT: Final[dict[Path, str]] = {
     ("name",): "the same for every node",
+    ("tables", "state"): "`gossipkv_tables_closed` tells the state that matters",
+    ("tables", "store"): "an id, which says nothing over time",
+    ("tables", "life"): "how often the store was opened; `gossipkv_epoch` tells of starts",
     ("uptime_s",): "an age; `process_start_time_seconds` is the time itself",
     ("latency", "answered"): "percentiles since the start, which tell nothing of the last minutes; `local` has buckets",
 }

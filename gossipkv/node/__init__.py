@@ -4,6 +4,8 @@ Read in this order:
 
     node.py         the parts, wired; start, signals, end
     directory.py    the data directory and its one owner; identity.py: who the node is that lives there
+    tables.py       the store of the tables: whether it may be opened, and that it is; forgotten.py: one set aside;
+                    stores.py: what a node needs of a store; restoring.py: a backup put back
     binding.py      where it listens, and what address it tells others
     hello.py        what two nodes say first on a connection between them
     peers.py        those connections: who is dialled, when again, and what is asked on them

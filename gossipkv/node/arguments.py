@@ -32,6 +32,9 @@ MAX_NAME_BYTES = 255
 # And the longest path in the tree.
 MAX_PATH_BYTES = 1024
 
+# And the longest path of a file that Linux takes.
+MAX_FILE_PATH_BYTES = 4095
+
 # The longest time that a request may be allowed, 35 years: added to any clock it fits 63 bits.
 MAX_TIMEOUT_MS = 1 << 40
 
@@ -103,6 +106,13 @@ class Arguments:
     def path(self, what: str) -> str:
         """A path in the tree."""
         return _text(self._next(what), f"{self.method}: the {what}", MAX_PATH_BYTES)
+
+    def directory(self, what: str) -> str:
+        """A path of the node's machine."""
+        found = _text(self._next(what), f"{self.method}: the {what}", MAX_FILE_PATH_BYTES)
+        if "\0" in found:
+            raise BadRequest(f"{self.method}: the {what} has a NUL byte, which no path has")
+        return found
 
     def blob(self, what: str) -> bytes:
         """Bytes."""

@@ -3,6 +3,8 @@
     LOCK                  holds the process number of whoever has locked it, if that could be written
     NODE, PEERS           documents: who the node is (`identity`)
     active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
+    tables/               the store of its tables (`storage.engine`)
+    tables-forgotten-1/   one that was (`forgotten`)
 
 There is one owner of the directory, this class.  Each part is given its place in it, and names what it keeps there, so
 that a directory with anything else is known to be somebody else's.  `docs/operators/data-directory.md` has every byte.
@@ -22,8 +24,9 @@ from typing import TYPE_CHECKING, Self, final
 
 from gossipkv.dataset.local import store as version_store
 from gossipkv.dataset.local.store import VersionStore
-from gossipkv.errors import DirectoryInUse, StorageError, UnsupportedFormat
-from gossipkv.node.identity import NODE, PEERS, next_life, read_peers, write_node, write_peers
+from gossipkv.errors import ConfigError, DirectoryInUse, StorageError, UnsupportedFormat
+from gossipkv.node.forgotten import RESTORING, TABLES, has_tables, is_forgotten, set_aside
+from gossipkv.node.identity import MAX_STORE, NODE, PEERS, another, next_life, read_peers, write_node, write_peers
 from gossipkv.storage.directories import make_directory, storage_error
 
 if TYPE_CHECKING:
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
     from gossipkv.node.identity import NodeRecord
 
 _LOCK = "LOCK"
-_KNOWN = frozenset({_LOCK, NODE, f"{NODE}.tmp", PEERS, f"{PEERS}.tmp", "lost+found", *version_store.NAMES})
+_DOCUMENTS = (NODE, f"{NODE}.tmp", PEERS, f"{PEERS}.tmp")
+_KNOWN = frozenset({_LOCK, *_DOCUMENTS, TABLES, RESTORING, "lost+found", *version_store.NAMES})
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -49,6 +53,7 @@ class DataDirectory:
         self.files = files
         self.store = VersionStore(path, files)  # Of the datasets.
         self.silence: StorageError | None = None  # Why the epoch of this start is not kept.
+        self.forgotten: PurePath | None = None  # Where the store of the node before was set aside, in this start.
         self._lock: int | None = lock
         self._record = record
         self._writing = threading.Lock()
@@ -63,12 +68,16 @@ class DataDirectory:
         random: random.Random,
         node: str | None = None,
         least_epoch: int = 1,
+        forget_tables: bool = False,
     ) -> Self:
         """Lock the directory, making it if need be, and begin an epoch of its own, if that can be written.
 
         `node` renames this node; None keeps its name, or makes one from its uuid.  The epoch is at least `least_epoch`.
+        With `forget_tables` another node lives here from now on, of the same name, with the same datasets, and the
+        store of its tables is set aside (`forgotten`); so it is where NODE was lost.
 
         Raises:
+            ConfigError: there are no tables to be forgotten.
             DirectoryInUse: another node runs in it.
             UnsupportedFormat: of another cluster, of a newer format, or no data directory at all.
             Corrupt: the NODE document is damaged.
@@ -83,11 +92,16 @@ class DataDirectory:
             raise _unusable(error, place) from error
         try:
             record, is_new = next_life(files, place, cluster=cluster, node=node, random=random, least_epoch=least_epoch)
+            if forget_tables:
+                _refuse_forgetting_nothing(files, place, record)
+                record = another(record, random)
             found = cls(place, files, lock, record)
+            if is_new or forget_tables:
+                found.forgotten = set_aside(files, place)
             try:
                 found.begin()
             except StorageError:
-                if is_new:
+                if is_new or forget_tables:
                     raise
         except OSError as error:
             files.close(lock)
@@ -132,8 +146,19 @@ class DataDirectory:
         """Record of the node: as it stands on the disk, but for the epoch of a start that is not kept yet."""
         return self._record
 
-    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None:
+    def keep(
+        self,
+        *,
+        epoch: int | None = None,
+        cluster_id: str | None = None,
+        pinned: bool | None = None,
+        shard_id: int | None = None,
+        store: int | None = None,
+        life: int | None = None,
+    ) -> None:
         """Change what is given of the node's record; durable when it returns, and `record` says it from then on.
+
+        Neither the epoch goes down, nor the life of one store; who is pinned stays so, in its cluster.
 
         Raises:
             StorageError: the system refused, or still refuses what was to be kept before (`silence`).
@@ -145,9 +170,17 @@ class DataDirectory:
             record = known._replace(
                 epoch=known.epoch if epoch is None else epoch,
                 cluster_id=known.cluster_id if cluster_id is None else cluster_id,
+                pinned=known.pinned if pinned is None else pinned,
                 shard_id=known.shard_id if shard_id is None else shard_id,
+                store=known.store if store is None else store,
+                life=known.life if life is None else life,
             )
             assert record.epoch >= known.epoch, (record, known)
+            assert record.store != known.store or record.life >= known.life, (record, known)
+            assert record.store <= MAX_STORE, record
+            if known.pinned:
+                assert record.pinned, (record, known)
+                assert record.cluster_id == known.cluster_id or not known.cluster_id, (record, known)
             try:
                 write_node(self.files, self.path, record)
             except OSError as error:
@@ -172,12 +205,21 @@ def _refuse_foreign(files: Files, path: PurePath) -> None:
     if any(entry.name == NODE for entry in entries):
         return
     for entry in entries:
-        if entry.name not in _KNOWN:
+        if entry.name not in _KNOWN and not is_forgotten(entry.name):
             raise UnsupportedFormat(
                 f"{path}: not a data directory of GossipKV, and not empty: it has {entry.name!r}; "
                 "give --data a directory of its own",
                 {"file": str(path)},
             )
+
+
+def _refuse_forgetting_nothing(files: Files, path: PurePath, record: NodeRecord) -> None:
+    """Refuse, lest a flag that was left in a unit file make another node of each start."""
+    if not (record.store or record.pinned or has_tables(files, path)):
+        raise ConfigError(
+            f"{path}: this node has no tables to forget, and nothing was changed; start it without --forget-tables",
+            {"file": str(path)},
+        )
 
 
 def _take_lock(files: Files, path: PurePath) -> int:

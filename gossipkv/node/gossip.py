@@ -111,6 +111,13 @@ class Gossiping:
         wait_ms = min(LEAVE_MOST_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
         await self.agent.leave(wait_ms / 1000)
 
+    async def pin(self) -> None:
+        """Never let this node take another cluster id: it holds what belongs to the one that it has when this returns.
+
+        That is durable then; while the disk refuses, it is tried again and again.
+        """
+        await self.agent.pin()
+
     def speak(self) -> None:
         """Let others hear of this node: the epoch of this start is kept now."""
         now_ms = self.agent.now_ms()

@@ -1,7 +1,8 @@
 """Who the node is that lives in a data directory, across its starts: the documents NODE and PEERS.
 
 NODE is what must not be lost or go back: the uuid, the name, the *epoch*, which each start raises before it says
-anything to anyone, the id of the cluster, and the place in the ring.  It is overwritten in place (`storage.slots`), so
+anything to anyone, the id of the cluster, the place in the ring, and the id and the *life* of the store of its tables,
+so that an older copy of the store is known for what it is.  It is overwritten in place (`storage.slots`), so
 that a node starts on a disk without room.  When it is lost with its directory, the node is another one.  Its first
 epoch is the wall clock's milliseconds: so a node that comes back under its old name without its data is newer than its
 past, which others still speak of, unless the clock went back.  PEERS is a convenience: where members were last seen,
@@ -34,6 +35,8 @@ PEERS_FORMAT = 1
 
 MAX_PEERS = 256  # Enough that some of them still live, after any time.
 
+MAX_STORE = (1 << 64) - 1
+
 _DIGITS = frozenset("0123456789abcdef")
 
 
@@ -47,6 +50,8 @@ class NodeRecord(NamedTuple):
     cluster_id: str = ""  # 16 hexadecimal digits; none yet while it is empty.
     pinned: bool = False  # It never takes another cluster id: it holds what belongs to this one.
     shard_id: int = 0  # 0: none yet.
+    store: int = 0  # The id of the store of its tables; 0: none.
+    life: int = 0  # How often that was opened, or once less: the store takes the next life first.
 
 
 def read_node(files: Files, path: PurePath) -> NodeRecord | None:
@@ -69,7 +74,11 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
         cluster_id=text(body, "cluster_id", name),
         pinned=body.get("pinned") is True,
         shard_id=whole(body, "shard_id", name),
+        store=whole(body, "store", name) if "store" in body else 0,  # There were none yet when it was written.
+        life=whole(body, "life", name) if "life" in body else 0,
     )
+    if record.store > MAX_STORE:
+        raise Corrupt(name, 0, "the id of a store should be a number of 64 bits", got=record.store)
     if len(record.cluster_id) not in {0, 16} or not _DIGITS.issuperset(record.cluster_id):
         raise Corrupt(name, 0, "the cluster id should be 16 hexadecimal digits", got=record.cluster_id[:80])
     return record
@@ -96,7 +105,7 @@ def next_life(
     known = read_node(files, path)
     is_new = known is None
     if known is None:
-        uuid = f"{random.getrandbits(128):032x}"
+        uuid = _new_uuid(random)
         known = NodeRecord(cluster, uuid, f"node-{uuid[:8]}", epoch=0)
     elif known.cluster != cluster:
         raise UnsupportedFormat(
@@ -105,6 +114,18 @@ def next_life(
             {"file": str(path / NODE), "expected": known.cluster, "got": cluster},
         )
     return known._replace(node=node or known.node, epoch=max(known.epoch + 1, least_epoch)), is_new
+
+
+def another(record: NodeRecord, random: random.Random) -> NodeRecord:
+    """Another node in the place of this one: with its name, its cluster and its shard, and with nothing to be held to.
+
+    The epoch stays above that of the one before: under one name they are told apart by it.
+    """
+    return record._replace(uuid=_new_uuid(random), pinned=False, store=0, life=0)
+
+
+def _new_uuid(random: random.Random) -> str:
+    return f"{random.getrandbits(128):032x}"
 
 
 def read_peers(files: Files, path: PurePath) -> list[Address]:

@@ -79,6 +79,14 @@ class InfoCluster(Protocol):
         ...
 
 
+class InfoTables(Protocol):
+    """The store of the tables, as far as `info` knows it."""
+
+    def to_map(self) -> dict[str, Detail]:
+        """Return whether there is one and is open, why not, and what it counts."""
+        ...
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
@@ -107,8 +115,16 @@ class Measures:
 class Info:
     """Makes the answer."""
 
-    def __init__(self, datasets: InfoDatasets, identity: NodeInfo, cluster: InfoCluster, measures: Measures) -> None:
+    def __init__(
+        self,
+        datasets: InfoDatasets,
+        tables: InfoTables,
+        identity: NodeInfo,
+        cluster: InfoCluster,
+        measures: Measures,
+    ) -> None:
         self._datasets = datasets
+        self._tables = tables
         self._identity = identity
         self._cluster = cluster
         self._measures = measures
@@ -138,6 +154,7 @@ class Info:
             "databases": len(by_database),
             "by_database": by_database,
             "source_error": self._datasets.trouble(),
+            "tables": {**self._tables.to_map()},
             "counters": counters,
             "latency": {name: latency_map(histogram) for name, histogram in measures.latency().items()},
         }

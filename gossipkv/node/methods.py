@@ -10,6 +10,7 @@ gets the traceback under that id.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
@@ -90,6 +91,14 @@ class ClusterView(InfoCluster, Protocol):
         ...
 
 
+class NodeTables(Protocol):
+    """The store of the tables, as far as methods know it."""
+
+    async def backup(self, path: PurePath) -> dict[str, Detail]:
+        """Copy it to a directory of the node's own machine; what was copied."""
+        ...
+
+
 @final
 class Handlers:
     """Answers the requests that the serving loop hands off."""
@@ -99,6 +108,7 @@ class Handlers:
         datasets: Datasets,
         reads: Reads,
         cluster: ClusterView,
+        tables: NodeTables,
         *,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
@@ -108,6 +118,7 @@ class Handlers:
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster
+        self._tables = tables
         self._tell_info = info
         self._serves_what = serves
         self._random = random
@@ -123,6 +134,7 @@ class Handlers:
             b"scan": reads.scan,
             b"status": self._status,
             b"refresh": self._refresh,
+            b"backup": self._backup,
             b"hello": self._hello,
             b"serves": self._serves,
             b"gossip": self._gossip,
@@ -217,6 +229,16 @@ class Handlers:
             return result
 
         return Waiting(look, shared_by=("refresh", database))
+
+    def _backup(self, arguments: Arguments) -> Waiting:
+        directory = PurePath(arguments.directory("directory"))
+        arguments.end()
+
+        async def copy() -> Value:
+            told: dict[str, Value] = {**await self._tables.backup(directory)}
+            return told
+
+        return Waiting(copy)
 
     # Of the cluster
 

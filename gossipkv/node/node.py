@@ -1,16 +1,16 @@
 """One node: the data directory, the library, the pump, and how they start and stop.
 
 Started in this order: sockets (bound, so that a port in use is said before any work), directory (locked), library
-(built versions opened, source scanned once), gossip, gateway, pump.  The address is reported when all of that is done,
-so whoever sees `ready` finds every built version served.
+(built versions opened, source scanned once), store of the tables, gossip, gateway, pump.  The address is reported when
+all of that is done, so whoever sees `ready` finds every built version served.
 
 Where it has lived before and nothing can be written now, it starts *silent*: it serves what was active, builds and
 switches nothing, and others do not hear of it, since its epoch is not kept.  It tries again until the disk takes it.
 
 Stopped by SIGTERM or SIGINT: the other nodes are told, newcomers are refused, what has been asked is answered within
-`drain_timeout` (first what came by HTTP, since the gateway asks this node), then the library ends and the directory is
-unlocked.  A second signal ends at once.  SIGHUP reads the databases' settings and the key ring again and looks at the
-source.
+`drain_timeout` (first what came by HTTP, since the gateway asks this node), then the store is closed, the library ends
+and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the databases' settings and the key ring
+again and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -21,6 +21,7 @@ import contextlib
 import platform
 import signal
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import structlog
@@ -56,6 +57,8 @@ from gossipkv.node.readiness import Readiness
 from gossipkv.node.reads import Reads
 from gossipkv.node.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
+from gossipkv.node.stores import open_tables
+from gossipkv.node.tables import Tables
 from gossipkv.processes.usage import usage
 from gossipkv.storage import sigbus
 
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener, Stream
     from gossipkv.node.pump import MakeTransport
+    from gossipkv.node.stores import OpenStores
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
 
@@ -101,18 +105,21 @@ async def run(
     config: Config,
     environment: Environment,
     *,
+    forget_tables: bool = False,
     reload: Callable[[], Mapping[str, DatabaseSettings]] | None = None,
     make_transport: MakeTransport = Sockets,
     build: Build = build_in_child,
     read_back: ReadBack = read_back_in_child,
+    open_store: OpenStores | None = None,
     usage: Callable[[], Mapping[str, float]] = usage,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
-    At SIGHUP `reload`, in a worker thread, tells what the settings of the databases are from then on.  `make_transport`
-    goes with the environment's sockets: what they listen on is served over such a transport; `build` and `read_back` go
-    with its files, `usage` with its processes.
+    With `forget_tables` it is another node from now on, without the tables that it had.  At SIGHUP `reload`, in a
+    worker thread, tells what the settings of the databases are from then on.  `make_transport` goes with the
+    environment's sockets: what they listen on is served over such a transport; `build`, `read_back` and `open_store`
+    (else as the settings say) go with its files, `usage` with its processes.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -132,10 +139,10 @@ async def run(
         bound = Address(*listener.getsockname()[:2])
         refuse_strangers(config, bound)
         sealing = await environment.threads.run(read_key_ring, config, environment)
-        directory = stack.enter_context(await environment.threads.run(_open_directory, config, environment))
+        open_directory = partial(_open_directory, config, environment, forget_tables=forget_tables)
+        directory = stack.enter_context(await environment.threads.run(open_directory))
         address = await advertised(environment.sockets, bound, wanted=config.advertise, joins=config.join)
         gossiping = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
-        remembers = bool(await environment.threads.run(directory.peers))
         node = _Node(
             config,
             environment,
@@ -143,10 +150,11 @@ async def run(
             gossiping,
             membership=Membership(
                 gossiping.own_member(),
-                expects_others=remembers or bool(config.join),
+                expects_others=bool(config.join or await environment.threads.run(directory.peers)),
                 retire_max_ms=config.retire_max,
                 now_ms=int(trio.current_time() * 1000),
             ),
+            tables=Tables(directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
             read_back=read_back,
@@ -214,7 +222,7 @@ def polls(busy_poll: str, cores_here: int | None = None) -> bool:
     return busy_poll == "on" or (busy_poll == "auto" and (cores() if cores_here is None else cores_here) > 1)
 
 
-def _open_directory(config: Config, environment: Environment) -> DataDirectory:
+def _open_directory(config: Config, environment: Environment, *, forget_tables: bool) -> DataDirectory:
     return DataDirectory.open(
         config.data,
         environment.files,
@@ -222,6 +230,7 @@ def _open_directory(config: Config, environment: Environment) -> DataDirectory:
         random=environment.random,
         node=config.node,
         least_epoch=environment.clock.wall_ms(),
+        forget_tables=forget_tables,
     )
 
 
@@ -237,13 +246,14 @@ class _Node:
         gossiping: Gossiping,
         *,
         membership: Membership,
+        tables: Tables,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
     ) -> None:
-        self._directory, self._gateway = directory, gateway
+        self._directory, self._gateway, self._tables = directory, gateway, tables
         self._gossiping = gossiping
         self.log = structlog.get_logger("gossipkv.node")
         self._config, self._environment = config, environment
@@ -290,15 +300,7 @@ class _Node:
             max_frame=config.max_frame,
         )
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
-        who = NodeInfo(version=__version__, cluster=config.cluster, node=directory.record.node)
-        self._handlers = Handlers(
-            self._library,
-            self._reads,
-            gossiping,
-            info=Info(self._library, who, gossiping, self._measures(elsewhere, usage)).to_map,
-            serves=self._sharing.answer,
-            random=environment.random,
-        )
+        self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
         clock = self._environment.clock
@@ -311,6 +313,18 @@ class _Node:
             usage=usage,
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
+        )
+
+    def _make_handlers(self, measures: Measures) -> Handlers:
+        who = NodeInfo(version=__version__, cluster=self._config.cluster, node=self._directory.record.node)
+        return Handlers(
+            self._library,
+            self._reads,
+            self._gossiping,
+            self._tables,
+            info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
+            serves=self._sharing.answer,
+            random=self._environment.random,
         )
 
     def _cluster(self) -> Cluster:
@@ -342,7 +356,10 @@ class _Node:
         """Start the library, then serve until drained; ends the nursery."""
         if self._directory.silence is not None:
             self.log.error("silent", reason=self._directory.silence.message)
+        if self._directory.forgotten is not None:
+            self.log.warning("tables_forgotten", path=str(self._directory.forgotten))
         await nursery.start(self._library.run)
+        await nursery.start(self._tables.run)
         self._publish()
         transport = make_transport(listener, polls=polls(self._config.busy_poll))
         self._loop = loop = Loop(self._core, transport)
@@ -358,6 +375,7 @@ class _Node:
         await self._pump.run(task_status=task_status)
         if self._gateway is not None:
             await self._gateway.ended()
+        await self._tables.end()
         nursery.cancel_scope.cancel()
 
     def tell_unserved(self) -> None:
@@ -393,6 +411,7 @@ class _Node:
                 await self._environment.threads.run(self._directory.begin)
         self._gossiping.speak()
         self._library.resume()
+        self._tables.look_again()
         self.log.info("speaks", node=self._directory.record.node, epoch=self._directory.record.epoch)
 
     async def _look_again(self) -> None:

@@ -1,10 +1,10 @@
 """All settings in one, and the one way to load them.
 
 The fields of `Config` are the list; they stand in its sections, each with its default, unit, range, meaning and why:
-`node`, `http`, `gossip`, `datasets`, `replication`, `serving`.  A field's type is what the program sees (durations in
-milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see (`10m`, `64KiB`, `20MiB/s`).
-Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all derived from it, so nothing is said
-twice.
+`node`, `http`, `gossip`, `datasets`, `replication`, `tables`, `serving`.  A field's type is what the program sees
+(durations in milliseconds, sizes in bytes, rates in bytes per second); its `Setting` is what people see (`10m`,
+`64KiB`, `20MiB/s`).  Flags, environment names, `gossipkv config` and `docs/operators/settings.md` are all derived from
+it, so nothing is said twice.
 
 Three sources, the later wins: a TOML file, the environment (`GOSSIPKV_REFRESH_PERIOD`), a flag (`--refresh-period`).
 An unknown name in any of them is an error that names the nearest known one: a misspelt limit must not be a limit
@@ -41,6 +41,7 @@ from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.replication import ReplicationSettings
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.settings.setting import PREFIX, Setting, say
+from gossipkv.settings.tables import TableSettings
 from gossipkv.settings.toml_lines import line_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "
 class Config(
     LogSettings,
     ServingSettings,
+    TableSettings,
     ReplicationSettings,
     DatasetSettings,
     GossipSettings,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.status.reading import count_of, list_of, map_of, maps_of, partitions_of, whole_of
 from gossipkv.status.versions import versions
-from gossipkv.status.words import duration_text, names_text, plain
+from gossipkv.status.words import duration_text, names_text, plain, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 FEW_RUNS: Final = 8  # Of partitions in a line.
 DIGEST_DIGITS: Final = 8  # Of a digest in a line: enough to tell two of them apart.
+
+
+# What is said of a store, by the name of a counter.
+_OF_STORE: Final = {
+    "batches": "{} batches",
+    "memtable_bytes": "{} in memory",
+    "young_runs": "{} young runs",
+    "run_bytes": "{} in runs",
+    "log_kept_bytes": "{} of log",
+    "debt_bytes": "{} to be merged",
+}
 
 
 class Line(NamedTuple):
@@ -41,6 +52,26 @@ def of_node(info: Mapping[str, Value]) -> Iterator[str]:
         yield f"silent: nothing is built or switched, and no node hears of it: {plain(info['silent'])}"
     if info.get("source_error") is not None:
         yield f"source: {plain(info['source_error'])}"
+    if (why := map_of(info.get("tables")).get("why")) is not None:
+        yield f"tables: closed: {plain(why)}"
+
+
+def of_tables(info: Mapping[str, Value]) -> str | None:
+    """How the store of the tables stands; None: there is none that is open."""
+    tables = map_of(info.get("tables"))
+    if tables.get("state") != "open":
+        return None
+    counted = map_of(tables.get("counters"))
+    written, from_users = whole_of(counted.get("log_bytes")), whole_of(counted.get("user_bytes"))
+    merged = whole_of(counted.get("merged_bytes"))
+    told = [f"tables: open, life {plain(tables.get('life'))}"]
+    for name, words in _OF_STORE.items():
+        number = whole_of(counted.get(name))
+        if number is not None:
+            told.append(words.format(size_text(number) if name.endswith("_bytes") else f"{number:,}"))
+    if written is not None and merged is not None and from_users:
+        told.append(f"{(written + merged) / from_users:.1f} bytes written for each that came")
+    return ", ".join(told)
 
 
 # Of versions, as they are on that node

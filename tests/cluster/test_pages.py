@@ -33,6 +33,7 @@ from tests.cluster.pages import (
     value_noted,
 )
 from tests.cluster.terminal import Reader, Said
+from tests.unit.node.real_store import make_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,6 +99,8 @@ CLAIMS = (
     Claim("docs/operators/running.md", "ini", 1, f"{HERE}test_systemd_takes_the_unit"),
     Claim("docs/operators/running.md", "dockerfile", 1, "not run: it needs a container's registry, and says so"),
     Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
+    Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "--forget-tables"),
+    Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "gossipkv backup"),
     Claim("docs/operators/cluster.md", "python", 1, f"{HERE}test_the_fixture_of_the_page_is_one"),
     Claim("docs/operators/command-line.md", "sh", 1, "not run: needs machines called seed-1 and seed-2", "seed-1"),
     Claim("docs/development/contributing.md", "sh", 1, "not run: compiles everything; `make nightly` has it as a leg"),
@@ -385,6 +388,27 @@ def test_the_fixture_of_the_page_is_one(tmp_path: Path) -> None:
         (reader.directory / "test_example.py").write_text(block.text)
         said = reader.type("python -m pytest -q -p no:cacheprovider test_example.py", within_s=120)
         assert said.status == 0, said.text
+
+
+def test_tables_are_lost_and_put_back(tmp_path: Path) -> None:
+    """A node is copied while it runs, forgets its tables, and has them again when the copy was put back."""
+    blocks = [block.text for block in blocks_of("docs/operators/running.md") if block.language == "sh"]
+    (forget,) = (text for text in blocks if "--forget-tables" in text)
+    (both,) = (text for text in blocks if "gossipkv backup" in text)
+    backup, restore = both.replace("/backups/", "/srv/").splitlines()
+    data = tmp_path / "var" / "lib" / "gossipkv"
+    make_tables(data)
+    with Reader(tmp_path) as reader:
+        serve = "gossipkv serve --data /var/lib/gossipkv"
+        reader.type(serve)
+        assert (said := reader.type(backup)).status == 0, said.text
+        reader.end_servers()
+        reader.type(forget.replace(" ...", f" {serve.partition('serve ')[2]}"))
+        reader.end_servers()
+        assert not (data / "tables").exists()
+        assert (said := reader.type(restore)).status == 0, said.text
+        reader.type(serve)
+        assert "tables: open, life 2" in reader.type("gossipkv status").text
 
 
 def test_the_scenario_of_the_page_is_right() -> None:

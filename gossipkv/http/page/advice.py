@@ -34,6 +34,8 @@ def _for_node(info: Mapping[str, Value]) -> Iterator[str]:
         yield f"Give one of the two nodes that are called {names_text(twice)} another name (`node`)."
     if info.get("source_error") is not None:
         yield "Make the source readable for every node, or mend the setting `source`."
+    if map_of(info.get("tables")).get("why") is not None:
+        yield f"Mend the store of the tables of {plain(info.get('node'))}, or start that node with `--forget-tables`."
     if info.get("publish_error") is not None:
         yield "Let nodes publish more (`max_branch`), or have fewer databases."
 

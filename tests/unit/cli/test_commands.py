@@ -332,6 +332,21 @@ def test_status_of_a_silent_node(run):
         assert told is bool(silence)
 
 
+def test_status_of_tables(run):
+    """A line of the store of the tables, if there is one; why it is closed, if it is."""
+    for tables, line in (
+        ({"state": "none", "why": None}, None),
+        (
+            {"state": "open", "why": None, "life": 3, "counters": {"young_runs": 2}},
+            "tables: open, life 3, 2 young runs",
+        ),
+        ({"state": "closed", "why": "[lost]", "life": 3}, "tables: closed: [lost]"),
+    ):
+        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "tables": tables}))) as fake:
+            text = run("status", "--node", fake.address).out.decode()
+        assert "tables" not in text if line is None else f"{line}\n" in text
+
+
 def test_status_for_programs(run):
     """--json is what the node told, of one database or all."""
     with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:

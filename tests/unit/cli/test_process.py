@@ -190,3 +190,22 @@ def test_a_build_that_is_ended_clears_up(tmp_path, ending):
     process.communicate(timeout=60)
     assert process.returncode == 130
     assert os.listdir(tmp_path) == ["source"]
+
+
+def test_forgetting_tables(tmp_path):
+    """The flag starts another node, which says where the tables are; given again it is wrong use, in one line."""
+    data = tmp_path / "data"
+    serve = [*COMMAND, "serve", "--data", str(data), "--listen", "127.0.0.1:0"]
+    for _ in range(2):
+        (data / "tables").mkdir(parents=True, exist_ok=True)
+        process = subprocess.Popen([*serve, "--forget-tables"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout.readline().startswith(b"ready ")
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert b"tables_forgotten" in err
+        assert str(data).encode() in err
+    assert {"tables-forgotten-1", "tables-forgotten-2"} <= {entry.name for entry in data.iterdir()}
+    done = subprocess.run([*serve, "--forget-tables"], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.endswith(b"no tables to forget, and nothing was changed; start it without --forget-tables\n")

@@ -30,6 +30,12 @@ def counters():
     }  # fmt: skip
 
 
+def store_counters():
+    """Likewise of the store of the tables."""
+    named = {place.path[2] for metric in METRICS for place in metric.places if place.path[:2] == ("tables", "counters")}
+    return {name: 2000 + number for number, name in enumerate(sorted(named))}
+
+
 def database(version="v2", **more):
     """What `by_database` says of one."""
     return {
@@ -56,6 +62,7 @@ def info(databases=("geo",), **more):
             "cpu_s": 1.25, "resident_bytes": 1 << 26, "peak_bytes": 1 << 27, "descriptors": 20,
             "descriptor_limit": 1024, "threads": 4, "started_ms": 1_700_000_001_500,
         },
+        "tables": {"state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "counters": store_counters()},
         "ready": {"joined": True, "opened": True, "draining": False},
     } | more  # fmt: skip
 

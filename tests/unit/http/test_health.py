@@ -110,18 +110,24 @@ async def test_what_makes_a_node_unready(changed, words):
 async def test_trouble_elsewhere_does_not_make_a_node_unready():
     """Missing owners, an error of a database, what others do not hear: each is a warning, and the node is ready."""
     told = info(
-        isolated=True, silent="disk\nfull", publish_error="no room", source_error="denied", claimed_twice=["n1", "n2"]
+        isolated=True,
+        silent="disk\nfull",
+        publish_error="no room",
+        source_error="denied",
+        claimed_twice=["n1", "n2"],
+        tables={"state": "closed", "why": "the store is lost"},
     )
     found = status(missing=3) | status("bad", error="part-0: cut short") | status("new", active=None)
     answer = await readyz(Node(info=told, status=found), verbose=True)
     warnings = [line for line in lines(answer) if line.startswith("[!]")]
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
     for words in (
-        "no other node", "disk full", "no room", "denied", "n1, n2", "bad: part-0: cut short", "new: no version",
+        "no other node", "disk full", "no room", "denied", "n1, n2", "the store is lost",
+        "bad: part-0: cut short", "new: no version",
         "geo: 3 of 8 partitions of version v2 have no live owner",
     ):  # fmt: skip
         assert [line for line in warnings if words in line], words
-    assert len(warnings) == 8
+    assert len(warnings) == 9
     assert (await readyz(Node(info=told), verbose=False)).status == 200
 
 

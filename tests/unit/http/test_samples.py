@@ -69,16 +69,24 @@ def test_units_are_base_units():
 
 def test_words_become_whether_there_are_any():
     """A reason is 1, none is 0; a list is its length; a flag is 0 or 1."""
-    names = "silent", "publish_refused", "names_claimed_twice", "source_unreadable", "isolated", "draining"
+    names = (
+        "silent",
+        "publish_refused",
+        "names_claimed_twice",
+        "source_unreadable",
+        "isolated",
+        "draining",
+        "tables_closed",
+    )
     well = samples(info())
-    assert [well[f"gossipkv_{name}"][()] for name in names] == [0, 0, 0, 0, 0, 0]
+    assert [well[f"gossipkv_{name}"][()] for name in names] == [0] * 7
     ill = samples(
         info(
             silent="full", publish_error="", claimed_twice=["a", "b"], source_error="denied", isolated=True,
-            ready={"joined": True, "opened": True, "draining": True},
+            ready={"joined": True, "opened": True, "draining": True}, tables={"state": "closed", "why": "lost"},
         )
     )  # fmt: skip
-    assert [ill[f"gossipkv_{name}"][()] for name in names] == [1, 1, 2, 1, 1, 1]
+    assert [ill[f"gossipkv_{name}"][()] for name in names] == [1, 1, 2, 1, 1, 1, 1]
 
 
 def test_an_older_node_has_fewer():

@@ -103,6 +103,12 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["building", "thesis.tex"]
 
 
+def test_tables_belong_to_a_data_directory(tmp_path):
+    """A directory that has lost NODE is still known for one by them."""
+    (tmp_path / "tables").mkdir()
+    opened(tmp_path).close()
+
+
 def test_a_path_that_is_a_file_is_refused(tmp_path):
     """With the system's words."""
     (tmp_path / "file").write_text("")

@@ -24,6 +24,7 @@ from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring, refuse_strangers
+from gossipkv.node.identity import read_node
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
 
@@ -57,6 +58,26 @@ def timer_of(
         settle_ms=SETTLE_MS,
     )
     return ShardIdTimer(core, claim, waits=waits)
+
+
+async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
+    """Set while it runs, durable when that returns, and known to the core of the next start."""
+    world = trio_world.real()
+    for was_pinned in (False, True):
+        with (
+            DataDirectory.open(tmp_path, world.files, cluster="gossipkv", random=random.Random(1)) as directory,
+            closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+        ):
+            gossiping = Gossiping(load(), world, directory, datagrams=datagrams, address=HERE, sealing=None)
+            assert (gossiping._core.pinned, directory.record.pinned) == (was_pinned, was_pinned)
+            async with trio.open_nursery() as own:
+                await own.start(gossiping.agent.run)
+                await gossiping.pin()
+                own.cancel_scope.cancel()
+            assert gossiping._core.pinned
+            kept = read_node(world.files, tmp_path)
+            assert kept is not None
+            assert kept.pinned
 
 
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:

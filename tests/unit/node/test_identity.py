@@ -11,7 +11,7 @@ from gossipkv.node import identity
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import NodeRecord, read_node, write_node
 from gossipkv.storage.document import encode, write_document
-from gossipkv.storage.slots import FILE_BYTES
+from gossipkv.storage.slots import FILE_BYTES, read_slots, write_slots
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -82,6 +82,42 @@ def test_what_is_kept_is_there_at_the_next_start(tmp_path):
         assert data.record == kept._replace(epoch=10)
 
 
+def test_a_document_of_before_there_were_stores(tmp_path):
+    """Format 3 without `store` and `life`: there is none, and the next start says so."""
+    body = NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict()
+    del body["store"], body["life"]
+    write_slots(FILES, tmp_path / "NODE", "NODE", body, format_number=3)
+    with opened(tmp_path) as data:
+        assert data.record == NodeRecord(**body | {"epoch": 5, "store": 0, "life": 0})
+    assert {"store", "life"} <= read_slots(FILES, tmp_path / "NODE", "NODE", newest_format=3).keys()
+
+
+def test_the_store_and_its_life_survive(tmp_path):
+    """Any 64 bits are an id; another store begins at any life."""
+    with opened(tmp_path) as data:
+        assert (data.record.store, data.record.life) == (0, 0)
+        data.keep(store=2**64 - 1, life=1)
+        data.keep(life=7)
+    with opened(tmp_path) as data:
+        assert (data.record.store, data.record.life) == (2**64 - 1, 7)
+        data.keep(store=5, life=1)
+    with opened(tmp_path) as data:
+        assert (data.record.store, data.record.life) == (5, 1)
+
+
+@pytest.mark.parametrize("back", [
+    {"epoch": 1}, {"life": 6}, {"store": 9, "life": 6}, {"store": 2**64}, {"pinned": False}, {"cluster_id": "cd" * 8},
+])  # fmt: skip
+def test_nothing_goes_back(tmp_path, back):
+    """An older epoch, an older life of a store, another cluster of a pinned node: a defect, and nothing is written."""
+    with opened(tmp_path, least_epoch=9) as data:
+        data.keep(cluster_id="ab" * 8, store=9, life=7, pinned=True)
+        before = data.record
+        with pytest.raises(AssertionError):
+            data.keep(**back)
+        assert data.record == before == read_node(FILES, tmp_path)
+
+
 def test_a_pinned_node_stays_pinned(tmp_path):
     """Through starts and changes."""
     write_node(FILES, tmp_path, NodeRecord("test", UUID, "n", 4, "ab" * 8, pinned=True))
@@ -93,7 +129,8 @@ def test_a_pinned_node_stays_pinned(tmp_path):
 
 @pytest.mark.parametrize("body", [
     {"epoch": -1}, {"epoch": "1"}, {"epoch": True}, {"shard_id": None}, {"cluster_id": "xyz"}, {"cluster_id": 1},
-    {"cluster_id": "g" * 16}, {"uuid": 1},
+    {"cluster_id": "g" * 16}, {"uuid": 1}, {"store": -1}, {"store": 2**64}, {"store": "1"}, {"life": -1},
+    {"life": None},
 ])  # fmt: skip
 def test_a_wrong_field_is_damage(body, tmp_path):
     """A whole document with a field that no node writes is named, and not guessed at."""

@@ -24,6 +24,7 @@ from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.unit.node.driven import BuiltVersion, make_file, make_version
+from tests.unit.node.fake_store import NoTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,8 +187,13 @@ class Node:
             self.library,
             self.reads,
             self.cluster,
+            NoTables(),
             info=Info(
-                self.library, NodeInfo(version="1.2.3", cluster="c", node="n"), self.cluster, self.measures()
+                self.library,
+                NoTables(),
+                NodeInfo(version="1.2.3", cluster="c", node="n"),
+                self.cluster,
+                self.measures(),
             ).to_map,
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             random=random.Random(1),

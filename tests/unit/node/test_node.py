@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import socket
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +16,11 @@ import trio
 from gossipkv.address import Address
 from gossipkv.client import blocking
 from gossipkv.environment.trio_world import real
-from gossipkv.errors import DirectoryInUse, LocalError
+from gossipkv.errors import BadRequest, DirectoryInUse, LocalError
 from gossipkv.node import node
 from gossipkv.node.binding import listen
 from gossipkv.settings.config import load
+from tests.unit.node.fake_store import FakeStores, put_store
 
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config
@@ -83,6 +87,36 @@ async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
             with pytest.raises(DirectoryInUse):
                 await node.run(settings, real())
             nursery.cancel_scope.cancel()
+
+
+async def test_a_node_with_tables(tmp_path: Path) -> None:
+    """It opens their store, tells how that stands, backs it up, and closes it in peace when it is stopped."""
+    settings = config(tmp_path)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(node.run, settings, real())
+        nursery.cancel_scope.cancel()
+    put_store(real().files, tmp_path / "data" / "tables", 5, 1)
+    stores = FakeStores()
+
+    def ask(host: str, port: int) -> None:
+        with blocking.connect(f"{host}:{port}") as client:
+            assert client.info()["tables"] == {
+                "state": "open", "why": None, "store": "0000000000000005", "life": 2,
+                "counters": {"groups": 3, "syncs": 2, "sync_ns": 1_000},
+            }  # fmt: skip
+            told = client.call("backup", str(tmp_path / "backup"))
+            assert isinstance(told, dict)
+            assert (told["directory"], told["position"]) == (str(tmp_path / "backup"), 3)
+            for wrong in (["backup"], [f"{settings.data}/x"], ["/b\0"], [f"/{'b' * 4095}"], [b"\xff"], [], ["/b", {}]):
+                with pytest.raises(BadRequest, match=r"^backup"):
+                    client.call("backup", *wrong)
+
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(partial(node.run, settings, real(), open_store=stores))
+        await trio.to_thread.run_sync(ask, *address)
+        assert not stores.ends
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stores.ends == [2]
 
 
 async def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ OTHERS = {
     "refresh_period": ("off", 0), "retire_after": ("1.5h", 5_400_000), "max_parallel_loads": ("7", 7),
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_lanes": ("3", 3),
     "scrub_period": ("2d", 172_800_000), "build_memory": ("1GiB", 1 << 30), "build_priority": ("low", "low"),
+    "table_log": ("2GiB", 2 << 30), "table_segment": ("1MiB", 1 << 20), "table_merge_memory": ("64MiB", 64 << 20),
     "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
     "max_key": ("100B", 100),
     "max_connections": ("5", 5), "max_in_flight": ("1", 1),

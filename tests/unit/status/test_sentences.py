@@ -58,7 +58,26 @@ def test_what_is_wrong_with_the_node_itself():
         "claimed_twice": ["n2"],
         "silent": "EIO",
         "source_error": "gone",
+        "tables": {"state": "closed", "why": "lost"},
     }
     assert [line.split(":")[0] for line in sentences.of_node(wrong)] == [
-        "isolated", "tree", "claimed twice", "silent", "source",
+        "isolated", "tree", "claimed twice", "silent", "source", "tables",
     ]  # fmt: skip
+
+
+def test_how_the_store_of_the_tables_stands():
+    """One line where it is open, with what is told of it; none where there is none, or it is closed."""
+    counters = {
+        "batches": 12_000, "user_bytes": 1000, "log_bytes": 1200, "merged_bytes": 2300, "memtable_bytes": 64 << 20,
+        "young_runs": 3, "debt_bytes": 0, "log_kept_bytes": 1 << 30, "run_bytes": 5 << 30, "syncs": 9,
+    }  # fmt: skip
+    opened = {"state": "open", "why": None, "store": "ab", "life": 4, "counters": counters}
+    assert sentences.of_tables({"tables": opened}) == (
+        "tables: open, life 4, 12,000 batches, 64.0 MiB in memory, 3 young runs, 5.0 GiB in runs, 1.0 GiB of log, "
+        "0 B to be merged, 3.5 bytes written for each that came"
+    )
+    assert sentences.of_tables({"tables": {**opened, "counters": {}}}) == "tables: open, life 4"
+    counters["user_bytes"] = 0
+    assert "bytes written" not in str(sentences.of_tables({"tables": opened}))
+    for told in ({}, {"tables": None}, {"tables": {"state": "none"}}, {"tables": {**opened, "state": "closed"}}):
+        assert sentences.of_tables(told) is None

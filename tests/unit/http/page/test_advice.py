@@ -51,6 +51,10 @@ def test_what_can_be_read_nowhere_is_the_most_urgent():
         ({"isolated": True}, "Look at the network between n1 and the other nodes"),
         ({"claimed_twice": ["n2", "n3"]}, "Give one of the two nodes that are called n2 and n3 another name (`node`)."),
         ({"source_error": "gone"}, "Make the source readable for every node, or mend the setting `source`."),
+        (
+            {"tables": {"state": "closed", "why": "lost"}},
+            "Mend the store of the tables of n1, or start that node with `--forget-tables`.",
+        ),
         ({"publish_error": "full"}, "Let nodes publish more (`max_branch`), or have fewer databases."),
     ],
 )

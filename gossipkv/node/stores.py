@@ -1,0 +1,80 @@
+"""What a node, and who looks after its files, need of the store under the tables.
+
+The faces are written down here, so that a node can be tried with another store.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.shell import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import PurePath
+    from random import Random
+
+    from gossipkv.environment.seam import Environment, Files
+    from gossipkv.settings.tables import TableSettings
+    from gossipkv.storage.engine.backup import BackedUp
+    from gossipkv.storage.engine.manifest import Manifest
+
+
+class OpenStore(Protocol):
+    """A store that is open."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it consists of."""
+        ...
+
+    @property
+    def closed(self) -> str | None:
+        """Why it has closed itself; None: it has not."""
+        ...
+
+    def describe(self) -> Mapping[str, int | float]:
+        """Return what it counts and how it stands, by the names of `http.metric_table`."""
+        ...
+
+    async def backup(self, path: PurePath) -> BackedUp:
+        """Copy it to a directory, which is made; what was copied.  Raises GossipKVError, OSError."""
+        ...
+
+
+class OpenStores(Protocol):
+    """How stores are opened."""
+
+    def __call__(
+        self, path: PurePath, environment: Environment, *, expected: tuple[int, int] | None, create: bool
+    ) -> AbstractAsyncContextManager[OpenStore]:
+        """The store at `path`, open as long as the block lasts.
+
+        `expected`: its id, and the life that it had last; None: any, and with `create` it is made where there is none.
+        """
+        ...
+
+
+class Restore(Protocol):
+    """How backups are put back."""
+
+    def __call__(self, files: Files, backup: PurePath, directory: PurePath, random: Random) -> Manifest:
+        """Make a store in `directory`, in its first life and of an id of its own, that has what a backup has.
+
+        Raises:
+            GossipKVError, OSError: it cannot be done, and nothing was made that opens as a store.
+        """
+        ...
+
+
+def open_tables(settings: TableSettings) -> OpenStores:
+    """Return how the store of a node's tables is opened, by the settings of the node."""
+    options = Options(
+        table_log=settings.table_log,
+        segment_bytes=settings.table_segment,
+        merge_memory=settings.table_merge_memory,
+    )
+    return partial(open_store, options=options)

@@ -1,0 +1,28 @@
+"""The settings of the store under the tables: what it keeps, and how much memory and disk it takes at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gossipkv.settings.setting import size
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """How large the parts of a store are; sizes in bytes."""
+
+    table_log: int = size(
+        "1GiB", "1MiB", "1TiB",
+        meaning="newest part of the log of tables that is kept for replicas that lag",
+        why="minutes of heavy writing: a replica that was away for less is sent what it lacks, not everything",
+    )  # fmt: skip
+    table_segment: int = size(
+        "64MiB", "1MiB", "1GiB",
+        meaning="segment of the log of tables; what is not merged yet takes up to three times that in memory",
+        why="large enough that merges are few, small enough that a restart reads it back in a second",
+    )  # fmt: skip
+    table_merge_memory: int = size(
+        "192MiB", "48MiB", "16GiB",
+        meaning="most memory that the process takes which merges what was written to tables",
+        why="a segment is sorted within it; with less a merge writes its input a second time",
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""`backup` and `restore`: what is asked of a node, what is done without one, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.node.directory import DataDirectory
+from gossipkv.node.identity import read_node
+from gossipkv.storage.engine.manifest import segment_path
+from tests.unit.client.fake_node import FakeNode
+from tests.unit.node.real_store import BATCH_AT, RECORDS, read_store, write_store
+
+TOLD = {"directory": "/b/monday", "linked_bytes": 3 << 30, "copied_bytes": 5 << 20, "position": 9}
+
+
+def answering(asked, told):
+    """Answer `backup` alone, and note what was asked."""
+
+    def behave(connection):
+        while (request := connection.next_request()) is not None:
+            message_id, method, params = request
+            asked.append((method, params))
+            connection.answer(message_id, told)
+
+    return behave
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data directory in which a node has lived."""
+    place = tmp_path / "data"
+    DataDirectory.open(place, RealFiles(), cluster="c", random=random.Random(1), node="n1").close()
+    return place
+
+
+@pytest.fixture
+def backed_up(tmp_path):
+    """A backup: a store that nobody has open is one."""
+    write_store(tmp_path / "backup")
+    return tmp_path / "backup"
+
+
+def test_backup(run, tmp_path, monkeypatch):
+    """The node is asked for an absolute path; what is linked is said to be no copy on another disk."""
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    with FakeNode(answering(asked, TOLD)) as node:
+        done = run("backup", "monday", "--node", node.address)
+        assert (done.status, done.out) == (0, "/b/monday: 5.0 MiB copied, 3.0 GiB linked\n")
+        assert "the node's own disk" in done.err
+        assert json.loads(run("backup", "/b/monday", "--json", "--node", node.address).out) == TOLD
+    assert asked == [("backup", [str(tmp_path / "monday")]), ("backup", ["/b/monday"])]
+    with FakeNode(answering([], {**TOLD, "linked_bytes": 0})) as node:
+        assert run("backup", "/b/monday", "--node", node.address).err == ""
+
+
+def test_restore(run, data, backed_up):
+    """Once; then there are tables, which are set aside only if that is said."""
+    done = run("restore", backed_up, "--data", data)
+    store = read_node(RealFiles(), data).store
+    assert (done.status, done.out) == (0, f"{data}: node n1 has the tables of {backed_up}, as store {store:016x}\n")
+    assert read_store(data / "tables") == RECORDS
+    done = run("restore", backed_up, "--data", data)
+    assert (done.status, done.out) == (3, "")
+    assert "with --forget-tables they are set aside" in done.err
+    told = json.loads(run("restore", backed_up, "--data", data, "--forget-tables", "--json").out)
+    record = read_node(RealFiles(), data)
+    assert told == {
+        "node": "n1", "uuid": record.uuid, "store": f"{record.store:016x}",
+        "forgotten": str(data / "tables-forgotten-1"),
+    }  # fmt: skip
+    assert record.store != store
+    done = run("restore", backed_up, "--data", data, "--forget-tables")
+    assert done.out.endswith(f"{data / 'tables-forgotten-2'}: the tables that were there\n")
+
+
+def test_restore_into_what_a_node_has_open(run, data, backed_up):
+    """Refused, with the process that has it."""
+    with DataDirectory.open(data, RealFiles(), cluster="c", random=random.Random(1)):
+        done = run("restore", backed_up, "--data", data)
+    assert (done.status, done.out) == (3, "")
+    assert "in use by process" in done.err
+
+
+def test_restore_what_is_damaged(run, data, backed_up):
+    """Refused with file and offset, or as no backup at all; the node has no tables, and can have the next one."""
+    log = segment_path(backed_up, 1)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    done = run("restore", backed_up, "--data", data)
+    assert (done.status, done.out) == (3, "")
+    assert f"{log}: damaged at byte {BATCH_AT}" in done.err
+    log.write_bytes(whole)
+    (backed_up / "MANIFEST").rename(backed_up / "elsewhere")
+    done = run("restore", backed_up, "--data", data)
+    assert (done.status, "there is no backup here" in done.err) == (3, True)
+    assert read_node(RealFiles(), data).store == 0
+    assert not [path for path in data.iterdir() if path.name.startswith("tables")]
+    (backed_up / "elsewhere").rename(backed_up / "MANIFEST")
+    assert run("restore", backed_up, "--data", data).status == 0

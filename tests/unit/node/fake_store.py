@@ -1,0 +1,103 @@
+"""A store that a node may open: its manifest is real, and what it does is noted."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gossipkv.errors import StorageError, Unavailable
+from gossipkv.storage.directories import make_directory
+from gossipkv.storage.engine.backup import BackedUp
+from gossipkv.storage.engine.manifest import Manifest, SegmentName, read_manifest, write_manifest
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
+
+    from gossipkv.errors import Detail
+
+
+class NoTables:
+    """The tables of a node that has none."""
+
+    def to_map(self) -> dict[str, Detail]:
+        """As `info` tells it."""
+        return {"state": "none", "why": None, "store": None, "life": 0}
+
+    async def backup(self, path: PurePath) -> dict[str, Detail]:
+        """Of nothing."""
+        raise Unavailable(f"this node has no tables to copy to {path}")
+
+
+def manifest_of(store: int, life: int) -> Manifest:
+    """A manifest of an empty store."""
+    first = SegmentName(1, 1)
+    return Manifest(
+        store=store, life=life, spaces=frozenset(), next_space=1, next_merge=1, recovery_floor=first, log_floor=first
+    )
+
+
+def put_store(files, path, store: int, life: int) -> None:
+    """Have a store there, in that life."""
+    make_directory(files, path)
+    write_manifest(files, path, manifest_of(store, life))
+
+
+class FakeStore:
+    """An open one."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.closed: str | None = None
+        self.backups = []
+
+    def describe(self):
+        """Some numbers."""
+        return {"groups": 3, "syncs": 2, "sync_ns": 1_000}
+
+    async def backup(self, path):
+        """Noted."""
+        self.backups.append(path)
+        return BackedUp(str(path), linked_bytes=1, copied_bytes=2, position=3)
+
+
+class FakeStores:
+    """Opens them: the next life goes to the manifest first, as in a real one; or makes one of the id `new`."""
+
+    def __init__(self, new: int = 0xABC) -> None:
+        self.new = new
+        self.open: list[FakeStore] = []
+        self.ends: list[int] = []  # Lives that came to their end in peace.
+        self.refuses: list[BaseException] = []  # What the next openings raise, before anything is written.
+        self.fails: list[BaseException] = []  # Likewise, when the manifest has the next life.
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, path, environment, *, expected, create):
+        """Open the store there."""
+        if self.refuses:
+            raise self.refuses.pop(0)
+        files = environment.files
+
+        def begin() -> Manifest:
+            try:
+                known = read_manifest(files, path)
+            except FileNotFoundError:
+                if not create:
+                    raise StorageError("no store") from None
+                put_store(files, path, self.new, 1)
+                return read_manifest(files, path)
+            assert expected is not None, "a store that is there must be expected"
+            assert (known.store, known.life) == expected
+            write_manifest(files, path, replace(known, life=known.life + 1))
+            return read_manifest(files, path)
+
+        manifest = await environment.threads.run(begin)
+        if self.fails:
+            raise self.fails.pop(0)
+        store = FakeStore(manifest)
+        self.open.append(store)
+        try:
+            yield store
+            self.ends.append(manifest.life)
+        finally:
+            self.open.remove(store)

@@ -1,0 +1,51 @@
+"""A data directory with tables, as a node leaves them: a store that the engine made, and NODE that names it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.node.directory import DataDirectory
+from gossipkv.node.forgotten import TABLES
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.blocking import Store
+from gossipkv.storage.engine.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gossipkv.storage.engine.manifest import Manifest
+
+FILES = RealFiles()
+SEGMENT_BYTES = 1 << 20  # The least that a node takes.
+BATCH_AT = 4096 + 32 + 8  # Behind the header, and the frame with which the life begins.
+RECORDS = {f"key {number:03}".encode(): b"value" * number for number in range(50)}
+
+
+def write_store(path: Path, records: Mapping[bytes, bytes] = RECORDS, seed: int = 7) -> Manifest:
+    """Write records to a space of their own in the store at `path`, which is made if it is not there."""
+    with Store.open(path, random=random.Random(seed), options=Options(segment_bytes=SEGMENT_BYTES)) as store:
+        batch, space = Batch(), store.reserve_space()
+        batch.new_space(space)
+        for key, value in records.items():
+            batch.put(space, key, value)
+        store.write(batch)
+        return store.manifest
+
+
+def read_store(path: Path) -> dict[bytes, bytes]:
+    """Return all records of the first space of a store, in a life of its own."""
+    with Store.open(path, create=False) as store:
+        records, following = store.scan(1)
+        assert following is None
+        return dict(records)
+
+
+def make_tables(data: Path, *, cluster: str = "gossipkv", node: str = "n1") -> Manifest:
+    """Have a node live in `data`, which has tables."""
+    with DataDirectory.open(data, FILES, cluster=cluster, random=random.Random(1), node=node) as directory:
+        manifest = write_store(data / TABLES)
+        directory.keep(store=manifest.store, life=manifest.life)
+    return manifest

@@ -1,0 +1,166 @@
+"""Forgetting tables: another node lives in the directory, what is left of the store is set aside, the datasets stay."""
+
+import random
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import WRITE_NEW
+from gossipkv.errors import ConfigError, StorageError
+from gossipkv.node.directory import DataDirectory
+from gossipkv.node.forgotten import is_forgotten
+from gossipkv.node.identity import read_node
+from gossipkv.storage.directories import make_directory
+from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+
+FILES = RealFiles()
+PLACE = "/data"
+
+
+def opened(path, files=FILES, seed=1, **options):
+    """Opens the directory: one start of a node."""
+    return DataDirectory.open(path, files, cluster="test", random=random.Random(seed), **options)
+
+
+def put_tables(files, path, content=b"precious"):
+    """Puts a file where the store is."""
+    make_directory(files, path / "tables" / "log")
+    descriptor = files.open(path / "tables" / "log" / "1", WRITE_NEW)
+    files.pwrite(descriptor, content, 0)
+    files.sync(descriptor)
+    files.close(descriptor)
+    files.sync_directory(path / "tables" / "log")
+
+
+def lived_in(files, path):
+    """A node that has tables; its record."""
+    with opened(path, files, least_epoch=1000) as data:
+        put_tables(files, data.path)
+        data.keep(cluster_id="ab" * 8, shard_id=3, pinned=True, store=77, life=9)
+        return data.record
+
+
+def stores(files, path):
+    """What is in the data directory of stores: name of the directory by content of its file."""
+    found = {}
+    for entry in files.list_directory(path):
+        if entry.name == "tables" or is_forgotten(entry.name):
+            descriptor = files.open(f"{path}/{entry.name}/log/1")
+            found[files.pread(descriptor, 100, 0)] = entry.name
+            files.close(descriptor)
+    return found
+
+
+def test_another_node_without_tables(tmp_path):
+    """Another uuid above the old epoch, of the same name, cluster and place; pinned to nothing, with no store."""
+    before = lived_in(FILES, tmp_path)
+    (tmp_path / "datasets" / "geo").mkdir()
+    with opened(tmp_path, seed=2, forget_tables=True) as data:
+        after = data.record
+        assert data.forgotten == tmp_path / "tables-forgotten-1"
+        assert after == before._replace(uuid=after.uuid, epoch=1001, pinned=False, store=0, life=0)
+        assert after.uuid != before.uuid
+        assert read_node(FILES, tmp_path) == after
+    assert stores(FILES, tmp_path) == {b"precious": "tables-forgotten-1"}
+    assert (tmp_path / "datasets" / "geo").is_dir()
+    with opened(tmp_path, seed=3) as data:
+        assert data.forgotten is None
+        assert data.record == after._replace(epoch=1002)
+
+
+def test_the_next_one_takes_the_next_number(tmp_path):
+    """What was set aside before stays, also under numbers that people have left out."""
+    for content, number in ((b"first", 1), (b"second", 2), (b"third", 8)):
+        put_tables(FILES, tmp_path, content)
+        if number == 8:
+            (tmp_path / "tables-forgotten-2").rename(tmp_path / "tables-forgotten-7")
+        with opened(tmp_path, seed=number, forget_tables=True) as data:
+            assert data.forgotten == tmp_path / f"tables-forgotten-{number}"
+    assert sorted(stores(FILES, tmp_path).values()) == [f"tables-forgotten-{number}" for number in (1, 7, 8)]
+
+
+def test_tables_that_are_gone_can_be_forgotten(tmp_path):
+    """NODE names a store that is lost: nothing is there to set aside."""
+    before = lived_in(FILES, tmp_path)
+    (tmp_path / "tables").rename(tmp_path.with_name("elsewhere"))
+    with opened(tmp_path, seed=2, forget_tables=True) as data:
+        assert data.forgotten is None
+        assert (data.record.store, data.record.pinned) == (0, False)
+        assert data.record.uuid != before.uuid
+
+
+def test_nothing_to_forget_is_refused(tmp_path):
+    """A flag that was left in a unit file makes no other node of each start; nothing has changed then."""
+    with opened(tmp_path) as data:
+        before = data.record
+    node = (tmp_path / "NODE").read_bytes()
+    with pytest.raises(ConfigError, match="no tables to forget, and nothing was changed"):
+        opened(tmp_path, seed=2, forget_tables=True)
+    assert (tmp_path / "NODE").read_bytes() == node
+    with opened(tmp_path) as data:
+        assert data.record == before._replace(epoch=2)
+    with pytest.raises(ConfigError, match="no tables to forget"):
+        opened(tmp_path / "new", forget_tables=True)
+
+
+def test_a_lost_node_does_not_leave_its_tables_to_the_next(tmp_path):
+    """Without NODE another node lives here: the tables were not its own, and are set aside as well."""
+    before = lived_in(FILES, tmp_path)
+    (tmp_path / "NODE").unlink()
+    with opened(tmp_path, seed=2) as data:
+        assert data.record.uuid != before.uuid
+        assert data.forgotten == tmp_path / "tables-forgotten-1"
+    assert stores(FILES, tmp_path) == {b"precious": "tables-forgotten-1"}
+
+
+def test_what_was_set_aside_is_no_stranger(tmp_path):
+    """A directory that lost NODE is known by it; of names that are only alike it is not."""
+    (tmp_path / "tables-forgotten-12").mkdir()
+    opened(tmp_path).close()
+    for name in ("tables-forgotten-", "tables-forgotten-0", "tables-forgotten-1x", "tables-forgotten-x"):
+        assert not is_forgotten(name)
+
+
+def test_a_disk_that_refuses_is_no_other_node(tmp_path):
+    """Where nothing can be written the start fails, and does not go on silently as either of the two."""
+    before = lived_in(FILES, tmp_path)
+    for kind in ("rename", "pwrite"):
+        files = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds={kind}, lasting=True))
+        with pytest.raises(StorageError, match="cannot be used as a data directory"):
+            opened(tmp_path, files, seed=2, forget_tables=True)
+        assert read_node(FILES, tmp_path) == before
+    with opened(tmp_path, seed=3, forget_tables=True) as data:
+        assert data.record.uuid != before.uuid
+    assert stores(FILES, tmp_path) == {b"precious": "tables-forgotten-1"}
+
+
+@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
+@pytest.mark.parametrize("power", [None, 1, 2, 3])
+def test_a_crash_at_any_step(action, power):
+    """The old node is there, and can forget again, or the new one, never beside the old one's tables; none are lost."""
+    seen = set()
+    for at in range(100):
+        disk = SimulatedFiles()
+        before = lived_in(disk, PLACE)
+        files = FaultyFiles(disk, Fault(at, action, kinds=CHANGING))
+        try:
+            opened(PLACE, files, seed=2, forget_tables=True).close()
+            break
+        except Crash:
+            pass
+        if power is not None:
+            disk = disk.power_loss(100 * power + at)
+        is_aside = stores(disk, PLACE) == {b"precious": "tables-forgotten-1"}
+        with opened(PLACE, disk, seed=3) as data:
+            is_new = data.record.uuid != before.uuid
+            assert data.record.store == (0 if is_new else 77)
+            assert is_aside or not is_new
+            assert data.forgotten is None
+        seen.add((is_new, is_aside))
+        if not is_new:
+            opened(PLACE, disk, seed=4, forget_tables=True).close()
+        assert stores(disk, PLACE) == {b"precious": "tables-forgotten-1"}
+    else:
+        pytest.fail("it never came to its end")
+    assert seen == {(False, False), (False, True), (True, True)}

@@ -1,0 +1,170 @@
+"""A backup of tables that is put back: under an id of its own, into a node that has none, whole or not at all."""
+
+from __future__ import annotations
+
+import random
+from pathlib import PurePath
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.environment.seam import WRITE_NEW
+from gossipkv.errors import Corrupt, DirectoryInUse, LocalError, StorageError
+from gossipkv.node.directory import DataDirectory
+from gossipkv.node.identity import read_node
+from gossipkv.node.restoring import restore_tables
+from gossipkv.node.tables import Nothing, Open, decide
+from gossipkv.storage.directories import make_directory
+from gossipkv.storage.engine.manifest import read_manifest
+from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.unit.node.fake_store import put_store
+
+FILES = RealFiles()
+BACKUP = PurePath("/backup")
+DATA = PurePath("/data")
+
+
+def restore(files, backup, directory, chance):
+    """As the engine does: the files first, synced, then the manifest, in the first life of a new id."""
+    assert backup == BACKUP
+    make_directory(files, directory)
+    descriptor = files.open(directory / "records", WRITE_NEW)
+    files.pwrite(descriptor, b"restored", 0)
+    files.sync(descriptor)
+    files.close(descriptor)
+    files.sync_directory(directory)
+    put_store(files, directory, chance.getrandbits(64), 1)
+    return read_manifest(files, directory)
+
+
+def put_back(files, data, **options):
+    """What the command does."""
+    return restore_tables(files, BACKUP, data, random=random.Random(5), restore=restore, **options)
+
+
+def lived_in(files, path, **kept):
+    """A node has lived there."""
+    with DataDirectory.open(path, files, cluster="test", random=random.Random(1)) as data:
+        if kept:
+            data.keep(**kept)
+        return data.record
+
+
+def decision(files, data):
+    """What the next start makes of the store."""
+    record = read_node(files, data)
+    try:
+        manifest = read_manifest(files, data / "tables")
+    except FileNotFoundError:
+        return decide(record.store, record.life, None, data)
+    return decide(record.store, record.life, (manifest.store, manifest.life), data)
+
+
+def test_a_backup_is_put_back(tmp_path):
+    """NODE names the new store; the node is the one it was, in an epoch of its own."""
+    before = lived_in(FILES, tmp_path)
+    done = put_back(FILES, tmp_path, least_epoch=50)
+    after = read_node(FILES, tmp_path)
+    assert after == before._replace(epoch=50, store=done.manifest.store, life=1)
+    assert (done.node, done.uuid, done.forgotten) == (before.node, before.uuid, None)
+    assert decision(FILES, tmp_path) == Open(done.manifest.store, 1)
+    assert (tmp_path / "tables" / "records").read_bytes() == b"restored"
+    assert not (tmp_path / "tables-restoring").exists()
+
+
+@pytest.mark.parametrize("kept", [{"store": 7, "life": 3}, {"pinned": True}, {}])
+def test_tables_that_are_there_are_not_lost(tmp_path, kept):
+    """Refused, unless they are forgotten: then another node lives there, and they are set aside."""
+    before = lived_in(FILES, tmp_path, **kept)
+    if not kept:
+        (tmp_path / "tables").mkdir()
+    with pytest.raises(LocalError, match="has tables, or has had; with --forget-tables"):
+        put_back(FILES, tmp_path)
+    assert read_node(FILES, tmp_path) == before
+    done = put_back(FILES, tmp_path, forget_tables=True)
+    after = read_node(FILES, tmp_path)
+    assert after.uuid == done.uuid != before.uuid
+    assert done.forgotten == (None if kept else tmp_path / "tables-forgotten-1")
+    assert decision(FILES, tmp_path) == Open(done.manifest.store, 1)
+
+
+def test_forgetting_where_there_is_nothing_is_no_other_node(tmp_path):
+    """The flag does no harm then."""
+    before = lived_in(FILES, tmp_path)
+    assert put_back(FILES, tmp_path, forget_tables=True).uuid == before.uuid
+
+
+def test_where_no_node_has_lived(tmp_path):
+    """It is said what to do, and nothing is made."""
+    with pytest.raises(LocalError, match="no node has lived here yet: start one"):
+        put_back(FILES, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_node_that_runs(tmp_path):
+    """It has the lock."""
+    with (
+        DataDirectory.open(tmp_path, FILES, cluster="test", random=random.Random(1)),
+        pytest.raises(DirectoryInUse, match="in use by process"),
+    ):
+        put_back(FILES, tmp_path)
+
+
+@pytest.mark.parametrize("error", [Corrupt("/backup/log/1", 4096, "torn"), OSError(28, "No space left on device")])
+def test_a_backup_that_cannot_be_put_back(tmp_path, error):
+    """The node has no tables, as before, and nothing is left of the attempt."""
+    before = lived_in(FILES, tmp_path)
+
+    def fail(files, backup, directory, chance):
+        restore(files, backup, directory, chance)
+        raise error
+
+    with pytest.raises((Corrupt, StorageError), match=r"torn|No space left"):
+        restore_tables(FILES, BACKUP, tmp_path, random=random.Random(5), restore=fail)
+    assert read_node(FILES, tmp_path)._replace(epoch=1) == before
+    assert decision(FILES, tmp_path) == Nothing()
+    assert not list(tmp_path.glob("tables*"))
+    put_back(FILES, tmp_path)
+
+
+def test_a_disk_that_cannot_be_written(tmp_path):
+    """One clear error."""
+    lived_in(FILES, tmp_path)
+    files = FaultyFiles(FILES, Fault(0, Action.FAIL, kinds=CHANGING, lasting=True))
+    with pytest.raises(StorageError, match="cannot be used as a data directory"):
+        put_back(files, tmp_path)
+
+
+@pytest.mark.parametrize("action", [Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER])
+@pytest.mark.parametrize("power", [None, 1, 2])
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_crash_at_any_step(action, power, forgets):
+    """The next start has the tables whole, or none, or knows that they are lost; another attempt puts them back."""
+    seen = set()
+    for at in range(200):
+        disk = SimulatedFiles()
+        lived_in(disk, DATA, **({"store": 7, "life": 3} if forgets else {}))
+        if forgets:
+            put_store(disk, DATA / "tables", 7, 3)
+        files = FaultyFiles(disk, Fault(at, action, kinds=CHANGING))
+        try:
+            put_back(files, DATA, forget_tables=forgets)
+            break
+        except Crash:
+            pass
+        if power is not None:
+            disk = disk.power_loss(100 * power + at)
+        found = decision(disk, DATA)
+        seen.add(type(found).__name__)
+        if isinstance(found, Open) and found.store != 7:
+            descriptor = disk.open(DATA / "tables" / "records")
+            assert disk.pread(descriptor, 100, 0) == b"restored"
+            disk.close(descriptor)
+            assert found.life == 1
+        else:
+            done = put_back(disk, DATA, forget_tables=forgets)
+            assert decision(disk, DATA) == Open(done.manifest.store, 1)
+    else:
+        pytest.fail("it never came to its end")
+    assert seen == {"Nothing", "Open"} | ({"Closed"} if forgets else set())
