@@ -22,6 +22,7 @@ from tests.bench.datasets import restart, scrub, sequence_files, switching, two_
 from tests.bench.gossip import parts as gossip
 from tests.bench.http import parts as http
 from tests.bench.network import parts as network
+from tests.bench.store import parts as store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ class Sizes:
     gossip: gossip.Load = field(default_factory=gossip.Load)
     cluster: cluster.Load = field(default_factory=cluster.Load)
     http: http.Load = field(default_factory=http.Load)
+    store: store.Load = field(default_factory=store.Load)
 
 
 QUICK = Sizes(
@@ -70,6 +72,7 @@ QUICK = Sizes(
     gossip=gossip.QUICK,
     cluster=cluster.QUICK,
     http=http.QUICK,
+    store=store.QUICK,
     network=network.Load(
         keys=1_000,
         cold_keys=2_000,
@@ -209,6 +212,11 @@ class Run:
         notes = self.notes[report.HTTP]
         yield from self._apart(part, lambda place: http.measure(part, place, self.sizes.http, notes))
 
+    def store(self, part: str) -> Iterator[Measurement]:
+        """One part of the rows about the store under the tables."""
+        notes = self.notes[report.STORE]
+        yield from self._apart(part, lambda place: store.measure(part, place, self.sizes.store, notes))
+
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
         place = self.place(name)
@@ -229,11 +237,12 @@ CLIENTS = {"clients": Run.clients}
 GOSSIP = {part: partial(Run.gossip, part=part) for part in gossip.PARTS}
 CLUSTER = {part: partial(Run.cluster, part=part) for part in cluster.PARTS}
 HTTP = {part: partial(Run.http, part=part) for part in http.PARTS}
+STORE = {part: partial(Run.store, part=part) for part in store.PARTS}
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
-    "cluster": CLUSTER, "http": HTTP,
+    "cluster": CLUSTER, "http": HTTP, "store": STORE,
 }  # fmt: skip
-PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER | HTTP
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER | HTTP | STORE
 PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 

@@ -99,6 +99,30 @@ HTTP = (
     HTTP_GET, HTTP_BESIDE, HTTP_METRICS, HTTP_METRICS_BESIDE, HTTP_PAGE, HTTP_PAGE_SIZE, *LOAD_DRIVES, *LOAD_COSTS,
     LOAD_LATENESS,
 )  # fmt: skip
+STORE_PUT = "durable put, one writer, time"
+STORE_PUT_BATCH = "durable batches of 100, a put, time"
+STORE_PUT_WRITERS = "durable put, 64 writers, time"
+STORE_UNSYNCED = "put without sync, CPU"
+STORE_UNSYNCED_BATCH = "batches of 100 without sync, a put, CPU"
+STORE_GET = "random get from a store, one run"
+STORE_GET_YOUNG = "random get from a store, memtable and 8 young runs"
+STORE_MISS_YOUNG = "the same, miss"
+STORE_SCAN = "full scan of a store, one run, a record"
+STORE_RANGE = "range of 10 of a store, one run"
+STORE_MERGING_GET = "get while 1 GiB is merged, p99"
+STORE_MERGING_PUT = "durable put while 1 GiB is merged, p99"
+STORE_AMPLIFICATION = "written to the disk for each byte put, uniform overwrites"
+STORE_SPACE = "space of runs at rest"
+STORE_SPACE_MERGING = "space of runs while merging, most"
+STORE_OPENING = "opening after a kill, 128 MiB unmerged, 1 GiB of log"
+STORE_MEMORY = "anonymous memory with 10 GiB written, node, most"
+STORE_MEMORY_CHILD = "the same, child that merges"
+STORE_SIMULATED = "a simulated second of writes, segments of 64 MiB, CPU"
+STORE = (
+    STORE_PUT, STORE_PUT_BATCH, STORE_PUT_WRITERS, STORE_UNSYNCED, STORE_UNSYNCED_BATCH, STORE_GET, STORE_GET_YOUNG,
+    STORE_MISS_YOUNG, STORE_SCAN, STORE_RANGE, STORE_MERGING_GET, STORE_MERGING_PUT, STORE_AMPLIFICATION, STORE_SPACE,
+    STORE_SPACE_MERGING, STORE_OPENING, STORE_MEMORY, STORE_MEMORY_CHILD, STORE_SIMULATED,
+)  # fmt: skip
 DATASETS = (
     SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
     SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK, SCRUB_P99, SCRUB_GET, SCRUB_SCAN,
@@ -144,6 +168,10 @@ STAGE, HEALTHY = "one stage + 3 x healthy", "healthy"
 ALONE = "a node alone, twice"
 FEW = "with 16 partitions"
 QUART = "quart-trio, hypercorn"
+AT_REST = "at rest"
+LIVE_BYTES, TWICE_LIVE_BYTES = "1.5 x live bytes + a file", "2 x live bytes + a file"
+MEMTABLES = "memtables + 64 MiB"
+ROCKSDB_THREADS = "RocksDB, C interface"
 SERVER, REDIS_BENCHMARK = "GossipKV", "redis-benchmark"
 
 
@@ -233,6 +261,26 @@ GOALS = (
     Goal(LOAD_DRIVES[1], SERVER, 0.833),  # It drives 1.2 times what the server answers.
     *(Goal(row, REDIS_BENCHMARK, 1.0) for row in LOAD_COSTS),
     Goal(LOAD_LATENESS, ITSELF, 200.0),
+    Goal(STORE_PUT, "RocksDB", 2.5),
+    Goal(STORE_PUT_BATCH, "RocksDB", 0.8),
+    Goal(STORE_PUT_WRITERS, "RocksDB", 0.8),
+    Goal(STORE_PUT_WRITERS, ROCKSDB_THREADS, 0.8),
+    Goal(STORE_UNSYNCED, "RocksDB", 0.35),
+    Goal(STORE_UNSYNCED_BATCH, "RocksDB", 0.3),
+    Goal(STORE_GET, "LMDB", 0.6),
+    Goal(STORE_GET_YOUNG, "LMDB", 1.2),
+    Goal(STORE_MISS_YOUNG, "LMDB", 1.0),
+    Goal(STORE_SCAN, "LMDB", 0.8),
+    Goal(STORE_RANGE, "LMDB", 0.8),
+    Goal(STORE_MERGING_GET, AT_REST, 3.0),
+    Goal(STORE_MERGING_PUT, AT_REST, 10.0),
+    Goal(STORE_AMPLIFICATION, "RocksDB", 1.0),
+    Goal(STORE_SPACE, LIVE_BYTES, 1.0),
+    Goal(STORE_SPACE_MERGING, TWICE_LIVE_BYTES, 1.0),
+    Goal(STORE_OPENING, ITSELF, 3.0),
+    Goal(STORE_MEMORY, MEMTABLES, 1.0),
+    Goal(STORE_MEMORY_CHILD, BUDGET, 1.0),
+    Goal(STORE_SIMULATED, ITSELF, 1.0),
 )
 
 

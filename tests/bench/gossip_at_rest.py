@@ -44,7 +44,14 @@ SETTLE_S = 30  # After everybody is known: rumours end, claims settle, exchanges
 class NoDisk:
     """What others would keep."""
 
-    def keep(self, *, epoch: int | None = None, cluster_id: str | None = None, shard_id: int | None = None) -> None:
+    def keep(
+        self,
+        *,
+        epoch: int | None = None,
+        cluster_id: str | None = None,
+        pinned: bool | None = None,
+        shard_id: int | None = None,
+    ) -> None:
         """Nothing."""
 
     def remember(self, peers: Sequence[Address]) -> None:

@@ -24,7 +24,8 @@ from tests.bench import machine
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", "CRASH_STRIDE", "KILL_STRIDE", "SOAK_SECONDS")
+STRIDES = ("CRASH_STRIDE", "KILL_STRIDE", "BENCH_STRIDE")
+NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", *STRIDES, "SOAK_SECONDS")
 # What the process takes is measured here, and a sanitizer takes several times as much for itself.
 OF_MEMORY = (
     "tests/fuzz/test_datagrams.py",
@@ -77,6 +78,7 @@ def legs() -> list[Leg]:
         Leg("nodes", tests=("-n", "2", "tests/simulation/test_whole_nodes_sharing.py")),
         Leg("fuzz", tests=("-n", "2", "--hypothesis-profile=explore", "tests/unit", "tests/fuzz")),
         Leg("crashes", tests=("tests/crashes",)),
+        Leg("benchmarks", tests=("tests/bench",)),
         Leg("kills", tests=("-n", "2", "tests/mutants")),
         Leg("soak", tests=("tests/soak",)),
         *(Leg(f"python {version}", before=[(".ci/run", "--python", version)]) for version in ("3.12", "3.13")),

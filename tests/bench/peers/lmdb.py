@@ -36,7 +36,7 @@ class Lmdb(Engine):
     def __init__(self, path: Path) -> None:
         self._environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False, map_size=MAP_BYTES)
         self._transaction = self._environment.begin()
-        self._cursor = self._transaction.cursor()
+        self.cursor = self._transaction.cursor()
         self.get = self._transaction.get
 
     @classmethod
@@ -57,18 +57,18 @@ class Lmdb(Engine):
         return cls(path)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        return self._cursor.getmulti(keys)
+        return self.cursor.getmulti(keys)
 
     def scan(self) -> Iterator[Record]:
-        self._cursor.first()
-        return iter(self._cursor)
+        self.cursor.first()
+        return iter(self.cursor)
 
     def first(self, start: bytes, count: int) -> list[Record]:
-        cursor = self._cursor
+        cursor = self.cursor
         cursor.set_range(start)
         return list(islice(cursor, count))
 
     def close(self) -> None:
-        self._cursor.close()
+        self.cursor.close()
         self._transaction.abort()
         self._environment.close()
