@@ -123,7 +123,14 @@ def tell_of_the_living(self: Peers, peers: Iterable[Peer]) -> None:
 PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
     "the identity is a name": ("another_disk", Identity, "wire_id", property(name_alone), "identities|truth"),
     "what is elsewhere is absent": ("one_version", Database, "held", holding(another_partition), "truth"),
-    "the retired is answered": ("upgrade", Database, "held", holding(now_and_then_the_retired), "monotonic"),
+    # Whose answers go back, or whose answers keep the old version in use.
+    "the retired is answered": (
+        "upgrade",
+        Database,
+        "held",
+        holding(now_and_then_the_retired),
+        "monotonic|101 is gone",
+    ),
     "a switch waits for no gate": ("slow_source", PartInCluster, "may_switch", knows, "reads failed"),
     "the dead are not asked": ("wrong_dead", Peers, "tell", tell_of_the_living, "reads failed"),
     "laggards are not waited for": ("laggard", core, "clinging", lambda *_: [], "let 101 go"),

@@ -89,6 +89,13 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.storage._sigbus": Proof("tests/unit/storage/test_sigbus.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._sorted_file": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._sorted_file_writer": Proof("tests/unit/storage/test_builder.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage.engine._committer": Proof("tests/unit/storage/engine/test_committer.py", "tests.oracle.log"),
+    "gossipkv.storage.engine._log": Proof("tests/unit/storage/engine/test_log.py", "tests.oracle.log"),
+    "gossipkv.storage.engine._memtable": Proof("tests/unit/storage/engine/test_memtable.py", "tests.oracle.memtable"),
+    "gossipkv.storage.engine._merge": Proof("tests/unit/storage/engine/test_merge.py", "tests.oracle.merge"),
+    "gossipkv.storage.engine._merged_scan": Proof("tests/unit/storage/engine/test_view.py", "tests.oracle.view"),
+    "gossipkv.storage.engine._view": Proof("tests/unit/storage/engine/test_view.py", "tests.oracle.view"),
+    "gossipkv.storage.engine._writer": Proof("tests/unit/storage/engine/test_golden_store.py", "tests.oracle.log"),
     "gossipkv.wire._frames": Proof("tests/unit/wire/test_frames.py", "tests.oracle.msgpack_scanner"),
     "gossipkv.wire._message": Proof("tests/unit/wire/test_message.py", "tests.oracle.messagepack"),
 }

@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "placement": {"errors", "address"},
     "latency": set(),
     "storage": GROUND,
+    "storage.engine": GROUND | {"processes", "storage"},
     "dataset.formats": {"errors", "keyspace", "storage"},
     "dataset.source": GROUND | {"address", "keyspace", "placement", "storage"},
     "dataset.local": GROUND | {"address", "keyspace", "placement", "storage", "dataset.source"},
@@ -70,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "node": GROUND
-    | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "http.order"}
+    | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "storage.engine", "http.order"}
     | GOSSIP
     | DATASET,
     "http": {
@@ -102,6 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "wire",
         "keyspace",
         "storage",
+        "storage.engine",
         "node",
         "client",
         "http",
@@ -135,6 +137,9 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.dataset.version_build": "waits for room on the disk, and for the build",
     "gossipkv.dataset.open_versions": "waits for the last read of a file, and for a disk that comes back",
     "gossipkv.dataset.library": "all databases of a node",
+    "gossipkv.storage.engine.shell": "waits for syncs, for room, and for merges",
+    "gossipkv.storage.engine.committing": "waits for a group that is written",
+    "gossipkv.storage.engine.parent": "waits for the child process that merges",
     "gossipkv.gossip.shell.agent": "waits for datagrams, for the timers of the core, for requests over TCP",
     "gossipkv.gossip.shell.tcp_request": "waits for one answer over TCP",
     "gossipkv.gossip.shell.persistence": "waits for the disk, and for another attempt",
@@ -143,6 +148,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
+    "gossipkv.node.tables": "has a store open, waits until somebody wants one",
     "gossipkv.node.sharing": "waits until others say something else",
     "gossipkv.node.peers": "dials the other nodes, and waits before it does so again",
     "gossipkv.node.scan_elsewhere": "waits for the pages of other nodes",
