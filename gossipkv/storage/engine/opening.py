@@ -197,7 +197,10 @@ class _Replay:
 
     def table(self, segment: SegmentName) -> Memtable:
         """Return the memtable of a segment's batches."""
-        return self.tables.setdefault(segment, Memtable(self._options.memtable_bytes))
+        table = self.tables.get(segment)
+        if table is None:  # It takes memory at once, so none is made to be thrown away.
+            table = self.tables[segment] = Memtable(self._options.memtable_bytes)
+        return table
 
     def on_batch(self, segment: SegmentName, position: int, payload: bytes) -> None:
         assert position > 0

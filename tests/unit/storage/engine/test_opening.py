@@ -14,10 +14,13 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, DirectoryInUse, Overloaded, StorageError, UnsupportedFormat
+from gossipkv.storage.engine import opening
 from gossipkv.storage.engine._log import BEGIN, Batch
+from gossipkv.storage.engine._memtable import Memtable
 from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segment_path, write_manifest
 from gossipkv.storage.engine.opening import open_store
+from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.segments import SegmentReader
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
@@ -369,3 +372,20 @@ def test_what_is_opened_has_a_lock_that_is_whose_it_is(tmp_path):
         files.close(descriptor)
     files.lock(other)
     os.close(other)
+
+
+def test_a_memtable_is_made_for_a_segment_and_not_for_a_batch(monkeypatch):
+    """An opening that has many batches to apply makes no memory for each of them."""
+    files = SimulatedFiles()
+    killed(filled(files, Options()), files)
+    made = []
+
+    def make(most_bytes):
+        made.append(most_bytes)
+        return Memtable(most_bytes)
+
+    monkeypatch.setattr(opening, "Memtable", make)
+    store = opened(files, Options())
+    assert holds(store)
+    assert len(made) == 1
+    store.close()
