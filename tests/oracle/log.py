@@ -10,6 +10,8 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.oracle.sorted_file import crc32c
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -61,27 +63,6 @@ class Outcome:
 
 
 # Bytes --------------------------------------------------------------------------------------------------------------
-
-
-def _crc_table() -> list[int]:
-    table = []
-    for number in range(256):
-        register = number
-        for _ in range(8):
-            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
-        table.append(register)
-    return table
-
-
-CRC_TABLE = _crc_table()
-
-
-def crc32c(data: bytes, before: int = 0) -> int:
-    """CRC-32C, continued from that of what lies before."""
-    register = before ^ 0xFFFFFFFF
-    for byte in data:
-        register = register >> 8 ^ CRC_TABLE[(register ^ byte) & 0xFF]
-    return register ^ 0xFFFFFFFF
 
 
 def padded(data: bytes) -> bytes:

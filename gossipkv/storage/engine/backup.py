@@ -14,13 +14,14 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import StorageError
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import HEADER_BYTES, NEXT, Frames
+from gossipkv.storage.engine._log import NEXT
 from gossipkv.storage.engine.manifest import (
     LOG,
     MANIFEST,
@@ -32,14 +33,15 @@ from gossipkv.storage.engine.manifest import (
     write_manifest,
 )
 from gossipkv.storage.engine.recovery import recover
-from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment, next_payload, read_segment
+from gossipkv.storage.engine.segments import SegmentHeader, make_segment, next_payload, read_segment, write_frames
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
+    from gossipkv.storage.engine._log import Frame
     from gossipkv.storage.engine.segments import Segment
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -109,32 +111,24 @@ def restore(
     names = [SegmentName(number, random.getrandbits(64)) for number in range(1, len(segments) + 1)]
     for place, (segment, name) in enumerate(zip(segments, names, strict=True)):
         size_bytes = max(segment_bytes, segment.size_bytes)
-        make_segment(files, directory, SegmentHeader(store, *name, life=1, is_synced=True, size_bytes=size_bytes))
-        _restamp(files, backup, segment, old.store, directory, names=names[place : place + 2])
+        header = SegmentHeader(store, *name, life=1, is_synced=True, size_bytes=size_bytes)
+        frames = _renamed(read_segment(files, backup, segment.name, old.store, end=segment.end), names[place + 1 :])
+        make_segment(files, directory, header, fill=partial(write_frames, files, salt=name.salt, frames=frames))
     _take_runs(files, backup, old, directory)
     manifest = replace(old, store=store, life=1, recovery_floor=names[0], log_floor=names[0], lives=())
     write_manifest(files, directory, manifest)
     return manifest
 
 
-def _restamp(
-    files: Files, backup: PurePath, segment: Segment, store: int, directory: PurePath, *, names: list[SegmentName]
-) -> None:
-    """Write the frames of a segment into one of another store, the next of which it names if there is one."""
-    frames = Frames(names[0].salt)
-    for frame in read_segment(files, backup, segment.name, store, end=segment.end):
+def _renamed(frames: Iterable[Frame], following: Sequence[SegmentName]) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield what frames say, but that the next segment has another name; where none follows, none is named."""
+    for frame in frames:
         payload = frame.payload
         if frame.kind == NEXT:
-            if len(names) == 1:
-                break
-            payload = next_payload(names[1])
-        frames.append(frame.kind, frame.position, frame.synced, payload)
-    descriptor = files.open(segment_path(directory, names[0].number), WRITE)
-    try:
-        files.pwrite(descriptor, frames.view(), HEADER_BYTES)
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
+            if not following:
+                return
+            payload = next_payload(following[0])
+        yield frame.kind, frame.position, frame.synced, payload
 
 
 def _make_empty(files: Files, target: PurePath) -> None:

@@ -139,8 +139,6 @@ class Reading:
         return found, position
 
     def _check(self, space: int) -> None:
-        engine = self.engine
-        if engine.closed is not None:
-            engine.check_open()
-        if not engine.has_space(space):
+        self.engine.check_open()
+        if not self.engine.has_space(space):
             raise ValueError(f"there is no space {space}: it was never made, or is dropped")

@@ -27,19 +27,20 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
-from gossipkv.storage.engine._log import HEADER_BYTES, NEXT, Frames
+from gossipkv.storage.engine._log import HEADER_BYTES, NEXT
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, Manifest, SegmentName, segment_path
 from gossipkv.storage.engine.segments import (
-    PART_BYTES,
     RESERVED_BYTES,
     Segment,
     SegmentHeader,
     SegmentReader,
     make_segment,
     next_name,
+    write_frames,
 )
 
 if TYPE_CHECKING:
@@ -105,20 +106,13 @@ def rewrite(files: Files, directory: PurePath, recovered: Recovered, header: Seg
     header = header._replace(size_bytes=max(header.size_bytes, -(-(cut.end + RESERVED_BYTES) // 4096) * 4096))
 
     def fill(descriptor: int) -> None:
-        frames = Frames(header.salt)
-        offset = HEADER_BYTES
         with SegmentReader(files, segment_path(directory, cut.name.number)) as reader:
             reader.expect(cut.name, header.store)
-            for frame in reader.frames() if cut.last else ():
-                frames.append(frame.kind, frame.position, frame.synced, frame.payload)
-                if frames.size_bytes >= PART_BYTES or frame.end == cut.end:
-                    files.pwrite(descriptor, frames.view(), offset)
-                    offset += frames.size_bytes
-                    frames.clear(header.salt)
-                if frame.end >= cut.end:
-                    break
-            if offset != cut.end:
-                raise Corrupt(reader.name, offset, "the segment is not what it was a moment ago")
+            kept = takewhile(lambda frame: frame.end <= cut.end, reader.frames() if cut.last else ())
+            told = ((frame.kind, frame.position, frame.synced, frame.payload) for frame in kept)
+            end = write_frames(files, descriptor, header.salt, told)
+            if end != cut.end:
+                raise Corrupt(reader.name, end, "the segment is not what it was a moment ago")
 
     make_segment(files, directory, header, fill=fill)
     name = SegmentName(header.number, header.salt)

@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
-from gossipkv.storage.engine._log import HEADER_BYTES, Frame, FrameReader
+from gossipkv.storage.engine._log import HEADER_BYTES, Frame, FrameReader, Frames
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
@@ -142,7 +142,7 @@ def make_segment(
     directory: PurePath,
     header: SegmentHeader,
     recycled: int | None = None,
-    fill: Callable[[int], None] | None = None,
+    fill: Callable[[int], object] | None = None,
 ) -> None:
     """Make a segment, durably: its room on the disk, its header and its name are synced when this returns.
 
@@ -174,6 +174,23 @@ def make_segment(
             files.unlink(path)
         raise
     files.sync_directory(directory / LOG)
+
+
+def write_frames(files: Files, descriptor: int, salt: int, frames: Iterable[tuple[int, int, int, bytes]]) -> int:
+    """Write frames behind a segment's header, under its salt: kind, position, synced and payload of each.
+
+    Returns where the last one ends.  Raises OSError.
+    """
+    stamped, offset = Frames(salt), HEADER_BYTES
+    for frame in frames:
+        stamped.append(*frame)
+        if stamped.size_bytes >= PART_BYTES:
+            files.pwrite(descriptor, stamped.view(), offset)
+            offset += stamped.size_bytes
+            stamped.clear(salt)
+    if stamped.size_bytes:
+        files.pwrite(descriptor, stamped.view(), offset)
+    return offset + stamped.size_bytes
 
 
 @final

@@ -222,7 +222,7 @@ class Store(Reading):
             if waiter.position <= synced:
                 trio.lowlevel.reschedule(waiter.task)
             else:
-                trio.lowlevel.reschedule(waiter.task, outcome.Error(StorageError(f"the store is closed: {reason}")))
+                trio.lowlevel.reschedule(waiter.task, outcome.capture(self.engine.check_open))
         self._made_room()  # What waited for the disk is written, or never will be.
         return woken
 

@@ -9,7 +9,6 @@ was used again.
 from __future__ import annotations
 
 import contextlib
-import zlib
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,6 +18,7 @@ from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, Manifest, read_manifest, segment_path
 from gossipkv.storage.engine.recovery import recover
+from gossipkv.storage.label import FOOTER_BYTES, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.manifest import RunFile, SegmentName
     from gossipkv.storage.engine.recovery import Recovered
     from gossipkv.storage.engine.segments import Segment
-
-FOOTER_BYTES: Final = 256
 
 # Looks at a log that is written meanwhile: each finds the end at another place, and two at the same are enough.
 MOST_LOOKS: Final = 10
@@ -104,18 +102,13 @@ def _check_run(files: Files, directory: PurePath, file: RunFile, on_progress: Ca
 
 def _compare(files: Files, path: PurePath, file: RunFile) -> None:
     """Compare size and seal with what the manifest says: a whole file in another's place is damage, too."""
-    descriptor = files.open(path)
-    try:
-        size_bytes = files.size(descriptor)
-        footer = files.pread(descriptor, FOOTER_BYTES, max(0, size_bytes - FOOTER_BYTES))
-    finally:
-        files.close(descriptor)
+    size_bytes, seal = look_at_seal(files, path)
     if size_bytes != file.size_bytes:
         raise Corrupt(
             str(path), min(size_bytes, file.size_bytes), "another size than the manifest says",
             expected=file.size_bytes, got=size_bytes,
         )  # fmt: skip
-    if zlib.crc32(footer) != file.seal:
+    if seal != file.seal:
         raise Corrupt(str(path), size_bytes - FOOTER_BYTES, "another footer than the manifest says: not the same file")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.errors import Corrupt
 from gossipkv.storage.engine.manifest import RUNS, Manifest, RunFile, segment_path, write_manifest
 from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment
-from gossipkv.storage.label import look_at_seal
+from gossipkv.storage.label import FOOTER_BYTES, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def open_runs(files: Files, directory: PurePath, named: tuple[RunFile, ...]) -> 
         if (size_bytes, seal, len(found)) != (file.size_bytes, file.seal, file.records):
             raise Corrupt(
                 str(path),
-                max(0, size_bytes - 256),
+                max(0, size_bytes - FOOTER_BYTES),
                 "another file than the manifest names",
                 expected=f"{file.size_bytes} bytes, seal {file.seal}, {file.records} records",
                 got=f"{size_bytes} bytes, seal {seal}, {len(found)} records",

@@ -215,21 +215,7 @@ def operations(bytes payload not None):
     Raises:
         ValueError: it is no batch.
     """
-    cdef Operation operation
-    cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(payload)
-    cdef const uint8_t* end = at + PyBytes_GET_SIZE(payload)
-    cdef list found = []
-    while at != end:
-        at = next_operation(at, end, &operation)
-        if at == NULL:
-            raise ValueError("no operations of a batch")
-        found.append((
-            operation.kind,
-            space_at(operation.key),
-            (<const char*> operation.key + SPACE_BYTES)[:operation.key_size - SPACE_BYTES],
-            (<const char*> operation.value)[:operation.value_size],
-        ))
-    return found
+    return listed(payload, False)
 
 
 def space_changes(bytes payload not None):
@@ -238,6 +224,10 @@ def space_changes(bytes payload not None):
     Raises:
         ValueError: it is no batch.
     """
+    return listed(payload, True)
+
+
+cdef list listed(bytes payload, bint only_spaces):
     cdef Operation operation
     cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(payload)
     cdef const uint8_t* end = at + PyBytes_GET_SIZE(payload)
@@ -246,7 +236,14 @@ def space_changes(bytes payload not None):
         at = next_operation(at, end, &operation)
         if at == NULL:
             raise ValueError("no operations of a batch")
-        if operation.kind >= NEW_SPACE:
+        if not only_spaces:
+            found.append((
+                operation.kind,
+                space_at(operation.key),
+                (<const char*> operation.key + SPACE_BYTES)[:operation.key_size - SPACE_BYTES],
+                (<const char*> operation.value)[:operation.value_size],
+            ))
+        elif operation.kind >= NEW_SPACE:
             found.append((operation.kind, space_at(operation.key)))
     return found
 
