@@ -12,11 +12,14 @@ from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.simulate_whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
 from gossipkv.testing.faults import FAULTS
+from gossipkv.testing.gossip.swarm import SwarmPlan
 from gossipkv.testing.nodes.scenarios import SCENARIOS
+from gossipkv.testing.register.swarm import FAULTS as REGISTER_FAULTS
+from gossipkv.testing.register.swarm import RegisterPlan
 from gossipkv.testing.shrink import shrink
-from gossipkv.testing.swarm import SwarmOutcome, SwarmPlan, run
 
 if TYPE_CHECKING:
+    from gossipkv.testing.swarm import Outcome, Plan
     from gossipkv.wire.rpc import Value
 
 SHOWN = 20  # Violations; what follows the first is mostly its echo.
@@ -24,9 +27,10 @@ SHOWN = 20  # Violations; what follows the first is mostly its echo.
 
 def _faults(text: str) -> frozenset[str]:
     names = frozenset(filter(None, text.split(",")))
-    unknown = sorted(names - set(FAULTS))
+    known = list(dict.fromkeys((*FAULTS, *REGISTER_FAULTS)))
+    unknown = sorted(names - set(known))
     if unknown:
-        raise click.BadParameter(f"no fault is called {unknown[0]!r}; there are {', '.join(FAULTS)}")
+        raise click.BadParameter(f"no fault is called {unknown[0]!r}; there are {', '.join(known)}")
     return names
 
 
@@ -36,6 +40,8 @@ def _faults(text: str) -> frozenset[str]:
 @click.option("--members", type=click.IntRange(min=2, max=1024), help="How many.  [default: the seed says]")
 @click.option("--without", type=_faults, default="", metavar="FAULT,...", help="Faults to switch off.")
 @click.option("--sealed", is_flag=True, help="Every packet is sealed, and the keys are changed now and then.")
+@click.option("--registers", is_flag=True, help="Registers, in place of members of gossip.")
+@click.option("--stored", is_flag=True, help="Registers on production's store, not on an ideal disk.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
 @click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
 @JSON
@@ -46,6 +52,8 @@ def simulate(
     members: int | None,
     without: frozenset[str],
     sealed: bool,
+    registers: bool,
+    stored: bool,
     is_shrunk: bool,
     whole: str | None,
     as_json: bool,
@@ -56,14 +64,22 @@ def simulate(
     the run is printed with it.
     """
     if whole is not None:
-        if without or sealed or is_shrunk:
-            raise click.UsageError("--without, --sealed and --shrink are for simulated members, not for whole nodes")
+        if without or sealed or is_shrunk or registers:
+            words = "--without, --sealed, --registers and --shrink"
+            raise click.UsageError(f"{words} are for simulated members, not for whole nodes")
         if members is not None and members > MOST_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
         return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, as_json=as_json)
+    if sealed and registers:
+        raise click.UsageError("--sealed is for members of gossip, not for registers")
+    if stored and not registers:
+        raise click.UsageError("--stored is for --registers")
     failed = 0
     for number in range(seed, seed + runs):
-        outcome = run(SwarmPlan(number, without, members, sealed))
+        plan: Plan = SwarmPlan(number, without, members, sealed)
+        if registers:
+            plan = RegisterPlan(number, without, members, stored)
+        outcome = plan.run()
         if is_shrunk and not outcome.is_right:
             outcome = shrink(outcome, note)
         failed += not outcome.is_right
@@ -75,7 +91,7 @@ def simulate(
     return FAILED if failed else 0
 
 
-def _tell(outcome: SwarmOutcome) -> None:
+def _tell(outcome: Outcome) -> None:
     plan = outcome.plan
     faults = ", ".join(sorted(outcome.faults)) or "none"
     click.echo(
@@ -93,7 +109,7 @@ def _tell(outcome: SwarmOutcome) -> None:
     click.echo(f"BROKEN; to replay: {plan.command}")
 
 
-def _fields(outcome: SwarmOutcome) -> dict[str, Value]:
+def _fields(outcome: Outcome) -> dict[str, Value]:
     return {
         "seed": outcome.plan.seed,
         "command": outcome.plan.command,

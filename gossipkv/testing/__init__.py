@@ -3,17 +3,19 @@
 Two simulations.  The first runs protocol cores on a heap of events, members by the hundred.  Read in this order:
 
     scheduler.py    virtual time; streams.py: randomness by subject; clocks.py: what machines read of time
-    network.py      datagrams between machines, and what may happen to them; calls.py: requests over a connection
-    program.py      what a machine runs
-    machine.py      a disk, an address, and a process; disk.py: what it keeps
+    network.py      datagrams between machines, and what may happen to them; connections.py: messages in order
+    rig.py          what runs on a machine: it performs what its cores ask for
+    machine.py      a disk, an address, and a process; disk.py: the documents that it keeps
+    store_disk.py   disks whose syncs take time: the store of tables, or an ideal one
     world.py        all of it, from one number
-    members.py      members of gossip on machines; workload.py: what they publish; keys.py: what they seal with
     faults.py       what strikes them, when and whom
-    history.py      what they really did and said
-    checkers.py     whether what they show can be; transitions.py: which of the automaton's arrows were taken
+    promises.py     what checkers find
     swarm.py        one run of drawn faults: first safety, then liveness; shrink.py: the same with fewer faults
+    gossip/         members of gossip on machines: their history, checkers and swarm
+    transitions.py  which arrows of membership's automaton were taken
 
-In `datasets/` the same machines share the partitions of a database: the core of a dataset beside that of gossip.
+In `datasets/` the same machines share the partitions of a database: the core of a dataset beside that of gossip; in
+`register/` they hold registers.  `metadata/` runs what decides on tables, under Trio in virtual time.
 
 The second runs whole nodes, and is in `nodes/`.  Both, and the tests of single parts, have the same files:
 

@@ -58,6 +58,9 @@ class Disk:
         self.is_read_only = False
         self.number = 0  # Another when the machine was given another disk.
 
+    def process_ended(self) -> None:
+        """The process that wrote to it is gone; each of its writes was over at once."""
+
     # Faults
 
     def crash_soon(self, *, power: bool = False) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.testing.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from random import Random
 
     from gossipkv.testing.machine import Machine
@@ -39,9 +39,17 @@ class Strike(NamedTuple):
 class Faults:
     """The faults of one run, between `begin` and `end`."""
 
-    def __init__(self, world: World, on: Collection[str]) -> None:
+    def __init__(
+        self, world: World, on: Collection[str], strikes: Mapping[str, Strike] | None = None, *, pace: float = 1
+    ) -> None:
+        """`strikes`: what there is beside the faults of links, in the order in which they begin; else `STRIKES`.
+
+        `pace`: how much faster than there they come and go.
+        """
         self.world = world
         self.on = frozenset(on)
+        self._strikes = STRIKES if strikes is None else strikes
+        self._pace = pace
         self._is_over = True
 
     def begin(self) -> None:
@@ -52,7 +60,7 @@ class Faults:
                 chance = self.world.streams[f"faults/{name}"]
                 setattr(self.world.network.usual, name, MOST_RATE * chance.random() ** 3)
         self.world.network.changed()
-        for name, fault in STRIKES.items():
+        for name, fault in self._strikes.items():
             if name in self.on:
                 self._again(name, fault)
 
@@ -71,7 +79,7 @@ class Faults:
                 fault.strike(self, chance)
                 self._again(name, fault)
 
-        self.world.scheduler.after(int(chance.expovariate(1 / fault.period_s) * SECOND), strike)
+        self.world.scheduler.after(int(chance.expovariate(1 / fault.period_s) * SECOND / self._pace), strike)
 
     # For strikes: whom, and for how long
 
@@ -92,7 +100,7 @@ class Faults:
 
     def undo_later(self, chance: Random, mean_s: float, undo: Callable[[], None]) -> None:
         """Undo it after a time with a long tail, unless the end comes first and undoes everything."""
-        for_us = int(min(20 * mean_s, chance.lognormvariate(0, 1) * mean_s) * SECOND)
+        for_us = int(min(20 * mean_s, chance.lognormvariate(0, 1) * mean_s) * SECOND / self._pace)
         self.world.scheduler.after(for_us, lambda: None if self._is_over else undo())
 
     def restart_later(self, chance: Random, machine: Machine) -> None:
@@ -308,7 +316,7 @@ STRIKES: Final[Mapping[str, Strike]] = {
 FAULTS: Final = (*LINK_FAULTS, *STRIKES)
 
 
-def drawn(chance: Random) -> frozenset[str]:
+def drawn(chance: Random, faults: Iterable[str] = FAULTS) -> frozenset[str]:
     """The faults of one seed: none, a few, or many."""
     share = chance.choice((0.0, 0.1, 0.25, 0.5))
-    return frozenset(name for name in FAULTS if chance.random() < share)
+    return frozenset(name for name in faults if chance.random() < share)

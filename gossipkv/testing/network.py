@@ -4,7 +4,8 @@ What may happen is set for each directed link, or for all that have no setting o
 (the links are *quiet*: a delay and nothing else) a datagram costs one draw and one event; so thousands of node-hours
 can be simulated.  Every fault that strikes is counted under its name in `struck`.
 
-A connection (`calls.py`) lives on the same links: it survives loss by sending again, and waits while a link is cut.
+Connections (`connections.py`, `gossip/calls.py`) live on the same links: they survive loss by sending again, and wait
+while a link is cut.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from gossipkv.address import Address
-    from gossipkv.testing.program import Core
+    from gossipkv.testing.rig import Rig
     from gossipkv.testing.scheduler import Scheduler
     from gossipkv.testing.streams import Streams
 
@@ -65,7 +66,8 @@ class Host(Protocol):
     name: str
     address: Address
     source: int  # The number of its address.
-    core: Core | None  # What its process runs; None: there is no process.
+    rig: Rig
+    core: object | None  # What its process runs; None: there is no process.
     life: int  # Of its processes, and of the times between them, the number.
     heard_ms: int
     is_starved: bool
@@ -226,6 +228,10 @@ class Network:
         if self._happens("heavy_delay", link.heavy_delay):
             return min(MOST_DELAY_US, usual + int(MS / (1 - self._streams["network/heavy_delay"].random())))
         return usual
+
+    def fold(self, data: bytes, at_us: int) -> None:
+        """Something of a connection is on its way, and arrives then."""
+        self.trace = crc32(data, (self.trace + at_us) & 0xFFFFFFFF)
 
     def way(self, source: Host, to: Address) -> tuple[Host, NetworkLink] | None:
         """Who is at an address, and the link there."""

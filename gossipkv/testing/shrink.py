@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-from gossipkv.testing.swarm import run, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.testing.swarm import SwarmOutcome
+    from gossipkv.testing.swarm import Outcome
 
 
-def shrink(failed: SwarmOutcome, tell: Callable[[str], None]) -> SwarmOutcome:
+def shrink(failed: Outcome, tell: Callable[[str], None]) -> Outcome:
     """Switch faults off, one after the other, as long as a checker that complained at first still does."""
     complained = {violation.checker for violation in failed.violations}
     best = failed
     for name in sorted(failed.faults):
-        tried = run(without(best.plan, name))
+        tried = replace(best.plan, without=best.plan.without | {name}).run()
         if complained & {violation.checker for violation in tried.violations}:
             tell(f"fails without {name}")
             best = tried

@@ -1,54 +1,37 @@
-"""One run of members under faults, all of it from one seed: first safety, then liveness.
+"""One run of a simulated world under drawn faults, whatever runs on its machines: first safety, then liveness.
 
-The seed draws how many members there are, their profile, how they come together, what they publish, and which faults
-strike.  While they do, checkers look at every machine several times a second and after each change of a membership.
-Then the world heals, and within `HEALED_MS` everybody must show the truth; and after that nothing more may change.
-
-    gossipkv simulate --seed 17
-
-replays seed 17; `--without loss,crash` switches faults off and leaves the others at their times.
+A *plan* says what is run; everything that it does not say comes from its seed.  A *subject* is what it makes: a world,
+users, faults, checkers.  While the faults strike, the checkers look again and again.  Then the world heals, the users
+rest, and within a bound all must be right; and stay so.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
-from gossipkv.gossip.core import Limits
-from gossipkv.gossip.profile import LAN, LOCAL, Profile
-from gossipkv.gossip.tree.limits import TreeLimits
-from gossipkv.testing import faults, transitions
-from gossipkv.testing.checkers import Checkers, shows_the_truth
-from gossipkv.testing.history import History
-from gossipkv.testing.keys import Keys
-from gossipkv.testing.members import SETTLE_MS, claim, program
-from gossipkv.testing.scheduler import MS, SECOND
-from gossipkv.testing.workload import Workload
-from gossipkv.testing.world import World
+from gossipkv.testing.scheduler import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gossipkv.testing.checkers import BrokenPromise
-
-LOOK_US = 400 * MS
-SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
-HEALED_US: Final[Mapping[str, int]] = {"lan": 35 * SECOND, "local": 35 * SECOND}
-PROFILES: Final[Mapping[str, Profile]] = {"lan": LAN, "local": LOCAL}
-SMALL_BRANCH_BYTES = 8 << 10  # In half of the runs, in place of the protocol's: the workload goes beyond it.
-SMALLER_BYTES = (2 << 10, 6 << 10, 8 << 10)  # What an owner may publish then, each machine its own.
-MOST_STEADY_BYTES_S = 1000  # Sent by each member when nothing happens: a storm would be far more.
+    from gossipkv.testing.faults import Faults
+    from gossipkv.testing.promises import BrokenPromise, Promises
+    from gossipkv.testing.world import World
 
 
 @dataclass(frozen=True)
-class SwarmPlan:
-    """What is run; everything that is not here comes from the seed."""
+class Plan(ABC):
+    """What is run; each kind of world has its own."""
 
     seed: int
-    without: frozenset[str] = frozenset()
-    members: int | None = None
-    sealed: bool = False
+    without: frozenset[str] = frozenset()  # Faults that are switched off.
+    members: int | None = None  # How many; None: the seed says.
+
+    @property
+    def options(self) -> list[str]:
+        """What else the command says."""
+        return []
 
     @property
     def command(self) -> str:
@@ -58,24 +41,26 @@ class SwarmPlan:
             words.append(f"--members {self.members}")
         if self.without:
             words.append(f"--without {','.join(sorted(self.without))}")
-        if self.sealed:
-            words.append("--sealed")
-        return " ".join(words)
+        return " ".join([*words, *self.options])
+
+    @abstractmethod
+    def run(self) -> Outcome:
+        """One run, from its beginning to its end."""
 
 
 @dataclass
-class SwarmOutcome:
-    """What came of it."""
+class Outcome:
+    """What came of a plan."""
 
-    plan: SwarmPlan
-    profile: str = ""
+    plan: Plan
+    profile: str = ""  # A word for what the seed has drawn.
     members: int = 0
     faults: frozenset[str] = frozenset()
     trace: str = ""
     struck: Counter[str] = field(default_factory=Counter)
     transitions: Counter[str] = field(default_factory=Counter)
     violations: list[BrokenPromise] = field(default_factory=list)
-    healed_s: float | None = None  # How long after the end of the faults everybody showed the truth.
+    healed_s: float | None = None  # How long after the end of the faults all was right.
     virtual_s: float = 0.0
 
     @property
@@ -84,100 +69,65 @@ class SwarmOutcome:
         return not self.violations
 
 
-def run(plan: SwarmPlan) -> SwarmOutcome:
-    """One run, from its beginning to its end."""
-    with transitions.counted() as taken:
-        outcome = _Run(plan).run()
-    outcome.transitions = taken
+class Subject(Protocol):
+    """What a plan makes."""
+
+    world: World
+    faults: Faults
+    promises: Promises
+    safety_us: int  # How long anything may strike.
+    healed_us: int  # Within which all must be right again.
+    look_us: int  # Between two looks.
+
+    def begin(self) -> None:
+        """Set everything going; the faults as well, by and by."""
+
+    def look(self) -> None:
+        """Have the checkers look."""
+
+    def rest(self) -> None:
+        """Have the users do nothing any more: the faults are over."""
+
+    def wrong(self) -> str | None:
+        """Say what is not right yet; None: nothing."""
+
+    def settle(self) -> None:
+        """All is right: demand what must hold from now on."""
+
+
+def run_phases(subject: Subject, outcome: Outcome) -> Outcome:
+    """Safety, healing, liveness; the outcome, filled in."""
+    world = subject.world
+    subject.begin()
+    look_for(subject, subject.safety_us)
+    subject.faults.end()
+    subject.rest()
+    outcome.healed_s = _heal(subject)
+    if outcome.healed_s is not None:
+        subject.settle()
+    outcome.trace, outcome.struck = world.trace, world.struck
+    outcome.violations, outcome.virtual_s = subject.promises.violations, world.now_us / SECOND
     return outcome
 
 
-class _Run:
-    def __init__(self, plan: SwarmPlan) -> None:
-        self.world = world = World(plan.seed)
-        chance = world.streams["scenario"]
-        members = chance.choice((2, 3, 3, 4, 5, 6, 8))
-        name = chance.choice(("lan", "local", "local"))
-        on = faults.drawn(chance)
-        self.safety_us = int(chance.uniform(30, 90) * SECOND)
-        self.has_small_branches = world.streams["limits"].choice((True, False))
-        self.outcome = SwarmOutcome(plan, name, plan.members or members, on - plan.without)
-        self.profile = PROFILES[name]
-        self.history = History(world)
-        self.checkers = Checkers(world, self.history, self.profile)
-        self.workload = Workload(world, self.history, world.streams["workload"])
-        self.faults = faults.Faults(world, self.outcome.faults)
-        self.keys = Keys(world, self.checkers) if plan.sealed else None
-
-    def run(self) -> SwarmOutcome:
-        """Safety, healing, liveness."""
-        self._begin()
-        self._look_for(self.safety_us)
-        self.faults.end()
-        self.workload.is_over = True
-        self._heal()
-        outcome = self.outcome
-        outcome.trace, outcome.struck = self.world.trace, self.world.struck
-        outcome.violations, outcome.virtual_s = self.checkers.violations, self.world.now_us / SECOND
-        return outcome
-
-    def _begin(self) -> None:
-        """Start everybody within seconds; who comes later is told one or two of those before."""
-        chance = self.world.streams["joins"]
-        sealing = None if self.keys is None else self.keys.sealing
-        for number in range(self.outcome.members):
-            start = program(self.profile, limits=self._limits(), sealing=sealing)
-            machine = self.world.add(f"m{number}", start)
-            machine.claim = claim
-            others = self.world.machines[:-1]
-            told = chance.sample(others, min(len(others), chance.choice((1, 1, 2))))
-            machine.joins += [other.address for other in told]
-            at_us = int(chance.random() * 3 * SECOND) * (number > 0)
-            self.world.scheduler.at(at_us, machine.start)
-        self.workload.begin()
-        if self.keys is not None:
-            self.keys.begin()
-        self.world.scheduler.after(int(chance.random() * 5 * SECOND), self.faults.begin)
-
-    def _limits(self) -> Limits:
-        if not self.has_small_branches:
-            return Limits()
-        most_bytes = self.world.streams["limits"].choice(SMALLER_BYTES)
-        return Limits(tree=TreeLimits(max_branch_bytes=most_bytes, protocol_branch_bytes=SMALL_BRANCH_BYTES))
-
-    def _look_for(self, time_us: int) -> None:
-        end_us = self.world.now_us + time_us
-        while self.world.now_us < end_us:
-            self.world.run(LOOK_US)
-            self.checkers.look_at_all()
-
-    def _heal(self) -> None:
-        """Everybody shows the truth within the bound, and then nothing changes."""
-        began_us = self.world.now_us
-        wrong: str | None = "nobody looked"
-        while wrong is not None:
-            if self.world.now_us > began_us + HEALED_US[self.outcome.profile]:
-                self.checkers.found("healed_in_time", None, wrong)
-                return
-            self._look_for(LOOK_US)
-            wrong = shows_the_truth(self.world, self.history)
-        self.outcome.healed_s = (self.world.now_us - began_us) / SECOND
-        self._settle()
-
-    def _settle(self) -> None:
-        self._look_for(2 * SETTLE_MS * MS)  # Claims of places are confirmed, which is news.
-        sent_bytes = self.world.network.sent_bytes
-        settled_us = self.world.now_us
-        self._look_for(SETTLED_US)
-        wrong = shows_the_truth(self.world, self.history)
-        if wrong is not None:
-            self.checkers.found("stays_healed", None, wrong)
-        seconds = (self.world.now_us - settled_us) / SECOND
-        rate = (self.world.network.sent_bytes - sent_bytes) / seconds / self.outcome.members
-        if rate > MOST_STEADY_BYTES_S:
-            self.checkers.found("is_quiet_at_rest", None, f"each member sends {rate:.0f} B/s")
+def look_for(subject: Subject, time_us: int) -> None:
+    """Let time pass, and look."""
+    world = subject.world
+    end_us = world.now_us + time_us
+    while world.now_us < end_us:
+        world.run(subject.look_us)
+        subject.look()
 
 
-def without(plan: SwarmPlan, name: str) -> SwarmPlan:
-    """A plan with one fault less."""
-    return replace(plan, without=plan.without | {name})
+def _heal(subject: Subject) -> float | None:
+    """Let time pass until all is right; how many seconds that took, None: more than it may."""
+    world = subject.world
+    began_us = world.now_us
+    wrong: str | None = "nobody looked"
+    while wrong is not None:
+        if world.now_us > began_us + subject.healed_us:
+            subject.promises.found("healed_in_time", None, wrong)
+            return None
+        look_for(subject, subject.look_us)
+        wrong = subject.wrong()
+    return (world.now_us - began_us) / SECOND

@@ -1,22 +1,23 @@
 """The simulated world: machines on a network in virtual time, all of it from one number.
 
     world = World(seed)
-    a = world.add("a", program); b = world.add("b", program, joins=[a.address])
+    a = world.add("a", rig); b = world.add("b", rig, joins=[a.address])
     a.start(); b.start()
     world.run(60 * SECOND)
 
 The same number, the same inputs: the same run, event by event; `trace` is a fold of all of it.  Time is microseconds
-(`scheduler.py`), randomness is a stream for each subject (`streams.py`); `network.py`, `machine.py` and `disk.py` say
-what can go wrong.  Which faults a run has is for its scenario to choose (`faults.py`); whether what happened was right
-is for checkers (`checkers.py`), which look at what a user could see.
+(`scheduler.py`), randomness is a stream for each subject (`streams.py`); `network.py`, `machine.py` and the disks say
+what can go wrong.  What the machines are for, their rigs know.  Which faults a run has is for its scenario to choose
+(`faults.py`); whether what happened was right is for checkers, which look at what a user could see.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, final
 
 from gossipkv.address import DEFAULT_PORT, Address
+from gossipkv.testing.disk import Disk
 from gossipkv.testing.machine import Machine
 from gossipkv.testing.network import Network
 from gossipkv.testing.scheduler import Scheduler
@@ -25,8 +26,7 @@ from gossipkv.testing.streams import Streams
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gossipkv.gossip.effects import Changed, Complain
-    from gossipkv.testing.program import Boot, Core
+    from gossipkv.testing.rig import MachineDisk, Rig
 
 
 @final
@@ -40,9 +40,9 @@ class World:
         self.struck: Counter[str] = Counter()  # How often each fault struck.
         self.network = Network(self.scheduler, self.streams, self.struck)
         self.machines: list[Machine] = []
-        self.on_changed: list[Callable[[Machine, Changed], None]] = []
+        # By the type of what a process tells whoever runs it.
+        self.on_told: defaultdict[type, list[Callable[[Machine, object], None]]] = defaultdict(list)
         self.on_moment: list[Callable[[Machine], None]] = []  # Around each change of who a process says it is.
-        self.on_complained: list[Callable[[Machine, Complain], None]] = []
         self.on_ended: list[Callable[[Machine], None]] = []
 
     @property
@@ -55,9 +55,17 @@ class World:
         """What happened, folded: equal runs have equal traces."""
         return f"{self.network.trace:08x}-{self.scheduler.happened}-{self.network.sent}"
 
-    def add(self, name: str, program: Callable[[Boot], Core], *, joins: Sequence[Address] = ()) -> Machine:
-        """A machine more, which is off."""
-        machine = Machine(self, len(self.machines), name, self.free_address(), program)
+    def add(
+        self,
+        name: str,
+        rig: Callable[[Machine], Rig],
+        *,
+        disk: MachineDisk | None = None,
+        joins: Sequence[Address] = (),
+    ) -> Machine:
+        """A machine more, which is off; without a `disk`, one that keeps a node's documents."""
+        disk = Disk(name, self.streams, self.struck) if disk is None else disk
+        machine = Machine(self, len(self.machines), name, self.free_address(), rig=rig, disk=disk)
         machine.joins += joins
         # No two machines came up at the same time: what one clock says means nothing on another.
         machine.clocks.offset_us = self.streams["clock/offset"].randrange(1 << 40)
@@ -78,15 +86,10 @@ class World:
         for moment in self.on_moment:
             moment(machine)
 
-    def changed(self, machine: Machine, change: Changed) -> None:
-        """Called by a machine whose process believes something else of a member than before."""
-        for seen in self.on_changed:
-            seen(machine, change)
-
-    def complained(self, machine: Machine, complaint: Complain) -> None:
-        """Called by a machine whose process has something to tell whoever runs it."""
-        for heard in self.on_complained:
-            heard(machine, complaint)
+    def told(self, machine: Machine, what: object) -> None:
+        """Called by a rig whose process has something to tell whoever runs it."""
+        for hear in self.on_told[type(what)]:
+            hear(machine, what)
 
     def process_ended(self, machine: Machine) -> None:
         """Called by a machine whose process is about to end."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 STRIDES = ("CRASH_STRIDE", "KILL_STRIDE", "BENCH_STRIDE")
-NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", *STRIDES, "SOAK_SECONDS")
+NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", *STRIDES, "SOAK_SECONDS", "FAULTS_SECONDS", "TABLES")
 # What the process takes is measured here, and a sanitizer takes several times as much for itself.
 OF_MEMORY = (
     "tests/fuzz/test_datagrams.py",
@@ -75,12 +75,15 @@ def legs() -> list[Leg]:
     return [
         Leg("seeds", tests=("tests/simulation/test_seeds.py",)),
         Leg("datasets", tests=("-n", "2", "tests/simulation/test_datasets.py")),
+        Leg("registers", tests=("-n", "2", "tests/simulation/test_registers.py")),
+        Leg("metadata", tests=("-n", "2", "tests/simulation/test_metadata.py")),
         Leg("nodes", tests=("-n", "2", "tests/simulation/test_whole_nodes_sharing.py")),
         Leg("fuzz", tests=("-n", "2", "--hypothesis-profile=explore", "tests/unit", "tests/fuzz")),
         Leg("crashes", tests=("tests/crashes",)),
         Leg("benchmarks", tests=("tests/bench",)),
         Leg("kills", tests=("-n", "2", "tests/mutants")),
         Leg("soak", tests=("tests/soak",)),
+        Leg("tables", tests=("tests/cluster/test_tables.py", "tests/cluster/test_tables_faults.py")),
         *(Leg(f"python {version}", before=[(".ci/run", "--python", version)]) for version in ("3.12", "3.13")),
         Leg(
             "sanitizers",

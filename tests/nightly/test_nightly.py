@@ -78,5 +78,7 @@ def test_what_is_left_out_is_there() -> None:
 
 def test_legs_are_named() -> None:
     """A leg that is not there is refused with the names of those that are."""
-    with pytest.raises(SystemExit, match="no such leg: nosuch; there are seeds, datasets, nodes, fuzz, crashes, "):
+    with pytest.raises(
+        SystemExit, match="no such leg: nosuch; there are seeds, datasets, registers, nodes, fuzz, crashes, "
+    ):
         nightly.main("report.txt", "nosuch")

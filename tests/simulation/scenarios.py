@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import REACHABLE, State, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.profile import LAN, LOCAL
-from gossipkv.testing.history import History
-from gossipkv.testing.members import gossip, program, state_of
+from gossipkv.testing.gossip.history import History
+from gossipkv.testing.gossip.members import gossip, program, state_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
 from tests.simulation.scenarios_of_branches import full_branches, large_branches, withdrawn
@@ -118,7 +119,7 @@ def cut_pairs():
         if effect.member.state is State.SUSPECT:
             suspected.append(f"{machine.name} suspects {effect.member.name}")
 
-    scene.world.on_changed.append(changed)
+    scene.world.on_told[Changed].append(changed)
     for first, second in zip(scene.machines[::2], scene.machines[1::2], strict=True):
         scene.world.network.partition([first], [second])
     scene.look_for(60 * SECOND)
@@ -486,7 +487,7 @@ def copied():
     scene.publish_all()
     scene.look_for(2 * SECOND)
     original = scene.machines[2]
-    scene.world.on_changed.clear()  # Two of one name are more than checkers can tell apart.
+    scene.world.on_told[Changed].clear()  # Two of one name are more than checkers can tell apart.
     copy = scene.world.add("copy", program(scene.profile))
     copy.name = original.name  # Who it is stands on its disk.
     copy.disk.copy_from(original.disk)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.core import Limits
 from gossipkv.gossip.tree.limits import TreeLimits
-from gossipkv.testing.members import gossip
+from gossipkv.testing.gossip.members import gossip
 from gossipkv.testing.scheduler import MS, SECOND
 from tests.simulation.scene import Scene
 

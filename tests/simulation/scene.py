@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import State
 from gossipkv.gossip.profile import LOCAL
-from gossipkv.testing.checkers import Checkers, shows_the_truth
-from gossipkv.testing.history import History
-from gossipkv.testing.members import formed
+from gossipkv.testing.gossip.checkers import Checkers, shows_the_truth
+from gossipkv.testing.gossip.history import History
+from gossipkv.testing.gossip.members import formed
 from gossipkv.testing.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.effects import Changed
     from gossipkv.testing.machine import Machine
 
 LOOK_US = 250 * MS
@@ -29,7 +29,7 @@ class Scene:
         self.history = History(self.world)
         self.checkers = Checkers(self.world, self.history, profile)
         self.wrong_dead = []
-        self.world.on_changed.append(self._changed)
+        self.world.on_told[Changed].append(self._changed)
 
     def _changed(self, machine: Machine, effect: Changed):
         member = effect.member

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.testing.checkers import Checkers
-from gossipkv.testing.history import core_of
-from gossipkv.testing.swarm import SwarmPlan, run
+from gossipkv.testing.gossip.checkers import Checkers
+from gossipkv.testing.gossip.history import core_of
+from gossipkv.testing.gossip.swarm import SwarmPlan, run
 from tests.unit.gossip.membership.recounted import recount_core
 
 SEEDS = range(20)

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from gossipkv.testing.swarm import SwarmPlan, run
+from gossipkv.testing.gossip.swarm import SwarmPlan, run
 
 SEEDS = 40
 PIECE = 10

@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 
 from gossipkv.testing.faults import FAULTS
-from gossipkv.testing.swarm import SwarmPlan, run
+from gossipkv.testing.gossip.swarm import SwarmPlan, run
 from gossipkv.testing.transitions import ALL, counted
 from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, final
 
-from gossipkv.testing.checkers import BrokenPromise
+from gossipkv.testing.promises import BrokenPromise
 from gossipkv.testing.scheduler import MS
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from gossipkv.testing.datasets.contents import Content, Sources
 from gossipkv.testing.datasets.disk import DatasetDisk
 from gossipkv.testing.datasets.node import DatasetNode, Settings, Shared
 from gossipkv.testing.datasets.readers import Readers
-from gossipkv.testing.members import SETTLE_MS, claim, program
+from gossipkv.testing.gossip.members import SETTLE_MS, claim, program
+from gossipkv.testing.gossip.rig import rig_of
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.node.identity import NodeRecord
+    from gossipkv.testing.gossip.program import Core
     from gossipkv.testing.machine import Machine
-    from gossipkv.testing.program import Core
 
 TERMS: Final = Terms(
     replication=2,
@@ -69,7 +70,7 @@ class SharingCluster:
         if told and machine is not self.machines[0] and not self.machines[0].joins:
             self.machines[0].joins.append(machine.address)  # As the launcher does: nobody waits for nobody.
         self.shared.disks[machine.name] = DatasetDisk()
-        machine.claim = partial(self._claim, machine)
+        rig_of(machine).claim = partial(self._claim, machine)
         return machine
 
     def _claim(self, machine: Machine, core: Core, kept: NodeRecord) -> DatasetNode:

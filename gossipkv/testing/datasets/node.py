@@ -37,6 +37,7 @@ from gossipkv.placement.shard_claim import NODES, Standing
 from gossipkv.testing.datasets.building import Building
 from gossipkv.testing.datasets.contents import DATABASE
 from gossipkv.testing.datasets.exchange import Exchange
+from gossipkv.testing.gossip.rig import rig_of
 from gossipkv.testing.scheduler import MS
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class DatasetNode:
         member = Member(own.name, own.uuid, own.epoch, own.address)
         self.membership = Membership(
             member,
-            expects_others=bool(machine.joins or machine.disk.peers()),
+            expects_others=bool(machine.joins or rig_of(machine).disk.peers()),
             retire_max_ms=settings.retire_max_ms,
             now_ms=now_ms,
         )

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from gossipkv.testing import shrink
-from gossipkv.testing.checkers import BrokenPromise
-from gossipkv.testing.swarm import SwarmOutcome, SwarmPlan
-
-if TYPE_CHECKING:
-    import pytest
+from gossipkv.testing.promises import BrokenPromise
+from gossipkv.testing.shrink import shrink
+from gossipkv.testing.swarm import Outcome, Plan
 
 ALL = frozenset({"crash", "cut", "loss", "pause", "starve"})
 
 
-def test_what_does_not_matter_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two faults together break one promise, a third alone another one: only the two stay, and the plan replays it."""
+@dataclass(frozen=True)
+class Two(Plan):
+    """Two faults together break one promise, a third alone another one."""
 
-    def run(plan: SwarmPlan) -> SwarmOutcome:
-        on = ALL - plan.without
-        outcome = SwarmOutcome(plan, faults=on)
+    def run(self) -> Outcome:
+        """Nothing but the faults that are on says what breaks."""
+        on = ALL - self.without
+        outcome = Outcome(self, faults=on)
         if {"cut", "pause"} <= on:
             outcome.violations.append(BrokenPromise("ranks_never_fall", 1, "m0", "fell"))
         elif "loss" in on:
             outcome.violations.append(BrokenPromise("healed_in_time", 1, "m0", "late"))
         return outcome
 
-    monkeypatch.setattr(shrink, "run", run)
+
+def test_what_does_not_matter_is_switched_off() -> None:
+    """Only the two faults of the first promise stay, and the plan replays them."""
     told: list[str] = []
-    found = shrink.shrink(run(SwarmPlan(17)), told.append)
+    found = shrink(Two(17).run(), told.append)
     assert found.faults == {"cut", "pause"}
     assert found.plan.command == "gossipkv simulate --seed 17 --without crash,loss,starve"
     assert told == ["fails without crash", "fails without loss", "fails without starve"]

@@ -9,11 +9,12 @@ from gossipkv.gossip.member import member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import Envelope
 from gossipkv.gossip.packets.prefix import Dropped
+from gossipkv.testing.gossip.rig import running
 from gossipkv.testing.world import World
 
 if TYPE_CHECKING:
     from gossipkv.gossip.effects import Effect
-    from gossipkv.testing.program import Boot
+    from gossipkv.testing.gossip.program import Boot
 
 NEVER_MS = 1 << 62
 PERIOD_MS = 1000
@@ -98,7 +99,7 @@ class Toy:
 def two(seed=1):
     """A world of two machines that ping each other, and both."""
     world = World(seed)
-    first, second = world.add("first", Toy), world.add("second", Toy)
+    first, second = world.add("first", running(Toy)), world.add("second", running(Toy))
     first.joins.append(second.address)
     second.joins.append(first.address)
     first.start()

@@ -12,7 +12,7 @@ from gossipkv.testing.datasets.checkers import DatasetCheckers
 from gossipkv.testing.datasets.cluster import TERMS, content_of
 from gossipkv.testing.datasets.contents import DATABASE, FUNCTION, KEY_NAMES, Sources
 from gossipkv.testing.datasets.disk import DatasetDisk, Stored
-from gossipkv.testing.members import program
+from gossipkv.testing.gossip.members import program
 from gossipkv.testing.scheduler import SECOND
 from gossipkv.testing.world import World
 

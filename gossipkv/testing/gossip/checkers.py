@@ -7,37 +7,24 @@ a checker of its own with a name, so that a report says which was broken; none r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, final
 
+from gossipkv.gossip.effects import Changed, Complain
 from gossipkv.gossip.member import GONE, REACHABLE, Rank, State
 from gossipkv.placement.shard_claim import NODES
-from gossipkv.testing.history import NOTHING, PLACES, core_of, own, view
-from gossipkv.testing.scheduler import SECOND
+from gossipkv.testing.gossip.history import NOTHING, PLACES, core_of, own, view
+from gossipkv.testing.gossip.rig import rig_of
+from gossipkv.testing.promises import Promises
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.effects import Complain
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.tree.watch import Watch
-    from gossipkv.testing.history import Entries, History
+    from gossipkv.testing.gossip.history import Entries, History
     from gossipkv.testing.machine import Machine
-    from gossipkv.testing.network import Host
+    from gossipkv.testing.promises import BrokenPromise
     from gossipkv.testing.world import World
 
-
-class BrokenPromise(NamedTuple):
-    """A promise that was broken."""
-
-    checker: str
-    at_us: int
-    machine: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.at_us / SECOND:9.3f} s  {self.machine}: {self.checker}: {self.what}"
-
-
-MOST_VIOLATIONS = 100
 
 Key = tuple[str, int, bytes]
 View = dict[str, dict[str, bytes]]  # By owner: path and value.
@@ -49,11 +36,12 @@ Read = tuple[int, dict[tuple[str, str], bytes]]  # At which revision of a watch,
 class Checkers:
     """All of them, on one world."""
 
-    def __init__(self, world: World, history: History, profile: Profile) -> None:
+    def __init__(self, world: World, history: History, profile: Profile, promises: Promises | None = None) -> None:
         self._world = world
         self._history = history
         self._profile = profile
-        self.violations: list[BrokenPromise] = []
+        self.promises = Promises(world) if promises is None else promises
+        self.found = self.promises.found
         # What each machine showed, for as long as its process lives and is of one cluster: who goes over to another
         # one begins anew.
         self._ranks: dict[Key, dict[str, Rank]] = {}
@@ -62,8 +50,8 @@ class Checkers:
         self._ids: set[str] = set()  # Cluster ids that anybody had.
         self._selves: dict[int, Itself] = {}  # By the number of the machine.
         world.on_moment.append(self._look_at_itself)
-        world.on_changed.append(lambda machine, _: self.look(machine))
-        world.on_complained.append(self._hear_complaint)
+        world.on_told[Changed].append(lambda machine, _: self.look(machine))
+        world.on_told[Complain].append(self._hear_complaint)
         world.on_ended.append(self.forget)
 
     def look(self, machine: Machine) -> None:
@@ -99,14 +87,14 @@ class Checkers:
         self._states.pop(key, None)
         self._watches.pop(key, None)
 
-    def found(self, checker: str, machine: Host | None, what: str) -> None:
-        """Write a violation down."""
-        if len(self.violations) < MOST_VIOLATIONS:
-            name = "-" if machine is None else machine.name
-            self.violations.append(BrokenPromise(checker, self._world.now_us, name, what))
+    @property
+    def violations(self) -> list[BrokenPromise]:
+        """What was found."""
+        return self.promises.violations
 
-    def _hear_complaint(self, machine: Machine, complaint: Complain) -> None:
+    def _hear_complaint(self, machine: Machine, complaint: object) -> None:
         """Hear what a process has to tell whoever runs it: that nobody is where it shall join, or is of another id."""
+        assert isinstance(complaint, Complain)
         self._world.struck["complaint"] += 1
         said = str(complaint.error)
         if "no member answers" not in said and not any(f"of the id {each} " in said for each in self._ids):
@@ -116,7 +104,7 @@ class Checkers:
 
     def _look_at_itself(self, machine: Machine) -> None:
         """Whoever kept its disk comes back: under its uuid, in an epoch after all in which it ever spoke."""
-        self._ids.add(machine.cluster_id.hex())
+        self._ids.add(rig_of(machine).cluster_id.hex())
         me = own(machine)
         if me is None:
             if machine.error is not None:
@@ -265,7 +253,7 @@ def _is_unheard(machine: Machine, name: str) -> bool:
 
 
 def _key(machine: Machine) -> Key:
-    return machine.name, machine.life, machine.cluster_id
+    return machine.name, machine.life, rig_of(machine).cluster_id
 
 
 def shows_the_truth(world: World, history: History) -> str | None:
@@ -278,7 +266,7 @@ def shows_the_truth(world: World, history: History) -> str | None:
         history.note(machine)
     places = sorted(place for machine in up.values() for place in _places(machine))
     shard_ids = {place.partition("@")[0] for place in places}
-    claimants = sum(machine.claim is not None for machine in up.values())
+    claimants = sum(rig_of(machine).claim is not None for machine in up.values())
     if not len(shard_ids) == len(places) == claimants:
         return f"{claimants} members claim the places {places}"
     wrong = (_wrong_with(machine, up, places, history) for machine in up.values())

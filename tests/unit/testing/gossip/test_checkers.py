@@ -10,9 +10,10 @@ from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Complain
 from gossipkv.gossip.member import State
 from gossipkv.gossip.profile import LOCAL
-from gossipkv.testing.checkers import Checkers, shows_the_truth
-from gossipkv.testing.history import History
-from gossipkv.testing.members import formed, gossip
+from gossipkv.testing.gossip.checkers import Checkers, shows_the_truth
+from gossipkv.testing.gossip.history import History
+from gossipkv.testing.gossip.members import formed, gossip
+from gossipkv.testing.gossip.rig import rig_of
 from gossipkv.testing.scheduler import SECOND
 from tests.unit.testing.test_disk import begun, damage
 
@@ -184,7 +185,7 @@ def test_a_packet_that_does_not_fit(scene):
 
 def test_a_complaint_of_what_is_not_so(scene):
     """That nobody answers somewhere may be told; of another id only while there is one; of a twin never."""
-    tell = scene.world.complained
+    tell = scene.world.told
     tell(scene.first, Complain(LocalError("no member answers at x, which this node is to join; it goes on asking")))
     assert not complaints(scene)
     tell(scene.first, Complain(LocalError("two nodes are called 'm0', this one at a and another at b")))
@@ -194,7 +195,7 @@ def test_a_complaint_of_what_is_not_so(scene):
     tell(scene.first, other)
     assert complaints(scene) == {"complains_of_what_is_so"}
     scene.checkers.violations.clear()
-    scene.world.machines[1].cluster_id = b"\xab" * 8
+    rig_of(scene.world.machines[1]).cluster_id = b"\xab" * 8
     scene.world.look_closely(scene.world.machines[1])
     tell(scene.first, other)
     assert not scene.checkers.violations

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import TooLarge
-from gossipkv.testing.history import PLACES
+from gossipkv.testing.gossip.history import PLACES
 from gossipkv.testing.scheduler import SECOND
 
 if TYPE_CHECKING:
     from random import Random
 
-    from gossipkv.testing.history import History
+    from gossipkv.testing.gossip.history import History
     from gossipkv.testing.machine import Machine
     from gossipkv.testing.world import World
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.gossip.effects import Ask
+    from gossipkv.testing.gossip.program import Core
     from gossipkv.testing.network import Host, Network
     from gossipkv.testing.scheduler import Scheduler
 
@@ -29,12 +30,20 @@ SEGMENT_OVERHEAD_BYTES = 40
 class Call:
     """One request of one process to another."""
 
-    def __init__(self, scheduler: Scheduler, network: Network, asker: Host, ask: Ask) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        network: Network,
+        asker: Host,
+        ask: Ask,
+        core_at: Callable[[Host], Core | None],
+    ) -> None:
         self._scheduler = scheduler
         self._network = network
         self._asker = asker
         self._life = asker.life
         self._ask = ask
+        self._core_at = core_at
         self._is_over = False
 
     def begin(self) -> None:
@@ -73,7 +82,7 @@ class Call:
         self._watch(answerer, life)
 
     def _answer(self, answerer: Host) -> None:
-        core = answerer.core
+        core = self._core_at(answerer)
         if self._is_over or core is None:
             return
         answerer.heard_ms = answerer.now_ms
@@ -110,7 +119,7 @@ class Call:
             asker.when_free(lambda: self._tell(reply))
 
     def _tell(self, reply: bytes | None) -> None:
-        core = self._asker.core
+        core = self._core_at(self._asker)
         if core is not None:
             if reply is not None:
                 self._asker.heard_ms = self._asker.now_ms

@@ -6,9 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.packets.envelope import Envelope
-from gossipkv.testing import keys
-from gossipkv.testing.members import CLUSTER
-from gossipkv.testing.swarm import SwarmPlan, run
+from gossipkv.testing.gossip import keys
+from gossipkv.testing.gossip.members import CLUSTER
+from gossipkv.testing.gossip.swarm import SwarmPlan, run
 
 if TYPE_CHECKING:
     import pytest

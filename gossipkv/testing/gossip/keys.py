@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.packets.key_ring import Key
     from gossipkv.gossip.packets.sealing import Sealing
-    from gossipkv.testing.checkers import Checkers
+    from gossipkv.testing.gossip.program import Boot
     from gossipkv.testing.machine import Machine
     from gossipkv.testing.network import Host
-    from gossipkv.testing.program import Boot
+    from gossipkv.testing.promises import Promises
     from gossipkv.testing.world import World
 
     Ring = tuple[Key, ...]
@@ -44,9 +44,9 @@ _NONCE = slice(PREFIX_BYTES, PREFIX_BYTES + KEY_ID_BYTES + SESSION_BYTES + COUNT
 class Keys:
     """The key files of a world's machines, and who changes them."""
 
-    def __init__(self, world: World, checkers: Checkers) -> None:
+    def __init__(self, world: World, promises: Promises) -> None:
         self._world = world
-        self._checkers = checkers
+        self._promises = promises
         self._chance = world.streams["keys"]
         self._first: Ring = (self._draw(),)
         self._files: dict[str, Ring] = {}
@@ -110,8 +110,8 @@ class Keys:
 
     def _sent(self, source: Host, _to: Address, packet: bytes) -> None:
         if packet[_FORM_AT] != SEALED:
-            self._checkers.found("everything_is_sealed", source, "a plain packet")
+            self._promises.found("everything_is_sealed", source, "a plain packet")
         nonce = packet[_NONCE]
         if nonce in self._nonces:
-            self._checkers.found("no_nonce_twice", source, f"a second packet under {nonce.hex()}")
+            self._promises.found("no_nonce_twice", source, f"a second packet under {nonce.hex()}")
         self._nonces.add(nonce)

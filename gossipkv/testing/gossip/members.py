@@ -8,7 +8,8 @@ from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.node.gossip import ClaimsInTree, ShardIdTimer
 from gossipkv.placement.shard_claim import ShardClaim
-from gossipkv.testing.history import core_of
+from gossipkv.testing.gossip.history import core_of
+from gossipkv.testing.gossip.rig import GossipRig, rig_of, running
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.world import World
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
     from gossipkv.gossip.protocols import Place
     from gossipkv.node.identity import NodeRecord
+    from gossipkv.testing.gossip.program import Boot, Core
     from gossipkv.testing.machine import Machine
-    from gossipkv.testing.program import Boot, Core
 
 SETTLE_MS = 3000  # A simulated run has little time.
 MOST_FORMING_US = 300 * SECOND
@@ -33,7 +34,7 @@ def program(
     cluster: str = CLUSTER,
     limits: Limits | None = None,
     sealing: Callable[[Boot], Sealing] | None = None,
-) -> Callable[[Boot], Core]:
+) -> Callable[[Machine], GossipRig]:
     """What each machine runs: the members' own code; with a `sealing`, nothing but sealed packets."""
 
     def start(boot: Boot) -> Core:
@@ -43,7 +44,7 @@ def program(
         limited = limits or Limits()
         return Gossip(me, profile, boot.random, limits=limited, envelope=envelope, silent=boot.silent)
 
-    return start
+    return running(start)
 
 
 def claim(core: Core, kept: NodeRecord) -> Place:
@@ -71,7 +72,7 @@ def formed(
     chance = world.streams["joins"]
     for number in range(members):
         machine = world.add(f"m{number}", start)
-        machine.claim = claim
+        rig_of(machine).claim = claim
         machine.joins += [other.address for other in world.machines[: min(number, 3)]]
         # The first has its cluster id before the others come.
         world.scheduler.at(int((0.1 + 2 * chance.random()) * SECOND) * (number > 0), machine.start)
