@@ -72,8 +72,8 @@ MUTANTS_OF_THE_DISK = (
         (
             Edit(
                 "gossipkv.node.identity:next_life",
-                "return known._replace(node=node or known.node, epoch=max(known.epoch + 1, least_epoch)), is_new",
-                "return known._replace(node=node or known.node, epoch=known.epoch or least_epoch), is_new",
+                "return known._replace(epoch=max(known.epoch + 1, least_epoch)), is_new",
+                "return known._replace(epoch=known.epoch or least_epoch), is_new",
             ),
         ),
         ("restarts",),

@@ -238,6 +238,11 @@ class Engine:
         """The live ones, as of the last sync."""
         return frozenset(self._spaces)
 
+    @property
+    def first_space(self) -> int | None:
+        """The lowest one that is live, as of the last sync."""
+        return min(self._spaces, default=None)
+
     def has_space(self, space: int) -> bool:
         """Whether it is live, as of the last sync."""
         return space in self._spaces

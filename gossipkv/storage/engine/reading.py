@@ -61,6 +61,11 @@ class Reading:
             "log_kept_bytes": sum(segment.size_bytes for segment in engine.log()),
         }
 
+    @property
+    def first_space(self) -> int | None:
+        """The lowest space that was made and not dropped, as of the last sync; None: there is none."""
+        return self.engine.first_space
+
     def reserve_space(self) -> int:
         """Return the number of a space that a batch may make; see `Engine.reserve_space`."""
         return self.engine.reserve_space()

@@ -12,7 +12,6 @@ the tasks end, and nobody else does.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +23,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine._log import DELETE, PUT, Batch, operations
 from gossipkv.storage.engine.backup import back_up
 from gossipkv.storage.engine.committing import committing
 from gossipkv.storage.engine.opening import Opened
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.merge import MergeOrder, Output
     from gossipkv.storage.engine.policy import Manner
     from gossipkv.storage.engine.works import Work
+
+__all__ = ["DELETE", "PUT", "Batch", "Store", "open_store", "operations"]
 
 # After the last write, until the log says that it is synced: of a tail that is shorter, damage cannot be told from an
 # interrupted write.
@@ -206,7 +207,7 @@ class Store(Reading):
         if group is not None:
             self._position = group.position
             self._ends = group.descriptor if group.ends else None
-            self._began_ns = time.perf_counter_ns()
+            self._began_ns = self._environment.clock.monotonic_ns()
             self._committing.submit(group)
 
     def _wake(self) -> int:
@@ -238,7 +239,9 @@ class Store(Reading):
                     self._begin()
                     await self._hear()
                     nursery.cancel_scope.cancel()
-            except Exception as error:
+            except trio.Cancelled:
+                raise
+            except BaseException as error:  # Also what ends the process: nobody may wait for it then.
                 self.engine.close(f"it met a defect: {error!r}")
                 raise
             finally:
@@ -255,7 +258,7 @@ class Store(Reading):
                 self._wake()
                 return
             if self.engine.options.sync:
-                self.engine.counts.count_sync(time.perf_counter_ns() - self._began_ns)
+                self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
             self.engine.synced(self._position)
             if self._ends is not None:
                 with contextlib.suppress(OSError):  # All of it is synced.

@@ -1,0 +1,152 @@
+"""Acceptors: who decides, what is a quorum, and how one set takes the place of another.
+
+A value holds its acceptors as a pair (old, new), mostly equal; *a quorum of a value is a majority of its old and of its
+new set*.  `Acceptors.entering` makes the pair that a change of acceptors goes through, `leaving` ends it.  Who may do
+either, and when, is the proposer's affair (`proposer.py`); that nothing else happens to a set is held here (`follows`).
+
+An acceptor is a node with one store: where the store is lost, restored or replaced the node is another acceptor, since
+it has forgotten what it promised.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import BadRequest, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from collections.abc import Set as AbstractSet
+
+UUID_BYTES: Final = 16
+MOST_ACCEPTORS: Final = 9  # Of one set.  A round asks all of them; beyond five there is little to be gained.
+
+
+class AcceptorId(NamedTuple):
+    """Who accepts: a node, and the store in which it keeps what it promised."""
+
+    node: bytes  # The uuid.
+    store: int
+
+    def __str__(self) -> str:
+        return f"{self.node.hex()[:8]}/{self.store:016x}"
+
+
+class Acceptors(NamedTuple):
+    """The acceptors of a value."""
+
+    old: tuple[AcceptorId, ...]  # Sorted, each once.
+    new: tuple[AcceptorId, ...]
+    pair: int = 0  # An id drawn when two sets became a pair, which all values keep until that is left; 0: one set.
+
+    @classmethod
+    def of(cls, members: Iterable[AcceptorId]) -> Acceptors:
+        """One set.  Raises BadRequest: it is empty, or too large."""
+        sorted_members = tuple(sorted(set(members)))
+        if not 1 <= len(sorted_members) <= MOST_ACCEPTORS:
+            raise BadRequest(f"a register has 1 to {MOST_ACCEPTORS} acceptors, not {len(sorted_members)}")
+        return cls(sorted_members, sorted_members)
+
+    @property
+    def everyone(self) -> frozenset[AcceptorId]:
+        """All that are in either set."""
+        return frozenset(self.old) | frozenset(self.new)
+
+    def is_quorum(self, of: AbstractSet[AcceptorId]) -> bool:
+        """Whether these are a majority of the old and of the new set."""
+        return _is_majority(of, self.old) and (self.new is self.old or _is_majority(of, self.new))
+
+    def entering(self, members: Collection[AcceptorId], pair: int) -> Acceptors:
+        """The pair on the way to other members.  Requires: one set, which is another."""
+        assert not self.pair, self
+        assert pair
+        after = Acceptors(self.old, Acceptors.of(members).new, pair)
+        assert after.new != self.old, after
+        return after
+
+    def leaving(self) -> Acceptors:
+        """The new set of a pair alone."""
+        assert self.pair, self
+        return Acceptors(self.new, self.new)
+
+    def follows(self, before: Acceptors) -> bool:
+        """Whether this may be the acceptors of the value after one with `before`: the same, entered or left."""
+        if self.pair == before.pair:
+            return self == before
+        return self == before.leaving() if before.pair else self.old == before.old
+
+
+class Forced(NamedTuple):
+    """A force, as the values after it tell of it."""
+
+    generation: int
+    force: int
+    left_out: tuple[AcceptorId, ...]  # Who was of the set before: what only they had is lost.
+
+
+class Value(NamedTuple):
+    """What a ballot carries."""
+
+    acceptors: Acceptors
+    payload: bytes
+    forces: tuple[Forced, ...] = ()  # The last ones, from the oldest.
+
+
+MOST_PAYLOAD_BYTES: Final = 64 << 10
+MOST_FORCES: Final = 8
+
+
+def _is_majority(of: AbstractSet[AcceptorId], members: tuple[AcceptorId, ...]) -> bool:
+    return 2 * sum(member in of for member in members) > len(members)
+
+
+def value_of(value: object) -> Value:
+    """Read a value from what was decoded.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    match value:
+        case [[list(old), list(new), int(pair)], bytes(payload), list(forces)] if (
+            0 <= pair < 1 << 64 and len(payload) <= MOST_PAYLOAD_BYTES and len(forces) <= MOST_FORCES
+        ):
+            before = members_of(old)
+            after = before if new == old else members_of(new)
+            if (before == after) == (pair == 0):
+                # One tuple where the sets are one: `is_quorum` counts once then.
+                acceptors = Acceptors(before, after if pair else before, pair)
+                return Value(acceptors, payload, tuple(map(_forced_of, forces)))
+    raise ProtocolError("a value is [[old acceptors, new ones, pair id], payload, forces]", {"got": repr(value)[:80]})
+
+
+def members_of(value: object) -> tuple[AcceptorId, ...]:
+    """Read a set of acceptors from what was decoded.
+
+    Raises:
+        ProtocolError: it is none: empty, too large, not in order, or somebody is in it twice.
+    """
+    if isinstance(value, list) and 1 <= len(value) <= MOST_ACCEPTORS:
+        members = tuple(map(acceptor_of, value))
+        if all(one < other for one, other in pairwise(members)):
+            return members
+    raise ProtocolError(f"a set of acceptors is a sorted list of 1 to {MOST_ACCEPTORS}", {"got": repr(value)[:80]})
+
+
+def acceptor_of(value: object) -> AcceptorId:
+    """Read who an acceptor is.
+
+    Raises:
+        ProtocolError: nobody.
+    """
+    match value:
+        case [bytes(node), int(store)] if len(node) == UUID_BYTES and 0 < store < 1 << 64:
+            return AcceptorId(node, store)
+    raise ProtocolError("an acceptor is [uuid of 16 bytes, id of its store]", {"got": repr(value)[:80]})
+
+
+def _forced_of(value: object) -> Forced:
+    match value:
+        case [int(generation), int(force), list(left_out)] if generation > 0 < force:
+            return Forced(generation, force, tuple(map(acceptor_of, left_out[: 2 * MOST_ACCEPTORS])))
+    raise ProtocolError("a force is [generation, force id, who was left out]", {"got": repr(value)[:80]})

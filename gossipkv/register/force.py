@@ -1,0 +1,198 @@
+"""A force: how an operator has a register go on when a majority of its acceptors is lost for good.
+
+It takes a generation above all that were heard of, with an id drawn at random, on named survivors: *every* one of them
+has to promise, durably; the highest value that they have is written with them as its acceptors, by a majority of them.
+The quorum of the value that is changed is not asked for: it is what was lost.  What only others had accepted is lost
+with them, and if they come back their records count for nothing: whoever hears of the higher generation uses no lower.
+
+It is refused while quorums of both sets of the top value answer; not counted are those who have promised a generation
+without a value in it (a force that was begun and not ended), or know of two forces of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.register.ballot import MOST_GENERATION, MOST_GENERATION_LEAP, Ballot, draw_id
+from gossipkv.register.configuration import MOST_FORCES, AcceptorId, Acceptors, Forced, Value
+from gossipkv.register.messages import Kind, Record, Reply, Request, Verdict, encode_request
+from gossipkv.register.proposer import NEVER_MS, End, Outcome, Send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.register.ballot import Random
+    from gossipkv.register.proposer import Effect
+
+LOOK_MS: Final = 2000  # Who has not answered by then counts as lost.
+PHASE_MS: Final = 10_000  # Nobody else may go on meanwhile, and a survivor's disk may be slow.
+
+
+@final
+class Force:
+    """One force, from its beginning to its end."""
+
+    def __init__(
+        self,
+        register: bytes,
+        ticket: int,
+        survivors: Iterable[AcceptorId],
+        known: Acceptors | None,
+        random: Random,
+        *,
+        now_ms: int,
+    ) -> None:
+        """`known`: who the acceptors were when last heard of."""
+        self.register = register
+        self._ticket = ticket
+        self._survivors = Acceptors.of(survivors).new
+        self._random = random
+        self._kind = Kind.LOOK
+        self._number = random.getrandbits(40)
+        self._ballot: Ballot | None = None
+        self._asked: set[AcceptorId] = set()
+        self._answered: dict[AcceptorId, Record] = {}
+        self._failed: dict[AcceptorId, str] = {}
+        self._top: tuple[Ballot, Value] | None = None  # The highest that anybody has shown.
+        self._looked_at: Ballot | None = None  # Of the highest value that survivors had before they promised.
+        self._value: Value | None = None  # What is written.
+        self._effects: list[Effect] = []
+        self.is_over = False
+        self.wakes_at_ms = now_ms + LOOK_MS
+        self._ask({*self._survivors, *(known.everyone if known is not None else ())})
+
+    def take(self) -> list[Effect]:
+        """What is to be done now."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def wake(self, now_ms: int) -> None:
+        """Take in what time it is."""
+        if now_ms >= self.wakes_at_ms and not self.is_over:
+            for acceptor in self._asked - self._answered.keys():
+                self._failed.setdefault(acceptor, "silent")
+            self._move(now_ms)
+
+    def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
+        """Take in that there will be no reply to a `Send`."""
+        self._take(acceptor, number, None, why, now_ms)
+
+    def receive(self, reply: Reply, *, now_ms: int) -> None:
+        """Take in a reply."""
+        # A look shows what there is also where two forces met.
+        is_told = reply.verdict is Verdict.OK or (self._kind is Kind.LOOK and reply.verdict is Verdict.TORN)
+        self._take(reply.by, reply.number, reply.record if is_told else None, reply.verdict.name.lower(), now_ms)
+
+    def _take(self, acceptor: AcceptorId, number: int, record: Record | None, why: str, now_ms: int) -> None:
+        is_new = acceptor in self._asked - self._answered.keys() - self._failed.keys()
+        if self.is_over or number != self._number or not is_new:
+            return
+        if record is None:
+            self._failed[acceptor] = why
+        else:
+            self._answered[acceptor] = record
+            if self._kind is Kind.LOOK:
+                self._top = _highest([*self._answered.values()])
+                self._ask(self._top[1].acceptors.everyone if self._top is not None else ())
+        self._move(now_ms)
+
+    def _ask(self, acceptors: Iterable[AcceptorId]) -> None:
+        for acceptor in sorted(set(acceptors) - self._asked):
+            self._asked.add(acceptor)
+            request = Request(self._kind, self.register, acceptor, self._number, self._ballot, self._value)
+            self._effects.append(Send(acceptor, self._number, encode_request(request)))
+
+    def _start(self, kind: Kind, now_ms: int) -> None:
+        self._kind, self._number = kind, self._number + 1
+        self._asked, self._answered, self._failed = set(), {}, {}
+        self.wakes_at_ms = now_ms + PHASE_MS
+        self._ask(self._survivors)
+
+    def _move(self, now_ms: int) -> None:
+        """Go on, if the phase that is under way allows it."""
+        is_answered = len(self._answered) + len(self._failed) == len(self._asked)
+        match self._kind:
+            case Kind.LOOK if is_answered:
+                self._prepare(now_ms)
+            case Kind.PREPARE if self._failed:
+                self._refuse(f"a survivor has not promised: {self._said()}; some have: repeat the force")
+            case Kind.PREPARE if is_answered:
+                self._accept(now_ms)
+            case Kind.ACCEPT:
+                self._accepted(is_answered=is_answered)
+
+    def _prepare(self, now_ms: int) -> None:
+        strangers = [survivor for survivor in self._survivors if survivor not in self._answered]
+        if strangers:
+            self._refuse(f"a survivor does not answer, or has no record of this register: {self._said()}")
+            return
+        theirs = _highest([self._answered[survivor] for survivor in self._survivors])
+        if theirs is None or self._top is None:
+            self._refuse("no survivor has a value of this register")
+            return
+        # By nodes: where the store was put back from a backup, it has the record under another id.
+        nodes = {acceptor.node for acceptor in theirs[1].acceptors.everyone}
+        strangers = [survivor for survivor in self._survivors if survivor.node not in nodes]
+        if strangers:
+            names = ", ".join(map(str, strangers))
+            self._refuse(f"not an acceptor of this register: {names}")
+            return
+        self._looked_at = theirs[0]
+        top, value = self._top
+        deciding = {
+            acceptor
+            for acceptor, record in self._answered.items()
+            if record.promise[:2] == top[:2] and (not record.torn or record.torn < top.generation)
+        }
+        # A force that came to nothing stops all who hear of its generation, until there is a value in a higher one.
+        is_begun = any(record.promise.generation > top.generation for record in self._answered.values())
+        if value.acceptors.is_quorum(deciding) and not is_begun:
+            self._refuse("a majority of its acceptors answers: there is nothing to force")
+            return
+        heard = max(max(record.promise.generation, record.torn) for record in self._answered.values())
+        # A generation that somebody made up is beyond what the survivors take at once: then it takes several forces.
+        least = min(self._answered[survivor].promise.generation for survivor in self._survivors)
+        generation = min(heard + 1, least + MOST_GENERATION_LEAP)
+        if generation > MOST_GENERATION:
+            self._refuse(f"the generations are used up: {heard}")
+            return
+        self._ballot = Ballot(generation, draw_id(self._random), 1, draw_id(self._random))
+        self._start(Kind.PREPARE, now_ms)
+
+    def _accept(self, now_ms: int) -> None:
+        theirs = _highest([*self._answered.values()])
+        assert theirs is not None
+        assert self._ballot is not None
+        if theirs[0] != self._looked_at:
+            self._refuse("the register went on meanwhile: it may live; if it does not, repeat the force")
+            return
+        value = theirs[1]
+        left_out = value.acceptors.everyone - set(self._survivors)
+        forced = Forced(self._ballot.generation, self._ballot.force, tuple(sorted(left_out)))
+        forces = (*value.forces, forced)[-MOST_FORCES:]
+        self._value = Value(Acceptors(self._survivors, self._survivors), value.payload, forces)
+        self._start(Kind.ACCEPT, now_ms)
+
+    def _accepted(self, *, is_answered: bool) -> None:
+        value = self._value
+        assert value is not None
+        if value.acceptors.is_quorum(self._answered.keys()):
+            self._end(Outcome(self._ticket, End.DONE, b"", "", "", value, self._ballot))
+        elif is_answered:
+            self._end(Outcome(self._ticket, End.UNKNOWN, b"", "", f"survivors have not accepted: {self._said()}"))
+
+    def _said(self) -> str:
+        return ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(self._failed.items()))
+
+    def _refuse(self, message: str) -> None:
+        self._end(Outcome(self._ticket, End.REFUSED, b"", "CONFLICT", message))
+
+    def _end(self, outcome: Outcome) -> None:
+        self.is_over, self.wakes_at_ms = True, NEVER_MS
+        self._effects.append(outcome)
+
+
+def _highest(records: list[Record]) -> tuple[Ballot, Value] | None:
+    """The highest value that these have accepted."""
+    accepted = [(record.accepted, record.value) for record in records if record.accepted and record.value]
+    return max(accepted, key=lambda found: found[0], default=None)

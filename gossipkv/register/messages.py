@@ -1,0 +1,198 @@
+"""What proposers and acceptors say to each other, as MessagePack, and what an acceptor keeps.
+
+    request   [format, kind, register, [node, store], number, ballot, …]
+      LOOK      nothing more; the ballot (or nil) is evidence of a force that the other may not know
+      PREPARE   payload or nil    of a newcomer it is asked that it holds what belongs to this payload
+      ACCEPT    value, stays      whether it promises the proposer's next ballot, too
+      CREATE    value
+    reply     [format, verdict, register, [node, store], number, ballot, record]
+    record    [format, promise, accepted or nil, value or nil, torn]
+
+A request is for one acceptor: another store at the same address is another one.  `number` is a round's; a reply repeats
+it with the ballot, so that what comes late is known for what it is.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgpack
+
+from gossipkv.errors import ProtocolError, UnsupportedFormat
+from gossipkv.register.ballot import MOST_GENERATION, Ballot, ballot_of
+from gossipkv.register.configuration import MOST_PAYLOAD_BYTES, AcceptorId, Value, acceptor_of, value_of
+
+FORMAT: Final = 1
+REGISTER_BYTES: Final = 16
+MOST_NUMBER: Final = (1 << 62) - 1
+MOST_BYTES: Final = MOST_PAYLOAD_BYTES + (8 << 10)  # A payload, all acceptors and all forces.
+
+
+class Kind(IntEnum):
+    """What is asked."""
+
+    LOOK = 0
+    PREPARE = 1
+    ACCEPT = 2
+    CREATE = 3
+
+
+class Verdict(IntEnum):
+    """What an acceptor says to it."""
+
+    OK = 0
+    BEHIND = 1  # It has promised or accepted more.
+    NO_RECORD = 2  # It knows nothing of this register.
+    MISSING = 3  # It does not hold what belongs to the payload.
+    TORN = 4  # There were two forces of this generation.
+    IMPLAUSIBLE = 5  # The ballot is made up, or was used for another value.
+
+
+class Record(NamedTuple):
+    """What an acceptor keeps of a register."""
+
+    promise: Ballot
+    accepted: Ballot | None = None  # None: a newcomer, which has only promised.
+    value: Value | None = None
+    torn: int = 0  # The last generation of which it heard of two forces; 0: none.
+
+
+class Request(NamedTuple):
+    """A request of a proposer."""
+
+    kind: Kind
+    register: bytes
+    to: AcceptorId
+    number: int
+    ballot: Ballot | None = None  # None: only of LOOK.
+    value: Value | None = None  # Of ACCEPT and CREATE.
+    stays: bool = False  # Of ACCEPT.
+    holding: bytes | None = None  # Of PREPARE.
+
+
+class Reply(NamedTuple):
+    """A reply of an acceptor."""
+
+    verdict: Verdict
+    register: bytes
+    by: AcceptorId
+    number: int
+    ballot: Ballot | None
+    record: Record | None  # As it is with this reply; the value is left out where the other knows it.
+
+
+def encode_request(request: Request) -> bytes:
+    """Return the bytes of a request."""
+    kind, register, to, number, ballot, value, stays, holding = request
+    more: dict[Kind, list[object]] = {
+        Kind.LOOK: [],
+        Kind.PREPARE: [holding],
+        Kind.ACCEPT: [value, stays],
+        Kind.CREATE: [value],
+    }
+    packed: bytes = msgpack.packb([FORMAT, kind, register, to, number, ballot, *more[kind]])
+    return packed
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Return the bytes of a reply."""
+    verdict, register, by, number, ballot, record = reply
+    packed: bytes = msgpack.packb([FORMAT, verdict, register, by, number, ballot, record])
+    return packed
+
+
+def encode_record(record: Record) -> bytes:
+    """Return the bytes of a record."""
+    packed: bytes = msgpack.packb([FORMAT, *record])
+    return packed
+
+
+@lru_cache(maxsize=16)  # Whoever gets what a request needs reads it first, and then the acceptor.
+def decode_request(data: bytes) -> Request:
+    """Read a request.
+
+    Raises:
+        ProtocolError: it is none.
+        UnsupportedFormat: of a newer version.
+    """
+    match _unpack(data, "a request to an acceptor"):
+        case [int(kind), bytes(register), to, int(number), ballot, *more] if _is_addressed(register, number):
+            asked = Request(Kind.LOOK, register, acceptor_of(to), number, None if ballot is None else ballot_of(ballot))
+            match kind, more:
+                case Kind.LOOK, []:
+                    return asked
+                case Kind.PREPARE, [None | bytes() as holding] if ballot is not None:
+                    return asked._replace(kind=Kind.PREPARE, holding=holding)
+                case Kind.ACCEPT, [value, bool(stays)] if ballot is not None:
+                    return asked._replace(kind=Kind.ACCEPT, value=value_of(value), stays=stays)
+                case Kind.CREATE, [value] if ballot is not None:
+                    return asked._replace(kind=Kind.CREATE, value=value_of(value))
+    raise ProtocolError("this is no request to an acceptor", {"got": repr(data[:40])})
+
+
+def decode_reply(data: bytes) -> Reply:
+    """Read a reply.
+
+    Raises:
+        ProtocolError: it is none.
+        UnsupportedFormat: of a newer version.
+    """
+    match _unpack(data, "a reply of an acceptor"):
+        case [int(verdict), bytes(register), by, int(number), ballot, record] if _is_addressed(
+            register, number
+        ) and verdict in set(Verdict):
+            return Reply(
+                Verdict(verdict),
+                register,
+                acceptor_of(by),
+                number,
+                None if ballot is None else ballot_of(ballot),
+                None if record is None else _record_of(record),
+            )
+    raise ProtocolError("this is no reply of an acceptor", {"got": repr(data[:40])})
+
+
+@lru_cache(maxsize=64)  # What was kept is judged by again when the next request comes.
+def decode_record(data: bytes) -> Record:
+    """Read a record.
+
+    Raises:
+        ProtocolError: it is none.
+        UnsupportedFormat: of a newer version.
+    """
+    record = _record_of(_unpack(data, "a record of an acceptor"))
+    if record.accepted is not None and record.value is None:
+        raise ProtocolError("a record that is kept has the value that was accepted", {"accepted": str(record.accepted)})
+    return record
+
+
+def _record_of(record: object) -> Record:
+    match record:
+        case [promise, None, None, int(torn)] if 0 <= torn <= MOST_GENERATION:
+            return Record(ballot_of(promise), torn=torn)
+        case [promise, accepted, value, int(torn)] if 0 <= torn <= MOST_GENERATION:
+            kept = Record(ballot_of(promise), ballot_of(accepted), None if value is None else value_of(value), torn)
+            if kept.accepted is not None and kept.accepted <= kept.promise:
+                return kept
+    raise ProtocolError("a record is [promise, accepted or nil, value or nil, torn]", {"got": repr(record)[:80]})
+
+
+def _is_addressed(register: bytes, number: int) -> bool:
+    return len(register) == REGISTER_BYTES and 0 <= number <= MOST_NUMBER
+
+
+def _unpack(data: bytes, what: str) -> list[object]:
+    try:
+        if len(data) > MOST_BYTES:
+            raise ProtocolError(f"{what} is at most {MOST_BYTES} bytes", {"got": len(data)})
+        value = msgpack.unpackb(data)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"{what} should be MessagePack", {"got": repr(data[:40])}) from error
+    match value:
+        case [int(format_number), *rest] if format_number == FORMAT:
+            return rest
+        case [int(format_number), *_] if format_number > FORMAT:
+            raise UnsupportedFormat(f"{what} is of format {format_number}; this version knows {FORMAT}")
+    raise ProtocolError(f"{what} begins with its format", {"got": repr(data[:40])})

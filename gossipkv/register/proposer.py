@@ -1,0 +1,561 @@
+"""The proposer of CASPaxos, for one register: rounds of prepare and accept, one at a time, each for all that waits.
+
+A round takes a ballot that nobody has had.  *Prepare* is asked until those who promised are a quorum of the highest
+value that they told of, wherever it began; the changes that wait are applied to that value, one after the other;
+*accept* needs a quorum of the value that is changed and of the one that is written.  Whatever is not a success drops
+what is cached, and another ballot is taken.  After a success of a proposer that stays, its next round needs no prepare:
+the accept has promised that ballot, which counts where those who accepted are a quorum of the value just written.
+
+What must never be otherwise, each seen to lose a commit in a model or elsewhere (`docs/development/register.md`):
+
+* A set of acceptors is changed by way of a pair, which is entered from one set when all newcomers have promised this
+  very ballot and hold what belongs to the value; and is left only by who has itself committed a value with that pair's
+  id, in an earlier ballot of this generation, and finds it on top.
+* A read, or a change that its function refuses, is a whole round that writes the same value; a read goes without where
+  a quorum shows one accepted ballot and no higher promise.
+* Who hears of a higher generation uses no lower one, nor that one before it has seen a value accepted in it; where
+  there are two forces of one generation, none.
+
+A change has three outcomes: done, refused (it is not done and will not be), and unknown: some may have accepted it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.register.ballot import BELOW, MOST_COUNTER, MOST_LEAP, ZERO, Ballot, draw_id, is_torn
+from gossipkv.register.changes import READ, Applied, Change, Refused, function_of
+from gossipkv.register.configuration import MOST_PAYLOAD_BYTES, AcceptorId, Acceptors, Value
+from gossipkv.register.messages import Kind, Record, Reply, Request, Verdict, encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.register.ballot import Random
+    from gossipkv.register.changes import Functions
+
+# Of one phase.  Acceptors answer within milliseconds; one whose disk is busy may take a second.
+PHASE_MS: Final = 1000
+
+# Pauses after a round that came to nothing: any time up to this, doubled each time.
+LEAST_PAUSE_MS: Final = 4
+MOST_PAUSE_MS: Final = 128
+
+# How far above the highest ballot that it has heard of a round begins: one, doubled after each that came to nothing, up
+# to this.  Who stays takes a ballot a millisecond; who outbids it by one is behind when it is heard, again and again.
+MOST_OUTBID: Final = 1 << 10
+
+MOST_BATCH: Final = 256  # Changes of one round.
+MOST_QUEUE: Final = 4096  # Changes that wait.
+NEVER_MS: Final = 1 << 60
+
+
+class Enter(NamedTuple):
+    """A wish that these be the acceptors, if those are: of two who change a set at once, one is refused."""
+
+    members: tuple[AcceptorId, ...]
+    instead: tuple[AcceptorId, ...] | None = None  # None: whoever they are.
+
+
+class End(Enum):
+    """How a change ends."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class Outcome(NamedTuple):
+    """What became of a change."""
+
+    ticket: int
+    end: End
+    result: bytes = b""  # Of the function, if done.
+    code: str = ""  # Of `errors`, if refused.
+    message: str = ""  # Why, if not done.
+    value: Value | None = None  # As committed with it.
+    ballot: Ballot | None = None
+
+
+class Send(NamedTuple):
+    """Ask an acceptor; `receive` is to be told its reply, or `unreachable` that there will be none."""
+
+    to: AcceptorId
+    number: int
+    request: bytes
+
+
+Effect = Send | Outcome
+
+
+@final
+@dataclass(slots=True)
+class Pending:
+    """A change that waits, or is under way."""
+
+    ticket: int
+    want: Change | Enter
+    deadline_ms: int
+    sent: int = 0  # In how many rounds acceptors were asked to accept it.
+    looked: bool = False  # A read that did not come by looking.
+    over: bool = False  # Its outcome is told.
+
+
+@final
+@dataclass(slots=True)
+class Round:
+    """One phase of a round, with what those before have found."""
+
+    kind: Kind
+    number: int
+    deadline_ms: int
+    batch: list[Pending]
+    ballot: Ballot | None = None
+    stays: bool = False  # The next ballot is promised with what is accepted.
+    asked: set[AcceptorId] = field(default_factory=set)
+    answered: dict[AcceptorId, Record] = field(default_factory=dict)  # Who did what it was asked.
+    failed: dict[AcceptorId, str] = field(default_factory=dict)
+    newcomers: frozenset[AcceptorId] = frozenset()  # Asked for a promise, when the value was known.
+    best: tuple[Ballot, Value] | None = None  # The highest that was accepted, by those who answered.
+    base: Value | None = None  # What is changed.
+    value: Value | None = None  # What is written.
+    results: list[Applied | Refused | None] = field(default_factory=list)  # Of the batch; None: of an `Enter`.
+
+    @property
+    def unheard(self) -> set[AcceptorId]:
+        """Who was asked and has not answered yet."""
+        return self.asked - self.answered.keys() - self.failed.keys()
+
+
+@final
+@dataclass(slots=True)
+class Cache:
+    """What the next round may begin with."""
+
+    value: Value
+    ballot: Ballot
+    number: int  # Of the accepts that promised it.
+    promised: set[AcceptorId]
+
+
+@final
+class Proposer:
+    """The proposals of one node to one register."""
+
+    def __init__(self, register: bytes, functions: Functions, random: Random, acceptors: Acceptors | None) -> None:
+        """`acceptors`: who they were when last heard of; the register itself says who they are."""
+        self.register = register
+        self.known = acceptors
+        self._functions = functions
+        self._random = random
+        self._id = draw_id(random)
+        self._number = random.getrandbits(40)
+        self._top = BELOW  # The highest ballot of a value that was accepted anywhere.
+        self._heard = ZERO  # The highest that was promised anywhere.
+        self._torn = 0  # The last generation of two forces.
+        self._sides: frozenset[AcceptorId] = frozenset()  # The acceptors of both.
+        self._evidence: tuple[Ballot, ...] = ()  # A ballot of each.
+        self._committed = (0, 0)  # The pair that this proposer has committed last, and in which generation.
+        self._queue: deque[Pending] = deque()
+        self._round: Round | None = None
+        self._cache: Cache | None = None
+        self._failures = 0  # Rounds in a row.
+        self._not_before_ms = 0
+        self._why = ""  # The last one failed.
+        self._effects: list[Effect] = []
+
+    # -- what is wanted ----------------------------------------------------------------------------------------------
+
+    def submit(self, ticket: int, want: Change | Enter, *, now_ms: int, deadline_ms: int) -> None:
+        """Have a change made; its `Outcome` comes by the deadline.  Raises BadRequest: there is no such function."""
+        if isinstance(want, Change):
+            function_of(self._functions, want)
+        else:
+            want = want._replace(members=Acceptors.of(want.members).new)
+        pending = Pending(ticket, want, deadline_ms)
+        if len(self._queue) >= MOST_QUEUE:
+            self._refuse(pending, "OVERLOADED", f"{MOST_QUEUE} changes of this register wait here already")
+            return
+        self._queue.append(pending)
+        self._begin(now_ms)
+
+    def learn(self, record: Record) -> None:
+        """Take in what an acceptor has, as it told somebody here."""
+        if record.torn > self._torn:
+            self._torn, self._evidence = record.torn, ()
+        for ballot in (record.promise, record.accepted):
+            for mine in (self._top, self._heard):
+                if ballot is not None and is_torn(ballot, mine) and ballot.generation > self._torn:
+                    self._tear(ballot, mine, record)
+        if record.promise.counter < MOST_COUNTER:
+            self._heard = max(self._heard, record.promise)
+        if record.accepted is not None and record.value is not None and record.accepted > self._top:
+            self._top, self.known = record.accepted, record.value.acceptors
+
+    @property
+    def top(self) -> Ballot:
+        """The highest ballot of a value that was accepted anywhere, as far as known here."""
+        return self._top
+
+    def take(self) -> list[Effect]:
+        """What is to be done now."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    @property
+    def wakes_at_ms(self) -> int:
+        """When `wake` is to be called."""
+        times = [pending.deadline_ms for pending in self._pendings()]
+        if self._round is not None:
+            times.append(self._round.deadline_ms)
+        elif self._has_work:
+            times.append(self._not_before_ms)
+        return min(times, default=NEVER_MS)
+
+    def wake(self, now_ms: int) -> None:
+        """Take in what time it is."""
+        for pending in self._pendings():
+            if pending.deadline_ms <= now_ms:
+                self._give_up(pending)
+        self._queue = deque(pending for pending in self._queue if not pending.over)
+        if self._round is not None and self._round.deadline_ms <= now_ms:
+            self._phase_over(self._round, now_ms)
+        self._begin(now_ms)
+
+    def unreachable(self, acceptor: AcceptorId, number: int, why: str, *, now_ms: int) -> None:
+        """Take in that there will be no reply to a `Send`."""
+        self._take(acceptor, number, None, why, now_ms)
+
+    def receive(self, reply: Reply, *, now_ms: int) -> None:
+        """Take in a reply, whenever it comes, and however often."""
+        if reply.record is not None:
+            self.learn(reply.record)
+            if reply.record.torn < self._torn == reply.record.promise.generation:
+                self._show([reply.by])  # What it was sent before is lost, or it came later.
+            phase, value = self._round, reply.record.value
+            if phase is not None and phase.kind is Kind.LOOK and value is not None and self._is_deposed(self._top):
+                self._ask(phase, value.acceptors.everyone)  # Whoever was an acceptor may know of a later force.
+        if self._round is not None and reply.number == self._round.number and reply.ballot != self._round.ballot:
+            return  # It tells of another ballot.
+        if reply.verdict is Verdict.OK:
+            self._take(reply.by, reply.number, reply.record, "", now_ms)
+            return
+        promise = reply.record.promise if reply.record is not None else ZERO
+        if reply.verdict is Verdict.IMPLAUSIBLE and promise.generation == self._heard.generation:
+            # Somebody's counter was made up.  It is climbed to by leaps, so that who was lied to takes part again.
+            leap = min(promise.counter + MOST_LEAP, MOST_COUNTER) - MOST_OUTBID
+            self._heard = max(self._top, promise._replace(counter=max(promise.counter, leap)))
+            self._id = draw_id(self._random)  # Counters of this one may come again.
+        self._take(reply.by, reply.number, None, reply.verdict.name.lower().replace("_", " "), now_ms)
+
+    def _take(self, acceptor: AcceptorId, number: int, record: Record | None, why: str, now_ms: int) -> None:
+        cache = self._cache
+        if cache is not None and number == cache.number and record is not None:
+            cache.promised.add(acceptor)
+        phase = self._round
+        if phase is None or number != phase.number or acceptor not in phase.unheard:
+            return
+        if phase.ballot is not None and self._is_deposed(phase.ballot):
+            self._fail(phase, now_ms)
+            return
+        if record is None:
+            phase.failed[acceptor] = why
+        else:
+            phase.answered[acceptor] = record
+            self._see(phase, record)
+        {Kind.LOOK: self._looked, Kind.PREPARE: self._prepared, Kind.ACCEPT: self._accepted}[phase.kind](phase, now_ms)
+
+    def _see(self, phase: Round, record: Record) -> None:
+        """Take in what somebody had accepted; of a higher value than the others', its acceptors are asked, too."""
+        ballot, value = record.accepted, record.value
+        is_known = phase.base is not None or (phase.best is not None and ballot is not None and ballot <= phase.best[0])
+        if ballot is not None and value is not None and not is_known:
+            phase.best = ballot, value
+            self._ask(phase, value.acceptors.everyone)
+
+    # -- rounds ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_work(self) -> bool:
+        is_between = self.known is not None and self.known.pair != 0 and self._committed[0] == self.known.pair
+        return bool(self._queue) or (is_between and not self._is_deposed(self._top))
+
+    def _is_deposed(self, ballot: Ballot) -> bool:
+        """Whether a higher generation than a ballot's was heard of, or two forces of its own."""
+        return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._torn
+
+    def _pendings(self) -> list[Pending]:
+        """The changes that are not over."""
+        under_way = self._round.batch if self._round is not None else ()
+        return [*self._queue, *(pending for pending in under_way if not pending.over)]
+
+    def _begin(self, now_ms: int) -> None:
+        """Begin a round, if there is something to do and none is under way."""
+        if self._round is not None or now_ms < self._not_before_ms or not self._has_work:
+            return
+        if self.known is None:
+            self._refuse_all("no acceptor of this register is known here")
+            return
+        if self._is_deposed(self._top):
+            self._start(Kind.LOOK, [], now_ms)
+            return
+        batch: list[Pending] = []
+        while self._queue and len(batch) < MOST_BATCH and not (batch and isinstance(self._queue[0].want, Enter)):
+            batch.append(self._queue.popleft())
+            if isinstance(batch[0].want, Enter):
+                break
+        if batch and all(pending.want == READ and not pending.looked for pending in batch):
+            self._start(Kind.LOOK, batch, now_ms)
+        else:
+            self._propose(batch, now_ms)
+
+    def _refuse_all(self, message: str) -> None:
+        while self._queue:
+            self._refuse(self._queue.popleft(), "UNAVAILABLE", message)
+
+    def _start(self, kind: Kind, batch: list[Pending], now_ms: int, ballot: Ballot | None = None) -> None:
+        assert self.known is not None
+        self._number += 1
+        self._round = Round(kind, self._number, now_ms + PHASE_MS, batch, ballot)
+        sides = self._sides if self._is_deposed(self._top) else frozenset()  # Another force may go on with either.
+        self._ask(self._round, self.known.everyone | sides)
+
+    def _ask(self, phase: Round, acceptors: Iterable[AcceptorId], *, holding: bytes | None = None) -> None:
+        for acceptor in sorted(set(acceptors) - phase.asked):
+            phase.asked.add(acceptor)
+            request = Request(
+                phase.kind, self.register, acceptor, phase.number, phase.ballot, phase.value, phase.stays, holding
+            )
+            self._effects.append(Send(acceptor, phase.number, encode_request(request)))
+
+    def _propose(self, batch: list[Pending], now_ms: int) -> None:
+        cache, self._cache = self._cache, None
+        if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:
+            outbid = min(1 << min(self._failures, 16), MOST_OUTBID)
+            counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)
+            self._heard = Ballot(self._top.generation, self._top.force, counter, self._id)
+            self._start(Kind.PREPARE, batch, now_ms, self._heard)
+            return
+        self._number += 1
+        self._round = Round(Kind.PREPARE, self._number, now_ms + PHASE_MS, batch, cache.ballot)
+        self._round.base = cache.value
+        self._invite(self._round, now_ms)
+
+    def _prepared(self, phase: Round, now_ms: int) -> None:
+        if phase.base is not None:
+            self._invited(phase, now_ms)
+            return
+        acceptors = phase.best[1].acceptors if phase.best is not None else self.known
+        assert acceptors is not None
+        if phase.best is not None and acceptors.is_quorum(phase.answered.keys()):
+            phase.base = phase.best[1]
+            self._invite(phase, now_ms)
+        elif not acceptors.is_quorum(phase.asked - phase.failed.keys()) or not phase.unheard:
+            self._fail(phase, now_ms)
+
+    def _invite(self, phase: Round, now_ms: int) -> None:
+        """Ask the newcomers of a new set for this ballot's promise, now that it is known what they have to hold."""
+        base = phase.base
+        assert base is not None
+        entered = _entered(phase.batch, base.acceptors)
+        if entered is not None:
+            phase.newcomers = frozenset(entered) - base.acceptors.everyone
+            for newcomer in phase.newcomers:  # Some may have been asked before, but not what they hold.
+                phase.answered.pop(newcomer, None)
+                phase.failed.pop(newcomer, None)
+            phase.asked -= phase.newcomers
+            self._number += 1
+            phase.number = self._number
+            self._ask(phase, phase.newcomers, holding=base.payload)
+        self._invited(phase, now_ms)
+
+    def _invited(self, phase: Round, now_ms: int) -> None:
+        if phase.newcomers & phase.failed.keys():
+            self._fail(phase, now_ms)
+        elif phase.newcomers <= phase.answered.keys():
+            self._accept(phase, now_ms)
+
+    def _accept(self, prepared: Round, now_ms: int) -> None:
+        base, ballot = prepared.base, prepared.ballot
+        assert base is not None
+        assert ballot is not None
+        acceptors, payload = base.acceptors, base.payload
+        batch = [pending for pending in prepared.batch if not pending.over]  # The rest are refused.
+        results: list[Applied | Refused | None] = []
+        for pending in batch:
+            result = self._apply(pending.want, base._replace(payload=payload), ballot.generation)
+            payload = result.payload if isinstance(result, Applied) else payload
+            results.append(result)
+            pending.sent += 1
+        entered = _entered(batch, acceptors)
+        if acceptors.pair:
+            if self._committed == (acceptors.pair, ballot.generation):
+                acceptors = acceptors.leaving()
+        elif entered is not None:
+            acceptors = acceptors.entering(entered, draw_id(self._random))
+        assert acceptors.follows(base.acceptors), (base.acceptors, acceptors)
+        self._number += 1
+        phase = Round(Kind.ACCEPT, self._number, now_ms + PHASE_MS, batch, ballot, base=base, results=results)
+        phase.value = Value(acceptors, payload, base.forces)
+        phase.stays = self._top.proposer == ballot.proposer  # The last value was written here: the next probably is.
+        self._round = phase
+        self._ask(phase, base.acceptors.everyone | acceptors.everyone)
+
+    def _apply(self, want: Change | Enter, base: Value, generation: int) -> Applied | Refused | None:
+        if isinstance(want, Enter):
+            is_another = not base.acceptors.pair and want.instead not in {None, base.acceptors.new}
+            if is_another and want.members != base.acceptors.new:
+                return Refused("CONFLICT", "somebody else has changed the acceptors")
+            return None
+        result = function_of(self._functions, want)(base.payload, want.argument, generation)
+        if isinstance(result, Applied) and len(result.payload) > MOST_PAYLOAD_BYTES:
+            return Refused("TOO_LARGE", f"a register's payload is at most {MOST_PAYLOAD_BYTES} bytes")
+        return result
+
+    def _accepted(self, phase: Round, now_ms: int) -> None:
+        base, value, ballot = phase.base, phase.value, phase.ballot
+        assert base is not None
+        assert value is not None
+        assert ballot is not None
+        accepted, may_accept = phase.answered.keys(), phase.asked - phase.failed.keys()
+        if not (base.acceptors.is_quorum(may_accept) and value.acceptors.is_quorum(may_accept)):
+            self._fail(phase, now_ms)
+        elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):
+            self._top, self.known = max(self._top, ballot), value.acceptors
+            if phase.stays:
+                self._cache = Cache(value, ballot.next(), phase.number, set(accepted))
+            if value.acceptors.pair:
+                self._committed = value.acceptors.pair, ballot.generation
+            self._round, self._failures, self._not_before_ms = None, 0, 0
+            self._end(phase, value, ballot)
+            self._begin(now_ms)
+
+    def _end(self, phase: Round, value: Value, ballot: Ballot) -> None:
+        """Tell what became of the changes of a round that was committed."""
+        for pending, result in zip(phase.batch, phase.results, strict=True):
+            match result:
+                case Applied():
+                    self._tell(pending, Outcome(pending.ticket, End.DONE, result.result, "", "", value, ballot))
+                case Refused() if pending.sent == 1:
+                    refused = Outcome(pending.ticket, End.REFUSED, b"", result.code, result.message, value, ballot)
+                    self._tell(pending, refused)
+                case Refused():  # It may have been done, and later ones have covered it.
+                    self._tell(pending, Outcome(pending.ticket, End.UNKNOWN, b"", "", result.message, value, ballot))
+                case None:
+                    assert isinstance(pending.want, Enter)
+                    if not value.acceptors.pair and value.acceptors.new == pending.want.members:
+                        self._tell(pending, Outcome(pending.ticket, End.DONE, b"", "", "", value, ballot))
+                    elif not pending.over:
+                        self._queue.appendleft(pending)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def _looked(self, phase: Round, now_ms: int) -> None:
+        """See whether a quorum shows one accepted ballot and no higher promise."""
+        unheard = phase.unheard
+        if phase.best is not None:
+            ballot, value = phase.best
+            own = self._cache.ballot if self._cache is not None else None  # Promised to nobody else, and not used.
+            agreed = {
+                acceptor
+                for acceptor, record in phase.answered.items()
+                if record.accepted == ballot and (record.promise <= ballot or record.promise == own)
+            }
+            is_plain = not value.acceptors.pair and not self._is_deposed(ballot)
+            if is_plain and value.acceptors.is_quorum(agreed):
+                self._round, self._failures = None, 0
+                for pending in phase.batch:
+                    self._tell(pending, Outcome(pending.ticket, End.DONE, b"", "", "", value, ballot))
+                self._begin(now_ms)
+                return
+            if is_plain and value.acceptors.is_quorum(agreed | unheard):
+                return
+        # Who has not answered yet may know of a later force.
+        if not unheard or (phase.best is not None and not self._is_deposed(self._top)):
+            self._look_on(phase, now_ms)
+
+    def _look_on(self, phase: Round, now_ms: int) -> None:
+        """Go on without an answer that looking alone gives."""
+        for pending in reversed(phase.batch):
+            pending.looked = True
+            if not pending.over:
+                self._queue.appendleft(pending)
+        phase.batch = []
+        if not self._is_deposed(self._top):
+            self._round = None
+            self._begin(now_ms)
+            return
+        if self._heard.generation <= self._torn:
+            self._refuse_all(
+                f"two forces of generation {self._torn} have met, each without the other: "
+                "nothing is decided until one of a higher generation (`metadata force`)"
+            )
+        self._fail(phase, now_ms)
+
+    # -- what comes to nothing ---------------------------------------------------------------------------------------
+
+    def _phase_over(self, phase: Round, now_ms: int) -> None:
+        """Take in that a phase has had its time."""
+        for acceptor in phase.unheard:
+            phase.failed[acceptor] = f"silent for {PHASE_MS} ms"
+        if phase.kind is Kind.LOOK:
+            self._look_on(phase, now_ms)
+        else:
+            self._fail(phase, now_ms)
+
+    def _fail(self, phase: Round, now_ms: int) -> None:
+        """Drop a round; its changes wait for the next, which has another ballot."""
+        said = ", ".join(f"{acceptor} {why}" for acceptor, why in sorted(phase.failed.items()))
+        self._why = f"no quorum of the acceptors: {said or 'those who answered know of no value'}"
+        self._round = self._cache = None
+        pause_ms = min(LEAST_PAUSE_MS << min(self._failures, 16), MOST_PAUSE_MS)
+        self._failures += 1
+        self._not_before_ms = now_ms + 1 + int(self._random.random() * pause_ms)
+        waiting = [pending for pending in phase.batch if not pending.over]
+        if phase.newcomers & phase.failed.keys():
+            self._queue.extend(waiting)  # Newcomers who do not answer hold up nobody else.
+        else:
+            self._queue.extendleft(reversed(waiting))
+
+    def _give_up(self, pending: Pending) -> None:
+        """Tell that a change is not done by its deadline."""
+        if pending.sent:
+            self._tell(pending, Outcome(pending.ticket, End.UNKNOWN, b"", "", self._why or "no answer in time"))
+        else:
+            self._refuse(pending, "UNAVAILABLE", self._why or "no quorum of the acceptors answered in time")
+
+    def _refuse(self, pending: Pending, code: str, message: str) -> None:
+        end = End.UNKNOWN if pending.sent else End.REFUSED
+        self._tell(pending, Outcome(pending.ticket, end, b"", code, message))
+
+    def _tell(self, pending: Pending, outcome: Outcome) -> None:
+        if not pending.over:
+            pending.over = True
+            self._effects.append(outcome)
+
+    def _tear(self, one: Ballot, other: Ballot, shown: Record) -> None:
+        """Have the acceptors of both know of two forces of one generation: each refuses both from then on, for good."""
+        self._torn, self._evidence = one.generation, (one, other)
+        for side in (self.known, shown.value.acceptors if shown.value is not None else None):
+            self._sides |= side.everyone if side is not None else frozenset()
+        self._show(self._sides)
+
+    def _show(self, acceptors: Iterable[AcceptorId]) -> None:
+        """Send acceptors the evidence of two forces, if it is here."""
+        for acceptor in sorted(acceptors):
+            for evidence in self._evidence:
+                look = Request(Kind.LOOK, self.register, acceptor, 0, evidence)
+                self._effects.append(Send(acceptor, 0, encode_request(look)))
+
+
+def _entered(batch: list[Pending], acceptors: Acceptors) -> tuple[AcceptorId, ...] | None:
+    """The set that a round enters from one set; None: none."""
+    want = batch[0].want if batch else None
+    if not isinstance(want, Enter) or acceptors.pair or want.members == acceptors.new:
+        return None
+    return want.members if want.instead in {None, acceptors.new} else None

@@ -1,0 +1,268 @@
+"""Registers under Trio: this node's acceptor over its store, its proposers, and the ways to other acceptors.
+
+    registers = Registers(space, me, functions, holds, ask, random)
+    nursery.start_soon(registers.run)                   # beside the space's own `run`
+    outcome = await registers.change(register, change, timeout_s=1)
+    reply = await registers.answer(request)             # of another node's proposer
+
+What is decided is decided by the cores; here is who waits, and when the disk and others are asked.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, ProtocolError
+from gossipkv.register.acceptor import Acceptor, Answer, Keep
+from gossipkv.register.changes import READ
+from gossipkv.register.force import Force
+from gossipkv.register.messages import Kind, Request, decode_reply, encode_request
+from gossipkv.register.proposer import NEVER_MS, End, Enter, Outcome, Proposer, Send
+from gossipkv.register.space import RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from random import Random
+
+    from gossipkv.register.acceptor import Holds
+    from gossipkv.register.changes import Change, Functions
+    from gossipkv.register.configuration import AcceptorId, Acceptors
+    from gossipkv.register.messages import Record
+    from gossipkv.register.space import Space
+
+
+class OnReply(Protocol):
+    """What becomes of a request: its reply, or why there is none."""
+
+    def __call__(self, reply: bytes | None, why: str) -> None: ...
+
+
+class AskAcceptor(Protocol):
+    """How the acceptors of other nodes are asked."""
+
+    def __call__(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
+        """Ask one; `on_reply` is called once, now if it is known that nobody answers."""
+        ...
+
+
+@final
+class Registers:
+    """One node's part in all registers."""
+
+    def __init__(
+        self, space: Space, me: AcceptorId, functions: Functions, *, holds: Holds, ask: AskAcceptor, random: Random
+    ) -> None:
+        self.me = me
+        self._space = space
+        self._functions = functions
+        self._ask = ask
+        self._random = random
+        self._acceptor = Acceptor(me, lambda register: space.get(RECORD + register), holds)
+        self._proposers: dict[bytes, Proposer] = {}
+        self._busy: dict[Proposer | Force, None] = {}  # Who is to be woken some time, in an order of its own.
+        self._waiting: dict[int, Callable[[Outcome], None]] = {}
+        self._asked: dict[int, Callable[[bytes], None]] = {}  # Of the acceptor here, by token.
+        self._tokens = 0
+        self._has_work = trio.Event()
+        space.on_closed(self._close)
+
+    # -- what is wanted ----------------------------------------------------------------------------------------------
+
+    def proposer(self, register: bytes, hint: Acceptors | None = None) -> Proposer:
+        """What proposes to a register here; `hint`: who accepts there, as somebody has said."""
+        proposer = self._proposers.get(register)
+        if proposer is None:
+            proposer = self._proposers[register] = Proposer(register, self._functions, self._random, None)
+        if proposer.known is None:
+            record = self._acceptor.record(register)
+            if record is not None:
+                proposer.learn(record)
+        if proposer.known is None:
+            proposer.known = hint
+        elif hint is not None:
+            for stranger in sorted(hint.everyone - proposer.known.everyone):  # Those who were known may all be gone.
+                look = Request(Kind.LOOK, register, stranger, 0)
+                self._send(proposer, Send(stranger, 0, encode_request(look)))
+        return proposer
+
+    def forget(self, register: bytes) -> None:
+        """Propose nothing more to a register."""
+        proposer = self._proposers.pop(register, None)
+        if proposer is not None:
+            self._busy.pop(proposer, None)
+
+    async def change(
+        self, register: bytes, want: Change | Enter, *, timeout_s: float, hint: Acceptors | None = None
+    ) -> Outcome:
+        """Have a change made, or acceptors changed; returns what became of it.
+
+        Raises:
+            BadRequest: there is no such change function.
+            Unavailable: the store is closed.
+        """
+        self._space.check_open()
+        now_ms = self._now_ms()
+        proposer = self.proposer(register, hint)
+
+        def submit(ticket: int) -> Proposer:
+            proposer.submit(ticket, want, now_ms=now_ms, deadline_ms=now_ms + max(1, int(timeout_s * 1000)))
+            return proposer
+
+        return await self._outcome(submit)
+
+    async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
+        """What is in a register, as of some moment of this call.  Raises as `change`."""
+        return await self.change(register, READ, timeout_s=timeout_s, hint=hint)
+
+    async def force(self, register: bytes, survivors: Iterable[AcceptorId], hint: Acceptors | None = None) -> Outcome:
+        """Have the register go on with these acceptors alone.  Raises `Unavailable`: the store is closed."""
+        self._space.check_open()
+        proposer = self.proposer(register, hint)
+
+        def begin(ticket: int) -> Force:
+            return Force(register, ticket, survivors, proposer.known, self._random, now_ms=self._now_ms())
+
+        return await self._outcome(begin)
+
+    async def _outcome(self, begin: Callable[[int], Proposer | Force]) -> Outcome:
+        self._tokens += 1
+        ticket, done, told = self._tokens, trio.Event(), []
+
+        def tell(outcome: Outcome) -> None:
+            told.append(outcome)
+            done.set()
+
+        self._waiting[ticket] = tell
+        try:
+            self._act(begin(ticket))
+            await done.wait()
+        finally:
+            del self._waiting[ticket]
+        return told[0]
+
+    def record(self, register: bytes) -> Record | None:
+        """What the acceptor here has of a register, synced or not."""
+        return self._acceptor.record(register)
+
+    def learn(self, register: bytes) -> None:
+        """Let the proposer here know what the acceptor here has: it need not look for it."""
+        record = self._acceptor.record(register)
+        if record is not None:
+            self.proposer(register).learn(record)
+
+    # -- the acceptor here -------------------------------------------------------------------------------------------
+
+    async def answer(self, request: bytes) -> bytes:
+        """Have the acceptor here answer; returns when all that the answer tells of is synced.
+
+        Raises:
+            ProtocolError, UnsupportedFormat: this is no request, or for another store.
+            Unavailable: the store is closed, or waits for room.
+        """
+        done, told = trio.Event(), []
+
+        def tell(reply: bytes) -> None:
+            told.append(reply)
+            done.set()
+
+        self._receive(request, tell)
+        await done.wait()
+        if not told[0]:
+            self._space.check_open()
+        return told[0]
+
+    def _receive(self, request: bytes, tell: Callable[[bytes], None]) -> None:
+        """Have the acceptor here answer by and by: with nothing, when the store was closed first."""
+        self._space.check_room()
+        self._tokens += 1
+        token = self._tokens
+        self._asked[token] = tell
+        try:
+            self._acceptor.receive(token, request)
+        except BaseException:
+            del self._asked[token]
+            raise
+        self._perform()
+
+    def _perform(self) -> None:
+        for effect in self._acceptor.take():
+            match effect:
+                case Keep(serial, register, record):
+                    self._space.append({RECORD + register: record}, partial(self._synced, serial))
+                case Answer(token, reply):
+                    self._asked.pop(token)(reply)
+
+    def _synced(self, serial: int) -> None:
+        self._acceptor.synced(serial)
+        self._perform()
+
+    def _close(self) -> None:
+        asked, self._asked = self._asked, {}
+        for tell in asked.values():
+            tell(b"")
+
+    # -- the proposers -----------------------------------------------------------------------------------------------
+
+    def _act(self, proposer: Proposer | Force) -> None:
+        for effect in proposer.take():
+            match effect:
+                case Outcome():
+                    tell = self._waiting.get(effect.ticket)
+                    if tell is not None:
+                        tell(effect)
+                    if isinstance(proposer, Force) and effect.end is End.DONE:
+                        self._took(proposer, effect)
+                case Send():
+                    self._send(proposer, effect)
+        if proposer.wakes_at_ms < NEVER_MS:
+            self._busy[proposer] = None
+            self._has_work.set()
+        else:
+            self._busy.pop(proposer, None)
+
+    def _send(self, proposer: Proposer | Force, send: Send) -> None:
+        def on_reply(reply: bytes | None, why: str) -> None:
+            try:
+                if reply:
+                    answer = decode_reply(reply)
+                    if answer.by != send.to:
+                        raise ProtocolError(f"{answer.by} answered in the place of {send.to}")
+                    proposer.receive(answer, now_ms=self._now_ms())
+            except GossipKVError as error:
+                reply, why = None, error.message
+            if not reply:
+                proposer.unreachable(send.to, send.number, why or "closed", now_ms=self._now_ms())
+            self._act(proposer)
+
+        if send.to != self.me:
+            self._ask(send.to, send.request, on_reply)
+            return
+        try:
+            self._receive(send.request, lambda reply: on_reply(reply, "its store is closed"))
+        except GossipKVError as error:
+            on_reply(None, error.message)
+
+    def _took(self, force: Force, outcome: Outcome) -> None:
+        """Let the proposer here know what a force has written: it need not look for it."""
+        self.learn(force.register)
+        if self._acceptor.record(force.register) is None and outcome.value is not None:
+            self.proposer(force.register).known = outcome.value.acceptors
+
+    async def run(self) -> None:
+        """Wake proposers when it is time, until cancelled."""
+        while True:
+            self._has_work = trio.Event()
+            now_ms = self._now_ms()
+            for proposer in [*self._busy]:
+                if proposer.wakes_at_ms <= now_ms:
+                    proposer.wake(now_ms)
+                    self._act(proposer)
+            next_ms = min((proposer.wakes_at_ms for proposer in self._busy), default=NEVER_MS)
+            with trio.move_on_after(max(0.001, (next_ms - self._now_ms()) / 1000)):
+                await self._has_work.wait()
+
+    def _now_ms(self) -> int:
+        return int(trio.current_time() * 1000)

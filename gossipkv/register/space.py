@@ -1,0 +1,200 @@
+"""The space of a node's store that has what was decided: records of registers, and pages of maps.
+
+It is the first space that is made in a store, and never dropped: so it is the one with the lowest number.  Keys begin
+with a letter:
+
+    a <register>          what this node has promised and accepted there (`acceptor.py`)
+    m <register> …        what it holds of the map whose heads are in that register (`metadata/ledger.py`)
+
+What is appended is written in that order, one batch at a time; what comes meanwhile goes together in the next, as in
+the log below.  While there is no room it waits, and so do all who wait for it; when the store is closed, it is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import structlog
+import trio
+
+from gossipkv.errors import GossipKVError, Overloaded, StorageError, Unavailable
+from gossipkv.storage.engine.shell import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+RECORD: Final = b"a"
+MAP: Final = b"m"
+
+MOST_BATCH_BYTES: Final = 256 << 10  # Of what goes together; the smallest log takes two of them.
+RETRY_S: Final = 0.5  # Until what the store had no room for is tried again.
+
+
+class Store(Protocol):
+    """What is needed of the store under the tables."""
+
+    def get(self, space: int, key: bytes) -> bytes | None:
+        """Return what is synced under a key."""
+        ...
+
+    @property
+    def first_space(self) -> int | None:
+        """The lowest space that was made and not dropped, as of the last sync."""
+        ...
+
+    def scan(
+        self, space: int, start: bytes | None = None, end: bytes | None = None
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Return one page of records, and where the next one begins."""
+        ...
+
+    def reserve_space(self) -> int:
+        """Return the number of a space that a batch may make."""
+        ...
+
+    async def write(self, batch: Batch) -> int:
+        """Write a batch; returns when it is synced."""
+        ...
+
+
+@final
+class Space:
+    """The space of decisions in an open store."""
+
+    def __init__(self, store: Store) -> None:
+        self.closed: str | None = None  # Why, once nothing is written any more.
+        self._waits: str | None = None  # Why, while what is written waits for room.
+        self._store = store
+        self._space = store.first_space  # None: it is made with the first batch.
+        self._appended: list[tuple[Mapping[bytes, bytes | None], Callable[[], object]]] = []
+        self._more = trio.Event()
+        self._closing: list[Callable[[], object]] = []
+        self._log = structlog.get_logger("gossipkv.register")
+
+    def get(self, key: bytes) -> bytes | None:
+        """What is synced under a key.  Raises Unavailable: the store is closed; Corrupt."""
+        with self._reading():
+            return None if self._space is None else self._store.get(self._space, key)
+
+    def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """All that is synced under keys with a prefix, in their order.  Raises as `get`."""
+        found: list[tuple[bytes, bytes]] = []
+        start: bytes | None = prefix
+        end = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
+        with self._reading():
+            while self._space is not None and start is not None:
+                records, start = self._store.scan(self._space, start, end)
+                found += records
+        return found
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:  # Which is this node's own trouble, and nobody's request.
+            raise Unavailable(f"this node's tables cannot be read: {error.message}") from error
+
+    def append(self, records: Mapping[bytes, bytes | None], on_synced: Callable[[], object]) -> None:
+        """Have records put, all or none, and those that are None deleted, behind what was appended before.
+
+        Raises:
+            Unavailable: the space is closed.
+        """
+        self.check_open()
+        self._appended.append((records, on_synced))
+        self._more.set()
+
+    async def write(
+        self, records: Mapping[bytes, bytes | None], on_synced: Callable[[], object] = lambda: None
+    ) -> None:
+        """Append records, and return when they are synced; cancelled, they are written all the same.
+
+        Raises:
+            Unavailable: the space is closed.
+        """
+        done = trio.Event()
+
+        def synced() -> None:
+            on_synced()
+            done.set()
+
+        self.append(records, synced)
+        self._closing.append(done.set)
+        try:
+            await done.wait()
+        finally:
+            self._closing.remove(done.set)
+        self.check_open()
+
+    def on_closed(self, told: Callable[[], object]) -> None:
+        """Have this called when the space is closed."""
+        self._closing.append(told)
+
+    def check_open(self) -> None:
+        """Raise `Unavailable` when the space is closed."""
+        if self.closed is not None:
+            raise Unavailable(f"this node decides nothing: {self.closed}", {"reason": self.closed})
+
+    def check_room(self) -> None:
+        """Raise `Unavailable` when the space is closed, or what is written waits for room."""
+        self.check_open()
+        if self._waits is not None:
+            raise Unavailable(f"this node decides nothing now: {self._waits}", {"reason": self._waits})
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write what is appended, until cancelled, or until the store is closed."""
+        task_status.started()
+        while True:
+            await self._more.wait()
+            taken, size_bytes = 0, 0
+            while taken < len(self._appended):
+                size_bytes += sum(len(value or b"") for value in self._appended[taken][0].values())
+                if taken and size_bytes > MOST_BATCH_BYTES:
+                    break
+                taken += 1
+            together, self._appended = self._appended[:taken], self._appended[taken:]
+            if not self._appended:
+                self._more = trio.Event()
+            try:
+                await self._write(self._batch([records for records, _ in together]))
+                self._space = self._store.first_space
+            except (GossipKVError, OSError) as error:
+                self._close(str(error))
+                return
+            for _, on_synced in together:
+                on_synced()
+
+    def _batch(self, together: list[Mapping[bytes, bytes | None]]) -> Batch:
+        batch = Batch()
+        space = self._space
+        if space is None:
+            space = self._store.reserve_space()
+            batch.new_space(space)
+        latest: dict[bytes, bytes | None] = {}  # Of a key that was appended twice the last is enough.
+        for records in together:
+            latest |= records
+        for key, value in latest.items():
+            if value is None:
+                batch.delete(space, key)
+            else:
+                batch.put(space, key, value)
+        return batch
+
+    async def _write(self, batch: Batch) -> None:
+        while True:
+            try:
+                await self._store.write(batch)
+            except Overloaded as error:
+                self._waits = error.message
+                self._log.warning("decisions_wait_for_room", reason=error.message)
+                await trio.sleep(RETRY_S)
+            else:
+                self._waits = None
+                return
+
+    def _close(self, why: str) -> None:
+        self.closed = why
+        self._log.error("decisions_closed", reason=why)
+        for told in [*self._closing]:
+            told()

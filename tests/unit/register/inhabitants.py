@@ -1,0 +1,142 @@
+"""Who lives in a small world: acceptors with their disks, proposers and forces; and what they say to each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.acceptor import Acceptor, Answer, Keep
+from gossipkv.register.ballot import ZERO
+from gossipkv.register.configuration import AcceptorId, Value
+from gossipkv.register.force import Force
+from gossipkv.register.messages import Record, decode_record, decode_reply, encode_record
+from gossipkv.register.proposer import Outcome, Proposer, Send
+
+if TYPE_CHECKING:
+    from tests.unit.register.small_world import SmallWorld
+
+REGISTER = bytes(16)
+
+
+class Message(NamedTuple):
+    """A request on its way to an acceptor, or a reply on its way back."""
+
+    party: Party
+    acceptor: AcceptorId
+    number: int
+    data: bytes
+    is_reply: bool
+
+
+class Party:
+    """A proposer, started now and then anew, or a force."""
+
+    def __init__(self, world: SmallWorld, core: Proposer | Force) -> None:
+        self.world = world
+        self.core = core
+
+    def perform(self) -> None:
+        """Do what the core wants."""
+        for effect in self.core.take():
+            match effect:
+                case Send(to, number, request):
+                    self.world.watch.sent(self.core, request)
+                    self.world.bag.append(Message(self, to, number, request, is_reply=False))
+                case Outcome():
+                    self.world.history.told(effect)
+
+    def receive(self, message: Message) -> None:
+        """Take in a reply."""
+        reply = decode_reply(message.data)
+        self.world.watch.heard(self.core, reply.record)
+        self.core.receive(reply, now_ms=self.world.now_ms)
+        self.perform()
+
+    def unreachable(self, message: Message) -> None:
+        """Take in that there will be none."""
+        self.core.unreachable(message.acceptor, message.number, "lost", now_ms=self.world.now_ms)
+        self.perform()
+
+    def wake(self) -> None:
+        """Look at the clock, if it is time."""
+        if self.core.wakes_at_ms <= self.world.now_ms:
+            self.core.wake(self.world.now_ms)
+            self.perform()
+            is_over = isinstance(self.core, Force) and self.core.is_over
+            assert is_over or self.core.wakes_at_ms > self.world.now_ms, "it wants to be woken again and again"
+
+
+class Node:
+    """An acceptor with its disk."""
+
+    def __init__(self, world: SmallWorld, number: int) -> None:
+        self.world = world
+        self.is_up, self.holds = True, True
+        self.id = AcceptorId(bytes([number]) * 16, 1)
+        self.disk: dict[bytes, bytes] = {}
+        self.start()
+
+    def start(self) -> None:
+        """Begin a life on what the disk has."""
+        self.unsynced: list[Keep] = []
+        self.core = Acceptor(self.id, self.disk.get, lambda register, payload: self.holds)
+
+    @property
+    def record(self) -> Record | None:
+        """What is on the disk."""
+        data = self.disk.get(REGISTER)
+        return decode_record(data) if data is not None else None
+
+    def create(self, value: Value) -> None:
+        """Have ballot 0 on the disk."""
+        self.disk[REGISTER] = encode_record(Record(ZERO, ZERO, value))
+
+    def receive(self, message: Message) -> None:
+        """Take in a request."""
+        tokens = self.world.tokens
+        tokens.append(message)
+        try:
+            assert self.is_up
+            self.core.receive(len(tokens) - 1, message.data)
+        except (AssertionError, ProtocolError) as error:
+            if self.is_up and isinstance(error, AssertionError):
+                raise
+            message.party.unreachable(message)
+        else:
+            self.perform()
+
+    def sync(self, count: int) -> None:
+        """Have the first of what was appended on the disk."""
+        for keep in self.unsynced[:count]:
+            self.disk[keep.register] = keep.record
+            self.world.watch.kept(self.id, decode_record(keep.record))
+        serials = [keep.serial for keep in self.unsynced[:count]]
+        del self.unsynced[:count]
+        self.core.synced(serials[-1])
+        self.perform()
+
+    def perform(self) -> None:
+        """Do what the core wants; perhaps the process dies right after an answer."""
+        for effect in self.core.take():
+            match effect:
+                case Keep():
+                    self.unsynced.append(effect)
+                case Answer(token, reply):
+                    asked = self.world.tokens[token]
+                    self.world.bag.append(asked._replace(data=reply, is_reply=True))
+                    if self.world.random.random() < self.world.odds.crash_after_answer:
+                        self.crash()
+                        return
+
+    def crash(self) -> None:
+        """Lose the process and what is not synced, or some of it."""
+        for keep in self.unsynced[: self.world.random.randint(0, len(self.unsynced))]:
+            self.disk[keep.register] = keep.record
+            self.world.watch.kept(self.id, decode_record(keep.record))
+        self.start()
+
+    def become(self, disk: dict[bytes, bytes]) -> None:
+        """Have another disk, and so be another acceptor."""
+        self.id = self.id._replace(store=self.id.store + 1)
+        self.disk = dict(disk)
+        self.start()

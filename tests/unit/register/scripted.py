@@ -1,0 +1,161 @@
+"""A small world in which a test says what is carried where, and when."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from gossipkv.register.changes import READ, Change
+from gossipkv.register.configuration import Acceptors
+from gossipkv.register.force import Force
+from gossipkv.register.messages import Kind, Request, decode_request, encode_request
+from gossipkv.register.proposer import Enter, Proposer
+from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
+from tests.unit.register.small_world import FUNCTIONS, Odds, SmallWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.register.ballot import Ballot
+    from gossipkv.register.messages import Record
+    from gossipkv.register.proposer import Outcome
+
+QUIET = Odds(dropped=0, doubled=0, crash_after_answer=0)
+
+
+class Scripted(SmallWorld):
+    """Nothing happens by itself.  `a` to `e` are nodes, of which the first `founders` accept."""
+
+    def __init__(self, founders: int = 3, nodes: int = 5) -> None:
+        super().__init__(0, QUIET, nodes=nodes, parties=0, founders=founders)
+        self.outcomes: dict[int, Outcome] = {}
+        self.proposers = 0
+        told = self.history.told
+
+        def tell(outcome: Outcome) -> None:
+            told(outcome)
+            self.outcomes[outcome.ticket] = outcome
+
+        self.history.told = tell
+
+    def party(self, *known: Node) -> Party:
+        """A proposer that believes in these acceptors, or in those who are."""
+        acceptors = Acceptors.of(node.id for node in known) if known else self.hints[0]
+        self.proposers += 1
+        self.parties.append(Party(self, Proposer(REGISTER, FUNCTIONS, Random(self.proposers), acceptors)))
+        return self.parties[-1]
+
+    def append(self, party: Party, patience_ms: int = 60_000) -> int:
+        """Have an id appended; returns the ticket, which is the id as well."""
+        return self._want(party, Change("append", 1, self._next()), patience_ms)
+
+    def append_to_even(self, party: Party, patience_ms: int = 60_000) -> int:
+        """Have an id appended where an even number is."""
+        return self._want(party, Change("append to even", 1, self._next()), patience_ms)
+
+    def read(self, party: Party, patience_ms: int = 60_000) -> int:
+        """Read."""
+        return self._want(party, READ, patience_ms)
+
+    def enter(self, party: Party, *nodes: Node, patience_ms: int = 60_000) -> int:
+        """Have these be the acceptors."""
+        return self._want(party, Enter(tuple(node.id for node in nodes)), patience_ms)
+
+    def force(self, *survivors: Node, known: Acceptors | None = None) -> Party:
+        """Begin a force; its ticket is the last."""
+        self.tickets += 1
+        self.history.asked(self.tickets, None)
+        ids = [node.id for node in survivors]
+        core = Force(REGISTER, self.tickets, ids, known or self.hints[0], Random(self.tickets), now_ms=self.now_ms)
+        self.forces.append(Party(self, core))
+        self.watch.forces[core] = frozenset(ids)
+        self.forces[-1].perform()
+        return self.forces[-1]
+
+    def carry(self, *nodes: Node, which: Callable[[Message], bool] = lambda message: True, sync: bool = True) -> None:
+        """Carry requests to these nodes (to all, if none is named), and replies of theirs, till there are none."""
+        among = {node.id.node for node in nodes or self.nodes}
+        while found := [one for one in self.bag if one.acceptor.node in among and (one.is_reply or which(one))]:
+            for message in found:
+                self.bag.remove(message)
+                self.carry_one(message, sync=sync)
+
+    def carry_one(self, message: Message, *, sync: bool = True) -> None:
+        """Carry one message, and sync what it has had somebody append."""
+        if message.is_reply:
+            message.party.receive(message)
+            return
+        node = self.nodes[message.acceptor.node[0] - 1]
+        node.receive(message)
+        if sync and node.unsynced:
+            node.sync(len(node.unsynced))
+
+    def lose_all(self) -> None:
+        """Have everything that is under way be lost in silence."""
+        self.bag.clear()
+
+    def refuse_all(self, *nodes: Node) -> None:
+        """Tell who has asked these nodes that there is nobody."""
+        among = {node.id.node for node in nodes}
+        for message in [message for message in self.bag if message.acceptor.node in among]:
+            self.bag.remove(message)
+            message.party.unreachable(message)
+
+    def wait(self, ms: int) -> None:
+        """Have time pass."""
+        self.now_ms += ms
+        self._wake()
+
+    def settle(self, *nodes: Node, ms: int = 5000) -> None:
+        """Carry all to and from these nodes for a time; nobody else answers."""
+        ends_ms = self.now_ms + ms
+        others = [node for node in self.nodes if nodes and node not in nodes]
+        while self.now_ms < ends_ms:
+            self.carry(*nodes)
+            self.refuse_all(*others)
+            if not self.bag:
+                self.wait(10)
+
+    def record(self, node: Node) -> Record | None:
+        """What a node has, as appended."""
+        return node.core.record(REGISTER)
+
+    def teach(self, party: Party, node: Node) -> None:
+        """Have a proposer learn what a node has."""
+        self.watch.heard(party.core, self.record(node))
+        party.core.learn(self.record(node))
+        party.perform()
+
+    def promise(self, node: Node, ballot: Ballot, holding: bytes | None = None) -> None:
+        """Have a node promise a ballot that somebody made up."""
+        party = Party(self, self._proposer())
+        request = Request(Kind.PREPARE, REGISTER, node.id, 0, ballot, holding=holding)
+        self.carry_one(Message(party, node.id, 0, encode_request(request), is_reply=False))
+        self.bag = [message for message in self.bag if message.party is not party]
+
+    def payload(self, ticket: int) -> bytes:
+        """What the register held when that was done."""
+        return self.outcomes[ticket].value.payload
+
+    def _want(self, party: Party, want: Change | Enter, patience_ms: int) -> int:
+        if not isinstance(want, Change) or want.name == "read":
+            self._next()
+        id_ = want.argument if isinstance(want, Change) and want.argument else None
+        self.history.asked(self.tickets, id_)
+        party.core.submit(self.tickets, want, now_ms=self.now_ms, deadline_ms=self.now_ms + patience_ms)
+        party.perform()
+        return self.tickets
+
+    def _next(self) -> bytes:
+        self.tickets += 1
+        return id_of(self.tickets)
+
+
+def id_of(ticket: int) -> bytes:
+    """The id that an append of this ticket appends."""
+    return ticket.to_bytes(4, "big")
+
+
+def is_a(kind: Kind) -> Callable[[Message], bool]:
+    """Whether a message is a request of this kind."""
+    return lambda message: not message.is_reply and decode_request(message.data).kind is kind

@@ -1,0 +1,230 @@
+"""A few acceptors and proposers of one register, and a scheduler that does to them whatever may happen.
+
+All that is under way lies in one bag, from which messages are taken in any order, twice, or not at all.  Syncs come
+later; a crash loses what is not synced, and is aimed right after an answer; disks are lost and put back; time jumps.
+Each step and all of a run follow from its seed.  `History` judges what was told, `Watch` what was sent and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from gossipkv.register.ballot import ZERO
+from gossipkv.register.changes import READ, READING, Applied, Change, Refused
+from gossipkv.register.configuration import Acceptors, Value
+from gossipkv.register.force import Force
+from gossipkv.register.messages import Record
+from gossipkv.register.proposer import NEVER_MS, End, Enter, Proposer
+from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
+from tests.unit.register.witness import ID_BYTES, History, Watch, ids_of
+
+LIVE_MS = 5000  # After healing.
+MOST_MESSAGES = 20_000  # In that time; proposers that never get anything done ask all again each 60 ms.
+
+
+def append(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    """Append an id, unless it is there."""
+    return Applied(payload if argument in ids_of(payload) else payload + argument)
+
+
+def append_to_even(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    """Append an id, where an even number of them is."""
+    if len(ids_of(payload)) % 2 and argument not in ids_of(payload):
+        return Refused("CONFLICT", "odd")
+    return append(payload, argument, generation)
+
+
+FUNCTIONS = {**READING, ("append", 1): append, ("append to even", 1): append_to_even}
+
+
+@dataclass(frozen=True)
+class Odds:
+    """How often what happens, in a thousand steps; what is not named here is drawn from the rest."""
+
+    submit: int = 60
+    sync: int = 160
+    pass_time: int = 60
+    enter: int = 12
+    crash: int = 8
+    restart: int = 4  # Of a proposer.
+    stop: int = 6  # Or start again.
+    lose: int = 0  # A disk.
+    put_back: int = 0  # A disk as it once was.
+    lag: int = 4  # An acceptor does not hold the bodies, or holds them again.
+    force: int = 0
+    dropped: float = 0.05  # Of messages.
+    doubled: float = 0.05
+    crash_after_answer: float = 0.01
+
+
+class SmallWorld:
+    """One register."""
+
+    def __init__(self, seed: int, odds: Odds, *, nodes: int = 5, parties: int = 3, founders: int | None = None) -> None:
+        self.seed, self.odds = seed, odds
+        self.random = Random(seed)
+        self.now_ms = 0
+        self.bag: list[Message] = []
+        self.tokens: list[Message] = []  # Who asked; a token is a place in it.
+        self.watch, self.history = Watch(), History()
+        self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
+        first = [node.id for node in self.nodes[: founders or self.random.choice((1, 2, 3, 3, 3, 4, 5))]]
+        self.hints = [Acceptors.of(first)]
+        for node in self.nodes[: len(first)]:
+            node.create(Value(self.hints[0], b""))
+        self.disks = [(node, dict(node.disk)) for node in self.nodes]  # As they once were.
+        self.parties = [Party(self, self._proposer()) for _ in range(parties)]
+        self.forces: list[Party] = []
+        self.tickets = 0
+        happens = {name: count for name, count in vars(odds).items() if hasattr(self, f"_{name}")}
+        self._happens = [*(getattr(self, f"_{name}") for name in happens), self._deliver]
+        self._odds = [*happens.values(), 1000 - sum(happens.values())]
+
+    def run(self, steps: int = 400) -> None:
+        """Have things happen, heal the world, and look whether all was right and it lives."""
+        for happening in self.random.choices(self._happens, self._odds, k=steps):
+            happening()
+        self.heal()
+        self.history.end(self.watch)
+
+    def heal(self) -> None:
+        """Have everything work from now on; who can get anything done is to get it done in time."""
+        self.odds = Odds(dropped=0, doubled=0, crash_after_answer=0)
+        for node in self.nodes:
+            node.is_up = node.holds = True
+        waiting = {self._submit(party): party for party in self.parties}
+        ends_ms, delivered = self.now_ms + LIVE_MS, 0
+        while self.now_ms <= ends_ms:
+            while self.bag or any(node.unsynced for node in self.nodes):
+                self._sync()
+                self._deliver()
+                delivered += 1
+                assert delivered < MOST_MESSAGES, "it never comes to rest"
+            wakes_ms = min(party.core.wakes_at_ms for party in self.parties)
+            self.now_ms = min(max(self.now_ms, wakes_ms), ends_ms + 1)
+            self._wake()
+        for ticket, party in waiting.items():
+            assert self.history.ends.get(ticket) is End.DONE or not self._is_able(party), "nothing is done any more"
+
+    def _is_able(self, party: Party) -> bool:
+        """Whether the acceptors that live are enough, and whom this proposer knows lead to them."""
+        live = {node.id: node.record or Record(ZERO) for node in self.nodes}
+        accepted = [record for record in live.values() if record.value is not None]
+        if not accepted:
+            return False
+        top = max(accepted, key=lambda record: record.accepted)
+        known = set(party.core.known.everyone)
+        for _ in self.nodes:
+            known |= {
+                other for one in known & live.keys() if live[one].value for other in live[one].value.acceptors.everyone
+            }
+        return (
+            top.value.acceptors.is_quorum(live.keys())
+            and bool(known & live.keys() & top.value.acceptors.everyone)
+            and max(record.promise.generation for record in live.values()) == top.accepted.generation
+            and all(record.torn == 0 or record.torn < top.accepted.generation for record in live.values())
+            and len({record.accepted[:2] for record in accepted if record.accepted[0] == top.accepted[0]}) == 1
+        )
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        if not self.bag:
+            (self._sync if self.random.random() < 0.5 else self._pass_time)()
+            return
+        at = self.random.randrange(len(self.bag))
+        message = self.bag[at]
+        if self.random.random() >= self.odds.doubled:
+            self.bag[at] = self.bag[-1]
+            self.bag.pop()
+        if self.random.random() < self.odds.dropped:
+            if self.random.random() < 0.5:
+                message.party.unreachable(message)
+        elif message.is_reply:
+            message.party.receive(message)
+        else:
+            self.nodes[message.acceptor.node[0] - 1].receive(message)
+
+    def _sync(self) -> None:
+        nodes = [node for node in self.nodes if node.unsynced]
+        if nodes:
+            node = self.random.choice(nodes)
+            node.sync(self.random.randint(1, len(node.unsynced)))
+
+    def _pass_time(self) -> None:
+        wakes_ms = min(party.core.wakes_at_ms for party in (*self.parties, *self.forces))
+        jump_ms = self.random.choices((1, 5, 40, 1000, 60_000, wakes_ms - self.now_ms), (20, 20, 10, 2, 0.2, 10))[0]
+        self.now_ms += max(0, jump_ms) if jump_ms < NEVER_MS // 2 else 1
+        self._wake()
+
+    def _wake(self) -> None:
+        for party in (*self.parties, *self.forces):
+            party.wake()
+
+    def _submit(self, party: Party | None = None) -> int:
+        self.tickets += 1
+        id_ = self.tickets.to_bytes(ID_BYTES, "big")
+        kinds = (READ, Change("append", 1, id_), Change("append to even", 1, id_))
+        change = self.random.choices(kinds, (2, 3, 1))[0] if party is None else kinds[1]
+        patience_ms = LIVE_MS if party is not None else self.random.choice((50, 1000, 30_000, 30_000))
+        party = party or self.random.choice(self.parties)
+        self.history.asked(self.tickets, None if change == READ else id_)
+        party.core.submit(self.tickets, change, now_ms=self.now_ms, deadline_ms=self.now_ms + patience_ms)
+        party.perform()
+        return self.tickets
+
+    def _enter(self) -> None:
+        self.tickets += 1
+        self.history.asked(self.tickets, None)
+        members = tuple(node.id for node in self.random.sample(self.nodes, self.random.choice((1, 2, 3, 3, 3, 4))))
+        self.hints.append(Acceptors.of(members))
+        party = self.random.choice(self.parties)
+        deadline_ms = self.now_ms + self.random.choice((1000, 30_000))
+        party.core.submit(self.tickets, Enter(members), now_ms=self.now_ms, deadline_ms=deadline_ms)
+        party.perform()
+
+    def _crash(self) -> None:
+        self.random.choice(self.nodes).crash()
+
+    def _restart(self) -> None:
+        self.random.choice(self.parties).core = self._proposer()
+
+    def _proposer(self) -> Proposer:
+        return Proposer(REGISTER, FUNCTIONS, Random(self.random.getrandbits(64)), self.random.choice(self.hints))
+
+    def _stop(self) -> None:
+        node = self.random.choice(self.nodes)
+        node.is_up = self.random.random() < 0.7
+
+    def _lose(self) -> None:
+        self.random.choice(self.nodes).become({})
+
+    def _put_back(self) -> None:
+        self.disks.append((node := self.random.choice(self.nodes), dict(node.disk)))
+        node, disk = self.random.choice(self.disks)
+        node.become(disk)
+
+    def _lag(self) -> None:
+        node = self.random.choice(self.nodes)
+        node.holds = self.random.random() < 0.7
+
+    def _force(self) -> None:
+        known = self.random.choice(self.parties).core.known
+        members = [node for node in self.nodes if node.id in known.everyone]
+        if not members:
+            return
+        survivors = self.random.sample(members, self.random.randint(1, len(members)))
+        if self.random.random() < 0.7:  # The others are lost, and may come back.
+            for node in members:
+                node.is_up = node in survivors
+        self.tickets += 1
+        self.history.asked(self.tickets, None)
+        ids = [node.id for node in survivors]
+        random = Random(self.random.getrandbits(64))
+        self.forces = [
+            *self.forces[-3:],
+            Party(self, Force(REGISTER, self.tickets, ids, known, random, now_ms=self.now_ms)),
+        ]
+        self.watch.forces[self.forces[-1].core] = frozenset(ids)
+        self.forces[-1].perform()

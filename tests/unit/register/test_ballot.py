@@ -1,0 +1,98 @@
+"""Ballots: their order, what is near enough, what is none."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.ballot import (
+    BELOW,
+    MOST_COUNTER,
+    MOST_GENERATION,
+    MOST_GENERATION_LEAP,
+    MOST_LEAP,
+    ZERO,
+    Ballot,
+    ballot_of,
+    draw_id,
+    is_torn,
+)
+from tests.unit.register.values import ballots
+
+
+@given(ballots(), ballots())
+def test_a_generation_is_above_all_of_lower_ones(one, other):
+    """Neither counter nor force nor proposer makes up for a generation."""
+    if one.generation < other.generation:
+        assert one < other
+        assert not is_torn(one, other)
+
+
+@given(ballots())
+def test_every_ballot_is_above_none_and_below_its_next(ballot):
+    """The next is of the same proposer, and nothing of that proposer lies between."""
+    assert BELOW < ZERO <= ballot < ballot.next()
+    assert ballot.next() == ballot._replace(counter=ballot.counter + 1)
+    assert ballot_of(list(ballot)) == ballot
+
+
+@given(ballots(), ballots())
+def test_two_forces_of_one_generation_are_torn(one, other):
+    """Either way round, and never a ballot with itself."""
+    assert is_torn(one, other) == is_torn(other, one)
+    assert not is_torn(one, one)
+    assert is_torn(one, other._replace(generation=one.generation, force=one.force + 1))
+
+
+@pytest.mark.parametrize(
+    ("ballot", "is_plausible"),
+    [
+        (Ballot(1, 7, 5 + MOST_LEAP, 3), True),
+        (Ballot(1, 7, 6 + MOST_LEAP, 3), False),
+        (Ballot(2, 7, MOST_LEAP, 3), True),  # In another generation one begins anew.
+        (Ballot(2, 7, 1 + MOST_LEAP, 3), False),
+        (Ballot(1 + MOST_GENERATION_LEAP, 7, 1, 3), True),
+        (Ballot(2 + MOST_GENERATION_LEAP, 7, 1, 3), False),
+    ],
+)
+def test_what_is_made_up(ballot, is_plausible):
+    """A leap is allowed, and no more."""
+    assert ballot.is_plausible_after(Ballot(1, 7, 5, 9)) is is_plausible
+
+
+def test_the_last_counter_is_never_used():
+    """There is a next one of all that is."""
+    near = Ballot(0, 0, MOST_COUNTER - 2, 1)
+    assert near.next().is_plausible_after(near)
+    assert not near.next().next().is_plausible_after(near)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, [], [0, 0, 0], [0, 0, 0, 0, 0], [-1, 0, 0, 0], [MOST_GENERATION + 1, 1, 0, 0], [0, 0, 0, 1 << 64], "abcd"],
+)
+def test_what_is_no_ballot(value):
+    """It is refused, with what was got."""
+    with pytest.raises(ProtocolError, match="ballot"):
+        ballot_of(value)
+
+
+def test_drawn_ids_are_not_zero():
+    """And no two of them are alike."""
+    random = Random(1)
+    drawn = {draw_id(random) for _ in range(1000)}
+    assert len(drawn) == 1000
+    assert 0 not in drawn
+
+
+def test_an_id_that_is_drawn_as_zero_is_another():
+    """Zero says that there is none."""
+
+    class Zero(Random):
+        def getrandbits(self, k):
+            return 0
+
+    assert draw_id(Zero()) == 1

@@ -1,0 +1,226 @@
+"""Changes of acceptors: the interleavings that break a careless one, and newcomers that die, forget or lag."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.register.ballot import Ballot
+from gossipkv.register.configuration import Acceptors
+from gossipkv.register.messages import Kind, Record
+from gossipkv.register.proposer import End
+from tests.unit.register.scripted import Scripted, is_a
+
+
+def accepted_by(world, *nodes):
+    """Have what is asked to be accepted reach these alone, and nobody hear of it."""
+    world.carry(*nodes, which=is_a(Kind.PREPARE))
+    for message in [message for message in world.bag if is_a(Kind.ACCEPT)(message)]:
+        if message.acceptor in {node.id for node in nodes}:
+            world.carry_one(message)
+    world.lose_all()
+
+
+def with_a_high_ballot(party, counter=1000):
+    """Have a proposer use counters above this."""
+    party.core.learn(Record(Ballot(0, 0, counter, 1)))
+    return party
+
+
+def test_phase_1_goes_on_beyond_whom_it_knew():
+    """Two promises of the set that was remembered are none of the set that is: what that has is not written over."""
+    world = Scripted()
+    a, b, c, d, e = world.nodes
+    party = world.party()
+    world.enter(party, c, d, e)
+    world.settle()
+    first = world.append(party)
+    world.carry(d, e)
+    assert world.history.ends[first] is End.DONE
+    world.lose_all()
+    second = world.append(with_a_high_ballot(world.party(a, b, c)))
+    world.carry(a, b, which=is_a(Kind.PREPARE))
+    world.settle(d, e)
+    assert world.payload(second).startswith(world.payload(first))
+
+
+def test_phase_1_asks_both_halves():
+    """A majority of the new set alone knows nothing of what the old one has committed."""
+    world = Scripted()
+    a, b, _, d, e = world.nodes
+    world.enter(world.party(), *world.nodes[2:])
+    world.carry(a, b, which=is_a(Kind.PREPARE))
+    accepted_by(world, d, e)
+    assert world.record(d).value.acceptors.pair
+    first = world.append(world.party())
+    world.carry(a, b)
+    assert world.history.ends[first] is End.DONE
+    world.lose_all()
+    second = world.append(with_a_high_ballot(world.party(*world.nodes[2:])))
+    world.carry(d, e, which=is_a(Kind.PREPARE))
+    world.settle(a, b, d, e)
+    assert world.payload(second).startswith(world.payload(first))
+
+
+def test_a_pair_is_left_by_who_has_committed_it():
+    """A pair that one acceptor of the old set has: who finds it commits it first, or two chains go on."""
+    world = Scripted(nodes=6)
+    a, b, c, d, e, f = world.nodes
+    world.enter(world.party(), d, e, f)
+    world.carry(which=is_a(Kind.PREPARE))
+    accepted_by(world, a)
+    world.append(with_a_high_ballot(world.party(), 1000))
+    world.carry(a, b, d, e, which=is_a(Kind.PREPARE))
+    accepted_by(world, a, d, e)
+    one = world.append(with_a_high_ballot(world.party(d, e, f), 2000))
+    world.carry(d, e)
+    world.lose_all()
+    other = world.append(with_a_high_ballot(world.party(a, b, c), 3000))
+    world.carry(b, c)
+    assert world.history.ends == {other: End.DONE}, one
+
+
+def test_a_pair_needs_both_sets_when_it_is_entered():
+    """Majorities of the old set have accepted it: that is no commit, and nothing follows from it."""
+    world = Scripted()
+    a, b, c, d, e = world.nodes
+    party = world.party()
+    world.append(party)
+    world.carry()
+    world.append(party)  # It stays from now on.
+    world.carry()
+    world.enter(party, c, d, e)
+    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(a, b)
+    assert len({message.number for message in world.bag}) == 1, "another round"
+    world.carry()
+    assert world.record(d).value.acceptors == Acceptors.of([c.id, d.id, e.id])
+
+
+def test_a_pair_needs_both_sets_when_it_is_left():
+    """The new set has accepted itself; as long as nobody of the old one has, it is not done."""
+    world = Scripted(nodes=6)
+    a, b, c, d, e, f = world.nodes
+    party = world.party()
+    ticket = world.enter(party, d, e, f)
+    world.carry(which=is_a(Kind.PREPARE))
+    for message in [message for message in world.bag if is_a(Kind.ACCEPT)(message)]:
+        world.bag.remove(message)
+        world.carry_one(message)
+    for message in [message for message in world.bag if message.is_reply]:
+        world.bag.remove(message)
+        world.carry_one(message)
+    assert world.record(a).value.acceptors.pair
+    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(d, e, f)
+    assert world.record(d).value.acceptors == Acceptors.of([d.id, e.id, f.id])
+    assert ticket not in world.history.ends
+    world.carry(a, b)
+    assert world.history.ends[ticket] is End.DONE
+    assert c.is_up
+
+
+def lose_life(world, node):
+    """The newcomer is dead."""
+    node.is_up = False
+
+
+def lose_disk(world, node):
+    """Its disk is another's."""
+    node.become({})
+
+
+def lag(world, node):
+    """It does not hold what belongs to the value."""
+    node.holds = False
+
+
+@pytest.mark.parametrize("strike", [lose_life, lose_disk, lag])
+@pytest.mark.parametrize("moment", range(12))
+def test_a_newcomer_is_struck(strike, moment):
+    """Before it has promised nobody waits for it; afterwards the others of the new set are enough."""
+    world = Scripted()
+    a, b, c, d, _ = world.nodes
+    party = world.party()
+    ticket = world.enter(party, a, b, c, d, patience_ms=3000)
+    for _ in range(moment):
+        if world.bag:
+            world.carry_one(world.bag.pop(0))
+    strike(world, d)
+    after = world.append(party)
+    world.settle(ms=4000)
+    assert world.history.ends[after] is End.DONE
+    assert ticket in world.history.ends
+    entered = world.record(a).value.acceptors
+    assert entered.pair == 0
+    assert (len(entered.new) == 4) == (world.history.ends[ticket] is End.DONE)
+
+
+@pytest.mark.parametrize("victim", range(5))
+@pytest.mark.parametrize("moment", range(0, 40, 3))
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
+    """Whoever dies, whenever, with or without what it appended: all goes on, in one chain."""
+    world = Scripted()
+    _, _, c, d, e = world.nodes
+    party = world.party()
+    first = world.append(party)
+    change = world.enter(party, c, d, e)
+    for _ in range(moment):
+        if not world.bag:
+            world.wait(1)
+            continue
+        message = world.bag.pop(0)
+        world.carry_one(message, sync=world.nodes[victim].id != message.acceptor)
+        node = world.nodes[victim]
+        if is_synced and node.unsynced and moment % 2:
+            node.sync(len(node.unsynced))
+    world.nodes[victim].crash()
+    second = world.append(party)
+    last = world.append(world.party())
+    world.settle(ms=4000)
+    assert [world.history.ends[ticket] for ticket in (first, change, second, last)] == [End.DONE] * 4
+    assert world.record(d).value.acceptors == Acceptors.of([c.id, d.id, e.id])
+
+
+@pytest.mark.parametrize("moment", range(30))
+def test_the_proposer_dies_in_the_midst(moment):
+    """Another finishes what it began, or nobody does; the pair does not stay."""
+    world = Scripted()
+    a, b, c, d, e = world.nodes
+    world.enter(world.party(), c, d, e)
+    for _ in range(moment):
+        if world.bag:
+            world.carry_one(world.bag.pop(0))
+    world.lose_all()
+    world.parties.clear()
+    other = world.party()
+    ticket = world.append(other)
+    world.settle(ms=3000)
+    assert world.history.ends[ticket] is End.DONE
+    assert world.record(c).value.acceptors in {
+        Acceptors.of(n.id for n in (a, b, c)),
+        Acceptors.of(n.id for n in (c, d, e)),
+    }
+
+
+def test_two_want_other_acceptors():
+    """Both get what they want, one after the other."""
+    world = Scripted()
+    a, b, c, d, e = world.nodes
+    tickets = [world.enter(world.party(), a, b, d), world.enter(world.party(), c, d, e)]
+    world.settle()
+    assert [world.history.ends[ticket] for ticket in tickets] == [End.DONE] * 2
+    assert world.record(d).value.acceptors.pair == 0
+
+
+def test_who_was_removed_leads_on():
+    """A proposer that knows only acceptors of long ago finds those of now, after a crash of them as well."""
+    world = Scripted(nodes=6)
+    a, b, c, d, e, f = world.nodes
+    world.enter(world.party(), d, e, f)
+    world.settle()
+    for node in (a, b, c):
+        node.crash()
+    ticket = world.append(world.party(a, b, c))
+    world.settle(ms=2000)
+    assert world.history.ends[ticket] is End.DONE

@@ -1,0 +1,97 @@
+"""Sets of acceptors: what is a quorum, and what may follow what."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import BadRequest
+from gossipkv.register.configuration import MOST_ACCEPTORS, AcceptorId, Acceptors, value_of
+from tests.unit.register.values import VALUES
+
+IDS = [AcceptorId(bytes([number]) * 16, 1) for number in range(6)]
+
+
+def subsets(of):
+    """All of them."""
+    return chain.from_iterable(combinations(of, count) for count in range(len(of) + 1))
+
+
+def majorities(members):
+    """All sets of more than half."""
+    return [set(subset) for subset in subsets(members) if len(subset) > len(members) // 2]
+
+
+SETS = [one for one in subsets(IDS[:4]) if one]
+
+
+@pytest.mark.parametrize("old", SETS)
+def test_a_quorum_is_a_majority_of_both(old):
+    """Each that contains a majority of the old and one of the new set, and nobody else."""
+    for new in SETS:
+        both = Acceptors.of(old) if old == new else Acceptors.of(old).entering(new, 3)
+        for of in subsets(IDS[:5]):
+            expected = any(one <= set(of) for one in majorities(old)) and any(one <= set(of) for one in majorities(new))
+            assert both.is_quorum(set(of)) == expected
+
+
+def test_an_empty_quorum_is_none():
+    """Nobody decides nothing."""
+    assert not Acceptors.of(IDS[:1]).is_quorum(set())
+
+
+@pytest.mark.parametrize("old", SETS)
+def test_a_quorum_of_a_pair_meets_those_before_and_after(old):
+    """Whatever either set alone has decided, somebody of each quorum of the pair knows."""
+    for new in SETS:
+        if new != old:
+            pair = Acceptors.of(old).entering(new, 3)
+            for of in subsets(IDS[:4]):
+                if pair.is_quorum(set(of)):
+                    assert all(set(of) & majority for majority in (*majorities(old), *majorities(new)))
+
+
+def test_what_follows_what():
+    """A set is kept, or entered by way of a pair; a pair is kept, or left for its new set; nothing else."""
+    one = Acceptors.of(IDS[:3])
+    pair = one.entering(IDS[2:5], 7)
+    new = Acceptors.of(IDS[2:5])
+    assert pair.leaving() == new
+    assert [then.follows(one) for then in (one, pair, new)] == [True, True, False]
+    assert [then.follows(pair) for then in (one, pair, new, one.entering(IDS[2:5], 8))] == [False, True, True, False]
+    assert [then.follows(new) for then in (one, pair, new)] == [False, False, True]
+
+
+def test_sets_are_sorted_and_have_each_once():
+    """However they were told."""
+    assert Acceptors.of([IDS[2], IDS[0], IDS[2]]) == Acceptors((IDS[0], IDS[2]), (IDS[0], IDS[2]))
+
+
+@pytest.mark.parametrize("members", [[], [AcceptorId(bytes([n]) * 16, 1) for n in range(MOST_ACCEPTORS + 1)]])
+def test_a_set_has_one_to_nine(members):
+    """An operator may have named others."""
+    with pytest.raises(BadRequest):
+        Acceptors.of(members)
+
+
+@given(VALUES)
+def test_a_value_is_read_as_it_was(value):
+    """And where both sets are one, they are one tuple."""
+    read = value_of(
+        [
+            [list(map(list, value.acceptors.old)), list(map(list, value.acceptors.new)), value.acceptors.pair],
+            value.payload,
+            [[*force[:2], list(map(list, force.left_out))] for force in value.forces],
+        ]
+    )
+    assert read == value
+    assert bool(read.acceptors.pair) or read.acceptors.new is read.acceptors.old
+
+
+@given(st.sampled_from(IDS))
+def test_an_acceptor_is_told_by_node_and_store(acceptor):
+    """In messages for people."""
+    assert str(acceptor) == f"{acceptor.node.hex()[:8]}/{1:016x}"

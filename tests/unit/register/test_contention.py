@@ -1,0 +1,46 @@
+"""Proposers in each other's way: who asks from behind has its turn, and so has who changes the acceptors."""
+
+from __future__ import annotations
+
+from gossipkv.register.proposer import End
+from tests.unit.register.scripted import Scripted
+
+
+def test_who_is_always_behind_outbids_who_stays():
+    """Each time it is heard, somebody else has made some changes: after a few rounds it is ahead all the same."""
+    world = Scripted()
+    staying, behind = world.party(), world.party()
+    world.append(staying)
+    world.carry()
+    ticket = world.append(behind)
+    for _ in range(8):
+        for _ in range(20):
+            world.append(staying)
+            world.carry(which=lambda message: message.party is staying)
+        world.carry()
+        world.wait(200)
+    assert ticket in world.outcomes
+    assert world.outcomes[ticket].end is End.DONE
+
+
+def test_a_change_of_acceptors_that_lost_is_not_put_off():
+    """Only newcomers who do not answer have it wait for the changes behind it."""
+    world = Scripted()
+    a, b, c, d, _ = world.nodes
+    first, second = world.party(), world.party()
+    for newcomers_answer in (True, False):
+        world.append(first)
+        world.carry()
+        entering = world.enter(second, a, b, d) if newcomers_answer else world.enter(second, a, b, c)
+        change = world.append(second)
+        if newcomers_answer:  # Another one is faster.
+            world.append(first)
+            world.carry(which=lambda message: message.party is first)
+            world.settle()
+        else:
+            world.settle(a, b, d)
+            assert change in world.outcomes
+            world.settle()
+        told = [ticket for ticket in world.outcomes if ticket in {entering, change}]
+        assert told == ([entering, change] if newcomers_answer else [change, entering])
+        assert {world.outcomes[ticket].end for ticket in told} == {End.DONE}

@@ -1,0 +1,283 @@
+"""Forces: what they ask for, what they refuse, what becomes of those who were left out."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from gossipkv.register.configuration import Acceptors
+from gossipkv.register.messages import Kind
+from gossipkv.register.proposer import End
+from tests.unit.register.scripted import Scripted, id_of, is_a
+
+
+def world_with(appends):
+    """A world of three acceptors in which so many ids were appended, and its proposer."""
+    world = Scripted()
+    party = world.party()
+    for _ in range(appends):
+        world.append(party)
+        world.carry()
+    return world, party
+
+
+def end_of(world):
+    """How the last thing that was asked ended."""
+    return world.history.ends.get(world.tickets)
+
+
+def said(world):
+    """What was said of the last thing that was asked."""
+    return world.outcomes[world.tickets].message
+
+
+def test_a_majority_is_lost():
+    """The survivor goes on with what it has; who was left out and why is in each value from then on."""
+    world, party = world_with(3)
+    a, b, c, *_ = world.nodes
+    b.is_up = c.is_up = False
+    world.append(party, patience_ms=100)
+    world.settle()
+    assert end_of(world) is not End.DONE
+    world.force(a)
+    world.settle()
+    assert end_of(world) is End.DONE
+    ticket = world.append(party)
+    world.settle()
+    value = world.outcomes[ticket].value
+    assert value.acceptors == Acceptors.of([a.id])
+    assert value.payload.startswith(b"".join(map(id_of, (1, 2, 3))))
+    assert [force.left_out for force in value.forces] == [tuple(sorted((b.id, c.id)))]
+    world.history.end(world.watch)
+
+
+def test_the_old_majority_returns():
+    """Who hears of the force uses nothing older; what it had alone is lost, and nothing else."""
+    world, party = world_with(2)
+    a, b, c, *_ = world.nodes
+    lost = world.append(party)
+    world.carry(b, c)
+    assert world.history.ends[lost] is End.DONE  # A never heard of it.
+    world.lose_all()
+    b.is_up = c.is_up = False
+    world.force(a)
+    world.settle(a)
+    assert end_of(world) is End.DONE
+    b.is_up = c.is_up = True
+    told = []
+    for known in ((a, b, c), (b, c, a)):
+        late = world.party(*known)
+        world.teach(late, a)
+        told.append(world.append(late))
+        world.settle()
+    assert [world.history.ends[ticket] for ticket in told] == [End.DONE] * 2
+    assert world.payload(told[-1]) == b"".join(map(id_of, (1, 2, *told)))
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_old_majority_never_goes_on_with_who_has_heard(order):
+    """Of three replies one tells of the force: in whichever order they come, nothing is done without its value."""
+    world, _ = world_with(2)
+    nodes = a, b, c = world.nodes[:3]
+    b.is_up = c.is_up = False
+    world.force(a)
+    world.settle(a)
+    b.is_up = c.is_up = True
+    late = world.party(a, b, c)
+    ticket = world.append(late)
+    for at in order:
+        world.carry(nodes[at], which=is_a(Kind.PREPARE))
+    world.settle()
+    assert order[-1] == 0 or world.outcomes[ticket].ballot.generation == 1
+
+
+def test_a_force_that_was_begun_stops_the_old_majority():
+    """Nobody goes on in either generation, until the force is repeated."""
+    world, party = world_with(1)
+    a, b, c, *_ = world.nodes
+    b.is_up = False
+    c.is_up = False
+    world.force(a)
+    world.carry(a)
+    world.refuse_all(b, c)
+    world.carry(a, which=is_a(Kind.PREPARE))  # Its accept is lost.
+    assert world.record(a).promise.generation == 1
+    world.lose_all()
+    b.is_up = c.is_up = True
+    world.teach(party, a)
+    ticket = world.append(party)
+    world.settle(ms=3000)
+    assert world.history.ends.get(ticket) is None
+    world.forces[-1].core.wake(world.now_ms + 20_000)
+    world.forces[-1].perform()
+    assert end_of(world) is None or world.history.ends[world.tickets - 1] is End.UNKNOWN
+    b.is_up = c.is_up = False
+    world.force(a)
+    world.settle(ms=3000)
+    assert end_of(world) is End.DONE
+    assert world.outcomes[world.tickets].ballot.generation == 2
+    assert world.history.ends[ticket] is End.DONE
+
+
+@pytest.mark.parametrize("survivors", [1, 2, 3])
+def test_a_healthy_register_is_not_forced(survivors):
+    """While a majority answers there is nothing to force."""
+    world, party = world_with(2)
+    world.force(*world.nodes[:survivors])
+    world.settle()
+    assert end_of(world) is End.REFUSED
+    assert "nothing to force" in said(world)
+    ticket = world.append(party)
+    world.settle()
+    assert world.outcomes[ticket].ballot.generation == 0
+
+
+@pytest.mark.parametrize("lost", ["old", "new"])
+def test_both_sets_of_a_pair_have_to_answer(lost):
+    """A pair whose old or new set is lost is forced, though the other's majority is there."""
+    world, party = world_with(1)
+    a, b, c, d, e = world.nodes
+    world.enter(party, a, d, e)
+    world.carry(which=is_a(Kind.PREPARE))
+    for message in list(world.bag):  # All accept the pair, and nobody hears of it.
+        world.carry_one(message)
+    world.lose_all()
+    pair = world.record(a).value.acceptors
+    assert pair.pair
+    gone, there = ((b, c), d) if lost == "old" else ((d, e), b)
+    for node in gone:
+        node.is_up = False
+    world.force(a, there, known=pair)
+    world.settle(ms=4000)
+    assert end_of(world) is End.DONE
+    assert world.outcomes[world.tickets].value.acceptors == Acceptors.of([a.id, there.id])
+
+
+def test_every_survivor_has_to_promise():
+    """One that is silent is enough to refuse; what it had accepted is not lost."""
+    world, party = world_with(2)
+    a, b, c, d, e = world.nodes
+    world.enter(party, a, b, c, d, e)
+    world.settle()
+    ticket = world.append(party)
+    world.carry(a, b, c)
+    world.lose_all()
+    assert world.history.ends[ticket] is End.DONE
+    b.is_up = c.is_up = False
+    world.force(a, d, known=party.core.known)
+    world.carry(a, d, e, which=is_a(Kind.LOOK))
+    world.wait(5000)
+    world.carry(d, which=is_a(Kind.PREPARE))
+    world.lose_all()
+    world.wait(20_000)
+    assert end_of(world) is End.REFUSED
+    world.force(a, d, known=party.core.known)
+    world.settle(a, d, e)
+    assert end_of(world) is End.REFUSED  # E makes three of five.
+    e.is_up = False
+    world.force(a, d, known=party.core.known)
+    world.settle(a, d, ms=4000)
+    assert end_of(world) is End.DONE
+    assert id_of(ticket) in world.payload(world.tickets)
+
+
+def test_a_majority_of_survivors_is_not_enough():
+    """Two of three survivors promise: nothing is written, or what the third accepts with others would be lost."""
+    world = Scripted(founders=6, nodes=6)
+    ticket = world.append(world.party())
+    a, b, c, *others = world.nodes
+    world.carry()
+    assert world.history.ends[ticket] is End.DONE
+    for node in others:
+        node.is_up = False
+    world.force(a, b, c)
+    world.carry(which=is_a(Kind.LOOK))
+    c.is_up = False
+    world.settle(a, b, ms=25_000)
+    assert end_of(world) is End.REFUSED
+    assert world.record(a).accepted.generation == 0
+
+
+def test_no_stranger_survives():
+    """Survivors are acceptors, with a record."""
+    world, party = world_with(1)
+    a, b, c, d, _ = world.nodes
+    b.is_up = c.is_up = False
+    world.force(a, d)
+    world.settle(ms=4000)
+    assert end_of(world) is End.REFUSED
+    world.enter(party, a)
+    world.settle(ms=100)
+    a.is_up = False
+    world.force(b)
+    world.settle(ms=4000)
+    assert end_of(world) is End.REFUSED
+
+
+def test_two_forces_on_the_sides_of_a_cut():
+    """Each side goes on alone; who hears of both uses neither, for good, until a third of a higher generation."""
+    world = Scripted(founders=4)
+    party = world.party()
+    a, b, c, d, _ = world.nodes
+    shared = world.append(party)
+    world.carry()
+    sides = [world.party(), world.party()]
+    tickets = []
+    for side, survivors in zip(sides, ((a, b), (c, d)), strict=True):
+        world.force(*survivors)
+        world.settle(*survivors, ms=3000)
+        tickets.append(world.append(side))
+        world.settle(*survivors, ms=1000)
+    assert [world.history.ends[ticket] for ticket in tickets] == [End.DONE] * 2
+    healed = [world.append(side) for side in (*sides, party)]
+    world.settle(ms=3000)
+    assert {world.history.ends[ticket] for ticket in healed} <= {End.REFUSED, End.UNKNOWN, End.DONE}
+    for node in (a, b, c, d):  # It is known to each acceptor, after a crash as well.
+        assert world.record(node).torn == 1
+        node.crash()
+        assert world.record(node).torn == 1
+    fresh = world.party(a, b, c, d)
+    refused = world.append(fresh)
+    world.settle(ms=1000)
+    assert world.history.ends[refused] is End.REFUSED
+    world.force(a, b)
+    world.settle(ms=4000)
+    assert end_of(world) is End.DONE
+    again = world.append(fresh)
+    world.settle(ms=3000)
+    assert world.history.ends[again] is End.DONE
+    assert world.payload(again).startswith(id_of(shared) + id_of(tickets[0]))
+
+
+def test_two_forces_at_once_on_the_same_survivors():
+    """Both fail, durably; a third goes on."""
+    world, party = world_with(1)
+    a, b, c, *_ = world.nodes
+    b.is_up = c.is_up = False
+    first, second = world.force(a), world.force(a)
+    world.settle(a, ms=25_000)
+    assert End.DONE not in {world.history.ends.get(2), world.history.ends.get(3)}
+    assert first.core.is_over
+    assert second.core.is_over
+    assert world.record(a).torn == 1
+    world.force(a)
+    world.settle(a, ms=4000)
+    assert end_of(world) is End.DONE
+    ticket = world.append(party)
+    world.settle(a)
+    assert world.outcomes[ticket].ballot[0] == 2
+
+
+def test_a_register_that_moves_on_under_a_force_is_not_forced():
+    """What was decided between the look and the promises shows that it lives."""
+    world, party = world_with(1)
+    a, *_ = world.nodes
+    world.force(a)
+    world.carry(a)
+    world.wait(5000)  # B and C seem lost.
+    ticket = world.append(party)
+    world.carry(which=lambda message: message.party is party)
+    assert world.history.ends[ticket] is End.DONE
+    world.settle(a, ms=1000)
+    assert world.history.ends[2] is End.REFUSED

@@ -1,0 +1,192 @@
+"""Bytes of requests, replies and records: what is written is read, and what is no message is refused as such."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gossipkv.errors import ProtocolError, UnsupportedFormat
+from gossipkv.register.ballot import MOST_COUNTER, MOST_GENERATION, ZERO, Ballot
+from gossipkv.register.configuration import (
+    MOST_ACCEPTORS,
+    MOST_FORCES,
+    MOST_PAYLOAD_BYTES,
+    AcceptorId,
+    Acceptors,
+    Forced,
+    Value,
+)
+from gossipkv.register.messages import (
+    FORMAT,
+    MOST_BYTES,
+    Kind,
+    Record,
+    Reply,
+    Request,
+    Verdict,
+    decode_record,
+    decode_reply,
+    decode_request,
+    encode_record,
+    encode_reply,
+    encode_request,
+)
+from tests.unit.register.values import REPLIES, records, requests
+
+BOTH = {
+    "request": (requests(), encode_request, decode_request),
+    "reply": (REPLIES, encode_reply, decode_reply),
+    "record": (records(), encode_record, decode_record),
+}
+
+
+@pytest.mark.parametrize("what", BOTH)
+def test_what_is_written_is_read(what):
+    """Each message comes back as it was."""
+    drawn, encode, decode = BOTH[what]
+
+    @given(drawn)
+    def comes_back(message):
+        assert decode(encode(message)) == message
+
+    comes_back()
+
+
+WRONG = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(allow_nan=False),
+    st.binary(max_size=20),
+    st.text(max_size=5),
+    st.lists(st.integers(0, 3), max_size=5),
+    st.dictionaries(st.text(max_size=2), st.booleans(), max_size=2),
+    st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=3)),
+)
+
+
+def with_another(value, path, other):
+    """The same nested lists, with something else at one place in them."""
+    if not isinstance(value, list) or not value:
+        return other
+    at = path[0] % len(value)
+    return [
+        with_another(one, path[1:], other) if at == place and path[1:] else (other if at == place else one)
+        for place, one in enumerate(value)
+    ]
+
+
+@pytest.mark.parametrize("what", BOTH)
+def test_what_is_no_message_is_refused(what):
+    """Bytes that were changed, cut, or put together otherwise are a message, or are refused by name."""
+    drawn, encode, decode = BOTH[what]
+
+    def is_read_or_refused(data):
+        try:
+            message = decode(data)
+        except (ProtocolError, UnsupportedFormat):
+            return
+        assert decode(encode(message)) == message  # Whatever it says, it can be said again.
+
+    @given(drawn, st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=4), st.integers(0), st.binary())
+    def flipped(message, flips, cut, more):
+        data = bytearray(encode(message))
+        for at, byte in flips:
+            data[at % len(data)] = byte
+        is_read_or_refused(bytes(data))
+        is_read_or_refused(bytes(data)[: cut % len(data)])
+        is_read_or_refused(bytes(data) + more)
+
+    @given(drawn, st.lists(st.integers(0, 20), min_size=1, max_size=6), WRONG)
+    def put_together(message, path, other):
+        whole = msgpack.unpackb(encode(message))
+        is_read_or_refused(msgpack.packb(with_another(whole, path, other)))
+
+    @given(st.one_of(st.binary(max_size=60), WRONG.map(msgpack.packb)))
+    @example(b"\xdd\xff\xff\xff\xff")  # A list of 4 billion.
+    @example(b"\x91" * 5000)  # Nested too deeply.
+    @example(b"\xd6\xff\x00\x00\x00\x00")  # A time.
+    @example(b"\xc7\x0c\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")  # No time.
+    @example(b"\x81\x90\x01")  # A list as a key.
+    def anything(data):
+        is_read_or_refused(data)
+
+    flipped()
+    put_together()
+    anything()
+
+
+@pytest.mark.parametrize("what", BOTH)
+def test_a_newer_format_is_told_from_damage(what):
+    """Bytes of a later version are refused as such, whatever follows."""
+    with pytest.raises(UnsupportedFormat):
+        BOTH[what][2](msgpack.packb([FORMAT + 1, "whatever"]))
+    with pytest.raises(ProtocolError):
+        BOTH[what][2](msgpack.packb([FORMAT - 1, "whatever"]))
+
+
+@pytest.mark.parametrize("what", BOTH)
+def test_too_many_bytes_are_refused(what):
+    """Before they are looked at."""
+    with pytest.raises(ProtocolError, match="at most"):
+        BOTH[what][2](bytes(MOST_BYTES + 1))
+
+
+def test_the_largest_message_is_not_too_large():
+    """The largest payload, in a pair of the largest sets, after as many forces as are kept."""
+    ids = [AcceptorId(bytes([number]) * 16, (1 << 64) - 1) for number in range(2 * MOST_ACCEPTORS)]
+    pair = Acceptors.of(ids[:MOST_ACCEPTORS]).entering(ids[MOST_ACCEPTORS:], (1 << 64) - 1)
+    forces = (Forced(MOST_GENERATION, (1 << 64) - 1, tuple(ids)),) * MOST_FORCES
+    value = Value(pair, bytes(MOST_PAYLOAD_BYTES), forces)
+    last = Ballot(MOST_GENERATION, (1 << 64) - 1, MOST_COUNTER, (1 << 64) - 1)
+    record = Record(last, last, value, MOST_GENERATION)
+    reply = Reply(Verdict.OK, bytes(16), ids[0], (1 << 62) - 1, last, record)
+    assert decode_reply(encode_reply(reply)) == reply
+    request = Request(Kind.PREPARE, bytes(16), ids[0], 0, last, holding=bytes(MOST_PAYLOAD_BYTES))
+    assert decode_request(encode_request(request)) == request
+
+
+def reply_of(record):
+    """A reply's bytes with that as its record."""
+    return msgpack.packb([FORMAT, 0, bytes(16), [bytes(16), 1], 0, None, record])
+
+
+ID, OTHER = [b"a" * 16, 1], [b"b" * 16, 1]
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ([[0, 5, 1, 1], None, None, 0], "ballot"),  # A force id in the first generation.
+        ([[1, 0, 1, 1], None, None, 0], "ballot"),  # None in another.
+        ([[0, 0, MOST_COUNTER + 1, 1], None, None, 0], "ballot"),
+        ([[0, 0, -1, 0], None, None, 0], "ballot"),
+        ([ZERO, [0, 0, 1, 1], None, 0], "record"),  # More is accepted than promised.
+        ([ZERO, None, [[[ID], [ID], 0], b"", []], 0], "ballot"),  # A value that nobody proposed.
+        ([ZERO, None, None, MOST_GENERATION + 1], "record"),
+        ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "value"),  # A pair of one set.
+        ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "value"),  # Two sets that are no pair.
+        ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "set of acceptors"),  # Nobody.
+        ([ZERO, ZERO, [[[OTHER, ID], [OTHER, ID], 0], b"", []], 0], "set of acceptors"),  # Not in order.
+        ([ZERO, ZERO, [[[ID, ID], [ID, ID], 0], b"", []], 0], "set of acceptors"),  # Twice.
+        ([ZERO, ZERO, [[[[b"a" * 15, 1]], [[b"a" * 15, 1]], 0], b"", []], 0], "acceptor"),
+        ([ZERO, ZERO, [[[[b"a" * 16, 0]], [[b"a" * 16, 0]], 0], b"", []], 0], "acceptor"),  # No store.
+        ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[0, 7, []]]], 0], "force"),
+        ([ZERO, ZERO, [[[ID], [ID], 0], b"", [[1, 7, []]] * (MOST_FORCES + 1)], 0], "value"),
+        ([ZERO, ZERO, [[[ID], [ID], 0], bytes(MOST_PAYLOAD_BYTES + 1), []], 0], "value"),
+    ],
+)
+def test_a_record_that_cannot_be_is_refused(record, why):
+    """Sets, ballots and values that contradict themselves are told by what is wrong."""
+    with pytest.raises(ProtocolError, match=why):
+        decode_reply(reply_of(record))
+
+
+def test_a_value_without_its_bytes_is_only_told():
+    """A reply may leave the value out; what is kept has it."""
+    accepted = [ZERO, ZERO, None, 0]
+    assert decode_reply(reply_of(accepted)).record == Record(ZERO, ZERO)
+    with pytest.raises(ProtocolError, match="record"):
+        decode_record(msgpack.packb([FORMAT, *accepted]))

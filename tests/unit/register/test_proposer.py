@@ -1,0 +1,314 @@
+"""Rounds in which a test says what is carried where."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.register.ballot import MOST_LEAP, ZERO, Ballot
+from gossipkv.register.configuration import Acceptors
+from gossipkv.register.messages import Kind, Record, decode_request, encode_record, encode_request
+from gossipkv.register.proposer import NEVER_MS, PHASE_MS, End
+from tests.unit.register.inhabitants import REGISTER
+from tests.unit.register.scripted import Scripted, id_of, is_a
+
+
+def ended(world, ticket):
+    """How something ended."""
+    return world.history.ends.get(ticket)
+
+
+def test_a_change_and_a_read():
+    """What was appended is read, in order."""
+    world = Scripted()
+    party = world.party()
+    tickets = [world.append(party) for _ in range(3)]
+    world.carry()
+    read = world.read(party)
+    world.carry()
+    assert [ended(world, ticket) for ticket in (*tickets, read)] == [End.DONE] * 4
+    assert world.payload(read) == b"".join(map(id_of, tickets))
+
+
+def test_what_is_refused_in_phase_1_is_not_proposed_in_phase_2():
+    """A change whose time ran out while promises came is not done, and never will be."""
+    world = Scripted()
+    party = world.party()
+    a, b, c, *_ = world.nodes
+    ticket = world.append(party, patience_ms=50)
+    world.carry(a)
+    world.wait(60)
+    assert ended(world, ticket) is End.REFUSED
+    world.carry(b, c)
+    assert all(world.record(node).value.payload == b"" for node in (a, b, c))
+
+
+def test_it_sleeps_while_a_round_of_nobody_ends():
+    """A round whose changes are over wakes nobody before its time is."""
+    world = Scripted()
+    party = world.party()
+    world.append(party, patience_ms=50)
+    world.wait(60)
+    assert party.core.wakes_at_ms == PHASE_MS
+
+
+@pytest.mark.parametrize("kind", [Kind.PREPARE, Kind.ACCEPT])
+def test_a_round_ends_where_a_higher_generation_is_heard_of(kind):
+    """Promises of a majority of yesterday's generation are of no use to who knows of today's."""
+    world = Scripted()
+    party = world.party()
+    a, b, c, *_ = world.nodes
+    ticket = world.append(party)
+    if kind is Kind.ACCEPT:
+        world.carry(which=is_a(Kind.PREPARE))
+    forced = Ballot(1, 7, 1, 7)
+    c.disk[REGISTER] = encode_record(Record(forced, ZERO, world.record(c).value))
+    c.start()
+    world.carry(c)
+    world.carry(a, b)
+    assert ended(world, ticket) is None  # And `Watch` saw nothing sent in generation 0.
+    assert kind is Kind.ACCEPT or world.record(a).value.payload == b""
+
+
+def two_forces():
+    """A world with a force on each side of a cut, and a proposer who has heard of both."""
+    world = Scripted(founders=4)
+    a, b, c, d, _ = world.nodes
+    for survivors in ((a, b), (c, d)):
+        world.force(*survivors)
+        world.settle(*survivors)
+    party = world.party(a, b)
+    return world, party
+
+
+def test_a_round_ends_where_another_force_of_its_generation_is_heard_of():
+    """Of two forces neither goes on, not even with a round that was under way."""
+    world, party = two_forces()
+    a, b, c, *_ = world.nodes
+    world.teach(party, a)
+    ticket = world.append(party)
+    world.carry(a)
+    world.teach(party, c)
+    world.carry(b, which=lambda message: not is_a(Kind.LOOK)(message))
+    assert ended(world, ticket) is None
+    assert world.record(b).value.payload == b""
+
+
+def test_an_implausible_ballot_forgets_no_generation():
+    """Who has heard of a generation is not made to forget it by a reply of a lower one."""
+    world = Scripted()
+    party = world.party()
+    a, b, c, *_ = world.nodes
+    ticket = world.append(party)
+    c.disk[REGISTER] = encode_record(Record(Ballot(1, 7, 1, 7), ZERO, world.record(c).value))
+    c.start()
+    party.core.learn(Record(Ballot(0, 0, 1 << 50, 7)))
+    world.lose_all()
+    world.wait(PHASE_MS)
+    world.wait(200)  # It asks with a counter that is too high.
+    world.carry(c)
+    world.carry(a, b)
+    for _ in range(5):
+        world.wait(200)
+        world.carry(a, b)
+    assert ended(world, ticket) is None
+
+
+def test_a_newcomer_that_was_asked_before_is_asked_anew():
+    """A late promise of the first asking does not say that it holds what belongs to the value."""
+    world = Scripted(founders=3)
+    a, b, c, d, _ = world.nodes
+    world.settle()
+    party = world.party()
+    world.enter(party, a, b, d)
+    world.settle()
+    ticket = world.enter(party, a, b, c)
+    world.settle()
+    assert ended(world, ticket) is End.DONE
+    d.holds = False
+    late = world.party(a, b, c, d)  # D has a record, and is no acceptor any more.
+    late.core.learn(Record(Ballot(0, 0, 1000, 1)))  # Its ballots are higher than all before.
+    ticket = world.enter(late, a, b, d)
+    world.carry(a, b, which=is_a(Kind.PREPARE))
+    first = next(message for message in world.bag if message.acceptor == d.id)
+    world.bag.remove(first)
+    world.carry_one(first)
+    world.carry_one(world.bag.pop())  # The late promise.
+    world.carry(a, b, c)
+    assert d.id not in world.record(a).value.acceptors.everyone, "it does not hold the value"
+    assert ended(world, ticket) is None
+
+
+def test_a_wrong_guess_bars_nobody_from_entering():
+    """A newcomer that was asked as if it were an acceptor, and knew nothing, is asked again as a newcomer."""
+    world = Scripted(founders=3)
+    a, b, c, d, _ = world.nodes
+    party = world.party(a, b, c, d)
+    ticket = world.enter(party, a, b, c, d)
+    world.carry(d)
+    world.settle(ms=500)
+    assert ended(world, ticket) is End.DONE
+
+
+def test_a_wrong_guess_is_corrected():
+    """Ballot 0 tells who the acceptors are as well as any other."""
+    world = Scripted(founders=1)
+    a, b, c, *_ = world.nodes
+    party = world.party(a, b, c)
+    read = world.read(party)
+    world.settle(a)
+    assert ended(world, read) is End.DONE
+    assert party.core.known == Acceptors.of([a.id])
+
+
+def test_replies_of_another_ballot_do_not_count():
+    """A number alone makes no reply one of this round."""
+    world = Scripted()
+    party = world.party()
+    a, b, *_ = world.nodes
+    ticket = world.append(party)
+    for message in [message for message in world.bag if message.acceptor in {a.id, b.id}]:
+        request = decode_request(message.data)
+        other = request._replace(ballot=Ballot(0, 0, 1, 5))
+        world.bag.remove(message)
+        world.bag.append(message._replace(data=encode_request(other)))
+    world.carry(a, b)
+    assert ended(world, ticket) is None
+    assert world.record(a).accepted == world.record(b).accepted == ZERO
+
+
+def test_torn_is_ended_by_a_force_of_a_higher_generation():
+    """Who knows of two forces hears of the third."""
+    world, party = two_forces()
+    a, b, c, *_ = world.nodes
+    for node in (a, c):
+        world.teach(party, node)
+    torn = world.append(party)
+    world.settle()
+    assert ended(world, torn) is End.REFUSED
+    assert party.core.wakes_at_ms == NEVER_MS
+    world.force(a, b)
+    world.settle()
+    ticket = world.append(party)
+    world.settle()
+    assert ended(world, ticket) is End.DONE
+
+
+def test_both_sides_hear_of_two_forces():
+    """Each acceptor of either side is told of the other, and refuses its own from then on."""
+    world, party = two_forces()
+    a, _, c, *_ = world.nodes
+    for node in (a, c):
+        world.teach(party, node)
+    world.append(party)
+    world.carry()
+    assert [world.record(node).torn for node in world.nodes[:4]] == [1, 1, 1, 1]
+
+
+def test_made_up_counters_cost_some_rounds():
+    """An acceptor that was lied to takes part again, and nobody is held up for long."""
+    world = Scripted()
+    party = world.party()
+    a, *_ = world.nodes
+    for times in range(1, 4):
+        world.promise(a, Ballot(0, 0, times * MOST_LEAP, 5))
+    tickets = []
+    for _ in range(5):
+        tickets.append(world.append(party))
+        world.settle(ms=300)
+    assert [ended(world, ticket) for ticket in tickets] == [End.DONE] * 5
+    assert world.record(a).value == world.record(world.nodes[1]).value
+    ticket = world.append(party)
+    world.carry()  # In one round again.
+    assert ended(world, ticket) is End.DONE
+
+
+def accepted_by_one(world, want):
+    """Have a change be accepted by the first node alone."""
+    ticket = want(world.party())
+    world.carry(which=is_a(Kind.PREPARE))
+    world.carry_one(next(message for message in world.bag if message.acceptor == world.nodes[0].id))
+    world.lose_all()
+    return ticket
+
+
+def test_an_unknown_change_against_its_finisher():
+    """Whoever finds it finishes it, once; who asked and heard nothing asks again, and is told that it is done."""
+    world = Scripted()
+    a, b, c, *_ = world.nodes
+    unknown = accepted_by_one(world, world.append)
+    finisher = world.party()
+    other = world.append(finisher)
+    world.carry(a, b)
+    assert world.payload(other) == id_of(unknown) + id_of(other)
+    world.settle(b, c)
+    assert ended(world, unknown) is End.DONE
+    assert world.payload(unknown) == id_of(unknown) + id_of(other)
+
+
+def test_an_unknown_change_that_nobody_finds():
+    """Others go on without it; it is done later than they, or never."""
+    world = Scripted()
+    _, b, c, *_ = world.nodes
+    unknown = accepted_by_one(world, world.append)
+    other = world.append(world.party())
+    world.carry(b, c)
+    assert world.payload(other) == id_of(other)
+    world.settle()
+    assert world.payload(unknown) == id_of(other) + id_of(unknown)
+
+
+def test_a_change_whose_answer_is_lost_is_unknown():
+    """It was accepted somewhere, and time ran out: nobody says that it is not done."""
+    world = Scripted()
+    unknown = accepted_by_one(world, lambda party: world.append(party, patience_ms=100))
+    world.wait(200)
+    assert ended(world, unknown) is End.UNKNOWN
+    read = world.read(world.party())
+    world.settle(ms=1500)
+    assert id_of(unknown) in world.payload(read)
+
+
+@pytest.mark.parametrize("what", ["read", "append_to_even"])
+def test_what_phase_1_finds_is_not_told(what):
+    """What one acceptor has is shown to nobody before a majority has it: others may not find it."""
+    world = Scripted()
+    a, b, c, *_ = world.nodes
+    accepted_by_one(world, world.append)
+    late = world.party()
+    ticket = getattr(world, what)(late)
+    world.carry(which=is_a(Kind.LOOK))  # A read looks first.
+    world.carry(a, b, which=is_a(Kind.PREPARE))
+    assert ended(world, ticket) is None
+    world.lose_all()
+    other = world.append(world.party())
+    world.settle(b, c, ms=500)
+    assert world.payload(other) == id_of(other)
+
+
+def test_a_look_is_done_with_a_majority():
+    """One acceptor shows what it has; a second and it is read, in one round that changes nothing."""
+    world = Scripted()
+    a, b, *_ = world.nodes
+    world.append(world.party())
+    world.carry()
+    before = world.record(a)
+    read = world.read(world.party())
+    world.carry(a)
+    assert ended(world, read) is None
+    world.carry(b)
+    assert ended(world, read) is End.DONE
+    assert world.record(a) == before
+
+
+def test_a_proposer_that_stays_needs_one_round():
+    """From its third change on it asks to accept at once, until another comes between."""
+    world = Scripted()
+    party, other = world.party(), world.party()
+    kinds = []
+    for who in (party, party, party, other, party):
+        world.append(who)
+        kinds.append({decode_request(message.data).kind for message in world.bag})
+        world.settle(ms=100)
+    prepare, accept = {Kind.PREPARE}, {Kind.ACCEPT}
+    assert kinds == [prepare, prepare, accept, prepare, accept]  # The last one is refused, and prepares anew.
+    assert world.payload(5) == b"".join(map(id_of, range(1, 6)))

@@ -1,0 +1,54 @@
+"""Short runs in which anything may happen.
+
+`SMALL_WORLDS` says how many of each sort, `SMALL_WORLDS_FIRST` with which seed they begin.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.register.small_world import Odds, SmallWorld
+
+RUNS = int(os.environ.get("SMALL_WORLDS", "40"))
+FIRST = int(os.environ.get("SMALL_WORLDS_FIRST", "0"))
+STEPS = 400
+
+ODDS = {
+    "the same acceptors": Odds(enter=0, lag=0),
+    "others now and then": Odds(),
+    "others all the time": Odds(enter=30, restart=10, crash=15, crash_after_answer=0.03, dropped=0.1),
+    "sets that hardly meet": Odds(
+        enter=60, restart=25, crash=3, stop=0, lag=0, dropped=0.25, doubled=0.02, submit=40, sync=200
+    ),
+    "a bad net": Odds(dropped=0.2, doubled=0.2, crash=20),
+    "disks are lost and put back": Odds(lose=3, put_back=4, enter=25),
+    "forces": Odds(force=8, stop=14),
+    "hardly a fault": Odds(enter=3, crash=2, dropped=0.01, doubled=0.01, restart=1, stop=1, crash_after_answer=0.002),
+}
+
+
+def world_of(name: str, seed: int) -> SmallWorld:
+    """The world of a run."""
+    return SmallWorld(seed, ODDS[name])
+
+
+@pytest.mark.parametrize("name", ODDS)
+def test_nothing_that_was_told_is_untrue(name):
+    """No fork, nothing shown or acknowledged is lost, what is refused never appears, and healed it goes on."""
+    for seed in range(FIRST, FIRST + RUNS):
+        try:
+            world_of(name, seed).run(STEPS)
+        except Exception as error:
+            error.add_note(f'again: SMALL_WORLDS_FIRST={seed} SMALL_WORLDS=1 pytest {__file__} -k "{name}"')
+            raise
+
+
+def test_a_run_follows_from_its_seed():
+    """The same seed has the same history, another one another."""
+    first, again, other = (world_of("others now and then", seed) for seed in (1, 1, 2))
+    for world in (first, again, other):
+        world.run(STEPS)
+    assert first.history.committed == again.history.committed != other.history.committed
+    assert first.now_ms == again.now_ms

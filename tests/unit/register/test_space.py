@@ -1,0 +1,98 @@
+"""The space of decisions: order, room, and the end of its store."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+
+from gossipkv.errors import Unavailable
+from gossipkv.register.space import Space
+from gossipkv.testing.metadata.store import Disk, Mood, SimulatedStore
+
+
+class Batches:
+    """A witness that lists what is synced."""
+
+    def __init__(self):
+        self.seen = []
+
+    def synced(self, disk, records):
+        self.seen.append(records)
+
+
+@pytest.fixture
+def scene():
+    """A disk, its mood, and the batches that were synced."""
+    return Disk(b"n" * 16, 7), Mood(), Batches()
+
+
+def opened(scene):
+    """The space of a life on that disk."""
+    disk, mood, batches = scene
+    return Space(SimulatedStore(disk, mood, Random(1), batches, lambda when: None))
+
+
+async def test_what_comes_meanwhile_goes_together(scene, nursery, autojump_clock):
+    """In its order, each told once it is synced; the first batch makes the space."""
+    space, told = opened(scene), []
+    assert space.get(b"ka") is None
+    assert space.scan(b"k") == []
+    await nursery.start(space.run)
+    space.append({b"ka": b"0"}, lambda: told.append(0))
+    await trio.testing.wait_all_tasks_blocked()
+    for number in range(1, 4):
+        space.append({b"ka": b"%d" % number, b"kb": b"x"}, lambda number=number: told.append(number))
+    assert told == []
+    await space.write({b"kb": None})
+    assert told == [0, 1, 2, 3]
+    assert [len(records) for records in scene[2].seen] == [1, 2]  # Of each key the last alone.
+    assert space.get(b"ka") == b"3"
+    assert space.scan(b"k") == [(b"ka", b"3")]
+
+
+async def test_all_under_a_prefix(scene, nursery, autojump_clock):
+    """Over several pages of the store, and nothing beside it."""
+    space = opened(scene)
+    await nursery.start(space.run)
+    await space.write({b"%c%02d" % (letter, number): b"" for letter in b"jkl" for number in range(30)})
+    assert [key for key, _ in space.scan(b"k")] == [b"k%02d" % number for number in range(30)]
+    assert [key for key, _ in opened(scene).scan(b"k1")] == [b"k1%d" % number for number in range(10)]
+
+
+async def test_it_waits_for_room(scene, nursery, autojump_clock):
+    """And so do all who wait for it; nothing is lost or told before."""
+    space, told = opened(scene), []
+    await nursery.start(space.run)
+    scene[1].is_full = True
+    space.append({b"ka": b"1"}, lambda: told.append(1))
+    await trio.sleep(10)
+    assert told == []
+    scene[1].is_full = False
+    await space.write({b"kb": b"2"})
+    assert (told, space.get(b"ka"), space.closed) == ([1], b"1", None)
+
+
+async def test_a_store_that_fails_closes_it(scene, nursery, autojump_clock):
+    """Who waits is told, none is told that it is synced, nothing more is taken, and why is said."""
+    space, told, ends = opened(scene), [], []
+    space.on_closed(lambda: ends.append(1))
+    await nursery.start(space.run)
+    scene[1].fails = True
+    space.append({b"ka": b"1"}, lambda: told.append(1))
+    with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):
+        await space.write({b"kb": b"2"})
+    assert (told, ends, space.closed) == ([], [1], "the disk failed")
+    with pytest.raises(Unavailable, match="decides nothing: the disk failed"):
+        space.append({b"ka": b"1"}, lambda: None)
+
+
+async def test_a_cancelled_write_is_written(scene, nursery, autojump_clock):
+    """Who gave up waiting has not taken it back."""
+    space = opened(scene)
+    await nursery.start(space.run)
+    with trio.move_on_after(0):
+        await space.write({b"ka": b"1"})
+    await space.write({b"kb": b"2"})
+    assert space.get(b"ka") == b"1"

@@ -1,0 +1,78 @@
+"""What stands in messages of registers, drawn."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from gossipkv.register.ballot import MOST_COUNTER, MOST_GENERATION, Ballot
+from gossipkv.register.configuration import AcceptorId, Acceptors, Forced, Value
+from gossipkv.register.messages import MOST_NUMBER, Kind, Record, Reply, Request, Verdict
+
+IDS = st.integers(1, (1 << 64) - 1)
+ACCEPTORS = st.builds(AcceptorId, st.integers(0, 255).map(lambda byte: bytes([byte]) * 16), IDS)
+MEMBERS = st.sets(ACCEPTORS, min_size=1, max_size=4)
+REGISTERS = st.binary(min_size=16, max_size=16)
+NUMBERS = st.integers(0, MOST_NUMBER)
+
+
+@st.composite
+def ballots(draw):
+    """Any ballot."""
+    generation = draw(st.one_of(st.just(0), st.integers(1, MOST_GENERATION)))
+    force = draw(IDS) if generation else 0
+    return Ballot(generation, force, draw(st.integers(0, MOST_COUNTER)), draw(st.integers(0, (1 << 64) - 1)))
+
+
+@st.composite
+def acceptors(draw):
+    """One set, or a pair."""
+    one = Acceptors.of(draw(MEMBERS))
+    other = draw(MEMBERS)
+    return one.entering(other, draw(IDS)) if draw(st.booleans()) and tuple(sorted(other)) != one.new else one
+
+
+FORCES = st.builds(
+    Forced,
+    st.integers(1, MOST_GENERATION),
+    IDS,
+    st.sets(ACCEPTORS, max_size=3).map(lambda left_out: tuple(sorted(left_out))),
+)
+VALUES = st.builds(Value, acceptors(), st.binary(max_size=40), st.lists(FORCES, max_size=3).map(tuple))
+
+
+@st.composite
+def records(draw, *, whole=True):
+    """What is kept; or, as replies have it, perhaps without the value."""
+    torn = draw(st.integers(0, MOST_GENERATION))
+    first, second = sorted((draw(ballots()), draw(ballots())))
+    if draw(st.booleans()):
+        return Record(second, torn=torn)
+    return Record(second, first, draw(VALUES) if whole or draw(st.booleans()) else None, torn)
+
+
+@st.composite
+def requests(draw):
+    """Any request."""
+    kind = draw(st.sampled_from(Kind))
+    ballot = draw(st.one_of(st.none(), ballots()) if kind is Kind.LOOK else ballots())
+    return Request(
+        kind,
+        draw(REGISTERS),
+        draw(ACCEPTORS),
+        draw(NUMBERS),
+        ballot,
+        draw(VALUES) if kind in {Kind.ACCEPT, Kind.CREATE} else None,
+        kind is Kind.ACCEPT and draw(st.booleans()),
+        draw(st.one_of(st.none(), st.binary(max_size=20))) if kind is Kind.PREPARE else None,
+    )
+
+
+REPLIES = st.builds(
+    Reply,
+    st.sampled_from(Verdict),
+    REGISTERS,
+    ACCEPTORS,
+    NUMBERS,
+    st.one_of(st.none(), ballots()),
+    st.one_of(st.none(), records(whole=False)),
+)
