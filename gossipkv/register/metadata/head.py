@@ -1,0 +1,110 @@
+"""The head of a map: what its register has as payload, and the change functions that lead from one to the next.
+
+    [format, config id, transaction, root, [[config id, transaction, root], ...], ended]    the last heads, newest first
+
+A transaction has a fresh id of 16 bytes, so that a swap that is tried again finds itself done, also when others
+came after it.  The config id of a head has the generation of the ballot that swapped it in; `drop` ends a map for good.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.changes import READING, Applied, Change, Refused
+from gossipkv.register.metadata.pages import NAME_BYTES, generation_of, is_whole, pack, sequence_of, unpack
+
+FORMAT: Final = 1
+TRANSACTION_BYTES: Final = 16
+LAST_HEADS: Final = 8  # Whoever reads a map while it changes has so many transactions' time.
+MOST_HEAD_BYTES: Final = 4 << 10
+
+
+class Past(NamedTuple):
+    """A head that was."""
+
+    config: int
+    transaction: bytes
+    root: bytes
+
+
+class Head(NamedTuple):
+    """A head."""
+
+    config: int
+    transaction: bytes
+    root: bytes  # The name of its page.
+    last: tuple[Past, ...] = ()
+    ended: bool = False
+
+    @property
+    def roots(self) -> frozenset[bytes]:
+        """All roots that are kept for its readers."""
+        return frozenset({self.root, *(past.root for past in self.last)})
+
+    def encode(self) -> bytes:
+        """The payload."""
+        return pack((FORMAT, *self))
+
+    def followed_by(self, config: int, transaction: bytes, root: bytes) -> Head:
+        """The head of the transaction after this one."""
+        last = (Past(self.config, self.transaction, self.root), *self.last)
+        return Head(config, transaction, root, last[:LAST_HEADS])
+
+
+@lru_cache(maxsize=64)  # A head is looked at before and after each step that it takes.
+def decode_head(payload: bytes) -> Head:
+    """Read a payload.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    match unpack(payload, MOST_HEAD_BYTES):
+        case (format_, config, transaction, root, tuple(last), bool(ended)) if format_ == FORMAT:
+            if len(last) <= LAST_HEADS:
+                now, *past = (_past_of(row) for row in ((config, transaction, root), *last))
+                return Head(*now, tuple(past), ended)
+    raise ProtocolError("a head is [1, config id, transaction, root, last heads, ended]", {"got": repr(payload)[:80]})
+
+
+def swap(expected: bytes, config: int, transaction: bytes, root: bytes) -> Change:
+    """The change from the head of one transaction to that of the next."""
+    return Change("swap", 1, pack((expected, config, transaction, root)))
+
+
+DROP: Final = Change("drop", 1)
+
+
+def _past_of(row: object) -> Past:
+    match row:
+        case (config, bytes(transaction), bytes(root)) if (
+            is_whole(config) and len(transaction) == TRANSACTION_BYTES and len(root) == NAME_BYTES
+        ):
+            return Past(config, transaction, root)
+    raise ProtocolError("a head that was is [config id, transaction, root]", {"got": repr(row)[:80]})
+
+
+def _swap(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    match unpack(argument, MOST_HEAD_BYTES):
+        case (bytes(expected), int(config), bytes(transaction), bytes(root)):
+            head = decode_head(payload)
+        case _:
+            return Refused("BAD_REQUEST", "swap takes [expected transaction, config id, transaction, root]")
+    if transaction in {head.transaction, *(past.transaction for past in head.last)}:
+        return Applied(payload)
+    if head.ended:
+        return Refused("UNKNOWN_DATABASE", "the table was dropped")
+    if head.transaction != expected or sequence_of(config) != sequence_of(head.config) + 1:
+        return Refused("CONFLICT", "another transaction came first")
+    if generation_of(config) != generation:
+        return Refused("CONFLICT", f"the generation is {generation} by now")
+    return Applied(head.followed_by(config, transaction, root).encode())
+
+
+def _drop(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    del argument, generation
+    return Applied(decode_head(payload)._replace(ended=True).encode())
+
+
+FUNCTIONS: Final = READING | {("swap", 1): _swap, DROP[:2]: _drop}

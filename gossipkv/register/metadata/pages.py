@@ -1,0 +1,300 @@
+"""The bytes of pages: what a map consists of, each named by the SHA-256 of its bytes.
+
+A page is one array in MessagePack, at most 64 KiB.  `docs/development/metadata.md` draws each, byte by byte:
+
+    root   [1, format, kind of map, config id, version, meta, [leaf, ...], [page of ids, ...]]
+             leaf         [first key, name, entries, size in bytes, newest version in it]
+             page of ids  [first config id, last config id, name]
+    leaf   [2, format, [[key, version, record], ...]]
+    ids    [3, format, [[config id, ids], ...]]    ids: 20 bytes and one of the outcome, for each operation
+
+A config id is (generation, sequence) as one number, 16 bits above 48: what a head of the register has.
+
+Invariant: one content has one encoding.  What is decoded and would be encoded in other bytes is refused, so that names
+can be compared in place of contents.  Whoever changes what a page means raises `FORMAT`, which is read before all else.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from hashlib import sha256
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+
+import msgpack
+
+from gossipkv.errors import NotReady, ProtocolError, UnsupportedFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMAT: Final = 1
+ROOT, LEAF, IDS = 1, 2, 3
+
+NAME_BYTES: Final = 32
+MOST_PAGE_BYTES: Final = 64 << 10
+MOST_IDS_BYTES: Final = 16 << 10  # Of a page of ids: one is written by every transaction.
+MOST_KEY_BYTES: Final = 255
+MOST_RECORD_BYTES: Final = 8 << 10  # So that a leaf can be cut into pieces of about the same size.
+MOST_META_BYTES: Final = 4 << 10
+MOST_KIND_CHARACTERS: Final = 32
+
+OPERATION_ID_BYTES: Final = 20
+MOST_OPERATIONS: Final = 64  # Of one transaction; 1,000 in a burst are 16.
+SEQUENCE_BITS: Final = 48
+MOST_CONFIG: Final = (1 << 64) - 1
+
+_ID_ROW: Final = OPERATION_ID_BYTES + 1
+
+
+class MissingPage(NotReady):
+    """A page that is not here; `name` says which."""
+
+    def __init__(self, name: bytes) -> None:
+        super().__init__(f"page {name.hex()[:16]} is not here", {"page": name})
+        self.name = name
+
+
+class Outcome(IntEnum):
+    """What became of an operation; its number in pages of ids."""
+
+    UNKNOWN = 0  # Never written: it may have been done, or may yet be.
+    DONE = 1
+    CONFLICT = 2
+    REFUSED = 3
+
+
+class Entry(NamedTuple):
+    """What a map has at a key."""
+
+    key: bytes
+    version: int  # The config id of its last change.
+    record: bytes
+
+
+class LeafReference(NamedTuple):
+    """A leaf as its root names it: keys from `first` up to the next leaf's."""
+
+    first: bytes
+    name: bytes
+    entries: int
+    size_bytes: int
+    newest: int  # The highest version in it.
+
+
+class IdsReference(NamedTuple):
+    """A page of ids as its root names it."""
+
+    first: int  # Config ids.
+    last: int
+    name: bytes
+
+
+class Root(NamedTuple):
+    """A map: all that is not in its other pages."""
+
+    kind: str
+    config: int  # The config id of the transaction that made it.
+    version: int  # The config id of the last operation that touched all.
+    meta: bytes
+    leaves: tuple[LeafReference, ...]
+    ids: tuple[IdsReference, ...]
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """The pages below it."""
+        return (*(leaf.name for leaf in self.leaves), *(page.name for page in self.ids))
+
+
+class Judged(NamedTuple):
+    """Operations that one transaction judged: 20 bytes and an outcome each."""
+
+    config: int
+    rows: bytes
+
+    @classmethod
+    def of(cls, config: int, outcomes: dict[bytes, Outcome]) -> Judged:
+        """Write them down in their order."""
+        return cls(config, b"".join(operation + bytes((outcome,)) for operation, outcome in outcomes.items()))
+
+    @property
+    def outcomes(self) -> dict[bytes, Outcome]:
+        """The operations by their ids."""
+        rows = (self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW))
+        return {row[:-1]: Outcome(row[-1]) for row in rows}
+
+
+def config_id(generation: int, sequence: int) -> int:
+    """Write (generation, sequence) as one number."""
+    assert 0 <= generation < 1 << 64 - SEQUENCE_BITS, generation
+    assert 0 <= sequence < 1 << SEQUENCE_BITS, sequence
+    return generation << SEQUENCE_BITS | sequence
+
+
+def generation_of(config: int) -> int:
+    """The generation of a config id."""
+    return config >> SEQUENCE_BITS
+
+
+def sequence_of(config: int) -> int:
+    """The sequence of a config id."""
+    return config & (1 << SEQUENCE_BITS) - 1
+
+
+def name_of(page: bytes) -> bytes:
+    """What a page is called."""
+    return sha256(page).digest()
+
+
+def encode_root(root: Root) -> bytes:
+    """The bytes of a root."""
+    return pack((ROOT, FORMAT, *root))
+
+
+def encode_leaf(entries: Sequence[Entry]) -> bytes:
+    """The bytes of a leaf."""
+    return pack((LEAF, FORMAT, entries))
+
+
+def encode_ids(rows: Sequence[Judged]) -> bytes:
+    """The bytes of a page of ids."""
+    return pack((IDS, FORMAT, rows))
+
+
+def decode_root(name: bytes, page: bytes) -> Root:
+    """Read a root.
+
+    Raises:
+        ProtocolError: these are not the bytes of that name, or no root.
+        UnsupportedFormat: a newer one.
+    """
+    kind, config, version, meta, leaves, ids = _fields(ROOT, 6, name, page)
+    if not isinstance(kind, str) or len(kind) > MOST_KIND_CHARACTERS or not isinstance(meta, bytes):
+        raise ProtocolError("a root begins with the kind of its map", {"got": repr(kind)[:80]})
+    if not is_whole(config) or not is_whole(version, config) or len(meta) > MOST_META_BYTES:
+        raise ProtocolError("a root has a config id, a version that is no newer, and a small meta")
+    root = Root(kind, config, version, meta, _leaves_of(leaves, config), _ids_of(ids, config))
+    if len(set(root.names)) != len(root.names):
+        raise ProtocolError("a root names a page twice")
+    return root
+
+
+def decode_leaf(name: bytes, page: bytes) -> list[Entry]:
+    """Read the entries of a leaf; raises as `decode_root`."""
+    (rows,) = _fields(LEAF, 1, name, page)
+    entries = []
+    for row in _rows(rows, 3):
+        key, version, record = row
+        if not isinstance(key, bytes) or not isinstance(record, bytes) or not is_whole(version):
+            raise ProtocolError("an entry is [key, version, record]", {"got": repr(row)[:80]})
+        if len(key) > MOST_KEY_BYTES or len(record) > MOST_RECORD_BYTES:
+            raise ProtocolError(f"an entry with {len(key)} bytes of key, {len(record)} of record")
+        entries.append(Entry(key, version, record))
+    if not entries or any(one.key >= other.key for one, other in pairwise(entries)):
+        raise ProtocolError("the keys of a leaf do not ascend")
+    return entries
+
+
+def decode_ids(name: bytes, page: bytes) -> list[Judged]:
+    """Read what a page of ids has; raises as `decode_root`."""
+    (rows,) = _fields(IDS, 1, name, page)
+    judged = []
+    for row in _rows(rows, 2):
+        config, outcomes = row
+        if not is_whole(config) or not isinstance(outcomes, bytes) or not _is_rows(outcomes):
+            raise ProtocolError("a row of ids is [config id, ids and outcomes]", {"got": repr(row)[:80]})
+        judged.append(Judged(config, outcomes))
+    if not judged or len(page) > MOST_IDS_BYTES or any(one.config >= other.config for one, other in pairwise(judged)):
+        raise ProtocolError("a page of ids is empty, too large, or not in the order of config ids")
+    return judged
+
+
+def pack(value: object) -> bytes:
+    """Encode a value: the one way in which it is written."""
+    data: bytes = msgpack.packb(value)
+    return data
+
+
+def unpack(data: bytes, most_bytes: int) -> object:
+    """Decode a value that is no larger, and was written as `pack` does: arrays as tuples.
+
+    Raises:
+        ProtocolError: it is not.
+    """
+    if len(data) > most_bytes:
+        raise ProtocolError(f"{len(data)} bytes, where at most {most_bytes} are allowed")
+    try:
+        value: object = msgpack.unpackb(data, use_list=False)
+        if pack(value) == data:
+            return value
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"bytes that are not MessagePack: {error}") from None
+    raise ProtocolError("bytes that are not as they would be written")
+
+
+def _fields(kind: int, number: int, name: bytes, page: bytes) -> tuple[object, ...]:
+    """What stands in a page behind its kind and format."""
+    if len(page) > MOST_PAGE_BYTES:
+        raise ProtocolError(f"a page of {len(page)} bytes, where at most {MOST_PAGE_BYTES} are allowed")
+    if name_of(page) != name:
+        raise ProtocolError(f"a page whose bytes are not its name, {name.hex()[:16]}")
+    match unpack(page, MOST_PAGE_BYTES):
+        case (int(found), int(made), *fields) if type(made) is int and type(found) is int:
+            if made > FORMAT:
+                raise UnsupportedFormat(
+                    f"page {name.hex()[:16]} has format {made}, and this program reads up to {FORMAT}: "
+                    "it was written by a newer GossipKV",
+                    {"format": made, "newest": FORMAT},
+                )
+            if (found, made, len(fields)) == (kind, FORMAT, number):
+                return tuple(fields)
+    raise ProtocolError(f"page {name.hex()[:16]} is not of kind {kind}")
+
+
+def _rows(value: object, width: int) -> tuple[tuple[object, ...], ...]:
+    if isinstance(value, tuple) and all(isinstance(row, tuple) and len(row) == width for row in value):
+        return value
+    raise ProtocolError(f"a page has rows of {width} fields", {"got": repr(value)[:80]})
+
+
+def _leaves_of(value: object, config: int) -> tuple[LeafReference, ...]:
+    leaves = []
+    for first, name, entries, size_bytes, newest in _rows(value, 5):
+        if not isinstance(first, bytes) or not _is_name(name) or len(first) > MOST_KEY_BYTES:
+            raise ProtocolError("a leaf is named by its first key and 32 bytes")
+        if not is_whole(entries) or not is_whole(size_bytes, MOST_PAGE_BYTES) or not is_whole(newest, config):
+            raise ProtocolError("a leaf has a number of entries, a size and a newest version")
+        leaves.append(LeafReference(first, name, entries, size_bytes, newest))
+    if any(one.first >= other.first for one, other in pairwise(leaves)):
+        raise ProtocolError("the leaves of a root do not ascend")
+    return tuple(leaves)
+
+
+def _ids_of(value: object, config: int) -> tuple[IdsReference, ...]:
+    pages: list[IdsReference] = []
+    for first, last, name in _rows(value, 3):
+        if not _is_name(name) or not is_whole(last, config) or not is_whole(first, last):
+            raise ProtocolError("a page of ids is named by two config ids and 32 bytes")
+        pages.append(IdsReference(first, last, name))
+    if any(one.last >= other.first for one, other in pairwise(pages)):
+        raise ProtocolError("the pages of ids of a root do not ascend")
+    return tuple(pages)
+
+
+def _is_rows(rows: bytes) -> bool:
+    """Whether these are operations with their outcomes, each once."""
+    number, rest = divmod(len(rows), _ID_ROW)
+    if rest or not 1 <= number <= MOST_OPERATIONS:
+        return False
+    told = rows[OPERATION_ID_BYTES::_ID_ROW]
+    ids = {rows[at : at + OPERATION_ID_BYTES] for at in range(0, len(rows), _ID_ROW)}
+    return len(ids) == number and min(told) >= Outcome.DONE and max(told) <= Outcome.REFUSED
+
+
+def is_whole(value: object, most: int = MOST_CONFIG) -> TypeGuard[int]:
+    """Whether it is a number from 0 on; True and False are none, since they have other bytes."""
+    return type(value) is int and 0 <= value <= most
+
+
+def _is_name(value: object) -> TypeGuard[bytes]:
+    return isinstance(value, bytes) and len(value) == NAME_BYTES

@@ -1,0 +1,361 @@
+"""A table's map: which partitions it has, and which nodes hold each.
+
+An entry's key is the partition's first: of a hash table the shard's number in 4 bytes, big-endian; of a range table the
+first user's key, `b""` for the lowest.  So ranges tile the key space whatever happens to them.  Its record:
+
+    [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...]]    in the order of slots and ids
+
+The map's meta is `[1, table id (16 bytes), name, kind, replication, shards]`; a range table has 0 shards.  Partitions
+and assignments have ids of 64 random bits, which are never used again.
+
+A slot is where one replica belongs.  An assignment goes PROPOSED, INITIALIZING, AVAILABLE; where it becomes AVAILABLE
+beside another of its slot, that one is LEAVING from then on.  Invariants of every record that is made or received:
+
+* ids are unique, a node is there once, slots are below the replication;
+* a slot has at most two assignments, of which one at most is AVAILABLE; somebody is, in some slot;
+* at most one slot moves: has an assignment that is not AVAILABLE.
+
+Operations, their arguments, and how each knows that it is done; all refuse where the partition has another id:
+
+    assign 1    [key, partition, assignment, node, slot]            the assignment is there
+    advance 1   [key, partition, assignment, state]                 it has that state, or one behind it
+    unassign 1  [key, partition, assignment]                        it is not there
+    divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
+
+`unassign` cancels a move, or ends it; who is AVAILABLE goes by a move.  `divide` puts children in a range's place, each
+on the nodes that the parent is on: they have the records, so nothing has to travel.  A hash table is not divided: a
+key's shard is its hash modulo their number.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.metadata.operations import Edits, Refusal
+from gossipkv.register.metadata.pages import MOST_KEY_BYTES, MOST_META_BYTES, MOST_RECORD_BYTES, is_whole, pack, unpack
+from gossipkv.register.metadata.tree import Kind, Tree
+from gossipkv.settings.databases import is_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gossipkv.register.metadata.operations import Functions, View
+    from gossipkv.register.metadata.tree import Changed
+
+FORMAT: Final = 1
+HASH: Final = "hash"
+RANGE: Final = "range"
+
+TABLE_ID_BYTES: Final = 16
+UUID_BYTES: Final = 16
+SHARD_BYTES: Final = 4
+MOST_REPLICATION: Final = 9
+MOST_SHARDS: Final = 1 << 17  # What a tree has room for, with three replicas.
+MOST_CHILDREN: Final = 64
+MOST_OF_SLOT: Final = 2
+
+# Why an operation was refused.
+INVALID: Final = "INVALID"  # Its argument is none, or what it asks would break an invariant.
+NOT_FOUND: Final = "NOT_FOUND"  # The partition or the assignment is not there any more, or never was.
+
+
+class State(IntEnum):
+    """How far an assignment is."""
+
+    PROPOSED = 1
+    INITIALIZING = 2
+    AVAILABLE = 3
+    LEAVING = 4
+
+
+_STATES: Final = {state.value: state for state in State}  # Looked up once for each assignment that is read.
+
+
+class Assignment(NamedTuple):
+    """A node that holds a partition, or is to."""
+
+    id: int
+    node: bytes  # Its uuid.
+    slot: int
+    state: State
+
+
+class Partition(NamedTuple):
+    """A part of a table."""
+
+    id: int
+    assignments: tuple[Assignment, ...]  # In the order of slots and ids.
+
+    @classmethod
+    def of(cls, id_: int, assignments: Iterable[Assignment]) -> Partition:
+        """Put assignments in their order."""
+        return cls(id_, tuple(sorted(assignments, key=_place)))
+
+    def assignment(self, id_: int) -> Assignment | None:
+        """Find an assignment."""
+        return next((one for one in self.assignments if one.id == id_), None)
+
+    def encode(self) -> bytes:
+        """The record."""
+        return pack((FORMAT, self.id, [(one.id, one.node, one.slot, one.state.value) for one in self.assignments]))
+
+
+class Table(NamedTuple):
+    """What a map is of: its meta, and the rules of its entries."""
+
+    id: bytes
+    name: str
+    kind: str
+    replication: int
+    shards: int  # 0: a range table.
+
+    def encode(self) -> bytes:
+        """The meta."""
+        return pack((FORMAT, *self))
+
+    def check_entry(self, key: bytes, record: bytes) -> None:
+        """Raise ProtocolError if a record may not stand at that key."""
+        if self.kind == HASH and (len(key) != SHARD_BYTES or int.from_bytes(key, "big") >= self.shards):
+            raise ProtocolError(f"a table of {self.shards} shards has none at {key[:40]!r}")
+        if fault := fault_of(decode_partition(record), self.replication):
+            raise ProtocolError(f"the partition at {key[:40]!r}: {fault}")
+
+    def check_whole(self, entries: int, first: bytes | None) -> None:
+        """Raise ProtocolError if the partitions do not tile the key space."""
+        if self.kind == RANGE and first != b"":
+            raise ProtocolError(f"the first range begins at {first!r}, and not at the lowest key")
+        if self.kind == HASH and entries != self.shards:
+            raise ProtocolError(f"{entries} partitions, where the table has {self.shards} shards")
+
+
+def decode_table(meta: bytes) -> Table:
+    """Read the meta of a map.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    match unpack(meta, MOST_META_BYTES):
+        case (format_, bytes(id_), str(name), str(kind), replication, shards) if (
+            is_whole(format_) and format_ == FORMAT and len(id_) == TABLE_ID_BYTES and is_name(name)
+            and is_whole(replication, MOST_REPLICATION) and replication > 0
+            and is_whole(shards, MOST_SHARDS) and kind == (HASH if shards else RANGE)
+        ):  # fmt: skip
+            return Table(id_, name, kind, replication, shards)
+    raise ProtocolError("a table is [1, id of 16 bytes, name, kind, replication, shards]", {"got": repr(meta)[:80]})
+
+
+def decode_partition(record: bytes) -> Partition:
+    """Read a partition's record.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    match unpack(record, MOST_RECORD_BYTES):
+        case (format_, id_, tuple(rows)) if is_whole(format_) and format_ == FORMAT and is_whole(id_):
+            return Partition(id_, tuple(map(_assignment_of, rows)))
+    raise ProtocolError("a partition is [1, id, [assignment, ...]]", {"got": repr(record)[:80]})
+
+
+def fault_of(partition: Partition, replication: int) -> str:
+    """Which invariant a partition breaks; empty: none."""
+    assignments = partition.assignments
+    if _is_at_rest(assignments, replication):
+        return ""
+    slots: dict[int, list[State]] = {}
+    for one in assignments:
+        slots.setdefault(one.slot, []).append(one.state)
+    states = slots.values()
+    broken = (
+        (list(assignments) != sorted(assignments, key=_place), "its assignments are not in order"),
+        (len({one.id for one in assignments}) < len(assignments), "two assignments have one id"),
+        (len({one.node for one in assignments}) < len(assignments), "a node is assigned twice"),
+        (any(slot >= replication for slot in slots), f"a slot that is not below the replication, {replication}"),
+        (any(len(held) > MOST_OF_SLOT for held in states), "a slot has more assignments than two, the ends of a move"),
+        (any(held.count(State.AVAILABLE) > 1 for held in states), "a slot has more than one that is AVAILABLE"),
+        (not any(State.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
+        (sum(held != [State.AVAILABLE] for held in states) > 1, "more than one slot moves"),
+    )
+    return next((words for is_broken, words in broken if is_broken), "")
+
+
+def _is_at_rest(assignments: tuple[Assignment, ...], replication: int) -> bool:
+    """Whether every slot has its one assignment, AVAILABLE: nothing can be wrong with them, and most are so."""
+    count = len(assignments)
+    return (
+        0 < count <= replication
+        and [(one.slot, one.state) for one in assignments] == [(slot, State.AVAILABLE) for slot in range(count)]
+        and len({one.node for one in assignments}) == len({one.id for one in assignments}) == count
+    )
+
+
+def shard_key(number: int) -> bytes:
+    """The key of a hash table's shard."""
+    return number.to_bytes(SHARD_BYTES, "big")
+
+
+def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int) -> Changed:
+    """The first map of a table, as an edit of an empty one.
+
+    Raises:
+        ProtocolError: a partition breaks an invariant, or they do not tile the key space.
+        LimitExceeded: they are too many.
+    """
+    decode_table(table.encode())
+    edit = Tree.empty(MAP.name).edit(config)
+    edit.set_meta(table.encode())
+    for key, partition in partitions.items():
+        if any(one.state != State.AVAILABLE for one in partition.assignments):
+            raise ProtocolError(f"the partition at {key[:40]!r} moves before it is there")
+        record = partition.encode()
+        table.check_entry(key, record)
+        edit.put(key, record)
+    table.check_whole(len(partitions), min(partitions, default=None))
+    return edit.finish()
+
+
+MAP: Final = Kind("partitions", decode_table)
+
+
+def _place(assignment: Assignment) -> tuple[int, int]:
+    return assignment.slot, assignment.id
+
+
+def _assignment_of(value: object) -> Assignment:
+    match value:
+        case (id_, bytes(node), slot, state) if (
+            is_whole(id_) and len(node) == UUID_BYTES and is_whole(slot) and is_whole(state) and state in _STATES
+        ):
+            return Assignment(id_, node, slot, _STATES[state])
+    raise ProtocolError("an assignment is [id, uuid, slot, state]", {"got": repr(value)[:80]})
+
+
+# Operations.
+
+
+def _assign(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, assignment, bytes(node), slot):
+            pass
+        case _:
+            raise Refusal(INVALID, "assign takes [key, partition, assignment, node, slot]")
+    found = _partition_at(view, key, partition)
+    if not is_whole(assignment) or not is_whole(slot) or len(node) != UUID_BYTES:
+        raise Refusal(INVALID, "assign takes an id, a uuid of 16 bytes and a slot")
+    known = found.assignment(assignment)
+    if known is not None and (known.node, known.slot) == (node, slot):
+        return Edits()
+    return _changed(view, key, found, [*found.assignments, Assignment(assignment, node, slot, State.PROPOSED)])
+
+
+def _advance(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, assignment, int(state)) if State.INITIALIZING <= state <= State.AVAILABLE:
+            pass
+        case _:
+            raise Refusal(INVALID, "advance takes [key, partition, assignment, 2 or 3]")
+    found = _partition_at(view, key, partition)
+    known = found.assignment(assignment) if is_whole(assignment) else None
+    if known is None:
+        raise Refusal(NOT_FOUND, f"there is no assignment {assignment} at {key[:40]!r}")
+    if known.state >= state:
+        return Edits()
+    if known.state + 1 != state:
+        raise Refusal(INVALID, f"assignment {assignment} is {known.state.name} still")
+    after = []
+    for one in found.assignments:
+        if one is known:
+            after.append(one._replace(state=State(state)))
+        elif one.slot == known.slot and state == State.AVAILABLE:
+            after.append(one._replace(state=State.LEAVING))
+        else:
+            after.append(one)
+    return _changed(view, key, found, after)
+
+
+def _unassign(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, assignment):
+            pass
+        case _:
+            raise Refusal(INVALID, "unassign takes [key, partition, assignment]")
+    found = _partition_at(view, key, partition)
+    known = found.assignment(assignment) if is_whole(assignment) else None
+    if known is None:
+        return Edits()
+    if known.state == State.AVAILABLE:
+        raise Refusal(INVALID, f"assignment {assignment} is AVAILABLE: another takes its place first")
+    return _changed(view, key, found, [one for one in found.assignments if one is not known])
+
+
+def _divide(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, tuple(rows)) if 1 < len(rows) <= MOST_CHILDREN:
+            children = [_child_of(row) for row in rows]
+        case _:
+            raise Refusal(INVALID, f"divide takes [key, partition, children], 2 to {MOST_CHILDREN}")
+    if decode_table(view.meta).kind != RANGE:
+        raise Refusal(INVALID, "a hash table is not divided")
+    entry = view.get(key)
+    if entry is not None and decode_partition(entry.record).id == children[0].partition:
+        return Edits()
+    found = _partition_at(view, key, partition)
+    if any(one.state != State.AVAILABLE for one in found.assignments):
+        raise Refusal(INVALID, f"the partition at {key[:40]!r} is moving")
+    end = view.next_key(key)
+    firsts = [child.first for child in children]
+    if (
+        firsts[0] != key
+        or any(one >= other for one, other in pairwise(firsts))
+        or (end is not None and firsts[-1] >= end)
+    ):
+        raise Refusal(INVALID, f"the children do not tile the partition at {key[:40]!r}")
+    if len({found.id, *(child.partition for child in children)}) <= len(children):
+        raise Refusal(INVALID, "a child has the id of another, or of its parent")
+    puts: dict[bytes, bytes | None] = {}
+    for child in children:
+        if len(child.assignments) != len(found.assignments) or len(child.first) > MOST_KEY_BYTES:
+            raise Refusal(INVALID, "a child has an assignment for each of its parent's, and a key of 255 bytes at most")
+        held = zip(found.assignments, child.assignments, strict=True)
+        assignments = [one._replace(id=assignment) for one, assignment in held]
+        puts |= _changed(view, child.first, Partition(child.partition, ()), assignments).puts
+    return Edits(puts)
+
+
+OPERATIONS: Final[Functions] = {
+    ("assign", 1): _assign,
+    ("advance", 1): _advance,
+    ("unassign", 1): _unassign,
+    ("divide", 1): _divide,
+}
+
+
+class _Child(NamedTuple):
+    first: bytes
+    partition: int
+    assignments: tuple[int, ...]
+
+
+def _child_of(value: object) -> _Child:
+    match value:
+        case (bytes(first), partition, tuple(assignments)) if is_whole(partition) and all(map(is_whole, assignments)):
+            return _Child(first, partition, assignments)
+    raise Refusal(INVALID, "a child is [first key, partition, [assignment, ...]]")
+
+
+def _partition_at(view: View, key: bytes, partition: object) -> Partition:
+    entry = view.get(key)
+    found = None if entry is None else decode_partition(entry.record)
+    if found is None or found.id != partition:
+        raise Refusal(NOT_FOUND, f"there is no partition {partition} at {key[:40]!r}")
+    return found
+
+
+def _changed(view: View, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:
+    """The edit that gives a partition these assignments, if that breaks nothing."""
+    after = Partition.of(partition.id, assignments)
+    if fault := fault_of(after, decode_table(view.meta).replication):
+        raise Refusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
+    return Edits({key: after.encode()})

@@ -1,0 +1,385 @@
+"""A node's part in all that is decided: its store's space, its registers, and the maps whose heads they have.
+
+One object for the catalogue and all tables.  It answers other nodes (an acceptor's requests, pages, transactions), and
+knows of each map what a full round has shown last (`known`), which is kept: reads go by it also after a restart in the
+dark.  What gossip says is a hint: it causes a round, and nothing else (`look`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import trio
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, ProtocolError, UnknownDatabase
+from gossipkv.register.configuration import AcceptorId, Acceptors, members_of
+from gossipkv.register.messages import REGISTER_BYTES, decode_request
+from gossipkv.register.metadata import partitions, tables
+from gossipkv.register.metadata.head import FUNCTIONS, Head, decode_head
+from gossipkv.register.metadata.ledger import AskNode, Beside, Ledger
+from gossipkv.register.metadata.operations import ask, is_dead
+from gossipkv.register.metadata.pages import config_id, pack, sequence_of, unpack
+from gossipkv.register.metadata.transactions import Chosen, Transactions
+from gossipkv.register.metadata.tree import LIFE, Changed, Tree
+from gossipkv.register.shell import Registers
+from gossipkv.register.space import MAP, Space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
+    from random import Random
+
+    from gossipkv.register.metadata.operations import Answer, Functions, Operation
+    from gossipkv.register.metadata.pages import Outcome
+    from gossipkv.register.metadata.tree import Kind
+    from gossipkv.register.shell import AskAcceptor
+    from gossipkv.register.space import Store
+
+KNOWN: Final = b"k"  # In the space, with a register: the head that a full round has shown last, and its acceptors.
+MOST_KNOWN_BYTES: Final = 8 << 10
+MOST_UNNAMED: Final = 256  # Maps of tables that are being made, or whose making was lost.
+FETCH_S: Final = 0.8  # Until a proposer would count this acceptor out.
+
+
+class Others(Protocol):
+    """How other nodes are asked, and worker threads."""
+
+    @property
+    def beside(self) -> Beside:
+        """Do beside the loop what takes long."""
+        ...
+
+    @property
+    def ask(self) -> AskNode:
+        """Ask a node."""
+        ...
+
+    @property
+    def ask_acceptor(self) -> AskAcceptor:
+        """Ask an acceptor."""
+        ...
+
+
+class Known(NamedTuple):
+    """What a full round has shown of a map."""
+
+    head: Head
+    acceptors: Acceptors
+    generation: int  # Of the ballot: a forced head may have a lower config id than the one that was lost.
+
+    @property
+    def config(self) -> int:
+        """The config id that operations go by: a force raises its generation before anything is changed in it."""
+        return config_id(self.generation, sequence_of(self.head.config))
+
+    @property
+    def place(self) -> tuple[int, int, bool]:
+        """What never falls."""
+        return self.generation, self.head.config, self.head.ended
+
+    def encode(self) -> bytes:
+        """The record."""
+        acceptors = self.acceptors
+        return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.pair, self.generation))
+
+
+class _Map(NamedTuple):
+    """A map that this node has a part in."""
+
+    ledger: Ledger
+    transactions: Transactions
+
+
+@final
+class Metadata:
+    """What was decided, as far as this node knows, and has a say in it."""
+
+    def __init__(self, store: Store, me: AcceptorId, others: Others, random: Random, catalogue: bytes) -> None:
+        """`catalogue`: its register.  Raises ProtocolError, StorageError: what the store has cannot be read."""
+        self.me = me
+        self.catalogue = catalogue
+        self.space = Space(store)
+        self.registers = Registers(self.space, me, FUNCTIONS, holds=self._holds, ask=others.ask_acceptor, random=random)
+        self._others = others
+        self._random = random
+        self._maps: dict[bytes, _Map] = {}
+        self._known: dict[bytes, Known] = {}
+        self._nursery: trio.Nursery | None = None
+        self.changed = trio.Event()  # Something new is known; whoever waits for more takes the next one.
+        self._fetching: set[bytes] = set()  # Registers of which the acceptor here lacks pages.
+        self._unnamed: dict[bytes, int] = {}  # Maps that no table has, and the catalogue's config id then.
+        for key, value in self.space.scan(KNOWN):
+            self._known[key[len(KNOWN) :]] = known_of(value)
+        self._appended = dict(self._known)
+        self._shown: dict[bytes, tuple[int, int]] = {}  # The newest that a full round has shown: generation, config id.
+        records: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        start = len(MAP)
+        for key, value in self.space.scan(MAP):
+            records.setdefault(key[start : start + REGISTER_BYTES], []).append((key[start + REGISTER_BYTES :], value))
+        for register, theirs in records.items():
+            self._map(register, theirs)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Decide, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await nursery.start(self.space.run)
+            nursery.start_soon(self.registers.run)
+            for each in self._maps.values():
+                nursery.start_soon(each.transactions.run)
+            task_status.started()
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def known(self) -> dict[bytes, Known]:
+        """The maps of which a full round has shown a head, by register."""
+        return self._known
+
+    def tree(self, register: bytes) -> Tree:
+        """The map of a register, as known here.
+
+        Raises:
+            UnknownDatabase: nothing is known of it.
+            NotReady: not all of it is here yet.
+        """
+        known = self._known.get(register)
+        if known is None or known.head.ended:
+            raise UnknownDatabase("there is no such table, as far as this node knows")
+        ledger = self._map(register).ledger
+        return Tree.opened(ledger.read, known.head.root, ledger.kind.name)
+
+    async def look(self, register: bytes, hint: Acceptors | None = None) -> Known:
+        """Look at a register by a full round, and know, durably, what that shows, and hold the map.
+
+        Raises:
+            Unavailable: no quorum answers.
+            UnknownDatabase: the table was dropped.
+            NotReady: a page of the map is nowhere to be had now; what was known before stays.  Or nobody has named the
+                register here.
+        """
+        transactions = (self._map(register) if hint is not None else self._part(register)).transactions
+        before = self._appended.get(register)
+        try:
+            chosen = await transactions.look(hint or (before.acceptors if before is not None else None))
+        except UnknownDatabase:
+            if before is not None and not before.head.ended:
+                await self._know(register, before._replace(head=before.head._replace(ended=True)))
+            raise
+        self._shown[register] = max(self._shown.get(register, (0, 0)), (chosen.generation, chosen.head.config))
+        await transactions.have(chosen)
+        return await self.learn(register, chosen)
+
+    def is_behind(self, register: bytes) -> bool:
+        """Whether a full round has shown more than is known: then nothing is said about placement."""
+        known = self._known.get(register)
+        return known is None or known.place[:2] < self._shown.get(register, (0, 0))
+
+    async def learn(self, register: bytes, chosen: Chosen) -> Known:
+        """Know what a full round has shown, of which the map is held."""
+        before, after = self._appended.get(register), Known(chosen.head, chosen.acceptors, chosen.generation)
+        newest = after if before is None or after.place >= before.place else before
+        if newest != self._known.get(register):
+            await self._know(register, newest)
+        return self._known[register]
+
+    async def _know(self, register: bytes, known: Known) -> None:
+        self._appended[register] = known  # Others may come to know more before it is synced.
+
+        def synced() -> None:
+            self._known[register] = known
+
+        await self.space.write({KNOWN + register: known.encode()}, synced)
+        event, self.changed = self.changed, trio.Event()
+        event.set()
+        ledger = self._map(register).ledger
+        if known.head.ended:
+            await ledger.discard()
+        else:
+            await ledger.collect(known.head.config, known.head.roots | self._accepted(register))
+
+    def _accepted(self, register: bytes) -> frozenset[bytes]:
+        """The root that this acceptor's own record names."""
+        record = self.registers.record(register)
+        return frozenset() if record is None or record.value is None else decode_head(record.value.payload).roots
+
+    async def let_go(self, named: AbstractSet[bytes], config: int) -> None:
+        """Let go of maps that no table has, by a catalogue of that config id.
+
+        Who held the first map of a table and finds the catalogue without it, long enough, knows that its creation was
+        lost: the operation that names it was based on what was before.  A table that was known here was named once: it
+        goes when its register was ended, and stays when only its name is lost, as by a force of the catalogue.
+        """
+        for register in sorted(self._maps.keys() | self._known.keys()):
+            known = self._known.get(register)
+            if register in named or register == self.catalogue:
+                self._unnamed.pop(register, None)
+            elif known is None:
+                # Twice the time: who creates it may have seen more of the catalogue than this node had just then.
+                if is_dead(self._unnamed.setdefault(register, config + LIFE), config):
+                    await self._forget(register)
+            elif known.head.ended or await self._is_ended(register):
+                await self._forget(register)
+
+    async def _is_ended(self, register: bytes) -> bool:
+        try:
+            await self.look(register)
+        except UnknownDatabase:
+            return True
+        except GossipKVError:
+            pass
+        return False
+
+    async def _forget(self, register: bytes) -> None:
+        """Have nothing of a map any more, but what the acceptor here has promised and accepted."""
+        each = self._maps.pop(register, None)
+        self._known.pop(register, None)
+        self._appended.pop(register, None)
+        self._unnamed.pop(register, None)
+        self._shown.pop(register, None)
+        self.registers.forget(register)
+        if each is not None:
+            each.transactions.end()
+            await each.ledger.discard()
+        await self.space.write({KNOWN + register: None})
+
+    # -- what is wanted ----------------------------------------------------------------------------------------------
+
+    async def transact(self, register: bytes, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
+        """Have operations done by this node, which is one of the map's servers; returns what became of each.
+
+        Raises:
+            NotReady: this node has no part in that map.
+        """
+        return await self._part(register).transactions.submit(operations, timeout_s)
+
+    async def outcome(self, register: bytes, operation: bytes, base: int) -> Outcome:
+        """What became of an operation of that base, as of now; its "no" is final.  Raises as `look`."""
+        known = await self.look(register)
+        return ask(self.tree(register), operation, base, known.config)
+
+    async def pin(self, register: bytes, first: Changed, config: int) -> None:
+        """Hold the first map of a register, which was made here.  Raises `Unavailable`: the store is closed."""
+        await self._map(register).ledger.pin(first.root, config, first.pages)
+
+    # -- what others ask ---------------------------------------------------------------------------------------------
+
+    async def hold(
+        self, register: bytes, source: bytes, base: bytes | None, changed: Changed, config: int
+    ) -> list[int | bytes]:
+        """Hold what a transaction makes of the root `base`; returns this acceptor's store, and the root that it holds.
+
+        Raises:
+            BadRequest: it is none.
+            NotReady: a page is missing, and its source has not given it.
+            Overloaded: too many maps are held here that nobody has named or decided yet.
+            Unavailable: the store is closed, or waits for room.
+        """
+        self.space.check_room()
+        if register not in self._maps and len(self._maps) - len(self._known) >= MOST_UNNAMED:
+            raise Overloaded(f"{MOST_UNNAMED} maps are held here of which no table is known yet")
+        try:
+            await self._map(register).ledger.take(base, changed, config, source)
+        except ProtocolError as error:
+            raise BadRequest(f"this is no change of that map: {error.message}", error.details) from error
+        return [self.me.store, changed.root]
+
+    def pages(self, register: bytes, names: Sequence[bytes]) -> list[bytes | None]:
+        """Those of some pages of a map that are here."""
+        each = self._maps.get(register) or (self._map(register) if register in self._known else None)
+        return [None] * len(names) if each is None else each.ledger.pages(names)
+
+    async def answer(self, data: bytes) -> bytes:
+        """Have the acceptor here answer, which first gets the pages that a value needs, if they are to be had.
+
+        Raises:
+            ProtocolError, UnsupportedFormat: this is no request, or for another store.
+            Unavailable: the store is closed.
+        """
+        request = decode_request(data)
+        payload = request.holding if request.value is None else request.value.payload
+        if payload is not None and self._has_part(request.register) and not self._is_held(request.register, payload):
+            await self._fetch(request.register, payload, request.value.acceptors if request.value is not None else None)
+        return await self.registers.answer(data)
+
+    def _holds(self, register: bytes, payload: bytes) -> bool:
+        """Whether all pages of a head are synced here; if not, they are fetched for the next time.
+
+        So they are for the proposer of this node, too, which asks the acceptor here without `answer`.
+        """
+        is_held = self._is_held(register, payload)
+        if not is_held and self._nursery is not None and register not in self._fetching and self._has_part(register):
+            self._fetching.add(register)
+            self._nursery.start_soon(self._fetch, register, payload, None)
+        return is_held
+
+    def _is_held(self, register: bytes, payload: bytes) -> bool:
+        try:
+            head = decode_head(payload)
+        except ProtocolError:
+            return False
+        if head.ended:  # Nobody reads it, and its pages are gone.
+            return True
+        return self._has_part(register) and self._map(register).ledger.holds(head.root)
+
+    async def _fetch(self, register: bytes, payload: bytes, acceptors: Acceptors | None) -> None:
+        """Get the pages of a head from whoever should have them, if they are to be had at once."""
+        try:
+            head, ledger = decode_head(payload), self._map(register).ledger
+            known = acceptors or self.registers.proposer(register).known
+            others = (
+                sorted({acceptor.node for acceptor in known.everyone} - {self.me.node}) if known is not None else []
+            )
+            self._random.shuffle(others)
+            sources, ledger.sources = [*ledger.sources, *others], []  # Who is silent is not the first the next time.
+            with trio.move_on_after(FETCH_S):
+                await ledger.fetch(head.root, head.config, sources)
+        except GossipKVError:
+            pass  # They are not, or this is no head.
+        finally:
+            self._fetching.discard(register)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _has_part(self, register: bytes) -> bool:
+        """Whether anybody that counts has named a register here: else no stranger's question may leave a trace."""
+        return (
+            register in self._maps
+            or register in self._known
+            or register == self.catalogue
+            or self.registers.record(register) is not None
+        )
+
+    def _part(self, register: bytes) -> _Map:
+        if not self._has_part(register):
+            raise NotReady("this node has no part in that map")
+        return self._map(register)
+
+    def ledger(self, register: bytes) -> Ledger:
+        """What is here of a map.  Raises `NotReady`: this node has no part in it."""
+        return self._part(register).ledger
+
+    def _map(self, register: bytes, records: Iterable[tuple[bytes, bytes]] = ()) -> _Map:
+        each = self._maps.get(register)
+        if each is None:
+            kind: Kind = tables.CATALOGUE if register == self.catalogue else partitions.MAP
+            functions: Functions = (tables if register == self.catalogue else partitions).OPERATIONS
+            ledger = Ledger(register, kind, self.space, self._others.ask, beside=self._others.beside, records=records)
+            transactions = Transactions(ledger, functions, self.registers, self._others.ask, self._random)
+            each = self._maps[register] = _Map(ledger, transactions)
+            if self._nursery is not None:
+                self._nursery.start_soon(transactions.run)
+        return each
+
+
+def known_of(value: bytes) -> Known:
+    """Read a record of what is known.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    match unpack(value, MOST_KNOWN_BYTES):
+        case (bytes(payload), tuple(old), tuple(new), int(pair), int(generation)):
+            before, after = (members_of([[*row] for row in rows]) for rows in (old, new))
+            return Known(decode_head(payload), Acceptors(before, after if pair else before, pair), generation)
+    raise ProtocolError("what is known of a map is [head, old acceptors, new ones, pair id, generation]")

@@ -1,0 +1,253 @@
+"""Transactions of one map, at one of its servers (EventQL's METADATA transactions, seed 002).
+
+Operations that arrive while one transaction is under way go together in the next.  It reads the head by a full round,
+judges them on its map, ships what changed to the other servers, and has the register swap the head once a majority of
+the servers, itself among them, hold the new root.  When the swap came too late they are judged again, on the head that
+came first; when nobody knows whether it came, too: an operation that is done is found by its id.
+
+Nothing is cleaned up here, whatever came of it: who finishes a swap that nobody knows of names pages that are pinned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, NotReady, Unavailable, UnknownDatabase
+from gossipkv.register.metadata.head import TRANSACTION_BYTES, Head, decode_head, swap
+from gossipkv.register.metadata.operations import Answer, judge
+from gossipkv.register.metadata.pages import MOST_OPERATIONS, Outcome, config_id, sequence_of
+from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.proposer import End
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from gossipkv.register.configuration import AcceptorId, Acceptors
+    from gossipkv.register.metadata.ledger import AskNode, Ledger
+    from gossipkv.register.metadata.operations import Functions, Judgement, Operation
+    from gossipkv.register.shell import Registers
+    from gossipkv.wire.rpc import Value
+
+ROUND_S: Final = 3.0  # Of one look at the register, or one swap.
+HOLD_S: Final = 5.0  # Until a server that does not say that it holds a root is counted out.
+LEAST_PAUSE_S: Final = 0.01
+MOST_PAUSE_S: Final = 0.5
+
+
+class NoServer(NotReady):
+    """A node is asked for transactions of a map of which it is no server."""
+
+
+class Chosen(NamedTuple):
+    """A head that a full round has shown, or written."""
+
+    head: Head
+    generation: int  # Of the ballot.
+    acceptors: Acceptors
+
+
+@final
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """An operation whose requester waits."""
+
+    operation: Operation
+    done: trio.Event
+    answer: Answer | None = None
+    error: GossipKVError | None = None  # Why it was not tried.
+    gone: bool = False  # Nobody waits any more.
+
+
+@final
+class Transactions:
+    """The operations on one map that were asked of this node."""
+
+    def __init__(
+        self, ledger: Ledger, functions: Functions, registers: Registers, ask: AskNode, random: Random
+    ) -> None:
+        self._ledger = ledger
+        self._functions = functions
+        self._registers = registers
+        self._ask = ask
+        self._random = random
+        self._queue: deque[_Waiting] = deque()
+        self._more = trio.Event()
+        self._chosen: Chosen | None = None  # As this node wrote it last, unless somebody was faster since.
+        self._failures = 0
+        self._may_be_done = False  # A swap of the batch that is under way.
+        self._scope = trio.CancelScope()
+
+    async def submit(self, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
+        """Have operations done; returns what became of each: UNKNOWN if that is not known in time.
+
+        Raises:
+            NotReady: this node is no server of the map; it has done nothing.
+            UnknownDatabase: the table was dropped; maybe behind these operations, if somebody else was asked, too.
+        """
+        waiting = [_Waiting(operation, trio.Event()) for operation in operations]
+        self._queue.extend(waiting)
+        self._more.set()
+        with trio.move_on_after(timeout_s):
+            for one in waiting:
+                await one.done.wait()
+        for one in waiting:
+            one.gone = True
+        errors = [one.error for one in waiting if one.error is not None]
+        if errors and len(errors) == len(waiting):
+            raise errors[0]
+        return [one.answer or Answer(one.operation.id, Outcome.UNKNOWN) for one in waiting]
+
+    async def run(self) -> None:
+        """Make transactions of what waits, until cancelled, or until `end`."""
+        with self._scope:
+            while True:
+                if not self._queue:
+                    self._more = trio.Event()
+                    await self._more.wait()
+                if batch := self._next():
+                    await self._until_done(batch)
+
+    def end(self) -> None:
+        """Make no more of them: the table is gone."""
+        self._scope.cancel()
+
+    def _next(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        seen: set[bytes] = set()
+        while self._queue and len(batch) < MOST_OPERATIONS and self._queue[0].operation.id not in seen:
+            one = self._queue.popleft()
+            if not one.gone:
+                batch.append(one)
+                seen.add(one.operation.id)
+        return batch
+
+    async def _until_done(self, batch: list[_Waiting]) -> None:
+        """Try a transaction until it is committed or refused, or nobody waits for it."""
+        self._failures, self._may_be_done = 0, False
+        while any(not one.gone for one in batch):
+            answers = None
+            try:
+                answers = await self._transact([one.operation for one in batch])
+            except (NoServer, UnknownDatabase) as error:
+                # By way of another server, or by our own swap before the table was dropped, it may have been done.
+                answers = [Answer(one.operation.id, Outcome.UNKNOWN) for one in batch]
+                for one in batch:
+                    one.error = None if self._may_be_done else error
+            except GossipKVError:
+                pass  # Another try.
+            if answers is not None:
+                for one, answer in zip(batch, answers, strict=True):
+                    one.answer = answer
+                    one.done.set()
+                return
+            self._chosen = None
+            self._failures += 1
+            pause_s = min(LEAST_PAUSE_S * 2 ** min(self._failures, 16), MOST_PAUSE_S)
+            await trio.sleep(self._random.random() * pause_s)
+
+    async def _transact(self, operations: list[Operation]) -> list[Answer] | None:
+        """One try; None: it may or may not be done, and is to be judged again."""
+        is_sure = self._chosen is None  # Whether a round of this try has shown the head.
+        chosen = self._chosen or await self.look()
+        judgement = await self._judge(chosen, operations)
+        if not is_sure and any(answer.outcome is Outcome.UNKNOWN for answer in judgement.answers):
+            return None  # Their base is above this head: there is a newer one.
+        if judgement.changed is None:
+            # Nothing new was judged: that is true of a head that nobody has replaced yet.
+            return judgement.answers if is_sure else None
+        head, changed = chosen.head, judgement.changed
+        config = _next_config(chosen)
+        await self._have_held(chosen, head.root, changed.root, config, changed.pages)
+        transaction = self._random.randbytes(TRANSACTION_BYTES)
+        change = swap(head.transaction, config, transaction, changed.root)
+        outcome = await self._registers.change(self._ledger.register, change, timeout_s=ROUND_S)
+        if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
+            self._may_be_done |= outcome.end is not End.REFUSED
+            return None
+        committed = decode_head(outcome.value.payload)
+        if committed.transaction == transaction:
+            self._chosen = Chosen(committed, outcome.ballot.generation, outcome.value.acceptors)
+        else:
+            self._chosen = None
+        return judgement.answers
+
+    async def look(self, hint: Acceptors | None = None) -> Chosen:
+        """Look at the head by a full round.
+
+        Raises:
+            Unavailable: no quorum answers, or nobody knows of this register.
+            UnknownDatabase: the table was dropped.
+        """
+        outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
+        if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
+            raise Unavailable(f"what is decided of this table cannot be read: {outcome.message}")
+        head = decode_head(outcome.value.payload)
+        if head.ended:
+            raise UnknownDatabase("the table was dropped")
+        return Chosen(head, outcome.ballot.generation, outcome.value.acceptors)
+
+    async def have(self, chosen: Chosen) -> Tree:
+        """Hold the map of a head, and open it.  Raises MissingPage, ProtocolError, Unavailable."""
+        head = chosen.head
+        if not self._ledger.holds(head.root):
+            await self._ledger.fetch(head.root, head.config, self._others(chosen))
+        return Tree.opened(self._ledger.read, head.root, self._ledger.kind.name)
+
+    async def _judge(self, chosen: Chosen, operations: list[Operation]) -> Judgement:
+        if self._registers.me not in chosen.acceptors.everyone:
+            raise NoServer("this node is no metadata server of the table")
+        tree = await self.have(chosen)
+        return judge(tree, operations, _next_config(chosen), self._functions)
+
+    def _others(self, chosen: Chosen) -> list[bytes]:
+        nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
+        self._random.shuffle(nodes)
+        return nodes
+
+    async def _have_held(
+        self, chosen: Chosen, base: bytes, root: bytes, config: int, pages: dict[bytes, bytes]
+    ) -> None:
+        """Return when a majority of the servers, this one among them, hold a root.
+
+        Raises:
+            Unavailable: too few say so.
+        """
+        acceptors, me = chosen.acceptors, self._registers.me
+        holders: set[AcceptorId] = set()
+        enough = trio.Event()
+
+        def held(acceptor: AcceptorId) -> None:
+            holders.add(acceptor)
+            if me in holders and acceptors.is_quorum(holders):
+                enough.set()
+
+        async def here() -> None:
+            with contextlib.suppress(GossipKVError):  # Without this node there are not enough.
+                await self._ledger.pin(root, config, pages)
+                held(me)
+
+        async def there(acceptor: AcceptorId) -> None:
+            params: list[Value] = [self._ledger.register, me.node, base, root, config, [*pages.values()]]
+            with contextlib.suppress(GossipKVError):  # The others may be enough.
+                if await self._ask(acceptor.node, "metadata_hold", params, HOLD_S) == [acceptor.store, root]:
+                    held(acceptor)
+
+        with trio.move_on_after(HOLD_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(here)
+                for acceptor in sorted(acceptors.everyone - {me}):
+                    nursery.start_soon(there, acceptor)
+                await enough.wait()
+                nursery.cancel_scope.cancel()
+        if not enough.is_set():
+            raise Unavailable(f"only {len(holders)} of its servers hold the new map")
+
+
+def _next_config(chosen: Chosen) -> int:
+    return config_id(chosen.generation, sequence_of(chosen.head.config) + 1)

@@ -1,0 +1,469 @@
+"""An ordered map on immutable pages: a root above leaves, and above the ids of operations that were judged.
+
+A `Tree` reads one root; an `Edit` makes the next one from it, reading and writing the leaves that it changes and no
+others; `check_change` is what a server does with an edit of somebody else: it makes it again from the difference, and
+demands the same bytes.  So there is one rule for borders, sizes, versions and ids, and it is the one by which they are
+made.
+
+Invariants, of every root that an edit made:
+* A leaf has at least a quarter of a page, unless it is the only one; what is smaller joins the leaf before it (the
+  first one: the leaf after it), and what is larger than a page is cut into pieces of about three quarters of one.
+* Equal edits of equal roots are equal bytes.
+* An operation's outcome stands in one page of ids, and is kept for 4,096 sequences; an operation of the config id b is
+  judged in b + 64 at the latest, so a look for it reads a few pages.
+
+Two levels, since a root names some 500 leaves: 100,000 entries of 130 bytes are 300.  Three would be for maps that no
+table has, and would cost each transaction a page more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+from gossipkv.errors import LimitExceeded, ProtocolError
+from gossipkv.register.metadata.pages import (
+    MOST_CONFIG,
+    MOST_IDS_BYTES,
+    MOST_KEY_BYTES,
+    MOST_META_BYTES,
+    MOST_OPERATIONS,
+    MOST_PAGE_BYTES,
+    MOST_RECORD_BYTES,
+    OPERATION_ID_BYTES,
+    Entry,
+    IdsReference,
+    Judged,
+    LeafReference,
+    Outcome,
+    Root,
+    decode_ids,
+    decode_leaf,
+    decode_root,
+    encode_ids,
+    encode_leaf,
+    encode_root,
+    name_of,
+    pack,
+    sequence_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    Read = Callable[[bytes], bytes]  # From a page's name to its bytes; raises MissingPage.
+
+LIFE: Final = 64  # Sequences behind its base in which an operation can be judged.
+KEPT: Final = 4096  # Sequences for which its outcome is kept.
+
+_LEAST_BYTES: Final = MOST_PAGE_BYTES // 4
+_PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
+# What of a root its pages of ids may take: 12 transactions of 64 operations fill one, so 4,096 take 343 of 53 bytes.
+_IDS_SHARE_BYTES: Final = 20 << 10
+
+_key = itemgetter(0)
+
+
+class Rules(Protocol):
+    """What holds in a map of some kind, given its meta."""
+
+    def check_entry(self, key: bytes, record: bytes) -> None:
+        """Raise ProtocolError if a record may not stand at that key."""
+        ...
+
+    def check_whole(self, entries: int, first: bytes | None) -> None:
+        """Raise ProtocolError if there may not be so many, or the first may not have that key."""
+        ...
+
+
+class Kind(NamedTuple):
+    """What a map is of: its name, which stands in the root, and its rules."""
+
+    name: str
+    rules: Callable[[bytes], Rules]  # From the meta; raises ProtocolError.
+
+
+class Changed(NamedTuple):
+    """What an edit made."""
+
+    root: bytes  # The name of its page.
+    pages: dict[bytes, bytes]  # Only those that the root before does not name.
+
+
+@final
+class Tree:
+    """One look at a map: it keeps the pages that it has read, so it is used for one head and let go."""
+
+    __slots__ = ("_firsts", "_ids", "_leaves", "_read", "root")
+
+    def __init__(self, read: Read, root: Root) -> None:
+        self.root = root
+        self._read = read
+        self._firsts = [leaf.first for leaf in root.leaves]
+        self._leaves: dict[int, list[Entry]] = {}
+        self._ids: dict[bytes, list[Judged]] = {}
+
+    @classmethod
+    def opened(cls, read: Read, name: bytes, kind: str) -> Tree:
+        """Open the tree under a root.
+
+        Raises:
+            MissingPage: `read` raised it.
+            ProtocolError, UnsupportedFormat: the page is no root of that name, or of a map of another kind.
+        """
+        root = decode_root(name, read(name))
+        if root.kind != kind:
+            raise ProtocolError(f"a map of {root.kind!r}, where one of {kind!r} was expected")
+        return cls(read, root)
+
+    @classmethod
+    def empty(cls, kind: str) -> Tree:
+        """Make a tree without entries, which was never written: what the first one is an edit of."""
+        return cls(_read_nothing, Root(kind, 0, 0, b"", (), ()))
+
+    def __len__(self) -> int:
+        return sum(leaf.entries for leaf in self.root.leaves)
+
+    def get(self, key: bytes) -> Entry | None:
+        """Find the entry at a key; raises as `opened`, as all that reads."""
+        at = bisect_right(self._firsts, key) - 1
+        if at < 0:
+            return None
+        if at not in self._leaves:
+            self._leaves[at] = self.leaf(at)
+        entries = self._leaves[at]
+        place = bisect_left(entries, key, key=_key)
+        return entries[place] if place < len(entries) and entries[place].key == key else None
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[Entry]:
+        """Entries from `start` up to before `end`, in order."""
+        for at in range(self.leaf_of(start), len(self._firsts)):
+            for entry in self.leaf(at):
+                if end is not None and entry.key >= end:
+                    return
+                if entry.key >= start:
+                    yield entry
+
+    def outcome(self, operation: bytes, base: int) -> Outcome | None:
+        """What became of an operation of that base; None: no transaction that is kept here judged it."""
+        for page in self.root.ids:
+            if page.first <= base + LIFE and page.last > base:
+                if page.name not in self._ids:
+                    self._ids[page.name] = self.judged(page)
+                for row in self._ids[page.name]:
+                    if base < row.config <= base + LIFE and operation in row.rows:  # Else there is nothing to unpack.
+                        found = row.outcomes.get(operation)
+                        if found is not None:
+                            return found
+        return None
+
+    def judgement(self, operation: bytes) -> tuple[int, Outcome] | None:
+        """When an operation of whatever base was judged, by the config id, and what became of it; None: not kept."""
+        for page in reversed(self.root.ids):
+            for row in self.judged(page):
+                found = row.outcomes.get(operation) if operation in row.rows else None
+                if found is not None:
+                    return row.config, found
+        return None
+
+    def edit(self, config: int) -> Edit:
+        """Begin the transaction that makes the root of that config id."""
+        return Edit(self, config)
+
+    def leaf_of(self, key: bytes) -> int:
+        """Which leaf a key is in, or would be."""
+        return max(0, bisect_right(self._firsts, key) - 1)
+
+    def leaf(self, at: int) -> list[Entry]:
+        """Read a leaf, which is what the root says of it."""
+        if at in self._leaves:
+            return self._leaves[at]
+        reference = self.root.leaves[at]
+        page = self._read(reference.name)
+        entries = decode_leaf(reference.name, page)
+        end = self._firsts[at + 1] if at + 1 < len(self._firsts) else None
+        if _refer(entries, page) != reference or (end is not None and entries[-1].key >= end):
+            raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not what its root says of it")
+        return entries
+
+    def judged(self, reference: IdsReference) -> list[Judged]:
+        """Read a page of ids, which is what the root says of it."""
+        rows = decode_ids(reference.name, self._read(reference.name))
+        if (rows[0].config, rows[-1].config) != reference[:2]:
+            raise ProtocolError(f"page of ids {reference.name.hex()[:16]} is not what its root says of it")
+        return rows
+
+
+@final
+class Edit:
+    """Changes to a tree, all of one config id; it shows the map as they leave it."""
+
+    __slots__ = ("_outcomes", "_puts", "_tree", "config", "meta", "version")
+
+    def __init__(self, tree: Tree, config: int) -> None:
+        """Requires: a sequence above that of the transaction which made the tree."""
+        assert config <= MOST_CONFIG, config
+        assert sequence_of(config) > sequence_of(tree.root.config), (config, tree.root.config)
+        self.config = config
+        self.meta = tree.root.meta
+        self.version = tree.root.version
+        self._tree = tree
+        self._puts: dict[bytes, bytes | None] = {}
+        self._outcomes: dict[bytes, Outcome] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key and nothing of the whole was touched; outcomes may have been recorded."""
+        return not self._puts and self.version != self.config
+
+    def get(self, key: bytes) -> Entry | None:
+        """Find the entry at a key."""
+        if key not in self._puts:
+            return self._tree.get(key)
+        record = self._puts[key]
+        return None if record is None else Entry(key, self.config, record)
+
+    def next_key(self, key: bytes) -> bytes | None:
+        """The key of the entry behind that key."""
+        put = min((other for other, record in self._puts.items() if other > key and record is not None), default=None)
+        stands = (entry.key for entry in self._tree.scan(key + b"\0", put) if entry.key not in self._puts)
+        return next(stands, put)
+
+    def put(self, key: bytes, record: bytes) -> None:
+        """Have an entry at the key.
+
+        Raises:
+            LimitExceeded: the key or the record is too large.
+        """
+        if not fits(key, record):
+            raise LimitExceeded(
+                f"an entry with {len(key)} bytes of key and {len(record)} of record, where at most {MOST_KEY_BYTES} "
+                f"and {MOST_RECORD_BYTES} are allowed"
+            )
+        self._puts[key] = record
+
+    def delete(self, key: bytes) -> None:
+        """Have no entry at the key."""
+        if self._tree.get(key) is None:
+            self._puts.pop(key, None)
+        else:
+            self._puts[key] = None
+
+    def set_meta(self, meta: bytes) -> None:
+        """Have this beside the entries, which raises the version of the whole; raises LimitExceeded."""
+        if len(meta) > MOST_META_BYTES:
+            raise LimitExceeded(f"{len(meta)} bytes of meta, where at most {MOST_META_BYTES} are allowed")
+        self.meta = meta
+        self.version = self.config
+
+    def outcome(self, operation: bytes, base: int) -> Outcome | None:
+        """What became of an operation; this edit counts."""
+        return self._outcomes.get(operation) or self._tree.outcome(operation, base)
+
+    def record(self, operation: bytes, outcome: Outcome) -> None:
+        """Keep an operation's outcome."""
+        assert len(operation) == OPERATION_ID_BYTES, operation
+        assert operation not in self._outcomes, operation
+        assert outcome is not Outcome.UNKNOWN, operation
+        self._outcomes[operation] = outcome
+        assert len(self._outcomes) <= MOST_OPERATIONS, len(self._outcomes)
+
+    def finish(self) -> Changed:
+        """Make the pages.
+
+        Raises:
+            LimitExceeded: the map has outgrown its root.
+        """
+        before = self._tree.root
+        pages: dict[bytes, bytes] = {}
+        leaves = self._leaves(pages)
+        ids = self._ids(pages)
+        root = Root(before.kind, self.config, self.version, self.meta, leaves, ids)
+        page = encode_root(root)
+        size_bytes = max(len(encode_root(root._replace(ids=()))) + _IDS_SHARE_BYTES, len(page))
+        if size_bytes > MOST_PAGE_BYTES:
+            raise LimitExceeded(
+                f"a map of {sum(leaf.entries for leaf in leaves)} entries in {len(leaves)} leaves needs {size_bytes} "
+                f"bytes of root, ids of operations included, where {MOST_PAGE_BYTES} are allowed: it cannot grow"
+            )
+        for known in before.names:  # Such as a leaf that a neighbour has joined and was cut off again.
+            pages.pop(known, None)
+        pages[name_of(page)] = page
+        return Changed(name_of(page), pages)
+
+    def _leaves(self, pages: dict[bytes, bytes]) -> tuple[LeafReference, ...]:
+        """Write the leaves with a key that was touched, and their neighbours where they join."""
+        touched: dict[int, dict[bytes, Entry | None]] = {}
+        for key in sorted(self._puts):
+            touched.setdefault(self._tree.leaf_of(key), {})[key] = self.get(key)
+        joined: list[LeafReference | _Leaf] = []
+        for at in range(max(1, len(self._tree.root.leaves))):
+            if at not in touched:
+                leaf: LeafReference | _Leaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
+            else:
+                stands = self._tree.leaf(at) if self._tree.root.leaves else []
+                leaf = _Leaf.of(_overlaid(stands, touched[at]))
+            if leaf is None or (isinstance(leaf, _Leaf) and not leaf.entries):
+                continue
+            if joined and min(joined[-1].size_bytes, leaf.size_bytes) < _LEAST_BYTES:
+                leaf = _Leaf.of([*self._entries(joined.pop()), *self._entries(leaf)])
+            joined.append(leaf)
+        return tuple(
+            reference
+            for leaf in joined
+            for reference in ([leaf] if isinstance(leaf, LeafReference) else leaf.write(pages))
+        )
+
+    def _entries(self, leaf: LeafReference | _Leaf) -> list[Entry]:
+        return leaf.entries if isinstance(leaf, _Leaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
+
+    def _ids(self, pages: dict[bytes, bytes]) -> tuple[IdsReference, ...]:
+        """Let go of what is old, and write the last page anew, or one behind it."""
+        oldest = sequence_of(self.config) - KEPT
+        kept = [page for page in self._tree.root.ids if sequence_of(page.last) >= oldest]
+        if self._outcomes:
+            row = Judged.of(self.config, self._outcomes)
+            rows = [*self._tree.judged(kept[-1]), row] if kept else [row]
+            page = encode_ids(rows)
+            if len(page) > MOST_IDS_BYTES:
+                rows, page = [row], encode_ids([row])
+            elif kept:
+                kept.pop()
+            pages[name_of(page)] = page
+            kept.append(IdsReference(rows[0].config, self.config, name_of(page)))
+        return tuple(kept)
+
+
+class _Leaf(NamedTuple):
+    """A leaf that is to be written."""
+
+    entries: list[Entry]
+    page: bytes
+
+    @classmethod
+    def of(cls, entries: list[Entry]) -> _Leaf:
+        return cls(entries, encode_leaf(entries))
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.page)
+
+    def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
+        """Make its page, or several where it is too large for one."""
+        pieces = [self] if self.size_bytes <= MOST_PAGE_BYTES else [_Leaf.of(piece) for piece in _cut(self.entries)]
+        pages.update((name_of(piece.page), piece.page) for piece in pieces)
+        return [_refer(piece.entries, piece.page) for piece in pieces]
+
+
+def fits(key: bytes, record: bytes) -> bool:
+    """Whether an entry is no larger than one may be."""
+    return len(key) <= MOST_KEY_BYTES and len(record) <= MOST_RECORD_BYTES
+
+
+def check_change(read: Read, kind: Kind, before: bytes | None, changed: Changed, config: int) -> None:
+    """Prove that what somebody else made is an edit of the root `before` (None: of an empty map), with that config id.
+
+    Reads the leaves of `before` that were changed, and no others.
+
+    Raises:
+        MissingPage: one of them is not here.
+        ProtocolError, UnsupportedFormat: it is none.
+    """
+
+    def read_either(name: bytes) -> bytes:
+        page = changed.pages.get(name)
+        return read(name) if page is None else page
+
+    old = Tree.empty(kind.name) if before is None else Tree.opened(read, before, kind.name)
+    new = Tree.opened(read_either, changed.root, kind.name)
+    if new.root.config != config or sequence_of(config) <= sequence_of(old.root.config):
+        raise ProtocolError(
+            f"a root of config id {new.root.config}, where {config} above {old.root.config} was expected"
+        )
+    entries = _entries_beside(new, old)
+    try:
+        again = _replayed(old, new, entries).finish()
+    except LimitExceeded as error:
+        raise ProtocolError(str(error)) from error
+    if again != changed:
+        raise ProtocolError("a change that is not made of its root as changes are")
+    rules = kind.rules(new.root.meta)
+    is_anew = new.root.meta != old.root.meta
+    for entry in new.scan() if is_anew else entries.values():
+        if is_anew or entry.version == config:
+            rules.check_entry(entry.key, entry.record)
+    rules.check_whole(len(new), new.root.leaves[0].first if new.root.leaves else None)
+
+
+def check_all(read: Read, kind: Kind, name: bytes, only: Collection[bytes] | None = None) -> None:
+    """Prove that a root and its pages hold together: all of them, or `only` these, where others were proven before.
+
+    Raises as `check_change`.
+    """
+    tree = Tree.opened(read, name, kind.name)
+    rules = kind.rules(tree.root.meta)
+    for at, leaf in enumerate(tree.root.leaves):
+        if only is None or leaf.name in only:
+            for entry in tree.leaf(at):
+                rules.check_entry(entry.key, entry.record)
+    rules.check_whole(len(tree), tree.root.leaves[0].first if tree.root.leaves else None)
+    for page in tree.root.ids:
+        if only is None or page.name in only:
+            tree.judged(page)
+
+
+def pages_of(name: bytes, root: bytes) -> tuple[bytes, ...]:
+    """Names of all pages of a tree, its root's first; raises as `decode_root`."""
+    return (name, *decode_root(name, root).names)
+
+
+def _entries_beside(tree: Tree, other: Tree) -> dict[bytes, Entry]:
+    """Entries in those leaves that another tree does not have."""
+    known = set(other.root.leaves)
+    places = (at for at, leaf in enumerate(tree.root.leaves) if leaf not in known)
+    return {entry.key: entry for at in places for entry in tree.leaf(at)}
+
+
+def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
+    """The edit that leads from one tree to another whose changed leaves have these entries."""
+    edit = old.edit(new.root.config)
+    for key, entry in entries.items():
+        if entry.version == edit.config:
+            edit.put(key, entry.record)
+    for key in _entries_beside(old, new).keys() - entries.keys():
+        edit.delete(key)
+    if new.root.version == edit.config:
+        edit.set_meta(new.root.meta)
+    if new.root.ids and new.root.ids[-1].last == edit.config:
+        for operation, outcome in new.judged(new.root.ids[-1])[-1].outcomes.items():
+            edit.record(operation, outcome)
+    return edit
+
+
+def _overlaid(stands: list[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
+    others = [entry for entry in stands if entry.key not in touched]
+    return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
+
+
+def _refer(entries: Sequence[Entry], page: bytes) -> LeafReference:
+    newest = max(entry.version for entry in entries)
+    return LeafReference(entries[0].key, name_of(page), len(entries), len(page), newest)
+
+
+def _cut(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Pieces of about the same size, none of which is larger than a page."""
+    sizes = [len(pack(entry)) for entry in entries]
+    sum_bytes = sum(sizes)
+    pieces = -(-sum_bytes // _PIECE_BYTES)
+    start, number, filled = 0, 1, 0
+    for at, size_bytes in enumerate(sizes):
+        if filled * pieces >= sum_bytes * number:
+            yield entries[start:at]
+            start, number = at, number + 1
+        filled += size_bytes
+    yield entries[start:]
+
+
+def _read_nothing(name: bytes) -> bytes:
+    raise AssertionError(f"an empty tree has no page {name.hex()}")

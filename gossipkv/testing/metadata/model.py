@@ -1,0 +1,109 @@
+"""A map as a dictionary: each committed transaction is judged again, by rules that are written anew here.
+
+What `operations.judge` decides on pages is decided here on a dictionary: which operation conflicts, which is refused,
+and what those that are done leave behind.  The functions of operations are the same: they are pure, and have tests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.register.metadata.operations import Operation, Refusal
+from gossipkv.register.metadata.pages import Entry, Outcome, generation_of, sequence_of
+from gossipkv.register.metadata.tree import LIFE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gossipkv.register.metadata.operations import Functions
+    from gossipkv.register.metadata.tree import Tree
+
+
+class Content(NamedTuple):
+    """All of a map."""
+
+    meta: bytes
+    version: int
+    entries: dict[bytes, Entry]
+
+
+def content_of(tree: Tree) -> Content:
+    """Read all of a map."""
+    return Content(tree.root.meta, tree.root.version, {entry.key: entry for entry in tree.scan()})
+
+
+@final
+class _View:
+    """A content, and what a function looks at of it."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self.touched: set[bytes] = set()
+
+    @property
+    def meta(self) -> bytes:
+        return self._content.meta
+
+    def get(self, key: bytes) -> Entry | None:
+        self.touched.add(key)
+        return self._content.entries.get(key)
+
+    def next_key(self, key: bytes) -> bytes | None:
+        return min((other for other in self._content.entries if other > key), default=None)
+
+
+def replay(
+    before: Content,
+    judged: Sequence[tuple[bytes, Outcome]],
+    wanted: Mapping[bytes, Operation],
+    config: int,
+    functions: Functions,
+) -> tuple[Content, list[str]]:
+    """Judge a transaction again: what it leaves, and where it was judged otherwise.
+
+    Requires: all that it judged is in `wanted`, by id.
+    """
+    content = Content(before.meta, before.version, dict(before.entries))
+    wrong: list[str] = []
+    for id_, outcome in judged:
+        operation = wanted[id_]
+        expected, puts = _judge(content, operation, config, functions)
+        if outcome is not expected:
+            wrong.append(f"{operation.name} {id_.hex()[:8]} is {outcome.name}, and should be {expected!r}")
+        for key, record in puts.items():
+            if record is None:
+                content.entries.pop(key, None)
+            else:
+                content.entries[key] = Entry(key, config, record)
+    return content, wrong
+
+
+def _judge(
+    content: Content, operation: Operation, config: int, functions: Functions
+) -> tuple[Outcome | None, Mapping[bytes, bytes | None]]:
+    base = operation.base
+    if (
+        not base < config
+        or sequence_of(config) > sequence_of(base) + LIFE
+        or generation_of(base) < generation_of(config)
+    ):
+        return None, {}  # It could not be judged at all.
+    function = functions.get((operation.name, operation.version))
+    if function is None:
+        return Outcome.REFUSED, {}
+    view = _View(content)
+    puts: Mapping[bytes, bytes | None] = {}
+    is_refused = False
+    try:
+        edits = function(view, operation.argument)
+        assert edits.meta is None, "no operation of tables and partitions changes the meta"
+        assert not edits.touches_all
+        puts = edits.puts
+        if not puts:
+            return Outcome.DONE, {}
+    except Refusal:
+        is_refused = True
+    versions = [content.entries[key].version for key in view.touched | puts.keys() if key in content.entries]
+    if max(content.version, *versions, 0) > base:
+        return Outcome.CONFLICT, {}
+    return (Outcome.REFUSED, {}) if is_refused else (Outcome.DONE, puts)

@@ -1,0 +1,106 @@
+"""A map with versions, and the judging of operations on it, on plain dictionaries; and what a server has to keep.
+
+It knows no pages: it keeps every entry, every outcome, and for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+LIFE = 64
+KEPT = 4096
+SEQUENCES = 1 << 48
+
+
+class Wanted(NamedTuple):
+    """An operation, and all that its function would do."""
+
+    id: bytes
+    base: int
+    puts: dict[bytes, bytes | None]
+    looks: list[bytes]
+    touches_all: bool = False
+    refuses: bool = False
+
+
+@dataclass
+class Model:
+    """The map after some transactions."""
+
+    entries: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)  # Version and record.
+    version: int = 0
+    config: int = 0
+    outcomes: dict[bytes, tuple[int, str]] = field(default_factory=dict)  # Config id and outcome.
+    is_changed: bool = False  # By the transaction that is under way.
+
+    def judge(self, operations: list[Wanted], config: int) -> list[set[str]]:
+        """One transaction: what may be told of each; and what becomes of the map."""
+        before, self.is_changed = self.config, False
+        if config // SEQUENCES > before // SEQUENCES:
+            self.config = config  # After a force there is a map of its generation, whatever becomes of the operations.
+        return [self._judge(one, before, config) for one in operations]
+
+    def _judge(self, one: Wanted, before: int, config: int) -> set[str]:
+        recorded = self.outcomes.get(one.id)
+        if recorded is not None and recorded[0] == config:
+            return {recorded[1]}
+        is_over = one.base // SEQUENCES != config // SEQUENCES or config % SEQUENCES > one.base % SEQUENCES + LIFE
+        if recorded is not None or one.base >= config or is_over:
+            return self.ask(one.id, one.base, config - 1)
+        touched = one.looks if one.refuses else [*one.looks, *one.puts]  # Who refuses says no more than that.
+        versions = [self.entries[key][0] for key in touched if key in self.entries] + [self.version]
+        if one.touches_all and not one.refuses:
+            versions.append(config if self.is_changed else before)
+        if not one.refuses and not one.puts and not one.touches_all:
+            answer = "DONE"
+        elif max(versions) > one.base:
+            answer = "CONFLICT"
+        else:
+            answer = "REFUSED" if one.refuses else "DONE"
+        if answer == "DONE":
+            self._do(one, config)
+        self.outcomes[one.id] = (config, answer)
+        self.config = config
+        return {answer}
+
+    def _do(self, one: Wanted, config: int) -> None:
+        for key, record in one.puts.items():
+            self.is_changed = self.is_changed or record is not None or key in self.entries
+            if record is None:
+                self.entries.pop(key, None)
+            else:
+                self.entries[key] = (config, record)
+        if one.touches_all:
+            self.version, self.is_changed = config, True
+
+    def ask(self, operation: bytes, base: int, head: int) -> set[str]:
+        """What may be told to who asks."""
+        head_sequence, base_sequence = head % SEQUENCES, base % SEQUENCES
+        recorded = self.outcomes.get(operation)
+        if recorded is not None and base < recorded[0] <= base + LIFE:
+            is_kept = head_sequence <= recorded[0] % SEQUENCES + KEPT
+            return {recorded[1]} if is_kept else {recorded[1], "UNKNOWN"}
+        is_over = head // SEQUENCES > base // SEQUENCES or head_sequence + 1 > base_sequence + LIFE
+        if head > base and is_over and head_sequence <= base_sequence + 1 + KEPT:
+            return {"REFUSED"}
+        return {"UNKNOWN"}
+
+
+@dataclass
+class Keeper:
+    """Which roots a server keeps, and which pages by that."""
+
+    below: dict[bytes, set[bytes]] = field(default_factory=dict)  # Every root that there is: its pages and itself.
+    pins: dict[bytes, int] = field(default_factory=dict)
+    pages: set[bytes] = field(default_factory=set)
+
+    def pin(self, root: bytes, config: int, pages: set[bytes]) -> None:
+        """Keep a root for a head."""
+        self.pins[root] = max(config, self.pins.get(root, 0))
+        self.pages |= pages
+
+    def collect(self, chosen: int, heads: set[bytes]) -> None:
+        """Keep what is needed, and no more."""
+        self.pins = {root: config for root, config in self.pins.items() if config > chosen or root in heads}
+        self.pages &= set().union(*(self.below[root] for root in self.pins))

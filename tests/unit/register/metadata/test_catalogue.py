@@ -1,0 +1,204 @@
+"""The catalogue: founded once, grown while it is used, tables made once and dropped for good."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown
+from gossipkv.register.metadata.catalogue import Wanted, keys_of
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.partitions import HASH, RANGE, shard_key
+from gossipkv.register.metadata.tree import LIFE
+from gossipkv.register.space import MAP
+from gossipkv.testing.metadata.node import CATALOGUE
+from tests.unit.register.metadata.quiet_nodes import quiet
+
+
+def wanted(name="t", replication=1):
+    """A table of one shard."""
+    return Wanted(name, HASH, replication, [shard_key(0)])
+
+
+async def test_founded_once(autojump_clock):
+    """Again is the same; who has not founded it knows of none; a restart finds it."""
+    async with quiet("ab") as nodes:
+        await nodes["a"].catalogue.found()
+        before = nodes["a"].metadata.known[CATALOGUE]
+        await nodes["a"].catalogue.found()
+        await nodes.restart("a")
+        await nodes["a"].catalogue.found()
+        assert nodes["a"].metadata.known[CATALOGUE] == before
+        assert nodes["b"].catalogue.tables() == {}
+        with pytest.raises(Unavailable):
+            await nodes["b"].metadata.look(CATALOGUE)
+
+
+async def test_it_grows_under_load(autojump_clock):
+    """From 1 to 3 to 5, and meanwhile no operation is lost or refused."""
+    async with quiet("abcde") as nodes:
+        await nodes["a"].catalogue.found()
+        first = nodes["a"].metadata.known[CATALOGUE]
+        outcomes = Counter()
+
+        async def load():
+            while True:
+                base = nodes["a"].metadata.known[CATALOGUE].config
+                operation = Operation(nodes.random.randbytes(20), base, "remove_table", 1, (b"none", bytes(16)))
+                (answer,) = await nodes["a"].metadata.transact(CATALOGUE, [operation], 10)
+                outcomes[answer.outcome] += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load)
+            with trio.fail_after(10):
+                for size in (3, 5):
+                    assert await nodes["a"].catalogue.grow()
+                    await nodes["a"].metadata.look(CATALOGUE)
+                    assert len(nodes["a"].metadata.known[CATALOGUE].acceptors.new) == size
+            await trio.sleep(0.2)
+            nursery.cancel_scope.cancel()
+        assert not await nodes["a"].catalogue.grow()
+        assert set(outcomes) == {Outcome.DONE}
+        assert outcomes[Outcome.DONE] > 10
+        for letter in "bcde":
+            known = await nodes[letter].metadata.look(CATALOGUE, first.acceptors)
+            assert len(known.acceptors.new) == 5
+
+
+async def test_two_creators_of_one_name(autojump_clock):
+    """One has it, the other gets CONFLICT; asked again under its id, the first is told the same."""
+    async with quiet() as nodes:
+        await nodes.found()
+        told = {}
+
+        async def create(letter):
+            try:
+                told[letter] = await nodes[letter].catalogue.create(wanted(), 20 * letter.encode())
+            except Conflict as error:
+                told[letter] = error
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(create, "a")
+            nursery.start_soon(create, "b")
+        (winner,) = [letter for letter in "ab" if not isinstance(told[letter], Conflict)]
+        assert await nodes["c"].catalogue.create(wanted(), 20 * winner.encode()) == told[winner]
+        assert nodes["c"].catalogue.tables() == {"t": told[winner]}
+
+
+@pytest.mark.parametrize("step", ["nothing", "the register is ended", "all"])
+async def test_a_drop_that_stops_after_a_step(autojump_clock, step):
+    """Whoever looks finishes it; nothing is left of the table then but its terminal record."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        if step == "the register is ended":
+            await nodes["a"].catalogue._end(table)
+            nodes.nodes["a"].stop()
+        elif step == "all":
+            await nodes["a"].catalogue.drop("t", bytes(20))
+        await nodes["b"].metadata.look(CATALOGUE)
+        if "t" in nodes["b"].catalogue.tables():
+            await nodes["b"].catalogue.look("t")
+        assert ("t" in nodes["b"].catalogue.tables()) is (step == "nothing")
+        await nodes["b"].catalogue.look_round()
+        records = nodes["b"].store.disk.records
+        assert any(key.startswith(MAP + table.id) for key in records) is (step == "nothing")
+        assert b"a" + table.id in records
+
+
+async def test_a_name_is_used_again(autojump_clock):
+    """By another table, with another id."""
+    async with quiet() as nodes:
+        await nodes.found()
+        first = await nodes.table()
+        assert await nodes["b"].catalogue.drop("t", bytes(20)) == first
+        second = await nodes.table("c")
+        assert second.id != first.id
+        assert nodes["a"].metadata.known[second.id].head.config == 1
+
+
+async def test_a_creation_that_is_lost(autojump_clock):
+    """Its pages go once no operation of then can name it any more, and not before."""
+    async with quiet() as nodes:
+        await nodes.found()
+        nodes.deaf.add(("c", "register"))
+        nodes.asked.clear()
+        with pytest.raises(Unavailable, match="does not take the first map"):
+            await nodes["a"].catalogue.create(wanted(), bytes(20), 3)
+        nodes.deaf.clear()
+
+        def lost(letter):
+            return {key[1:17] for key in nodes[letter].store.disk.records if key[:1] == MAP} - {CATALOGUE}
+
+        assert all(lost(letter) for letter in "abc")
+        for done in range(2 * LIFE + 2):
+            if done in (0, 1, LIFE):
+                for letter in "abc":
+                    await nodes[letter].catalogue.look_round()
+                assert all(lost(letter) for letter in "abc")
+            base = nodes["a"].metadata.known[CATALOGUE].config
+            operation = Operation(nodes.random.randbytes(20), base, "remove_table", 1, (b"none", bytes(16)))
+            await nodes["a"].metadata.transact(CATALOGUE, [operation], 5)
+            await nodes["a"].metadata.look(CATALOGUE)
+        for letter in "abc":
+            await nodes[letter].catalogue.look_round()
+        assert not any(lost(letter) for letter in "abc")
+        assert nodes["b"].catalogue.tables() == {}
+
+
+async def test_an_answer_that_is_lost_is_unknown(autojump_clock):
+    """Of a server that was asked; asked again, what was made is told."""
+    async with quiet("abcd") as nodes:
+        await nodes.found()
+        here = nodes["d"].node
+        ask = nodes.network.ask
+
+        async def lose(source, to, question):
+            answer = await ask(source, to, question)
+            if question.method == "metadata_transact":
+                raise Unknown("the connection broke")
+            return answer
+
+        nodes.network.ask = lose
+        with pytest.raises(Unknown):
+            await nodes["d"].catalogue.create(wanted(), bytes(20))
+        nodes.network.ask = ask
+        assert here not in {one.node for one in nodes["d"].metadata.known[CATALOGUE].acceptors.new}
+        made = await nodes["d"].catalogue.create(wanted(), bytes(20))
+        assert nodes["d"].catalogue.tables() == {"t": made}
+
+
+async def test_servers_leave(autojump_clock):
+    """Twice is once; a set without anybody is no set; whoever is left goes on."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        members = [nodes[letter].metadata.me for letter in "ab"]
+        for _ in range(2):
+            assert await nodes["a"].catalogue.enter(table.id, members)
+        assert nodes["a"].metadata.known[table.id].acceptors.new == tuple(members)
+        assert await nodes["a"].catalogue.enter(table.id, members[:1])
+        with pytest.raises(BadRequest):
+            await nodes["a"].catalogue.enter(table.id, [])
+        (answer,) = await nodes["c"].catalogue.transact(table.id, [nodes.nothing("a", table)])
+        assert answer.outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(("kind", "shards", "bounds", "expected"), [
+    (HASH, 3, [], [shard_key(0), shard_key(1), shard_key(2)]),
+    (RANGE, 1, [], [b""]),
+    (RANGE, 1, [b"g", b"p"], [b"", b"g", b"p"]),
+    (HASH, 3, [b"g"], None),
+    (RANGE, 1, [b"p", b"g"], None),
+    (RANGE, 1, [b""], None),
+])  # fmt: skip
+def test_first_keys(kind, shards, bounds, expected):
+    """Shards by their numbers, ranges by where each begins; what does not tile is refused."""
+    if expected is None:
+        with pytest.raises(BadRequest):
+            keys_of(kind, shards, bounds)
+    else:
+        assert keys_of(kind, shards, bounds) == expected

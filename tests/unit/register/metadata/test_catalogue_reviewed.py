@@ -1,0 +1,138 @@
+"""What breaks the founding, growing and filling of a catalogue: sick nodes, lost answers, requests made twice."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown
+from gossipkv.register.metadata.catalogue import Wanted
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.partitions import shard_key
+from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, founded
+
+
+@pytest.fixture(autouse=True)
+def batches():
+    """Batches that a store in memory can read."""
+    with patch("gossipkv.register.space.Batch", FakeBatch):
+        yield
+
+
+def wanted(name: str = "t", replication: int = 2) -> Wanted:
+    """A table of two partitions."""
+    return Wanted(name, "hash", replication, [shard_key(0), shard_key(1)])
+
+
+async def with_stranger(world: FewNodes, ask) -> list[Outcome]:
+    """Ask for an operation at a node that is no server, by a way to others that `ask` takes the place of."""
+    stranger = world["d"]
+    await stranger.metadata.look(CATALOGUE, world["a"].metadata.known[CATALOGUE].acceptors)
+    stranger.catalogue._ask = ask
+    at = stranger.metadata.known[CATALOGUE].head.config
+    operation = Operation(world.random.randbytes(20), at, "remove_table", 1, (b"t", b"i" * 16))
+    return [answer.outcome for answer in await stranger.catalogue.transact(CATALOGUE, [operation])]
+
+
+async def test_another_server_is_asked_where_one_does_not_answer(autojump_clock):
+    """It knows an operation by its id; who is not told of any outcome must not be told that nothing was done."""
+    world = FewNodes("abcd")
+    async with world.running():
+        await founded(FewNodesOf(world, "abc"))
+        asked = []
+
+        async def first_is_silent(node, method, params, timeout_s):
+            asked.append(node)
+            if len(asked) == 1:
+                raise Unknown("silent")
+            return await world["d"].ask(node, method, params, timeout_s)
+
+        async def all_are_silent(node, method, params, timeout_s):
+            raise Unknown("silent") if node == world["b"].uuid else Unavailable("not reached")
+
+        async def none_is_reached(node, method, params, timeout_s):
+            raise Unavailable("not reached")
+
+        assert await with_stranger(world, first_is_silent) == [Outcome.DONE]
+        assert len(asked) == 2
+        with pytest.raises(Unknown):
+            await with_stranger(world, all_are_silent)
+        with pytest.raises(Unavailable):
+            await with_stranger(world, none_is_reached)
+
+
+class FewNodesOf:
+    """Some of them."""
+
+    def __init__(self, world: FewNodes, letters: str) -> None:
+        self.nodes = {world[letter].uuid: world[letter] for letter in letters}
+
+
+async def test_a_sick_node_does_not_keep_the_catalogue_from_growing(autojump_clock):
+    """Nor does it matter which of them comes first."""
+    world = FewNodes("abcd")
+    async with world.running():
+        await world["a"].catalogue.found()
+        hint = world["a"].metadata.known[CATALOGUE].acceptors
+        for letter in "cd":
+            await world[letter].metadata.look(CATALOGUE, hint)
+
+        def on_ask(node: bytes, method: str) -> None:
+            if node == world["b"].uuid and method == "metadata_invite":
+                raise Unavailable("its disk is full")
+
+        world.on_ask = on_ask
+        assert await world["a"].catalogue.grow()
+        members = [one.node for one in world["a"].metadata.known[CATALOGUE].acceptors.new]
+        assert members == [world[letter].uuid for letter in "acd"]
+
+
+async def test_a_table_that_is_asked_for_twice_is_one(autojump_clock):
+    """Who lost the answer asks again by the same id, and is told of the table that was made."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        first = await world["a"].catalogue.create(wanted(), b"o" * 20)
+        again = await world["b"].catalogue.create(wanted(), b"o" * 20)
+        assert again == first
+        with pytest.raises(Conflict):
+            await world["b"].catalogue.create(wanted(), b"p" * 20)
+        assert again == world["b"].catalogue.table("t")
+
+
+async def test_a_name_that_is_taken_costs_no_pages(autojump_clock):
+    """Who asks for it again and again fills no disk."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        await world["a"].catalogue.create(wanted(), b"o" * 20)
+        before = len(world["b"].store.records)
+        for number in range(5):
+            with pytest.raises(Conflict):
+                await world["a"].catalogue.create(wanted(), bytes([number]) * 20)
+        assert len(world["b"].store.records) == before
+
+
+async def test_a_table_that_cannot_be_is_refused_in_words(autojump_clock):
+    """More replicas than a table may have are the fault of who asks."""
+    world = FewNodes("abcdefghij")
+    async with world.running():
+        await world["a"].catalogue.found()
+        with pytest.raises(BadRequest):
+            await world["a"].catalogue.create(wanted(replication=10), b"o" * 20)
+
+
+async def test_the_catalogue_is_read_once_for_each_head(autojump_clock):
+    """Who hears of every change in the tree asks for all tables each time."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        catalogue = world["a"].catalogue
+        assert catalogue.tables() == {}
+        table = await catalogue.create(wanted(), b"o" * 20)
+        assert catalogue.tables() == {"t": table}
+        assert catalogue.tables() is catalogue.tables()
+        await catalogue.drop("t", b"p" * 20)
+        assert catalogue.tables() == {}

@@ -1,0 +1,53 @@
+"""Discovery: what a node is told to do with partitions, by a map."""
+
+from __future__ import annotations
+
+from gossipkv.register.metadata.discovery import Duty, Target, discover
+from gossipkv.register.metadata.partitions import Assignment, Partition, State
+from gossipkv.register.metadata.tree import Tree
+from tests.unit.register.metadata.maps import new_store, put_all
+
+ME, B, C = b"m" * 16, b"b" * 16, b"c" * 16
+
+
+def a_map():
+    """Three ranges: one served by two, one that moves to me, one that has left me."""
+    partitions = {
+        b"": Partition.of(1, [Assignment(10, ME, 0, State.AVAILABLE), Assignment(11, B, 1, State.AVAILABLE)]),
+        b"g": Partition.of(2, [Assignment(20, B, 0, State.AVAILABLE), Assignment(21, ME, 0, State.PROPOSED)]),
+        b"p": Partition.of(3, [Assignment(30, ME, 0, State.LEAVING), Assignment(31, C, 0, State.AVAILABLE)]),
+    }
+    store = new_store()
+    changed = put_all(Tree.empty("partitions"), 1, {key: each.encode() for key, each in partitions.items()})
+    return Tree.opened(store.read, store.take(changed), "partitions")
+
+
+def test_what_the_map_names():
+    """SERVE, LOAD and UNLOAD, each with whom to push to; also what is not stored yet."""
+    found = {one.partition: one for one in discover(a_map(), ME, {})}
+    assert {id_: (one.key, one.assignment, one.duty) for id_, one in found.items()} == {
+        1: (b"", 10, Duty.SERVE), 2: (b"g", 21, Duty.LOAD), 3: (b"p", 30, Duty.UNLOAD),
+    }  # fmt: skip
+    assert found[1].targets == (Target(B, 1, 11),)
+    assert found[3].targets == (Target(C, 3, 31),)
+
+
+def test_nobody_pushes_to_who_leaves():
+    """The node that takes over hears of none."""
+    (found,) = discover(a_map(), C, {3: (b"p", None)})
+    assert (found.duty, found.targets) == (Duty.SERVE, ())
+
+
+def test_what_the_map_does_not_name():
+    """A partition that was divided, or is another's now, goes to whoever has its keys."""
+    lost = [one for one in discover(a_map(), C, {9: (b"a", b"h")}) if one.partition == 9]
+    (found,) = lost
+    assert (found.key, found.assignment, found.duty) == (b"a", 0, Duty.UNLOAD)
+    assert Target(B, 2, 20) in found.targets
+    assert Target(ME, 2, 21) in found.targets
+    assert not any(target.partition == 3 for target in found.targets)
+
+
+def test_a_stranger():
+    """A node that the map does not name, and that stores nothing, has nothing to do."""
+    assert discover(a_map(), b"x" * 16, {}) == []

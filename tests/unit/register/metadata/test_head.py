@@ -1,0 +1,84 @@
+"""The head of a map: its bytes, and which swap follows which."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.changes import Applied, Refused
+from gossipkv.register.metadata.head import DROP, FUNCTIONS, LAST_HEADS, Head, Past, decode_head, swap
+from gossipkv.register.metadata.pages import config_id, pack
+
+CONFIGS = st.integers(0, (1 << 64) - 1)
+PASTS = st.builds(Past, CONFIGS, st.binary(min_size=16, max_size=16), st.binary(min_size=32, max_size=32))
+FIRST = Head(1, b"1" * 16, b"r" * 32)
+
+
+def apply(payload, change, generation=0):
+    """What becomes of a payload."""
+    return FUNCTIONS[change[:2]](payload, change.argument, generation)
+
+
+@given(PASTS, st.lists(PASTS, max_size=LAST_HEADS), st.booleans())
+def test_bytes(now, last, ended):
+    """What is encoded is decoded."""
+    head = Head(*now, tuple(last), ended)
+    assert decode_head(head.encode()) == head
+
+
+@pytest.mark.parametrize("payload", [
+    b"", b"\xc1", pack((1,)), pack((2, *FIRST)), pack((1, *FIRST[:2], b"short", (), False)),
+    pack((1, 1, b"1" * 15, b"r" * 32, (), False)), pack((1, -1, b"1" * 16, b"r" * 32, (), False)),
+    pack((1, *FIRST[:4], 0)),
+    pack((1, *FIRST[:3], (FIRST[:3],) * (LAST_HEADS + 1), False)),
+])  # fmt: skip
+def test_what_is_no_head(payload):
+    """It is refused."""
+    with pytest.raises(ProtocolError):
+        decode_head(payload)
+
+
+def test_one_follows_the_other():
+    """A swap names the transaction that it follows, and the sequence behind it; done again it changes nothing."""
+    change = swap(FIRST.transaction, 2, b"2" * 16, b"s" * 32)
+    applied = apply(FIRST.encode(), change)
+    second = decode_head(applied.payload)
+    assert second == Head(2, b"2" * 16, b"s" * 32, (Past(*FIRST[:3]),))
+    assert apply(applied.payload, change) == Applied(applied.payload)
+    later = apply(applied.payload, swap(b"2" * 16, 3, b"3" * 16, b"t" * 32)).payload
+    assert apply(later, change) == Applied(later)
+
+
+@pytest.mark.parametrize(("change", "generation"), [
+    (swap(b"0" * 16, 2, b"2" * 16, b"s" * 32), 0),
+    (swap(FIRST.transaction, 3, b"2" * 16, b"s" * 32), 0),
+    (swap(FIRST.transaction, 1, b"2" * 16, b"s" * 32), 0),
+    (swap(FIRST.transaction, 2, b"2" * 16, b"s" * 32), 1),
+    (swap(FIRST.transaction, config_id(1, 2), b"2" * 16, b"s" * 32), 0),
+])  # fmt: skip
+def test_what_does_not_follow(change, generation):
+    """Another transaction came first, a sequence is left out, or the generation is another by now."""
+    refused = apply(FIRST.encode(), change, generation)
+    assert isinstance(refused, Refused)
+    assert refused.code == "CONFLICT"
+
+
+def test_the_end():
+    """Nothing follows it; it is told from a conflict; dropped again it is the same."""
+    ended = apply(FIRST.encode(), DROP).payload
+    assert decode_head(ended) == FIRST._replace(ended=True)
+    assert apply(ended, DROP) == Applied(ended)
+    refused = apply(ended, swap(FIRST.transaction, 2, b"2" * 16, b"s" * 32))
+    assert isinstance(refused, Refused)
+    assert refused.code == "UNKNOWN_DATABASE"
+
+
+def test_the_last_heads_are_kept():
+    """As many as readers are given time for, the newest first."""
+    head = FIRST
+    for config in range(2, 30):
+        head = head.followed_by(config, config.to_bytes(16, "big"), bytes(31) + bytes([config]))
+    assert [past.config for past in head.last] == [28, 27, 26, 25, 24, 23, 22, 21]
+    assert len(head.roots) == LAST_HEADS + 1

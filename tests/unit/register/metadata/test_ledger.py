@@ -1,0 +1,214 @@
+"""The pages of one map: from whom they come, what they are checked for, and when they are told to be held."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+
+from gossipkv.errors import ProtocolError, Unavailable
+from gossipkv.register.metadata.ledger import Ledger
+from gossipkv.register.metadata.pages import MissingPage, name_of
+from gossipkv.register.metadata.tree import Changed, Tree
+from gossipkv.register.space import Space
+from gossipkv.testing.metadata.store import Disk, Mood, SimulatedStore
+from tests.unit.register.metadata.maps import ANY, put_all
+
+REGISTER = b"r" * 16
+RECORD = b"x" * 6000  # So that a dozen entries are more than one leaf.
+
+
+class Nobody:
+    """A witness that sees nothing."""
+
+    def synced(self, disk, records):
+        pass
+
+
+class Scene:
+    """A ledger, and nodes that may be asked for pages."""
+
+    def __init__(self):
+        self.disk, self.mood = Disk(b"n" * 16, 1), Mood()
+        self.space = Space(SimulatedStore(self.disk, self.mood, Random(1), Nobody(), lambda when: None))
+        self.given = {}  # By node: pages by their names.
+        self.asked = []
+        self.ledger = Ledger(REGISTER, ANY, self.space, self.ask, beside=self.beside)
+
+    async def ask(self, node, method, params, timeout_s):
+        """As a node that has some pages."""
+        self.asked.append(node)
+        await trio.sleep(0.001)
+        if node not in self.given:
+            raise Unavailable("no such node")
+        return [self.given[node].get(name) for name in params[1]]
+
+    async def beside(self, do):
+        """Beside the loop."""
+        await trio.sleep(0.001)
+        return do()
+
+    def again(self):
+        """The ledger of the next life."""
+        prefix = b"m" + REGISTER
+        records = [(key[len(prefix) :], value) for key, value in sorted(self.disk.records.items())]
+        return Ledger(REGISTER, ANY, self.space, self.ask, beside=self.beside, records=records)
+
+
+@pytest.fixture
+async def scene(nursery, autojump_clock):
+    """One that runs."""
+    made = Scene()
+    await nursery.start(made.space.run)
+    return made
+
+
+def large(config=1, entries=40):
+    """A map of several leaves."""
+    puts = {b"%03d" % number: RECORD for number in range(entries)}
+    return put_all(Tree.empty(ANY.name), config, puts)
+
+
+def changed_from(first, config=2):
+    """A change of one entry of it."""
+    return put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new"})
+
+
+async def test_a_first_map_and_a_change(scene):
+    """Held once all is synced, and in the next life; a change needs only what is new."""
+    first = large()
+    assert len(first.pages) > 4
+    await scene.ledger.take(None, first, 1, b"s")
+    second = changed_from(first)
+    assert len(second.pages) < len(first.pages)
+    with trio.move_on_after(0):
+        await scene.ledger.take(first.root, second, 2, b"s")
+    assert not scene.ledger.holds(second.root), "it is not synced yet"
+    assert scene.ledger.read(second.root) == second.pages[second.root]
+    await scene.ledger.take(first.root, second, 2, b"s")
+    for ledger in (scene.ledger, scene.again()):
+        assert ledger.holds(first.root)
+        assert ledger.holds(second.root)
+    assert scene.asked == []
+
+
+async def test_a_page_is_missing_on_one(scene):
+    """The next source gives it; only what is not here is asked for."""
+    first = large()
+    names = [*first.pages]
+    scene.given = {b"b": {name: first.pages[name] for name in names[:3]}, b"c": first.pages}
+    await scene.ledger.fetch(first.root, 1, [b"a", b"b", b"c"], offered={first.root: first.pages[first.root]})
+    assert scene.ledger.holds(first.root)
+    assert set(scene.asked) == {b"a", b"b", b"c"}
+
+
+async def test_a_page_is_missing_on_all(scene):
+    """That is said, by its name; nothing is held or kept of it."""
+    first = large()
+    lost = next(name for name in first.pages if name != first.root)
+    scene.given = {node: {name: page for name, page in first.pages.items() if name != lost} for node in (b"a", b"b")}
+    with pytest.raises(MissingPage) as missing:
+        await scene.ledger.fetch(first.root, 1, [b"a", b"b"])
+    assert missing.value.name == lost
+    assert not scene.ledger.holds(first.root)
+    assert scene.disk.records == {}
+
+
+@pytest.mark.parametrize("lie", ["other bytes", "no bytes", "no list"])
+async def test_what_is_not_its_name(scene, lie):
+    """It is as if it were not given; who has it gives it."""
+    first = large()
+    liar = dict.fromkeys(first.pages, b"lie" if lie == "other bytes" else 7)
+    scene.given = {b"a": liar, b"b": first.pages}
+    if lie == "no list":
+        honest = scene.ask
+
+        async def ask(node, *rest):
+            return {} if node == b"a" else await honest(node, *rest)
+
+        scene.ledger._ask = ask
+    await scene.ledger.fetch(first.root, 1, [b"a", b"b"])
+    assert scene.ledger.holds(first.root)
+
+
+async def test_what_is_no_change_of_its_base(scene):
+    """Refused, and nothing of it is kept."""
+    first = large()
+    await scene.ledger.take(None, first, 1, b"s")
+    before = dict(scene.disk.records)
+    second = changed_from(first)
+    wrong = [
+        (second, 3),
+        (Changed(second.root, second.pages | {name_of(b"more"): b"more"}), 2),
+        (put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), 2, {b"000": b"forbidden"}), 2),
+    ]
+    for changed, config in wrong:
+        with pytest.raises(ProtocolError):
+            await scene.ledger.take(first.root, changed, config, b"s")
+    assert scene.disk.records == before
+
+
+async def test_what_was_collected_meanwhile_is_not_told_to_be_held(scene):
+    """While a root is fetched, the pages that it shares with an older one go: it is fetched again, or missing."""
+    first = large()
+    await scene.ledger.take(None, first, 1, b"s")
+    second = changed_from(first)
+    new = {name: second.pages[name] for name in second.pages}
+    scene.given = {b"s": new}
+
+    async def beside(do):
+        return do()
+
+    scene.ledger._beside = beside
+    honest = scene.ask
+
+    async def ask(*question):
+        answer = await honest(*question)
+        await scene.ledger.collect(1, [])  # A full round has shown another head of this sequence.
+        return answer
+
+    scene.ledger._ask = ask
+    with pytest.raises(MissingPage):
+        await scene.ledger.fetch(second.root, 2, [b"s"])
+    assert not scene.ledger.holds(second.root)
+    scene.given = {b"s": new | first.pages}
+    scene.ledger._ask = honest
+    await scene.ledger.fetch(second.root, 2, [b"s"])
+    assert scene.ledger.holds(second.root)
+
+
+async def test_what_is_collected_while_it_is_synced_is_held_anew_before_it_is_told(scene):
+    """A full round has shown another head of that sequence."""
+    first = large()
+    await scene.ledger.take(None, first, 1, b"s")
+    second = changed_from(first)
+    async with trio.open_nursery() as nursery:
+        scene.mood.slow_s = 1
+        nursery.start_soon(scene.ledger.take, first.root, second, 2, b"s")
+        await trio.sleep(0.5)
+        await scene.ledger.collect(2, [first.root])
+    assert scene.ledger.holds(second.root)
+
+
+async def test_pages_go_when_no_root_needs_them(scene):
+    """Those that the next root shares stay."""
+    first = large()
+    await scene.ledger.take(None, first, 1, b"s")
+    second = changed_from(first)
+    await scene.ledger.take(first.root, second, 2, b"s")
+    await scene.ledger.collect(2, [second.root])
+    tree = Tree.opened(scene.ledger.read, second.root, ANY.name)
+    assert len([*tree.scan()]) == 40
+    assert not scene.ledger.holds(first.root)
+    assert scene.ledger.pages([first.root, second.root]) == [None, second.pages[second.root]]
+    await scene.ledger.discard()
+    assert scene.disk.records == {}
+
+
+async def test_a_store_that_closes(scene):
+    """Who waits is told."""
+    scene.mood.fails = True
+    with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):
+        await scene.ledger.take(None, large(), 1, b"s")
+    assert not scene.ledger.holds(large().root)

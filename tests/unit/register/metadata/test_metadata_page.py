@@ -1,0 +1,84 @@
+"""What docs/development/metadata.md says of bytes, names and limits, against what is written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.metadata import operations, pages, partitions, tables, tree
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.partitions import Assignment, Partition, State, Table
+from tests.unit.register.metadata.maps import new_store
+
+PAGE = (Path(__file__).parents[4] / "docs" / "development" / "metadata.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([^`]+)` \| (.*?) ?\|$", re.MULTILINE)
+TABLE = Table(b"T" * 16, "t", "range", 1, 0)
+PARTITION = Partition.of(7, [Assignment(8, b"N" * 16, 0, State.AVAILABLE)])
+NAMED = tables.NamedTable(b"T" * 16, "range", (AcceptorId(b"N" * 16, 9),), 1)
+
+
+def drawn():
+    """The bytes of each table of bytes, in the order of the page."""
+    found = []
+    for block in PAGE.split("| bytes | field |\n|---|---|\n")[1:]:
+        hexadecimal = " ".join(cell for cell, _ in ROW.findall(block.split("\n\n")[0]))
+        repeated = re.sub(
+            r"(\w\w)\N{MULTIPLICATION SIGN}(\d+)", lambda found: " ".join([found[1]] * int(found[2])), hexadecimal
+        )
+        found.append(bytes.fromhex(repeated))
+    return found
+
+
+def example():
+    """The pages of a table after its first transaction: leaf, ids, root."""
+    edit = tree.Tree.empty(partitions.MAP.name).edit(pages.config_id(0, 1))
+    edit.set_meta(TABLE.encode())
+    edit.put(b"", PARTITION.encode())
+    edit.record(b"O" * 20, Outcome.DONE)
+    changed = edit.finish()
+    store = new_store()
+    root = store.open(store.take(changed), partitions.MAP.name).root
+    return [changed.pages[root.leaves[0].name], changed.pages[root.ids[0].name], changed.pages[changed.root]]
+
+
+def test_every_byte_that_is_drawn():
+    """Pages, records and an operation are those bytes, and no others."""
+    operation = Operation(b"O" * 20, 1, "unassign", 1, (b"", 7, 8))
+    assert drawn() == [*example(), PARTITION.encode(), TABLE.encode(), NAMED.encode(), operation.encode()]
+
+
+def test_every_number_has_its_word():
+    """States and outcomes."""
+    for names in (State, [one for one in Outcome if one]):
+        assert ", ".join(f"{one.value} {one.name.lower()}" for one in names) in PAGE
+
+
+def test_every_operation_is_listed():
+    """With its version and the map that it is for."""
+    listed = re.findall(r"^\| `(\w+)` \| (\d+) \| (\w+) \|", PAGE, re.MULTILINE)
+    known = [(*one, partitions.MAP.name) for one in partitions.OPERATIONS]
+    known += [(*one, tables.CATALOGUE.name) for one in tables.OPERATIONS]
+    assert [(name, int(version), kind) for name, version, kind in listed] == known
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"at most {pages.MOST_PAGE_BYTES:,} bytes. Its name", f"key, up to {pages.MOST_KEY_BYTES} bytes",
+        f"record, up to {pages.MOST_RECORD_BYTES:,} bytes", f"At most {pages.MOST_IDS_BYTES:,} bytes.",
+        f"kept for {tree.KEPT:,} sequences", f"at most {pages.MOST_OPERATIONS} of them",
+        f"up to {pages.MOST_OPERATIONS} of",
+        f"meta, up to {pages.MOST_META_BYTES:,} bytes", f"of which {tree._IDS_SHARE_BYTES:,} are kept free",
+        f"about {tree._PIECE_BYTES:,} bytes each", f"One under {tree._LEAST_BYTES:,} bytes",
+        f"replication, 1 to {partitions.MOST_REPLICATION}", f"shards, up to {partitions.MOST_SHARDS:,}",
+        f"at most {operations.MOST_OPERATION_BYTES:,} bytes:", f"more than {tree.LIFE} sequences behind",
+        f"with `{operations.TOO_LARGE}`", f"16 bits above {pages.SEQUENCE_BITS}",
+    ],
+)  # fmt: skip
+def test_limits(words):
+    """They are those of the code."""
+    assert words in PAGE.replace("\n", " ")

@@ -1,0 +1,282 @@
+"""A table's map: what a first body has to be, each invariant, each operation."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.metadata.operations import Operation, judge
+from gossipkv.register.metadata.pages import pack
+from gossipkv.register.metadata.partitions import (
+    HASH,
+    INVALID,
+    MAP,
+    NOT_FOUND,
+    OPERATIONS,
+    RANGE,
+    Assignment,
+    Partition,
+    State,
+    Table,
+    decode_partition,
+    decode_table,
+    fault_of,
+    first_body,
+    shard_key,
+)
+from gossipkv.register.metadata.tree import check_all, check_change
+from tests.unit.register.metadata.maps import new_store
+
+P, INIT, A, L = State
+RANGES = Table(b"r" * 16, "ranges", RANGE, 3, 0)
+SHARDS = Table(b"s" * 16, "shards", HASH, 3, 4)
+
+
+def node(number):
+    """A node's uuid."""
+    return b"%016d" % number
+
+
+def hosted(id_, *assignments):
+    """A partition: of each assignment its id, its slot and its state; the node goes by the id."""
+    return Partition.of(id_, (Assignment(one, node(one), slot, state) for one, slot, state in assignments))
+
+
+WHOLE = hosted(7, (1, 0, A), (2, 1, A), (3, 2, A))
+
+
+class Map:
+    """A table's map, and what is asked of it."""
+
+    def __init__(self, table, partitions):
+        self.store = new_store()
+        self.config = 1
+        self.asked = 0
+        first = first_body(table, partitions, 1)
+        check_change(self.store.read, MAP, None, first, 1)
+        self.root = self.store.take(first)
+
+    def ask(self, name, *argument):
+        """Judge one operation, based on the head; return its code, or its outcome."""
+        self.asked += 1
+        operation = Operation(b"%020d" % self.asked, self.config, name, 1, argument)
+        judgement = judge(self.store.open(self.root, MAP.name), [operation], self.config + 1, OPERATIONS)
+        self.config += 1
+        check_change(self.store.read, MAP, self.root, judgement.changed, self.config)
+        self.root = self.store.take(judgement.changed)
+        check_all(self.store.read, MAP, self.root)
+        return judgement.answers[0].code or judgement.answers[0].outcome.name
+
+    @property
+    def partitions(self):
+        """What it has."""
+        entries = self.store.open(self.root, MAP.name).scan()
+        return {entry.key: decode_partition(entry.record) for entry in entries}
+
+
+def test_records_are_read_as_they_were_written():
+    """Partitions and tables."""
+    assert decode_partition(WHOLE.encode()) == WHOLE
+    assert decode_table(RANGES.encode()) == RANGES
+    assert decode_table(SHARDS.encode()) == SHARDS
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [], [2, 7, []], [True, 7, []], [1, -1, []], [1, 7, None], [1, 7, [[1, node(1), 0]]], [1, 7, [], 0],
+        [1, 7, [[1, b"short", 0, 3]]], [1, 7, [[1, node(1), 0, 0]]], [1, 7, [[1, node(1), 0, 5]]],
+        [1, 7, [[1, node(1), -1, 3]]], [1, 7, [[None, node(1), 0, 3]]], [1, 7, [[1, node(1), 0, True]]], None,
+    ],
+)  # fmt: skip
+def test_what_is_no_partition(fields):
+    """Fields that are missing, too many, of another type, out of their range; another format."""
+    with pytest.raises(ProtocolError):
+        decode_partition(pack(fields))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        RANGES._replace(id=b"short"), RANGES._replace(name=""), RANGES._replace(name="a b"),
+        RANGES._replace(name="n" * 201),
+        RANGES._replace(kind="other"), RANGES._replace(shards=4), SHARDS._replace(shards=0),
+        RANGES._replace(replication=0),
+        RANGES._replace(replication=10), SHARDS._replace(shards=(1 << 17) + 1), SHARDS._replace(shards=True),
+    ],
+)  # fmt: skip
+def test_what_is_no_table(table):
+    """Names that tables do not have, numbers out of their range; and no first body is made of it."""
+    with pytest.raises(ProtocolError):
+        decode_table(table.encode())
+    with pytest.raises(ProtocolError):
+        first_body(table, {b"": WHOLE}, 1)
+    with pytest.raises(ProtocolError):
+        decode_table(pack((2, *RANGES)))
+
+
+@pytest.mark.parametrize(
+    ("words", "partition"),
+    [
+        ("not in order", Partition(7, WHOLE.assignments[::-1])),
+        ("have one id", Partition.of(7, [*WHOLE.assignments[:2], Assignment(1, node(9), 2, A)])),
+        ("assigned twice", Partition.of(7, [*WHOLE.assignments, Assignment(4, node(1), 2, P)])),
+        ("not below the replication", hosted(7, (1, 0, A), (2, 3, A))),
+        ("than two", hosted(7, (1, 0, A), (2, 0, P), (3, 0, L))),
+        ("more than one that is AVAILABLE", hosted(7, (1, 0, A), (2, 0, A))),
+        ("nobody is AVAILABLE", hosted(7, (1, 0, P))),
+        ("nobody is AVAILABLE", hosted(7)),
+        ("more than one slot moves", hosted(7, (1, 0, A), (2, 0, P), (3, 1, L), (4, 1, A))),
+        ("more than one slot moves", hosted(7, (1, 0, A), (2, 1, P), (3, 2, INIT))),
+    ],
+)
+def test_each_invariant_of_a_partition(words, partition):
+    """It is told, and no map with such a partition is made or taken."""
+    assert words in fault_of(partition, 3)
+    with pytest.raises(ProtocolError):
+        first_body(RANGES, {b"": partition}, 1)
+    with pytest.raises(ProtocolError, match="the partition at"):
+        RANGES.check_entry(b"", partition.encode())
+
+
+def test_what_breaks_no_invariant():
+    """A move in each of its states, a slot that is new, one that is empty."""
+    for moving in ((4, 2, P), (4, 2, INIT)):
+        assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, A), moving), 3)
+    assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, L), (4, 2, A)), 3)
+    assert not fault_of(hosted(7, (1, 0, A), (2, 1, P)), 3)
+
+
+def test_a_first_body_tiles_the_key_space():
+    """From the lowest key on, or shard by shard; and nothing moves in it."""
+    other = WHOLE._replace(id=8)
+    Map(RANGES, {b"": WHOLE, b"m": other})
+    assert list(Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)}).partitions) == [
+        b"\0\0\0\0", b"\0\0\0\1", b"\0\0\0\2", b"\0\0\0\3",
+    ]  # fmt: skip
+    for table, partitions, words in (
+        (RANGES, {}, "begins at None"), (RANGES, {b"m": WHOLE}, "begins at b'm'"), (SHARDS, {}, "0 partitions"),
+        (SHARDS, {shard_key(at): WHOLE for at in range(3)}, "3 partitions, where the table has 4 shards"),
+        (SHARDS, {shard_key(at): WHOLE for at in range(1, 5)}, "has none at"), (SHARDS, {b"": WHOLE}, "has none at"),
+        (RANGES, {b"": hosted(7, (1, 0, A), (2, 0, P))}, "moves before"),
+    ):  # fmt: skip
+        with pytest.raises(ProtocolError, match=words):
+            first_body(table, partitions, 1)
+
+
+def test_a_move_from_its_beginning_to_its_end():
+    """Each step once, whoever says it again; the source leaves when the target is there, and not before."""
+    table = Map(RANGES, {b"": WHOLE})
+    assert table.ask("assign", b"", 7, 4, node(4), 2) == "DONE"
+    assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (3, 2, A), (4, 2, P))
+    assert table.ask("advance", b"", 7, 4, 3) == INVALID
+    assert table.ask("unassign", b"", 7, 3) == INVALID
+    for state in (2, 2, 3):
+        assert table.ask("advance", b"", 7, 4, state) == "DONE"
+    after = hosted(7, (1, 0, A), (2, 1, A), (3, 2, L), (4, 2, A))
+    assert table.partitions[b""] == after
+    for again in (("assign", b"", 7, 4, node(4), 2), ("advance", b"", 7, 4, 2), ("advance", b"", 7, 3, 3)):
+        assert table.ask(*again) == "DONE"
+        assert table.partitions[b""] == after
+    for _ in range(2):
+        assert table.ask("unassign", b"", 7, 3) == "DONE"
+        assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (4, 2, A))
+
+
+def test_a_move_is_cancelled():
+    """Before its target is AVAILABLE."""
+    table = Map(RANGES, {b"": WHOLE})
+    table.ask("assign", b"", 7, 4, node(4), 2)
+    table.ask("advance", b"", 7, 4, 2)
+    assert table.ask("unassign", b"", 7, 4) == "DONE"
+    assert table.partitions[b""] == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (NOT_FOUND, ("assign", b"m", 7, 4, node(4), 2)), (NOT_FOUND, ("assign", b"", 8, 4, node(4), 2)),
+        (INVALID, ("assign", b"", 7, 4, node(1), 2)), (INVALID, ("assign", b"", 7, 4, node(4), 3)),
+        (INVALID, ("assign", b"", 7, 4, b"short", 2)), (INVALID, ("assign", b"", 7, -4, node(4), 2)),
+        (INVALID, ("assign", b"", 7, 4, node(4), -1)), (INVALID, ("assign", b"", 7, 1, node(4), 2)),
+        (INVALID, ("assign", b"", 7, 4, node(4))), (INVALID, ("assign", "", 7, 4, node(4), 2)),
+        (NOT_FOUND, ("advance", b"", 7, 4, 2)), (NOT_FOUND, ("advance", b"", 8, 1, 2)),
+        (INVALID, ("advance", b"", 7, 1, 4)),
+        (INVALID, ("advance", b"", 7, 1, 1)), (INVALID, ("advance", b"", 7, 1, 2.5)), (INVALID, ("advance", b"", 7, 1)),
+        (NOT_FOUND, ("advance", b"", 7, None, 2)), (NOT_FOUND, ("unassign", b"", 8, 4)),
+        (INVALID, ("unassign", b"", 7)),
+        (INVALID, ("unassign", b"", 7, 1)), (INVALID, ("divide", b"", 7, ())), (INVALID, ("divide", b"", 7, None)),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, 6)),))), (INVALID, ("divide", b"", 7, ((b"", 8), (b"m", 9)))),
+        (INVALID, ("divide", b"", 7, ((b"a", 8, (4, 5, 6)), (b"m", 9, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, 6)), (b"", 9, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, 6)), (b"x", 9, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, 6)), (b"m", 8, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, 6)), (b"m", 7, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5)), (b"m", 9, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, 5)), (b"m", 9, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, -6)), (b"m", 9, (4, 5, 6))))),
+        (INVALID, ("divide", b"", 7, ((b"", 8, (4, 5, 6)), (b"m" * 256, 9, (4, 5, 6))))),
+        (NOT_FOUND, ("divide", b"", 6, ((b"", 8, (4, 5, 6)), (b"m", 9, (4, 5, 6))))),
+    ],
+)  # fmt: skip
+def test_what_is_refused(code, told):
+    """Partitions and assignments that are not there, arguments of another form, what would break an invariant."""
+    whole = {b"": WHOLE, b"x": hosted(17, (11, 0, A))}
+    table = Map(RANGES, whole)
+    assert table.ask(*told) == code
+    assert table.partitions == whole
+
+
+def test_a_range_is_divided():
+    """Its children tile it, on its nodes; said again it is done, and its own id never comes back."""
+    table = Map(RANGES, {b"": WHOLE, b"x": hosted(17, (11, 0, A))})
+    children = ((b"", 8, (4, 5, 6)), (b"g", 9, (7, 8, 9)), (b"m", 10, (12, 13, 14)))
+    for _ in range(2):
+        assert table.ask("divide", b"", 7, children) == "DONE"
+        assert [(key, one.id) for key, one in table.partitions.items()] == [(b"", 8), (b"g", 9), (b"m", 10), (b"x", 17)]
+    assert table.partitions[b"g"] == Partition(
+        9, tuple(Assignment(id_, node(slot + 1), slot, A) for slot, id_ in enumerate((7, 8, 9)))
+    )
+    assert table.ask("assign", b"", 7, 20, node(20), 2) == NOT_FOUND
+    table.ask("assign", b"", 8, 20, node(20), 2)
+    assert table.ask("divide", b"", 8, ((b"", 30, (31, 32, 33, 34)), (b"c", 40, (41, 42, 43, 44)))) == INVALID
+
+
+def test_shards_are_not_divided():
+    """A key's shard is its hash modulo their number."""
+    table = Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)})
+    children = ((shard_key(1), 8, (4, 5, 6)), (shard_key(1) + b"\0", 9, (7, 8, 9)))
+    assert table.ask("divide", shard_key(1), 1, children) == INVALID
+    assert table.ask("assign", shard_key(1), 1, 4, node(4), 2) == "DONE"
+
+
+KEYS = st.sampled_from([b"", b"b", b"c", b"m", b"x"])
+IDS = st.integers(0, 12)
+SLOTS = st.integers(0, 3)
+CHILDREN = st.tuples(KEYS, IDS, st.lists(IDS, min_size=1, max_size=3).map(tuple))
+ASKED = st.one_of(
+    st.tuples(st.just("assign"), KEYS, IDS, IDS, IDS.map(node), SLOTS),
+    st.tuples(st.just("advance"), KEYS, IDS, IDS, st.integers(1, 4)),
+    st.tuples(st.just("unassign"), KEYS, IDS, IDS),
+    st.tuples(
+        st.just("divide"), KEYS, IDS,
+        st.lists(CHILDREN, min_size=2, max_size=3).map(tuple),
+    ),
+)  # fmt: skip
+
+
+@given(st.lists(ASKED, max_size=20))
+def test_no_operation_breaks_an_invariant(asked):
+    """Whatever is asked, the map is taken by a server that checks it, and all keys are in a partition."""
+    table = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A)), b"m": hosted(2, (1, 0, A), (2, 1, A))})
+    for told in asked:
+        before = table.partitions
+        answer = table.ask(*told)
+        after = table.partitions
+        assert answer in {"DONE", INVALID, NOT_FOUND}
+        assert answer == "DONE" or before == after
+        assert min(after) == b""
+        assert all(not fault_of(one, 3) for one in after.values())
+        assert before.keys() <= after.keys()

@@ -1,0 +1,141 @@
+"""A node's part in all maps: what it knows, and what it may not be told."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from gossipkv.errors import BadRequest, NotReady
+from gossipkv.register.ballot import ZERO, Ballot
+from gossipkv.register.configuration import Acceptors, Value
+from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
+from gossipkv.register.metadata.head import Head
+from gossipkv.register.metadata.pages import Outcome, config_id
+from gossipkv.register.metadata.tables import CATALOGUE as OF_TABLES
+from gossipkv.register.metadata.tree import Changed, Tree
+from gossipkv.register.space import MAP
+from gossipkv.testing.metadata.node import CATALOGUE, LIE, Heard
+from tests.unit.register.metadata.quiet_nodes import quiet
+
+
+async def ask(life, kind, head, ballot):
+    """What an acceptor says to a prepare for a newcomer, or to an accept."""
+    acceptors = Acceptors.of([life.metadata.me])
+    value = Value(acceptors, head.encode()) if kind is not Kind.PREPARE else None
+    holding = head.encode() if kind is Kind.PREPARE else None
+    request = Request(kind, b"r" * 16, life.metadata.me, 1, ballot, value, holding=holding)
+    return decode_reply(await life.metadata.answer(encode_request(request))).verdict
+
+
+@pytest.mark.parametrize("kind", [Kind.CREATE, Kind.PREPARE])
+async def test_no_head_without_its_pages(autojump_clock, kind):
+    """Neither accepted nor promised as a newcomer, until its pages are synced here."""
+    async with quiet("a") as nodes:
+        life = nodes["a"]
+        first = Tree.empty("partitions").edit(1).finish()
+        head = Head(1, bytes(16), first.root)
+        ballot = ZERO if kind is Kind.CREATE else Ballot(0, 0, 1, 1)
+        assert await ask(life, kind, head, ballot) is Verdict.MISSING
+        await life.metadata.pin(b"r" * 16, first, 1)
+        assert await ask(life, kind, head, ballot) is Verdict.OK
+
+
+async def test_a_value_without_pages_is_not_accepted(autojump_clock):
+    """Of an acceptor that has the register; one that was ended needs none."""
+    async with quiet("a") as nodes:
+        life = nodes["a"]
+        first = Tree.empty("partitions").edit(1).finish()
+        await life.metadata.pin(b"r" * 16, first, 1)
+        head = Head(1, bytes(16), first.root)
+        assert await ask(life, Kind.CREATE, head, ZERO) is Verdict.OK
+        other = head.followed_by(2, b"2" * 16, b"nowhere" + bytes(25))
+        with trio.fail_after(3):
+            assert await ask(life, Kind.ACCEPT, other, Ballot(0, 0, 1, 1)) is Verdict.MISSING
+        assert await ask(life, Kind.ACCEPT, other._replace(ended=True), Ballot(0, 0, 1, 1)) is Verdict.OK
+
+
+async def test_a_hint_that_lies(autojump_clock):
+    """A sequence of 2^48 causes a look, raises nothing that is shown or kept, and the next change is known."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        before = nodes["b"].metadata.known[table.id]
+        for place in ((0, LIE), (65535, config_id(65535, LIE))):
+            nodes["b"]._said.setdefault(table.id, {})[nodes["a"].node] = Heard(place, before.acceptors)
+            nodes.asked.clear()
+            await nodes["b"]._heed()
+            assert nodes.times("register") > 0
+            assert nodes["b"].metadata.known[table.id] == before
+        await nodes.restart("b")
+        assert nodes["b"].metadata.known[table.id] == before
+        await nodes["a"].metadata.transact(table.id, [nodes.assign("a", table)], 5)
+        after = await nodes["b"].metadata.look(table.id)
+        assert after.head.config == before.head.config + 1
+
+
+async def test_what_is_known_is_there_in_the_dark(autojump_clock):
+    """After a restart, cut off: the map is read as it was, and what would be new is not told."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        shown = [*nodes["c"].metadata.tree(table.id).scan()]
+        nodes.network.cuts |= {(nodes["c"].node, nodes[letter].node) for letter in "ab"}
+        await nodes.restart("c")
+        assert [*nodes["c"].metadata.tree(table.id).scan()] == shown
+        assert set(nodes["c"].catalogue.tables()) == {"t"}
+
+
+async def test_nothing_goes_that_a_swap_may_name(autojump_clock):
+    """Refused or timed out, a body stays until a later head was chosen: who finishes the swap names it."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        nodes.deaf |= {("b", "metadata_hold"), ("c", "metadata_hold")}
+        root = nodes["a"].metadata.known[table.id].head.root
+
+        def pinned():
+            prefix = MAP + table.id + b"\0"
+            return {key[len(prefix) :] for key in nodes["a"].store.disk.records if key.startswith(prefix)}
+
+        (answer,) = await nodes["a"].metadata.transact(table.id, [nodes.assign("a", table)], 4)
+        assert answer.outcome is Outcome.UNKNOWN
+        lost = pinned() - {root}
+        assert lost
+        await trio.sleep(5)  # Until it is given up.
+        assert pinned() == lost | {root}
+        acceptors = [nodes[letter].metadata.me for letter in "ab"]
+        assert await nodes["a"].catalogue.enter(table.id, acceptors)  # So something new is known, of the same head.
+        assert pinned() == lost | {root}
+        nodes.deaf.clear()
+        await nodes["b"].metadata.transact(table.id, [nodes.assign("b", table, shard=1)], 5)
+        known = await nodes["a"].metadata.look(table.id)
+        assert pinned() == {root, known.head.root}
+
+
+async def test_what_is_no_change(autojump_clock):
+    """Of a map that a node is asked to hold: refused; pages that it has not, and nobody gives: not ready."""
+    async with quiet("ab") as nodes:
+        await nodes.found("ab")
+        metadata = nodes["a"].metadata
+        base = metadata.known[CATALOGUE].head.root
+        page = Tree.empty(OF_TABLES.name).edit(9).finish()
+        with pytest.raises(BadRequest, match="no change of that map"):
+            await metadata.hold(CATALOGUE, nodes["b"].node, base, page, 2)
+        with pytest.raises(NotReady):
+            await metadata.hold(CATALOGUE, nodes["b"].node, base, Changed(bytes(32), {}), 2)
+        assert metadata.pages(b"x" * 16, [bytes(32)]) == [None]
+
+
+async def test_an_older_look_changes_nothing(autojump_clock):
+    """It was begun before a newer one, and ends behind it."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        metadata = nodes["a"].metadata
+        older = await metadata._map(table.id).transactions.look()
+        await metadata.transact(table.id, [nodes.assign("a", table)], 5)
+        newer = await metadata.look(table.id)
+        assert newer.head.config > older.head.config
+        assert await metadata.learn(table.id, older) == newer
+        await nodes.restart("a")
+        assert nodes["a"].metadata.known[table.id] == newer

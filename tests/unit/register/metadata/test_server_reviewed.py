@@ -1,0 +1,180 @@
+"""What breaks maps among nodes: stores that close, forces, drops, and looks that overtake each other."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+import trio
+
+from gossipkv.errors import UnknownDatabase
+from gossipkv.register.configuration import Acceptors
+from gossipkv.register.metadata.catalogue import Wanted
+from gossipkv.register.metadata.head import DROP, Head
+from gossipkv.register.metadata.pages import Outcome, generation_of
+from gossipkv.register.metadata.partitions import shard_key
+from gossipkv.register.metadata.server import KNOWN
+from gossipkv.register.metadata.transactions import Chosen
+from gossipkv.register.proposer import End
+from gossipkv.register.space import RECORD
+from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, founded
+
+
+@pytest.fixture(autouse=True)
+def batches():
+    """Batches that a store in memory can read."""
+    with patch("gossipkv.register.space.Batch", FakeBatch):
+        yield
+
+
+def wanted(name: str = "t") -> Wanted:
+    """A table of two partitions."""
+    return Wanted(name, "hash", 2, [shard_key(0), shard_key(1)])
+
+
+async def add(world: FewNodes, letter: str, name: str) -> Outcome:
+    """Name a table in the catalogue that nobody has made."""
+    node = world[letter]
+    table = world.random.randbytes(16)
+    servers = tuple(tuple(one) for one in node.metadata.known[CATALOGUE].acceptors.new)
+    answer = await node.on(CATALOGUE, "add_table", name.encode(), table, "hash", servers, 1)
+    return answer.outcome
+
+
+async def test_a_store_that_closes_in_a_transaction_ends_nothing_else(autojump_clock):
+    """Who waits is told that it is not known; the tasks of the node go on."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        node = world["a"]
+        node.store.closed = True
+        with trio.fail_after(60):
+            assert await add(world, "a", "t") is Outcome.UNKNOWN
+        assert node.metadata.space.closed is not None
+        assert await add(world, "b", "u") is Outcome.DONE
+
+
+async def test_a_forced_map_goes_on(autojump_clock):
+    """Operations that are based on the forced head die with its generation; those after that are done."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        assert await add(world, "a", "before") is Outcome.DONE
+        world.silent |= {world["b"].uuid, world["c"].uuid}
+        node = world["a"].metadata
+        outcome = await node.registers.force(CATALOGUE, [node.me])
+        assert outcome.end is End.DONE
+        await node.look(CATALOGUE)
+        for name in ("first", "again"):  # The first still waits for those who are lost.
+            await add(world, "a", name)
+            await node.look(CATALOGUE)
+        assert await add(world, "a", "second") is Outcome.DONE
+        assert generation_of((await node.look(CATALOGUE)).head.config) == 1
+
+
+async def test_what_is_known_goes_by_the_generation(autojump_clock):
+    """A forced head takes the place of one with a higher sequence, of which the survivors had not heard."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        node = world["b"]
+        known = await node.metadata.look(CATALOGUE)
+        lost = Head(known.head.config + 5, b"t" * 16, known.head.root)
+        await node.metadata.learn(CATALOGUE, Chosen(lost, 0, known.acceptors))
+        assert node.metadata.known[CATALOGUE].head == lost
+        world.silent |= {world["a"].uuid, world["c"].uuid}
+        assert (await node.metadata.registers.force(CATALOGUE, [node.metadata.me])).end is End.DONE
+        after = await node.metadata.look(CATALOGUE)
+        assert after.head == known.head
+        assert after.acceptors == Acceptors.of([node.metadata.me])
+
+
+async def test_what_is_known_never_falls(autojump_clock):
+    """Two looks at a time, the older of which ends last, or is written last."""
+    for seed in range(20):
+        world = FewNodes("a", seed)
+        async with world.running():
+            await founded(world)
+            metadata = world["a"].metadata
+            known = await metadata.look(CATALOGUE)
+            heads = [Head(known.head.config + by, b"t" * 16, known.head.root) for by in (1, 2)]
+            seen = []
+            async with trio.open_nursery() as nursery:
+                for head in heads if seed % 2 else reversed(heads):
+                    nursery.start_soon(metadata.learn, CATALOGUE, Chosen(head, 0, known.acceptors))
+                for _ in range(20):
+                    seen.append(metadata.known[CATALOGUE].head.config)
+                    await trio.sleep(0.0003)
+            seen.append(metadata.known[CATALOGUE].head.config)
+            assert seen == sorted(seen)
+            assert seen[-1] == heads[1].config
+            assert heads[1].encode() in world["a"].store.records[KNOWN + CATALOGUE]
+
+
+async def made(world: FewNodes, name: str = "t") -> bytes:
+    """Have a table; returns its id."""
+    table = await world["a"].catalogue.create(wanted(name), world.random.randbytes(20))
+    for node in world.nodes.values():
+        await node.metadata.look(CATALOGUE)
+        await node.metadata.look(table.id, Acceptors.of(table.acceptors))
+    return table.id
+
+
+async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
+    """Its pages are gone, and a full round is still possible: whoever looks is told that it was dropped."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        table = await made(world)
+        await world["a"].catalogue.drop("t", b"o" * 20)
+        for node in world.nodes.values():
+            with pytest.raises(UnknownDatabase):
+                await node.metadata.look(table)
+        outcome = await world["b"].metadata.registers.change(table, DROP, timeout_s=5)
+        assert outcome.end is End.DONE
+
+
+async def test_nothing_but_the_terminal_record_stays_of_a_dropped_table(autojump_clock):
+    """All nodes forget what they knew of it, in memory and on the disk, also those that were not asked to drop it."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        table = await made(world)
+        await world["a"].catalogue.drop("t", b"o" * 20)
+        for node in world.nodes.values():
+            await node.catalogue.look_round()
+            assert table not in node.metadata.known
+            assert table not in node.metadata._maps
+            kept = [key for key in node.store.records if table in key]
+            assert kept == [RECORD + table]
+            assert await node.catalogue.look_round() is None  # And so it stays.
+
+
+async def test_a_table_that_was_named_once_is_not_let_go_while_its_register_lives(autojump_clock):
+    """A forced catalogue may have lost its name: then its map is all that is left of it."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        table = await made(world)
+        node = world["a"]
+        answer = await node.on(CATALOGUE, "remove_table", b"t", table)  # As if the catalogue had been forced back.
+        assert answer.outcome is Outcome.DONE
+        for number in range(140):
+            assert await add(world, "a", f"other{number}") is Outcome.DONE
+            await node.metadata.look(CATALOGUE)
+            if not number:
+                await node.metadata.let_go(frozenset(), node.metadata.known[CATALOGUE].head.config)
+        await node.metadata.let_go(frozenset(), node.metadata.known[CATALOGUE].head.config)
+        assert len(node.metadata.tree(table)) == 2
+
+
+async def test_a_drop_that_was_begun_is_finished_by_whoever_looks(autojump_clock):
+    """Its register is ended, and it is named still."""
+    world = FewNodes()
+    async with world.running():
+        await founded(world)
+        node = world["b"]
+        table = await made(world)
+        assert (await node.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
+        await node.catalogue.look("t")
+        assert node.catalogue.tables() == {}

@@ -1,0 +1,121 @@
+"""The catalogue: its records, its operations, two creators of one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.metadata.operations import Operation, judge
+from gossipkv.register.metadata.pages import pack
+from gossipkv.register.metadata.partitions import INVALID
+from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, OPERATIONS, NamedTable, decode_named
+from gossipkv.register.metadata.tree import check_all, check_change
+from tests.unit.register.metadata.maps import new_store, put_all
+
+ACCEPTORS = ((b"a" * 16, 1), (b"b" * 16, 2))
+ONE, OTHER = b"1" * 16, b"2" * 16
+TABLE = NamedTable(ONE, "hash", tuple(AcceptorId(*one) for one in ACCEPTORS), 5)
+
+
+class Catalogue:
+    """One that is asked for tables, a few operations a transaction."""
+
+    def __init__(self):
+        self.store, self.root, self.config, self.asked = new_store(), None, 0, 0
+
+    def ask(self, *told, base=None):
+        """Judge these in one transaction, each based on the head; return codes, or outcomes."""
+        operations = []
+        for name, *argument in told:
+            self.asked += 1
+            at = self.config if base is None else base
+            operations.append(Operation(b"%020d" % self.asked, at, name, 1, tuple(argument)))
+        judgement = judge(self.store.open(self.root, CATALOGUE.name), operations, self.config + 1, OPERATIONS)
+        check_change(self.store.read, CATALOGUE, self.root, judgement.changed, self.config + 1)
+        self.root, self.config = self.store.take(judgement.changed), self.config + 1
+        check_all(self.store.read, CATALOGUE, self.root)
+        return [answer.code or answer.outcome.name for answer in judgement.answers]
+
+    @property
+    def tables(self):
+        """What it has."""
+        return {entry.key: decode_named(entry.record) for entry in self.store.open(self.root, CATALOGUE.name).scan()}
+
+
+def added(name, id_):
+    """The operation that adds a table."""
+    return ("add_table", name, id_, "hash", ACCEPTORS, 5)
+
+
+def test_a_record_is_read_as_it_was_written():
+    """Acceptors among it."""
+    assert decode_named(TABLE.encode()) == TABLE
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        TABLE._replace(id=b"short"), TABLE._replace(kind="other"), TABLE._replace(acceptors=()),
+        TABLE._replace(config=-1),
+        TABLE._replace(acceptors=TABLE.acceptors[::-1]), TABLE._replace(acceptors=((b"a", 1),)),
+        TABLE._replace(config=True),
+        TABLE[:3],
+    ],
+)  # fmt: skip
+def test_what_is_no_table(table):
+    """Fields that are missing, of another type, out of their range; another format."""
+    with pytest.raises(ProtocolError):
+        decode_named(pack((1, *table)))
+    with pytest.raises(ProtocolError):
+        decode_named(pack((2, *TABLE)))
+
+
+def test_tables_come_and_go():
+    """Said again each is done; a recreated table is another one, which the old one's end does not touch."""
+    catalogue = Catalogue()
+    for _ in range(2):
+        assert catalogue.ask(added(b"t", ONE)) == ["DONE"]
+        assert catalogue.tables == {b"t": TABLE}
+    for _ in range(2):
+        assert catalogue.ask(("remove_table", b"t", ONE)) == ["DONE"]
+        assert catalogue.tables == {}
+    assert catalogue.ask(added(b"t", OTHER)) == ["DONE"]
+    assert catalogue.ask(("remove_table", b"t", ONE)) == ["DONE"]
+    assert catalogue.tables[b"t"].id == OTHER
+
+
+def test_of_two_creators_one_gets_conflict():
+    """In one transaction, and in the next; who has seen the other's table is refused."""
+    catalogue = Catalogue()
+    assert catalogue.ask(added(b"t", ONE), added(b"t", OTHER), added(b"u", OTHER)) == ["DONE", "CONFLICT", "DONE"]
+    assert catalogue.ask(added(b"t", OTHER), base=0) == ["CONFLICT"]
+    assert catalogue.ask(added(b"t", OTHER)) == [EXISTS]
+    assert {name: one.id for name, one in catalogue.tables.items()} == {b"t": ONE, b"u": OTHER}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        added(b"", ONE), added(b"a b", ONE), added(b"\xff", ONE), added(b"n" * 201, ONE), added("t", ONE),
+        added(b"t", b""),
+        ("add_table", b"t", ONE, "hash", ACCEPTORS), ("add_table", b"t", ONE, "hash", None, 5), ("remove_table", b"t"),
+        ("add_table", b"t", ONE, "hash", ACCEPTORS[::-1], 5), ("remove_table", "t", ONE), ("add_table",),
+    ],
+)  # fmt: skip
+def test_what_is_refused(told):
+    """Names that no table has, arguments of another form."""
+    catalogue = Catalogue()
+    assert catalogue.ask(told) == [INVALID]
+    assert catalogue.tables == {}
+
+
+@pytest.mark.parametrize(
+    ("puts", "meta"), [({b"a b": TABLE.encode()}, b""), ({b"t": b"other"}, b""), ({b"t": TABLE.encode()}, b"meta")]
+)
+def test_what_a_server_does_not_take(puts, meta):
+    """Another name, another record, a meta."""
+    store = new_store()
+    changed = put_all(store.open(None, CATALOGUE.name), 1, puts, meta=meta)
+    with pytest.raises(ProtocolError):
+        check_change(store.read, CATALOGUE, None, changed, 1)

@@ -1,0 +1,152 @@
+"""Transactions among three servers: what goes together, what conflicts, what is found by its id."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import trio
+
+from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
+from gossipkv.register.messages import Kind, decode_request
+from gossipkv.register.metadata.head import Past
+from gossipkv.register.metadata.pages import Outcome, config_id, sequence_of
+from gossipkv.testing.metadata.node import CATALOGUE
+from tests.unit.register.metadata.quiet_nodes import quiet
+
+
+async def one(nodes, letter, table, operation, timeout_s=10):
+    """What becomes of one operation at a server."""
+    (answer,) = await nodes[letter].metadata.transact(table.id, [operation], timeout_s)
+    return answer.outcome
+
+
+async def test_a_burst(autojump_clock):
+    """A thousand at three servers go in twenty transactions or so, each answered."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        before = sequence_of(nodes["a"].metadata.known[table.id].config)
+        wanted = [nodes.nothing("a", table) for _ in range(1000)]
+        answers = await nodes["a"].metadata.transact(table.id, wanted, 30)
+        assert [answer.operation for answer in answers] == [operation.id for operation in wanted]
+        assert Counter(answer.outcome for answer in answers) == {Outcome.DONE: 1000}
+        known = await nodes["b"].metadata.look(table.id)
+        assert 16 <= sequence_of(known.config) - before <= 20
+
+
+async def test_conflicts_go_by_partition(autojump_clock):
+    """What touches another one is re-based; of two that touch the same the second conflicts, asked where ever."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        first, same, other = nodes.assign("a", table), nodes.assign("a", table), nodes.assign("a", table, shard=1)
+        assert await one(nodes, "a", table, first) is Outcome.DONE
+        assert await one(nodes, "b", table, same) is Outcome.CONFLICT
+        assert await one(nodes, "c", table, other) is Outcome.DONE
+        assert await one(nodes, "b", table, first) is Outcome.DONE  # Asked again.
+
+
+@pytest.mark.parametrize("lost", ["the answers", "the questions"])
+async def test_an_unknown_swap_is_found_by_its_id(autojump_clock, lost):
+    """The coordinator is cut off when it asks to accept: whatever came of it, all who ask later hear the same."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        operation = nodes.assign("a", table)
+        here, others = nodes["a"].node, [nodes[letter].node for letter in "bc"]
+        tell = nodes.network.tell
+
+        def cut(source, to, question, told):
+            is_accept = question.method == "register" and decode_request(question.params[0]).kind is Kind.ACCEPT
+            if source.node == here and is_accept:
+                ways = {(other, here) for other in others}
+                nodes.network.cuts |= ways if lost == "the answers" else {(to, source) for source, to in ways}
+            tell(source, to, question, told)
+
+        nodes.network.tell = cut
+        assert await one(nodes, "a", table, operation, timeout_s=4) is Outcome.UNKNOWN
+        nodes.network.tell = tell
+        known = nodes["a"].metadata.known[table.id]
+        asked = await nodes["b"].metadata.outcome(table.id, operation.id, operation.base)
+        assert asked is (Outcome.DONE if lost == "the answers" else Outcome.UNKNOWN)
+        nodes.network.cuts.clear()
+        assert await one(nodes, "c", table, operation) is Outcome.DONE
+        looked = await nodes["a"].metadata.look(table.id)
+        assert sequence_of(looked.config) == sequence_of(known.config) + 1, "it is done once"
+
+
+async def test_nothing_is_swapped_before_a_majority_holds_it(autojump_clock):
+    """Who does not say that he holds the new map is not counted, and while too few do no acceptor is asked."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        nodes.deaf |= {("b", "metadata_hold"), ("c", "metadata_hold")}
+        before = nodes["a"].metadata.known[table.id].head
+        nodes.asked.clear()
+        assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=4) is Outcome.UNKNOWN
+        assert nodes.times("metadata_hold") == 2
+        kept = nodes.witness.chains[table.id]
+        assert {Past(*before[:3])} == {head for head in kept.heads if head.config == before.config}
+        assert set(kept.values.values()) == {kept.top[1]}, "no acceptor has been asked to accept another head"
+        nodes.deaf.clear()
+        assert await one(nodes, "a", table, nodes.assign("a", table)) is Outcome.DONE
+
+
+async def test_its_life_ends(autojump_clock):
+    """64 sequences behind its base it is refused, and its "no" is final; above the head it is unknown."""
+    async with quiet("a") as nodes:
+        await nodes.found("a")
+        table = await nodes.table()
+        old = nodes.assign("a", table)
+        for _ in range(64):
+            assert await nodes["a"].metadata.outcome(table.id, old.id, old.base) is Outcome.UNKNOWN
+            assert await one(nodes, "a", table, nodes.nothing("a", table)) is Outcome.DONE
+            await nodes["a"].metadata.look(table.id)
+        assert await nodes["a"].metadata.outcome(table.id, old.id, old.base) is Outcome.REFUSED
+        assert await one(nodes, "a", table, old) is Outcome.REFUSED
+        ahead = nodes.assign("a", table, base=config_id(0, 5000))
+        assert await one(nodes, "a", table, ahead, timeout_s=1) is Outcome.UNKNOWN
+
+
+async def test_who_is_no_server_says_so(autojump_clock):
+    """At once; so does one that has left meanwhile, and the catalogue's way finds the servers."""
+    async with quiet("abcd") as nodes:
+        await nodes.found()
+        table = await nodes.table("a", replication=1)
+        servers = [letter for letter in "abcd" if nodes[letter].metadata.me in table.acceptors]
+        (stranger,) = set("abcd") - set(servers)
+        goes, *stay = servers
+        operation = nodes.nothing(stranger, table)
+        with trio.fail_after(1), pytest.raises(NotReady, match="no metadata server"):
+            await nodes[stranger].metadata.transact(table.id, [operation], 10)
+        left = [nodes[letter].metadata.me for letter in stay]
+        assert await nodes[stay[0]].catalogue.enter(table.id, left)
+        assert nodes[goes].metadata.me in nodes[goes].metadata.known[table.id].acceptors.new
+        with trio.fail_after(2):
+            (answer,) = await nodes[goes].catalogue.transact(table.id, [operation])
+        assert answer.outcome is Outcome.DONE
+
+
+async def test_a_dropped_table(autojump_clock):
+    """It is told, and nothing is claimed of what was asked."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        operation = nodes.nothing("b", table)
+        await nodes["a"].catalogue.drop("t", bytes(20))
+        with trio.fail_after(2), pytest.raises(UnknownDatabase):
+            await nodes["b"].catalogue.transact(table.id, [operation])
+
+
+async def test_a_store_that_closes_in_the_middle(autojump_clock):
+    """Who waits hears that it is not known, who looks why, nobody hangs, and the others go on."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        nodes.nodes["a"].mood.fails = True
+        with trio.fail_after(5):
+            assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=3) is Outcome.UNKNOWN
+        with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):
+            await nodes["a"].metadata.look(CATALOGUE)
+        assert await one(nodes, "b", table, nodes.assign("b", table)) is Outcome.DONE

@@ -1,0 +1,428 @@
+"""Maps on pages: how they are cut, what an edit reads and writes, what a check refuses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import GossipKVError, LimitExceeded, ProtocolError, UnsupportedFormat
+from gossipkv.register.metadata.pages import (
+    IDS,
+    LEAF,
+    MOST_PAGE_BYTES,
+    Entry,
+    IdsReference,
+    Judged,
+    MissingPage,
+    Outcome,
+    config_id,
+    decode_ids,
+    decode_leaf,
+    decode_root,
+    encode_ids,
+    encode_leaf,
+    encode_root,
+    name_of,
+)
+from gossipkv.register.metadata.tree import KEPT, Changed, Tree, check_all, check_change
+from tests.unit.register.metadata.maps import ANY, FORBIDDEN, new_store, put_all
+
+
+def key(number):
+    """A key of eight bytes."""
+    return number.to_bytes(8, "big")
+
+
+def identity(number):
+    """An operation's id."""
+    return b"%020d" % number
+
+
+def test_an_edit_of_one_of_100000_entries():
+    """It reads the root and a leaf, and writes these and a page of ids, at most 256 KiB; so does the check."""
+    store = new_store()
+    first = put_all(Tree.empty("any"), 1, {key(number): bytes(120) for number in range(100_000)})
+    check_change(store.read, ANY, None, first, 1)
+    root = store.take(first)
+    for config in range(2, 6):
+        store.asked.clear()
+        edit = store.open(root).edit(config)
+        assert edit.get(key(70_000 + config)).version < config
+        edit.put(key(70_000 + config), b"r" * 130)
+        edit.record(identity(config), Outcome.DONE)
+        changed = edit.finish()
+        assert len(set(store.asked)) == (2 if config == 2 else 3)
+        assert len(changed.pages) == 3
+        assert sum(map(len, changed.pages.values())) < 160 << 10
+        store.asked.clear()
+        check_change(store.read, ANY, root, changed, config)
+        assert len(set(store.asked)) == (2 if config == 2 else 3)
+        root = store.take(changed)
+    assert len(store.open(root)) == 100_000
+
+
+def test_a_root_that_outgrows_its_page():
+    """Is refused with the numbers; so is the id of a transaction too many, were it ever to come to that."""
+    puts = {b"%0250d" % number: bytes(7000) for number in range(1500)}
+    with pytest.raises(LimitExceeded, match=r"a map of 1500 entries in \d+ leaves needs \d+ bytes of root"):
+        put_all(Tree.empty("any"), 1, puts)
+
+
+def test_ids_of_4096_full_transactions_fit():
+    """As many pages of ids as 64 operations in each of them make leave a root the room that leaves may take."""
+    row = Judged.of(config_id(1, 0), {identity(number): Outcome.DONE for number in range(64)})
+    fitting = next(number for number in range(99) if len(encode_ids([row] * (number + 1))) > 16 << 10)
+    number = -(-(KEPT + 1) // fitting) + 1
+    pages = tuple(IdsReference(config_id(1, at), config_id(1, at), b"n" * 32) for at in range(number))
+    store = new_store()
+    root = store.open(store.take(put_all(Tree.empty("any"), 1, {}))).root
+    assert len(encode_root(root._replace(ids=pages))) - len(encode_root(root)) <= 20 << 10
+
+
+def grown(size, number, store):
+    """The root of a map with so many entries of a size, each put by a transaction of its own."""
+    root = None
+    for at in range(number):
+        root = store.take(put_all(store.open(root), at + 1, {key(at): bytes(size)}))
+    return root
+
+
+def test_leaves_are_cut_and_join():
+    """A leaf above a page becomes two of the same size; a small one joins the one before it, the first the next."""
+    store = new_store()
+    root = grown(8000, 9, store)
+    assert [leaf.entries for leaf in store.open(root).root.leaves] == [5, 4]
+    first = put_all(store.open(root), 10, {key(at): None for at in range(4)})
+    assert [leaf.entries for leaf in store.open(store.take(first)).root.leaves] == [5]
+    last = put_all(store.open(root), 10, {key(at): None for at in (5, 6, 7)})
+    assert [leaf.entries for leaf in store.open(store.take(last)).root.leaves] == [6]
+    none = put_all(store.open(root), 10, {key(at): None for at in range(9)})
+    assert store.open(store.take(none)).root.leaves == ()
+    assert store.open(store.take(put_all(store.open(root), 10, {b"": b""}))).root.leaves[0].first == b""
+
+
+def test_what_is_too_large_is_refused():
+    """A key, a record, a meta; nothing of it happens."""
+    edit = Tree.empty("any").edit(1)
+    for put in ((b"k" * 256, b""), (b"k", bytes(8193))):
+        with pytest.raises(LimitExceeded, match="at most 255 and 8192"):
+            edit.put(*put)
+    with pytest.raises(LimitExceeded, match="at most 4096"):
+        edit.set_meta(bytes(4097))
+    assert edit.is_empty
+    edit.put(b"k" * 255, bytes(8192))
+    assert not edit.is_empty
+
+
+def test_an_edit_shows_what_it_did():
+    """Of puts, deletions, and outcomes; a deletion of what is not there is none."""
+    store = new_store()
+    root = store.take(put_all(Tree.empty("any"), 1, {b"a": b"1", b"c": b"3"}, [(identity(1), Outcome.DONE)]))
+    edit = store.open(root).edit(2)
+    edit.delete(b"b")
+    assert edit.is_empty
+    edit.put(b"b", b"2")
+    edit.delete(b"c")
+    assert edit.get(b"a") == Entry(b"a", 1, b"1")
+    assert edit.get(b"b") == Entry(b"b", 2, b"2")
+    assert edit.get(b"c") is None
+    assert [edit.next_key(one) for one in (b"", b"a", b"b")] == [b"a", b"b", None]
+    edit.put(b"d", b"4")
+    edit.delete(b"d")
+    assert edit.get(b"d") is None
+    edit.record(identity(2), Outcome.CONFLICT)
+    assert [edit.outcome(identity(at), 0) for at in (1, 2, 3)] == [Outcome.DONE, Outcome.CONFLICT, None]
+    assert [entry.key for entry in store.open(store.take(edit.finish())).scan()] == [b"a", b"b"]
+
+
+def test_an_outcome_is_looked_for_where_the_operation_could_be_judged():
+    """Behind its base, up to 64 sequences; what another one of that id did before or after is not its own."""
+    store, root = new_store(), None
+    for config in (100, 101):
+        root = store.take(put_all(store.open(root), config, {}, [(identity(config), Outcome.DONE)]))
+    tree = store.open(root)
+    found = [(config, base) for config in (100, 101) for base in (35, 36, 37, 99, 100, 101)]
+    assert [one for one in found if tree.outcome(identity(one[0]), one[1])] == [
+        (100, 36), (100, 37), (100, 99), (101, 37), (101, 99), (101, 100),
+    ]  # fmt: skip
+    assert tree.outcome(b"\1" + identity(100)[:19], 99) is None  # Where one ends and the next begins.
+
+
+def test_a_leaf_that_overlaps_the_next_is_refused_where_it_is_read():
+    """By who looks at all, and by who looks for a key."""
+    store, _, changed = base()
+    forged = dict(leaf_forgeries(changed))["an entry that is the next leaf's"]
+    store.pages.update(forged.pages)
+    with pytest.raises(ProtocolError, match="not what its root says"):
+        check_all(store.read, ANY, forged.root)
+    with pytest.raises(ProtocolError, match="not what its root says"):
+        store.open(forged.root).get(key(50))
+
+
+def test_outcomes_are_kept_for_4096_sequences():
+    """Page by page, each at most 16 KiB."""
+    store, root = new_store(), None
+    for config in range(1, 30):
+        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(64)]
+        root = store.take(put_all(store.open(root), config, {}, outcomes))
+    pages = store.open(root).root.ids
+    assert [(page.first, page.last) for page in pages] == [(1, 12), (13, 24), (25, 29)]
+    for config, left in ((12 + KEPT, 3), (13 + KEPT, 2), (29 + KEPT, 1), (30 + KEPT, 0)):
+        tree = store.open(store.take(put_all(store.open(root), config, {})))
+        assert tree.root.ids == pages[3 - left :]
+        asked = [tree.outcome(b"%010d%010d" % (at, 63), at - 1) is Outcome.DONE for at in (12, 13, 24, 25, 29)]
+        assert asked == [left >= 3, left >= 2, left >= 2, left >= 1, left >= 1]
+
+
+def test_a_map_of_another_kind_is_refused():
+    """It is not taken for an empty one."""
+    store = new_store()
+    root = store.take(put_all(Tree.empty("other"), 1, {b"k": b"v"}))
+    with pytest.raises(ProtocolError, match="a map of 'other', where one of 'any' was expected"):
+        store.open(root)
+
+
+def base():
+    """A store with a map of four leaves and two pages of ids, its root, and the honest change that follows."""
+    store = new_store()
+    puts = {key(at): b"%d" % at * 600 for at in range(120)}
+    root = store.take(put_all(Tree.empty("any"), 1, puts, meta=b"meta"))
+    for config in range(2, 15):
+        outcomes = [(b"%010d%010d" % (config, at), Outcome.DONE) for at in range(64)]
+        root = store.take(put_all(store.open(root), config, {key(config): b"r"}, outcomes))
+    root = store.take(put_all(store.open(root), 14 + KEPT - 2, {}))
+    changed = put_all(store.open(root), CONFIG, {key(50): b"new", key(51): None}, [(identity(1), Outcome.DONE)])
+    return store, root, changed
+
+
+CONFIG = 14 + KEPT  # The first of two pages of ids is let go, the other one goes on.
+
+
+def forge(changed, replaced, **fields):
+    """A change with other bytes for some of its pages and other fields of its root, all rightly named."""
+    root = decode_root(changed.root, changed.pages[changed.root])
+    names = {name: name_of(page) for name, page in replaced.items()}
+    leaves = tuple(leaf._replace(name=names.get(leaf.name, leaf.name)) for leaf in root.leaves)
+    ids = tuple(page._replace(name=names.get(page.name, page.name)) for page in root.ids)
+    page = encode_root(root._replace(leaves=leaves, ids=ids)._replace(**fields))
+    others = {name: one for name, one in changed.pages.items() if name != changed.root and name not in replaced}
+    return Changed(name_of(page), others | {name_of(one): one for one in replaced.values()} | {name_of(page): page})
+
+
+def is_taken(store, root, changed):
+    """Whether the check lets a change pass."""
+    try:
+        check_change(store.read, ANY, root, changed, CONFIG)
+    except GossipKVError as error:
+        assert isinstance(error, ProtocolError | UnsupportedFormat | MissingPage), error
+        return False
+    return True
+
+
+def parts(changed):
+    """The root of a change, its one new leaf and its one new page of ids."""
+    root = decode_root(changed.root, changed.pages[changed.root])
+    (leaf,) = (one for one in root.leaves if one.name in changed.pages)
+    (ids,) = (one for one in root.ids if one.name in changed.pages)
+    return root, leaf, ids
+
+
+def test_the_honest_change_passes():
+    """What the forgeries below are made of."""
+    store, root, changed = base()
+    made, _, _ = parts(changed)
+    assert (len(made.leaves), len(made.ids)) == (4, 1)
+    assert is_taken(store, root, changed)
+    assert is_taken(store, root, forge(changed, {}))
+
+
+def leaf_forgeries(changed):
+    """Leaves that no edit makes, with all that the root says of them made to fit."""
+    root, leaf, _ = parts(changed)
+    at = root.leaves.index(leaf)
+    rows = decode_leaf(leaf.name, changed.pages[leaf.name])
+    older = [row for row in rows if row.version < CONFIG]
+    own = next(row for row in rows if row.version == CONFIG)
+    after = root.leaves[at + 1].first
+    for words, made in {
+        "a record changed under its old version": [
+            row._replace(record=b"x") if row is older[0] else row for row in rows
+        ],
+        "an old version lowered": [row._replace(version=0) if row is older[0] else row for row in rows],
+        "the change under an older version": [row._replace(version=2) if row is own else row for row in rows],
+        "a version of the future": [row._replace(version=CONFIG + 1) if row is own else row for row in rows],
+        "an entry that is the next leaf's": [*rows, Entry(after, CONFIG, b"x")],
+        "an entry below its border": [Entry(root.leaves[0].first, CONFIG, b"x"), *rows],
+        "an entry of an old version that is new": [*rows, Entry(rows[-1].key + b"\0", 2, b"x")],
+        "no order": [rows[1], rows[0], *rows[2:]],
+        "a key twice": [rows[0], *rows],
+    }.items():
+        page = encode_leaf(made)
+        said = leaf._replace(
+            first=made[0].key, name=name_of(page), entries=len(made), size_bytes=len(page),
+            newest=max(row.version for row in made),
+        )  # fmt: skip
+        yield words, forge(changed, {leaf.name: page}, leaves=(*root.leaves[:at], said, *root.leaves[at + 1 :]))
+
+
+def root_forgeries(changed):
+    """Roots that say what is not so."""
+    root, leaf, ids = parts(changed)
+    at = root.leaves.index(leaf)
+
+    def said(**fields):
+        return (*root.leaves[:at], leaf._replace(**fields), *root.leaves[at + 1 :])
+
+    rows = decode_ids(ids.name, changed.pages[ids.name])
+    alone = encode_ids(rows[-1:])
+    for words, fields in {
+        "one entry more": {"leaves": said(entries=leaf.entries + 1)},
+        "another size": {"leaves": said(size_bytes=leaf.size_bytes - 1)},
+        "an older newest version": {"leaves": said(newest=2)},
+        "a lower border": {"leaves": said(first=leaf.first[:-1])},
+        "a higher border": {"leaves": said(first=leaf.first + b"\0")},
+        "a leaf that stands, with another count": {"leaves": (root.leaves[0]._replace(entries=1), *root.leaves[1:])},
+        "a leaf that stands, with another border": {
+            "leaves": (*root.leaves[:-1], root.leaves[-1]._replace(first=key(119)))
+        },
+        "a leaf in no order": {"leaves": root.leaves[::-1]},
+        "a leaf that is not there": {"leaves": (*root.leaves, leaf._replace(first=b"\xff" * 9, name=b"n" * 32))},
+        "another meta under the old version": {"meta": b"other"},
+        "a version of nobody": {"version": 3},
+        "a config id of yesterday": {"config": CONFIG - 1},
+        "a config id of tomorrow": {"config": CONFIG + 1},
+        "another kind": {"kind": "other"},
+        "ids that are forgotten early": {"ids": ()},
+        "ids of another time": {"ids": (*root.ids[:-1], ids._replace(first=ids.first + 1))},
+    }.items():
+        yield words, forge(changed, {}, **fields)
+    yield (
+        "ids without those before",
+        forge(changed, {ids.name: alone}, ids=(IdsReference(CONFIG, CONFIG, name_of(alone)),)),
+    )
+    extra = encode_leaf([Entry(b"k", CONFIG, b"")])
+    yield "a page that nobody names", changed._replace(pages=changed.pages | {name_of(extra): extra})
+    yield "a page under another name", changed._replace(pages=changed.pages | {leaf.name: extra})
+    without = {name: page for name, page in changed.pages.items() if name != leaf.name}
+    yield "a page that is missing", changed._replace(pages=without)
+    yield "no root", changed._replace(pages={leaf.name: changed.pages[leaf.name]})
+
+
+@pytest.mark.parametrize("words", [words for make in (leaf_forgeries, root_forgeries) for words, _ in make(base()[2])])
+def test_a_forged_change_is_refused(words):
+    """Each by itself, with all names right."""
+    store, root, changed = base()
+    forged = dict((*leaf_forgeries(changed), *root_forgeries(changed)))[words]
+    assert forged != changed
+    assert not is_taken(store, root, forged)
+
+
+def test_a_cut_that_no_edit_makes_is_refused():
+    """A leaf in two pieces, two leaves in one: the map is the same, its bytes are not."""
+    store, root, changed = base()
+    made, leaf, _ = parts(changed)
+    at = made.leaves.index(leaf)
+    rows = decode_leaf(leaf.name, changed.pages[leaf.name])
+    pieces = [encode_leaf(rows[:9]), encode_leaf(rows[9:])]
+    refer = [
+        leaf._replace(first=row.key, name=name_of(page), entries=number, size_bytes=len(page), newest=newest)
+        for row, page, number, newest in (
+            (rows[0], pieces[0], 9, max(row.version for row in rows[:9])),
+            (rows[9], pieces[1], len(rows) - 9, max(row.version for row in rows[9:])),
+        )
+    ]
+    pages = {name: page for name, page in changed.pages.items() if name not in {leaf.name, changed.root}}
+    page = encode_root(made._replace(leaves=(*made.leaves[:at], *refer, *made.leaves[at + 1 :])))
+    forged = Changed(name_of(page), pages | {name_of(one): one for one in (*pieces, page)})
+    together = new_store()
+    together.pages.update(store.pages | forged.pages)
+    check_all(together.read, ANY, forged.root)  # It is a map.
+    assert not is_taken(store, root, forged)
+
+
+@given(st.data())
+def test_a_flipped_byte_under_right_names_changes_only_what_is_the_edit_s(data):
+    """Any byte of any page, its name and the root's made to fit: refused, or it is another edit that may be made."""
+    store, root, changed = base()
+    _, leaf, ids = parts(changed)
+    name = data.draw(st.sampled_from([changed.root, leaf.name, ids.name]))
+    page = changed.pages[name]
+    near = [at for mark in (b"new", identity(1)) for at in range(max(0, page.find(mark) - 12), page.find(mark) + 24)]
+    at = data.draw(st.one_of(st.integers(0, len(page) - 1), st.sampled_from(near or [0]))) % len(page)
+    flipped = page[:at] + bytes((page[at] ^ data.draw(st.integers(1, 255)),)) + page[at + 1 :]
+    if name == changed.root:
+        pages = {one: other for one, other in changed.pages.items() if one != name}
+        forged = Changed(name_of(flipped), pages | {name_of(flipped): flipped})
+    else:
+        forged = forge(changed, {name: flipped})
+    if is_taken(store, root, forged):
+        together = new_store()
+        together.pages.update(store.pages | forged.pages)
+        old, new = store.open(root), together.open(forged.root)
+        stood = {entry.key: entry for entry in old.scan()}
+        assert all(entry.version == CONFIG or stood[entry.key] == entry for entry in new.scan())
+        assert new.root.version in {old.root.version, CONFIG}
+        assert new.root.meta == old.root.meta or new.root.version == CONFIG
+        (last,) = new.root.ids
+        assert new.judged(last)[:-1] == old.judged(old.root.ids[-1])
+        check_all(together.read, ANY, forged.root)
+
+
+@pytest.mark.parametrize("config", [CONFIG - 1, CONFIG + 1, 5])
+def test_a_change_is_for_one_config_id(config):
+    """It is expected, and above the one before."""
+    store, root, changed = base()
+    with pytest.raises(ProtocolError, match="was expected"):
+        check_change(store.read, ANY, root, changed, config)
+    again = put_all(store.open(root), 14 + KEPT - 1, {b"k": b"v"})
+    with pytest.raises(ProtocolError, match="was expected"):
+        check_change(store.read, ANY, store.take(again), again, 14 + KEPT - 1)
+
+
+def test_the_rules_of_the_kind_hold():
+    """What changed is asked about; all of it when the meta changed; the whole each time."""
+    store, root, _ = base()
+    for change, words in (
+        ({"puts": {key(3): FORBIDDEN}}, "forbidden at"),
+        ({"puts": {}, "meta": FORBIDDEN}, "forbidden as meta"),
+        ({"puts": {key(at): None for at in range(120)} | {FORBIDDEN: b""}}, "forbidden as the first key"),
+    ):
+        changed = put_all(store.open(root), CONFIG, **change)
+        with pytest.raises(ProtocolError, match=words):
+            check_change(store.read, ANY, root, changed, CONFIG)
+        beside = new_store()
+        beside.pages.update(store.pages | changed.pages)
+        with pytest.raises(ProtocolError, match=words):
+            check_all(beside.read, ANY, changed.root)
+    dark = store.take(put_all(store.open(root), CONFIG, {key(3): FORBIDDEN}))
+    check_change(store.read, ANY, dark, put_all(store.open(dark), CONFIG + 1, {key(99): b""}), CONFIG + 1)
+    anew = put_all(store.open(dark), CONFIG + 1, {}, meta=b"new")
+    with pytest.raises(ProtocolError, match="forbidden at"):
+        check_change(store.read, ANY, dark, anew, CONFIG + 1)
+
+
+def test_what_is_missing_is_named():
+    """Of the old map, a leaf that was changed; others are not asked for."""
+    store, root, changed = base()
+    old = decode_root(root, store.pages[root])
+    _, leaf, _ = parts(changed)
+    (gone,) = (one.name for one in old.leaves if one.first == leaf.first)
+    keep = {root, gone, *(page.name for page in old.ids)}
+    few = new_store()
+    few.pages.update({name: store.pages[name] for name in keep})
+    check_change(few.read, ANY, root, changed, CONFIG)
+    del few.pages[gone]
+    with pytest.raises(MissingPage) as raised:
+        check_change(few.read, ANY, root, changed, CONFIG)
+    assert raised.value.name == gone
+
+
+def test_kinds_of_pages_have_their_numbers():
+    """A leaf is no page of ids where a root names it as one."""
+    assert LEAF != IDS
+    store, root, changed = base()
+    made, leaf, ids = parts(changed)
+    swapped = tuple(one._replace(name=ids.name) if one == leaf else one for one in made.leaves)
+    assert not is_taken(store, root, forge(changed, {}, leaves=swapped, ids=(ids._replace(name=leaf.name),)))
+    assert MOST_PAGE_BYTES == 65536
