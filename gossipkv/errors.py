@@ -104,6 +104,24 @@ class NotServed(ServiceError):
     code = "NOT_SERVED"
 
 
+class StaleConfig(ServiceError):
+    """The caller goes by an older partition map than the node; `details` has the current config id.  Fetch it first."""
+
+    code = "STALE_CONFIG"
+
+
+class Conflict(ServiceError):
+    """Another change came first, and nothing of this one was done: look at what is there now, and decide anew."""
+
+    code = "CONFLICT"
+
+
+class WriteLost(ServiceError):
+    """The session depends on a write whose only holders are gone for good; no waiting brings it back."""
+
+    code = "WRITE_LOST"
+
+
 class TimedOut(ServiceError):
     """The time allowed ran out."""
 
@@ -201,8 +219,8 @@ _BY_CODE: dict[str, type[GossipKVError]] = {
     kind.code: kind
     for kind in (
         BadRequest, UnknownMethod, UnknownDatabase, UnknownVersion, TooLarge,
-        Unavailable, NotReady, NotServed, TimedOut, Unknown, Overloaded, Unauthorized,
-        Internal,
+        Unavailable, NotReady, NotServed, StaleConfig, Conflict, WriteLost, TimedOut, Unknown, Overloaded,
+        Unauthorized, Internal,
     )
 }  # fmt: skip
 

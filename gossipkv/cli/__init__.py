@@ -16,6 +16,7 @@ Read in this order:
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node; owners.py: of several, in `status`
+    table.py, metadata.py   tables, and who decides on them
     settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py, restore.py   without a node
@@ -71,6 +72,8 @@ COMMANDS: Final = {
     "status": ("status", "What a node holds, builds and serves."),
     "members": ("gossip", "The members of the cluster."),
     "tree": ("gossip", "What the members publish."),
+    "table": ("table", "Make, drop and show tables."),
+    "metadata": ("metadata", "Show and change who decides on tables."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
     "build": ("build", "Make sorted files from a source, without a node."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, duration_ms
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.status.reading import map_of, whole_of
 from gossipkv.status.words import plain, size_text
@@ -56,15 +56,7 @@ def refresh(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @NODE
-@click.option(
-    "--timeout",
-    "timeout_ms",
-    type=duration_ms,
-    default="1h",
-    show_default=True,
-    metavar="DURATION",
-    help="Time allowed for all of it.",
-)
+@timeout("1h", "all of it")
 @JSON
 def backup(directory: Path, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Copy the tables of a running node to DIR, which is made, on the node's own machine.

@@ -13,7 +13,9 @@ from gossipkv.client import blocking
 from gossipkv.settings import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from click.decorators import FC
 
 NODE_VARIABLE: Final = "GOSSIPKV_NODE"
 DEFAULT_NODE: Final = "127.0.0.1:7070"
@@ -59,15 +61,22 @@ NODE: Final = click.option(
     metavar="HOST:PORT",
     help=f"Node to ask; of several, the first that answers.  [default: ${NODE_VARIABLE}, then {DEFAULT_NODE}]",
 )
-TIMEOUT: Final = click.option(
-    "--timeout",
-    "timeout_ms",
-    type=duration_ms,
-    default="1s",
-    show_default=True,
-    metavar="DURATION",
-    help="Time allowed for one request.",
-)
+
+
+def timeout(default: str, what: str) -> Callable[[FC], FC]:
+    """The option `--timeout`."""
+    return click.option(
+        "--timeout",
+        "timeout_ms",
+        type=duration_ms,
+        default=default,
+        show_default=True,
+        metavar="DURATION",
+        help=f"Time allowed for {what}.",
+    )
+
+
+TIMEOUT: Final = timeout("1s", "one request")
 VERSION: Final = click.option("--version", metavar="VERSION", help="Read exactly this version.")
 HEX: Final = click.option("--hex", "hexadecimal", is_flag=True, help="Write keys and values as hexadecimal digits.")
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")

@@ -324,6 +324,10 @@ class Library:
         """Answer of the method `databases`: a map for each, sorted by name."""
         return [report.summary(found) for found in self._shown()]
 
+    def partition_map(self, database: str) -> dict[str, Detail]:
+        """Answer of the method `partition_map` for a known database."""
+        return report.partition_map(self._databases[database])
+
     def by_database(self) -> dict[str, dict[str, Detail]]:
         """What `info` tells of each, sorted by name."""
         return {found.name: report.outline(found) for found in self._shown()}

@@ -37,6 +37,22 @@ def summary(database: Database) -> dict[str, Detail]:
     }
 
 
+def partition_map(database: Database) -> dict[str, Detail]:
+    """Return what a client can route by: of the active version the function, and who has which partitions, as bitmaps.
+
+    Nothing of that while nothing is served.
+    """
+    served = database.served
+    told: dict[str, Detail] = {"kind": "dataset", "version": None if served is None else served.name}
+    if served is None:
+        return {**told, "partitioner": None, "partitions": None, "owners": []}
+    held = Spread(database.part.core, bitmaps=True).of_version(served.name)
+    identity = database.part.identity(served.name)
+    owners = held.get("owners", [])
+    function, partitions = (None, None) if identity is None else (identity.function, identity.partitions)
+    return {**told, "partitioner": function, "partitions": partitions, "owners": owners}
+
+
 def outline(database: Database) -> dict[str, Detail]:
     """Return what `info` tells of a database: its active version, and how many versions go by which word.
 

@@ -37,6 +37,7 @@ class Store(NamedTuple):
     cluster_id: bytes
     token: int
     pinned: bool = False  # That the node is pinned from now on, too; False: whether it is stays as it was.
+    drew: bool = False  # That this node drew the cluster id; False: what it drew before stays.
 
 
 class Remember(NamedTuple):

@@ -3,7 +3,8 @@
 Read in this order:
 
     node.py         the parts, wired; start, signals, end
-    directory.py    the data directory and its one owner; identity.py: who the node is that lives there
+    directory.py    the data directory and its one owner; identity.py: who the node is that lives there;
+                    founding.py: whether it may found the catalogue of its cluster's tables
     tables.py       the store of the tables: whether it may be opened, and that it is; forgotten.py: one set aside;
                     stores.py: what a node needs of a store; restoring.py: a backup put back
     binding.py      where it listens, and what address it tells others
@@ -17,6 +18,8 @@ Read in this order:
     _published.pyx  what the loop answers by itself; _scans.pyx: scans, slice by slice
     published.py    what is served at this moment
     methods.py      what is handed to Python; arguments.py: what clients sent, judged; waiting.py: what takes time
+    deciding.py     this node's part in deciding on tables: from when, and with whom; hints.py: what nodes say of it
+    table_methods.py    what clients and nodes ask about that; table_requests.py: of clients, read and judged
     reads.py, scan.py   the reads about which something is to be said; read_counts.py: how many there were
     info.py         what a node tells of itself; readiness.py: whether clients should be sent to it
     scan_elsewhere.py   pages of scans from several nodes; scan_merge.py: what they answer, made into one

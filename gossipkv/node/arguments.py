@@ -121,6 +121,27 @@ class Arguments:
             raise BadRequest(f"{self.method}: the {what} must be bytes, not {kind_of(value)}")
         return value
 
+    def blob_or_nil(self, what: str) -> bytes | None:
+        """Bytes, or nil."""
+        value = self._next(what)
+        if value is not None and not isinstance(value, bytes):
+            raise BadRequest(f"{self.method}: the {what} must be bytes or nil, not {kind_of(value)}")
+        return value
+
+    def whole(self, what: str, most: int) -> int:
+        """A number from 0 to `most`."""
+        value = self._next(what)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            raise BadRequest(f"{self.method}: the {what} must be a number from 0 to {most}")
+        return value
+
+    def rows(self, what: str, most: int) -> list[Raw]:
+        """An array of at most `most` things."""
+        values = self._next(what)
+        if not isinstance(values, list) or len(values) > most:
+            raise BadRequest(f"{self.method}: the {what} must be an array of at most {most}")
+        return values
+
     def key(self, what: str, limit: int) -> bytes:
         """A key of at most `limit` bytes."""
         return self._key(self._next(what), f"the {what}", limit)
@@ -133,6 +154,13 @@ class Arguments:
         if all(isinstance(value, bytes) and len(value) <= limit for value in values):
             return [value for value in values if isinstance(value, bytes)]
         return [self._key(value, f"{what}[{index}]", limit) for index, value in enumerate(values)]
+
+    def texts(self, what: str) -> list[str]:
+        """An array of names."""
+        values = self._next(what)
+        if not isinstance(values, list):
+            raise BadRequest(f"{self.method}: the {what} must be an array, not {kind_of(values)}")
+        return [_text(value, f"{self.method}: {what}[{index}]") for index, value in enumerate(values)]
 
     def options(self, *known: str) -> Options:
         """The last parameter: a map of options, or nothing; a name that is not `known` is refused."""
@@ -204,6 +232,18 @@ class Options:
         """Bytes that are compared with keys, so at most `limit` of them."""
         value = self.blob(name)
         return None if value is None else _check_length(value, self._where(name), limit)
+
+    def keys(self, name: str, limit: int) -> list[bytes] | None:
+        """An array of keys."""
+        values = self._given.get(name)
+        if values is None:
+            return None
+        if not isinstance(values, list):
+            raise BadRequest(f"{self._where(name)} must be an array, not {kind_of(values)}")
+        found = [value for value in values if isinstance(value, bytes)]
+        if len(found) < len(values):
+            raise BadRequest(f"{self._where(name)} must be an array of bytes")
+        return [_check_length(value, self._where(name), limit) for value in found]
 
     def number(self, name: str, least: int = 0, most: int | None = None) -> int | None:
         """A whole number."""

@@ -1,7 +1,7 @@
 """The data directory of a node: locked while it runs, and divided among the parts that keep something there.
 
     LOCK                  holds the process number of whoever has locked it, if that could be written
-    NODE, PEERS           documents: who the node is (`identity`)
+    NODE, PEERS           documents: who the node is (`identity`, `founding`)
     active/, datasets/, building/, removing/, damaged/    the built versions (`dataset.local.store`)
     tables/               the store of its tables (`storage.engine`)
     tables-forgotten-1/   one that was (`forgotten`)
@@ -26,7 +26,19 @@ from gossipkv.dataset.local import store as version_store
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.errors import ConfigError, DirectoryInUse, StorageError, UnsupportedFormat
 from gossipkv.node.forgotten import RESTORING, TABLES, has_tables, is_forgotten, set_aside
-from gossipkv.node.identity import MAX_STORE, NODE, PEERS, another, next_life, read_peers, write_node, write_peers
+from gossipkv.node.identity import (
+    MAX_STORE,
+    NODE,
+    PEERS,
+    another,
+    drawn,
+    erased,
+    followed,
+    next_life,
+    read_peers,
+    write_node,
+    write_peers,
+)
 from gossipkv.storage.directories import make_directory, storage_error
 
 if TYPE_CHECKING:
@@ -155,10 +167,12 @@ class DataDirectory:
         shard_id: int | None = None,
         store: int | None = None,
         life: int | None = None,
+        drew: bool | None = None,
     ) -> None:
         """Change what is given of the node's record; durable when it returns, and `record` says it from then on.
 
-        Neither the epoch goes down, nor the life of one store; who is pinned stays so, in its cluster.
+        Neither the epoch goes down, nor the life of one store; who is pinned stays so, in its cluster.  `drew`: that
+        this node drew the cluster id; or, false, that it founds nothing from now on (`founding`).
 
         Raises:
             StorageError: the system refused, or still refuses what was to be kept before (`silence`).
@@ -175,6 +189,9 @@ class DataDirectory:
                 store=known.store if store is None else store,
                 life=known.life if life is None else life,
             )
+            if drew is not None:
+                record = drawn(record) if drew else erased(record)
+            record = followed(known, record)
             assert record.epoch >= known.epoch, (record, known)
             assert record.store != known.store or record.life >= known.life, (record, known)
             assert record.store <= MAX_STORE, record

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.dataset.cluster import members as dataset
-from gossipkv.errors import ConfigError, Unavailable
+from gossipkv.errors import ConfigError, NotReady, Unavailable
 from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State
 from gossipkv.gossip.membership.timers import NEVER
@@ -111,12 +111,21 @@ class Gossiping:
         wait_ms = min(LEAVE_MOST_MS, LEAVE_ROUNDS * self._profile.gossip_interval_ms)
         await self.agent.leave(wait_ms / 1000)
 
-    async def pin(self) -> None:
-        """Never let this node take another cluster id: it holds what belongs to the one that it has when this returns.
+    async def pin(self) -> bytes:
+        """Never let this node take another cluster id, and return the one that it has for good.
 
-        That is durable then; while the disk refuses, it is tried again and again.
+        That is durable then; while the disk refuses, it is tried again and again.  Whoever was asked for something by a
+        node of a cluster compares: this node may have gone over to another while it was being pinned.
+
+        Raises:
+            NotReady: it has none yet; nothing was changed.
         """
+        if not self._directory.record.cluster_id:
+            raise NotReady("this node is of no cluster yet: it was told to join others, and none of them has answered")
         await self.agent.pin()
+        record = self._directory.record
+        assert record.pinned, record
+        return bytes.fromhex(record.cluster_id)
 
     def speak(self) -> None:
         """Let others hear of this node: the epoch of this start is kept now."""
@@ -213,7 +222,8 @@ class Gossiping:
         """Who this node is, as it says first on a connection to another."""
         record = self._directory.record
         epoch = 0 if self._core.silent else record.epoch
-        return Hello(PROTOCOL, bytes.fromhex(record.cluster_id), bytes.fromhex(record.uuid), epoch)
+        cluster_id, uuid = bytes.fromhex(record.cluster_id), bytes.fromhex(record.uuid)
+        return Hello(PROTOCOL, cluster_id, uuid, epoch, record.store, record.life)
 
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""

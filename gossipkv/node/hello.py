@@ -1,7 +1,9 @@
 """What two nodes say first on a connection between them: who each is, so that nobody asks whom it did not mean.
 
 An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
-Both ends check.  Fields that a later version adds are passed over.
+Both ends check.  Fields that a later version adds are passed over; `store` and `life`, which the first did not say, are
+0 where they are missing.  They are as they were when the connection began: a life ends with its connections, but a
+first store may be made while there are some.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.errors import BadRequest, ProtocolError, Unauthorized
 from gossipkv.gossip.member import MAX_EPOCH, UUID_BYTES
+from gossipkv.node.identity import MAX_STORE
 
 if TYPE_CHECKING:
     from gossipkv.node.arguments import Options
@@ -25,10 +28,12 @@ class Hello(NamedTuple):
     cluster_id: bytes
     uuid: bytes
     epoch: int  # Of this start; 0 while nobody may hear of the node: it counts for nothing that has to last.
+    store: int = 0  # The id of the store of its tables, and the life in which that is; 0: it has none, or does not say.
+    life: int = 0
 
     def to_map(self) -> Value:
         """Return it as it is sent."""
-        return {"protocol": self.protocol, "cluster_id": self.cluster_id, "uuid": self.uuid, "epoch": self.epoch}
+        return {**self._asdict()}
 
     def check(self, other: Hello) -> None:
         """Whether these two may speak.
@@ -57,9 +62,10 @@ def of_fields(fields: Options) -> Hello:
     """
     protocol, epoch = fields.number("protocol"), fields.number("epoch", most=MAX_EPOCH)
     cluster_id, uuid = fields.blob("cluster_id"), fields.blob("uuid")
+    store, life = fields.number("store", most=MAX_STORE) or 0, fields.number("life", most=MAX_STORE) or 0
     if protocol is None or epoch is None or cluster_id is None or uuid is None or len(uuid) != UUID_BYTES:
         raise BadRequest("a hello says protocol, cluster_id, uuid and epoch")
-    return Hello(protocol, cluster_id, uuid, epoch)
+    return Hello(protocol, cluster_id, uuid, epoch, store, life)
 
 
 def of_answer(answer: Value) -> Hello:
@@ -68,8 +74,14 @@ def of_answer(answer: Value) -> Hello:
     Raises:
         ProtocolError: it is no hello.
     """
-    match answer:
-        case {"protocol": int(protocol), "cluster_id": bytes(cluster_id), "uuid": bytes(uuid), "epoch": int(epoch)}:
-            if len(uuid) == UUID_BYTES and 0 <= epoch <= MAX_EPOCH:
-                return Hello(protocol, cluster_id, uuid, epoch)
-    raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch")
+    match {"store": 0, "life": 0, **answer} if isinstance(answer, dict) else None:
+        case {
+            "protocol": int(protocol),
+            "cluster_id": bytes(cluster_id),
+            "uuid": bytes(uuid),
+            "epoch": int(epoch),
+            "store": int(store),
+            "life": int(life),
+        } if len(uuid) == UUID_BYTES and 0 <= epoch <= MAX_EPOCH and 0 <= store <= MAX_STORE and 0 <= life <= MAX_STORE:
+            return Hello(protocol, cluster_id, uuid, epoch, store, life)
+    raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store and life as numbers")

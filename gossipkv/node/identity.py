@@ -1,12 +1,12 @@
 """Who the node is that lives in a data directory, across its starts: the documents NODE and PEERS.
 
 NODE is what must not be lost or go back: the uuid, the name, the *epoch*, which each start raises before it says
-anything to anyone, the id of the cluster, the place in the ring, and the id and the *life* of the store of its tables,
-so that an older copy of the store is known for what it is.  It is overwritten in place (`storage.slots`), so
-that a node starts on a disk without room.  When it is lost with its directory, the node is another one.  Its first
-epoch is the wall clock's milliseconds: so a node that comes back under its old name without its data is newer than its
-past, which others still speak of, unless the clock went back.  PEERS is a convenience: where members were last seen,
-for a start without `join`.
+anything to anyone, the id of the cluster, and whether this node drew it (`founding`), the place in the ring, and the id
+and the *life* of the store of its tables, so that an older copy of the store is known for what it is.  It is
+overwritten in place (`storage.slots`), so that a node starts on a disk without room.  When it is lost with its
+directory, the node is another one.  Its first epoch is the wall clock's milliseconds: so a node that comes back under
+its old name without its data is newer than its past, which others still speak of, unless the clock went back.  PEERS is
+a convenience: where members were last seen, for a start without `join`.
 
 Everything here blocks, and is called from worker threads, one at a time.
 """
@@ -52,6 +52,8 @@ class NodeRecord(NamedTuple):
     shard_id: int = 0  # 0: none yet.
     store: int = 0  # The id of the store of its tables; 0: none.
     life: int = 0  # How often that was opened, or once less: the store takes the next life first.
+    drew: str = ""  # The cluster id that this node drew; empty: none, or it founds nothing any more.
+    drew_store: int = 0  # The store under which it did; 0: it has had none yet.
 
 
 def read_node(files: Files, path: PurePath) -> NodeRecord | None:
@@ -76,11 +78,15 @@ def read_node(files: Files, path: PurePath) -> NodeRecord | None:
         shard_id=whole(body, "shard_id", name),
         store=whole(body, "store", name) if "store" in body else 0,  # There were none yet when it was written.
         life=whole(body, "life", name) if "life" in body else 0,
+        drew=text(body, "drew", name) if "drew" in body else "",  # Not known, then: somebody else may found.
+        drew_store=whole(body, "drew_store", name) if "drew_store" in body else 0,
     )
-    if record.store > MAX_STORE:
-        raise Corrupt(name, 0, "the id of a store should be a number of 64 bits", got=record.store)
-    if len(record.cluster_id) not in {0, 16} or not _DIGITS.issuperset(record.cluster_id):
-        raise Corrupt(name, 0, "the cluster id should be 16 hexadecimal digits", got=record.cluster_id[:80])
+    for store in (record.store, record.drew_store):
+        if store > MAX_STORE:
+            raise Corrupt(name, 0, "the id of a store should be a number of 64 bits", got=store)
+    for cluster_id in (record.cluster_id, record.drew):
+        if len(cluster_id) not in {0, 16} or not _DIGITS.issuperset(cluster_id):
+            raise Corrupt(name, 0, "the cluster id should be 16 hexadecimal digits", got=cluster_id[:80])
     return record
 
 
@@ -113,7 +119,9 @@ def next_life(
             "set the same cluster, or give --data another directory",
             {"file": str(path / NODE), "expected": known.cluster, "got": cluster},
         )
-    return known._replace(node=node or known.node, epoch=max(known.epoch + 1, least_epoch)), is_new
+    if node is not None and node != known.node:
+        known = erased(known._replace(node=node))  # It may be a copy.
+    return known._replace(epoch=max(known.epoch + 1, least_epoch)), is_new
 
 
 def another(record: NodeRecord, random: random.Random) -> NodeRecord:
@@ -121,7 +129,25 @@ def another(record: NodeRecord, random: random.Random) -> NodeRecord:
 
     The epoch stays above that of the one before: under one name they are told apart by it.
     """
-    return record._replace(uuid=_new_uuid(random), pinned=False, store=0, life=0)
+    return erased(record._replace(uuid=_new_uuid(random), pinned=False, store=0, life=0))
+
+
+def drawn(record: NodeRecord) -> NodeRecord:
+    """The record of a node that has drawn the cluster id in it."""
+    assert record.cluster_id, record
+    return record._replace(drew=record.cluster_id, drew_store=record.store)
+
+
+def erased(record: NodeRecord) -> NodeRecord:
+    """The record of a node that may found nothing from now on."""
+    return record._replace(drew="", drew_store=0)
+
+
+def followed(known: NodeRecord, record: NodeRecord) -> NodeRecord:
+    """The record that takes the place of `known`, in which the first store has the right to found, if there is one."""
+    if record.drew and not (known.store or known.drew_store):
+        return record._replace(drew_store=record.store)
+    return record
 
 
 def _new_uuid(random: random.Random) -> str:

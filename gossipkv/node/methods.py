@@ -26,7 +26,7 @@ from gossipkv.node.waiting import Packed, Waiting
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.node.hello import Hello
@@ -44,6 +44,10 @@ class Datasets(Holdings, InfoDatasets, Protocol):
 
     def databases(self) -> list[Detail]:
         """Return what the method `databases` answers."""
+        ...
+
+    def partition_map(self, database: str) -> dict[str, Detail]:
+        """Return what the method `partition_map` answers of a known database."""
         ...
 
     def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
@@ -99,6 +103,23 @@ class NodeTables(Protocol):
         ...
 
 
+class DecidedTables(Protocol):
+    """What is decided about tables, as far as methods know it."""
+
+    @property
+    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Waiting]]:
+        """The methods that are about nothing else."""
+        ...
+
+    def tables(self) -> list[Value]:
+        """Return what `databases` tells of tables."""
+        ...
+
+    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
+        """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
+        ...
+
+
 @final
 class Handlers:
     """Answers the requests that the serving loop hands off."""
@@ -110,6 +131,7 @@ class Handlers:
         cluster: ClusterView,
         tables: NodeTables,
         *,
+        deciding: DecidedTables,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
         random: random.Random,
@@ -141,7 +163,10 @@ class Handlers:
             b"members": self._members,
             b"children": self._children,
             b"entries": self._entries,
+            b"partition_map": self._partition_map,
+            **deciding.methods,
         }
+        self._deciding = deciding
 
     def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
         """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises.
@@ -202,7 +227,15 @@ class Handlers:
 
     def _databases(self, arguments: Arguments) -> Value:
         arguments.end()
-        return self._datasets.databases()
+        return [*self._datasets.databases(), *self._deciding.tables()]
+
+    def _partition_map(self, arguments: Arguments) -> Value:
+        database, options = arguments.text("database"), arguments.options("start", "limit")
+        start, limit = options.blob("start"), options.number("limit", least=1)
+        if self._datasets.known(database):
+            told: dict[str, Value] = {**self._datasets.partition_map(database)}
+            return told
+        return self._deciding.partition_map(database, start, limit)
 
     def _status(self, arguments: Arguments) -> Value:
         options = arguments.options("local", "database", "bitmaps")

@@ -44,6 +44,7 @@ from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node._sockets import Sockets
 from gossipkv.node.binding import advertised, bind
+from gossipkv.node.deciding import Deciding
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gateway import Gateway
 from gossipkv.node.gateway import listen as listen_for_http
@@ -58,6 +59,7 @@ from gossipkv.node.reads import Reads
 from gossipkv.node.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
 from gossipkv.node.stores import open_tables
+from gossipkv.node.table_methods import TableMethods
 from gossipkv.node.tables import Tables
 from gossipkv.processes.usage import usage
 from gossipkv.storage import sigbus
@@ -300,6 +302,7 @@ class _Node:
             max_frame=config.max_frame,
         )
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
+        self._deciding = Deciding(config, directory, gossiping, tables, peers=self._peers, environment=environment)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
@@ -323,6 +326,7 @@ class _Node:
             self._gossiping,
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
+            deciding=TableMethods(self._deciding, self._environment.random, replication=self._config.replication),
             serves=self._sharing.answer,
             random=self._environment.random,
         )
@@ -367,6 +371,7 @@ class _Node:
         await nursery.start(self._gossiping.agent.run)
         await nursery.start(self._peers.run)
         await nursery.start(self._sharing.run)
+        await nursery.start(self._deciding.run)
         if self._directory.silence is not None:
             nursery.start_soon(self._mend)
         if self._gateway is not None:
@@ -375,6 +380,7 @@ class _Node:
         await self._pump.run(task_status=task_status)
         if self._gateway is not None:
             await self._gateway.ended()
+        await self._deciding.end()
         await self._tables.end()
         nursery.cancel_scope.cancel()
 

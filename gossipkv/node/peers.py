@@ -89,6 +89,7 @@ class _Line:
         self.peer = peer
         self.column = column
         self.epoch: int | None = None  # As the other end has said; None: not connected.
+        self.store = 0, 0  # Likewise, of its tables' store: the id and the life.
         self.dialled_for = 0  # The newest epoch that was known of it then.
         self.failure: str | None = None  # Why it is not.
         self.scope = trio.CancelScope()
@@ -187,6 +188,14 @@ class Peers:
         """Whose number that is."""
         line = self._columns[column] if column < len(self._columns) else None
         return None if line is None else line.peer.name
+
+    def store(self, name: str) -> tuple[int, int] | None:
+        """What a member has said of its tables' store when the connection to it began: id and life; 0: there was none.
+
+        None: there is no connection.
+        """
+        line = self._lines.get(name)
+        return None if line is None or line.epoch is None else line.store
 
     def failure(self, column: int) -> str | None:
         """Why there is no connection to a member; None: there is one, or none was tried."""
@@ -298,7 +307,7 @@ class Peers:
             with trio.fail_after(DIAL_TIMEOUT_S):
                 stream = await self._sockets.connect(line.peer.address)
                 try:
-                    epoch = await self._greet(stream, line.peer)
+                    theirs = await self._greet(stream, line.peer)
                 except BaseException:
                     with trio.CancelScope(shield=True):
                         await stream.aclose()
@@ -308,12 +317,13 @@ class Peers:
             return False
         if line.epoch is not None:
             self._on_lost(line.peer.name)
-        line.epoch, line.dialled_for, line.failure = epoch, newest, None
+        line.epoch, line.dialled_for, line.failure = theirs.epoch, newest, None
+        line.store = theirs.store, theirs.life
         self._adopt(line.column, stream)
         return True
 
-    async def _greet(self, stream: Stream, peer: Peer) -> int:
-        """Say hello; the epoch of who answers.
+    async def _greet(self, stream: Stream, peer: Peer) -> Hello:
+        """Say hello; what whoever answers says of itself.
 
         Raises:
             OSError: nobody answers.
@@ -338,7 +348,7 @@ class Peers:
                         f"{peer.address} is the node {theirs.uuid.hex()} now, not {peer.name}",
                         {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
                     )
-                return theirs.epoch
+                return theirs
 
     def _say(self, line: _Line, failure: str) -> None:
         """Note why there is no connection; once in the log, when that is more than nobody listening."""

@@ -2,7 +2,9 @@
 
 The store that is made has an id of its own: whoever went on from the old one would use its numbers twice.  It is made
 beside the place of the store and enters it by one rename; then NODE names it.  After a crash between the two the next
-start adopts it, since it is in its first life (`tables`); what a crash left before is removed by the next attempt.
+start adopts it, since it is in its first life (`tables`); what a crash left before is removed by the next attempt.  The
+backup may have the catalogue of the cluster, so this node founds none from then on (`founding`): NODE says that before
+the store enters its place, lest it be adopted as one that this node has made.
 
 A node that has tables, or has had, is another one first (`forgotten`): what it told others under its uuid is not what
 the backup has.
@@ -93,6 +95,7 @@ def _put_back(files: Files, backup: PurePath, directory: DataDirectory, random: 
             remove_tree(files, beside)
         raise
     assert manifest.life == FIRST_LIFE, manifest.life
+    directory.keep(drew=False)
     files.rename(beside, directory.path / TABLES)
     files.sync_directory(directory.path)
     directory.keep(store=manifest.store, life=manifest.life)

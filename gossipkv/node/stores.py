@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from gossipkv.register.space import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import open_store
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.manifest import Manifest
 
 
-class OpenStore(Protocol):
+class OpenStore(Store, Protocol):
     """A store that is open."""
 
     @property

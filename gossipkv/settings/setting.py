@@ -145,6 +145,19 @@ def count(default: int, low: int, high: int, *, meaning: str, why: str, words: M
     return field(default=default, metadata={"setting": setting})
 
 
+def copies(default: int, allowed: tuple[int, ...], *, meaning: str, why: str) -> int:
+    """A setting that is one of a few numbers."""
+    words = {str(number): number for number in allowed}
+
+    def read(text: str) -> int:
+        if text.strip() not in words:
+            raise ValueError("not one of the numbers")
+        return words[text.strip()]
+
+    metadata = plain("count", str(default), " or ".join(words), read, meaning=meaning, why=why)
+    return field(default=default, metadata=metadata)
+
+
 def switch(*, default: bool, meaning: str, why: str) -> bool:
     """A setting that is on or off."""
 

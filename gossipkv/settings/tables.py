@@ -1,15 +1,15 @@
-"""The settings of the store under the tables: what it keeps, and how much memory and disk it takes at a time."""
+"""The settings of tables: what their store keeps, how much memory and disk that takes, who decides which there are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gossipkv.settings.setting import size
+from gossipkv.settings.setting import copies, size
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """How large the parts of a store are; sizes in bytes."""
+    """How large the parts of a store are, in bytes, and on how many nodes it is decided what tables there are."""
 
     table_log: int = size(
         "1GiB", "1MiB", "1TiB",
@@ -25,4 +25,9 @@ class TableSettings:
         "192MiB", "48MiB", "16GiB",
         meaning="most memory that the process takes which merges what was written to tables",
         why="a segment is sorted within it; with less a merge writes its input a second time",
+    )  # fmt: skip
+    metadata_copies: int = copies(
+        5, (1, 3, 5),
+        meaning="nodes that decide which tables there are, once the cluster has so many; the same on every node",
+        why="two of five may be lost and tables are still made; an even number could lose no more than one less",
     )  # fmt: skip

@@ -1,5 +1,7 @@
 """A network of namespaces on this machine: a machine for each node, a switch between them, cuts and loss by nftables.
 
+Where there is no nftables a node can still *miss* another: its packets to that one go to a machine that is not there.
+
     switch   a user namespace and a network namespace; the bridge; 10.77.0.254, where the tests ask from
     n1 ...   a network namespace each; 10.77.0.1 ..., an end of a veth pair whose other end is on the bridge
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 PORT = 7070
 SWITCH = "10.77.0.254"
 NODES = "10.77.0.0/25"  # All of them, and not the switch.
+NOBODY = "02:00:00:00:00:fe"  # No machine has this address of Ethernet.
 PATIENCE_S = 60
 
 ASKING = """
@@ -36,23 +39,24 @@ for line in sys.stdin:
     address, method, *params = json.loads(line)
     try:
         if address not in clients:
-            clients[address] = blocking.connect(address, timeout_ms=5000)
+            clients[address] = blocking.connect(address, timeout_ms=30000)
         reply = {"result": clients[address].call(method, *params)}
     except GossipKVError as error:
         clients.pop(address, None)
         reply = {"error": str(error)}
-    print(json.dumps(reply, default=bytes.decode), flush=True)
+    print(json.dumps(reply, default=lambda value: value.decode(errors="backslashreplace")), flush=True)
 """
 
 
-def missing() -> str | None:
-    """Why there can be no such network here, if so."""
-    for tool in ("unshare", "nsenter", "ip", "nft"):
+def missing(*, rules: bool = True) -> str | None:
+    """Why there can be no such network here, if so; `rules`: one in which packets are judged by rules."""
+    for tool in ("unshare", "nsenter", "ip", *(("nft",) if rules else ())):
         if shutil.which(tool, path=PATH) is None:
             return f"there is no {tool}"
     try:
         with Network(1) as network:
-            network.rule(1, "input", "counter")
+            if rules:
+                network.rule(1, "input", "counter")
     except (subprocess.CalledProcessError, RuntimeError) as error:
         return f"network namespaces cannot be made: {error}"
     return None
@@ -70,6 +74,8 @@ class Network:
         self._switch: list[str] = []
         self._machines: dict[int, list[str]] = {}
         self._asking: subprocess.Popen[str] | None = None
+        self._ruled: set[int] = set()
+        self._missed: set[tuple[int, int]] = set()
 
     def __enter__(self) -> Self:
         with self._stack:
@@ -85,7 +91,6 @@ class Network:
             self._ip(self._switch, [*links, "link set bridge up"])
             for node, machine in self._machines.items():
                 self._ip(machine, ["link set lo up", f"addr add {address(node)}/24 dev wire", "link set wire up"])
-                self.heal(node)
             self._stack = self._stack.pop_all()
         return self
 
@@ -134,22 +139,39 @@ class Network:
             raise ConnectionError(reply["error"])
         return reply["result"]
 
+    def command_at_switch(self, *command: str) -> list[str]:
+        """A command that runs where the tests ask from."""
+        return [*self._switch, *command]
+
     def rule(self, node: int, chain: str, rule: str) -> None:
         """One more rule for what comes into (`input`) or leaves (`output`) a node."""
-        self._nft(node, f"add rule inet cuts {chain} {rule}")
+        self._ruled.add(node)
+        self._nft(
+            node,
+            "add table inet cuts;"
+            "add chain inet cuts input { type filter hook input priority 0; };"
+            "add chain inet cuts output { type filter hook output priority 0; };"
+            f"add rule inet cuts {chain} {rule}",
+        )
 
     def heal(self, *nodes: int) -> int:
-        """No rules any more at these nodes, else all; how many packets they have dropped."""
+        """No rules any more at these nodes, else all, and nobody is missed; how many packets rules have dropped."""
         dropped = 0
-        for node in nodes or self._machines:
+        for node in self._ruled & set(nodes or self._machines):
             dropped += self._dropped(node)
-            self._nft(
-                node,
-                "add table inet cuts; delete table inet cuts; add table inet cuts;"
-                "add chain inet cuts input { type filter hook input priority 0; };"
-                "add chain inet cuts output { type filter hook output priority 0; };",
-            )
+            self._nft(node, "delete table inet cuts")
+            self._ruled.discard(node)
+        for node, other in [missed for missed in self._missed if not nodes or missed[0] in nodes]:
+            self._ip(self._machines[node], [f"neigh del {address(other)} dev wire"])
+            self._missed.discard((node, other))
         return dropped
+
+    def miss(self, some: Iterable[int], others: Iterable[int]) -> None:
+        """Nothing gets from `some` to `others` any more; what comes back does.  It needs no rule."""
+        missed = {(node, other) for node in some for other in others if node != other}
+        for node, other in missed:
+            self._ip(self._machines[node], [f"neigh replace {address(other)} lladdr {NOBODY} nud permanent dev wire"])
+        self._missed |= missed
 
     def cut(self, some: Iterable[int], others: Iterable[int], *, one_way: bool = False, what: str = "") -> None:
         """Nothing gets from `some` to `others`, nor back unless `one_way`; `what`: only that, as `meta l4proto udp`."""

@@ -18,9 +18,11 @@ from tests.mutants.gateway import MUTANTS_OF_THE_GATEWAY
 from tests.mutants.http import MUTANTS_OF_HTTP
 from tests.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
 from tests.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
+from tests.mutants.metadata import MUTANTS_OF_METADATA
 from tests.mutants.metrics import MUTANTS_OF_METRICS
 from tests.mutants.mutant import GOSSIP, Edit, Mutant
 from tests.mutants.page import MUTANTS_OF_THE_PAGE
+from tests.mutants.register import MUTANTS_OF_THE_REGISTER
 from tests.mutants.report import MUTANTS_OF_REPORTS
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
@@ -461,6 +463,8 @@ MUTANTS = (
     *MUTANTS_OF_STATUS,
     *MUTANTS_OF_THE_STORE,
     *MUTANTS_OF_METRICS,
+    *MUTANTS_OF_METADATA,
     *MUTANTS_OF_THE_PAGE,
     *MUTANTS_OF_WHAT_IS_TOLD,
+    *MUTANTS_OF_THE_REGISTER,
 )

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from gossipkv import errors
+from gossipkv.http import answers
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
 
@@ -21,3 +22,14 @@ def test_an_error_survives_pickling(kind):
     assert str(again) == str(error)
     assert again.args == error.args
     assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize("code", sorted(answers.STATUS_BY_CODE))
+def test_an_error_comes_back_from_the_wire(code):
+    """Each code that HTTP knows has a class, and the one that a client raises says what the node said."""
+    details = {"file": "f", "offset": 7, "reason": "torn"} if code == "CORRUPT" else {"config": 1 << 48}
+    raised = errors.from_wire(code, "it broke", details)
+    assert raised.code == code
+    assert type(raised) is not errors.ServiceError
+    assert errors.to_wire(raised)[0] == code
+    assert raised.details == details

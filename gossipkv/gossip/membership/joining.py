@@ -6,9 +6,10 @@ asked until a member was seen at each, or for as long as the dead are remembered
 once, every node asks several others, so no two groups stay apart, each content with itself.  Then they are *lost*, as
 are the dead that are forgotten: some of those are asked now and then for ever, since a partition may last longer.
 
-Asking is an exchange over TCP (`exchange.py`).  Where the cluster ids differ it is only a *meeting* of two nodes.
-A cluster id keeps two clusters apart that happen to have one name.  It is random, drawn by the first node, and every
-packet carries it.  Both ends of a meeting look at the same things and come to the same end:
+Asking is an exchange over TCP (`exchange.py`).  Where the cluster ids differ it is only a *meeting* of two nodes.  A
+cluster id keeps two clusters apart that happen to have one name.  It is random, drawn by the first node, which keeps
+that it did (who drew it founds what there is one of in a cluster), and every packet carries it.  Both ends of a meeting
+look at the same things and come to the same end:
 
     one has no id      it takes the other's; if neither has one, the asked one draws it
     the asker was told to join the other, and not both are pinned
@@ -393,9 +394,11 @@ class Joining:
             self._draw()
 
     def _draw(self) -> None:
-        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)))
+        self._take(bytes(int(self._random.random() * 256) for _ in range(CLUSTER_ID_BYTES)), drew=True)
 
-    def _take(self, cluster_id: bytes, seed: Seed | None = None, address: Address = NOWHERE) -> None:
+    def _take(
+        self, cluster_id: bytes, seed: Seed | None = None, address: Address = NOWHERE, *, drew: bool = False
+    ) -> None:
         if self._taking != NO_CLUSTER or cluster_id == NO_CLUSTER:
             return
         mine = self._outbox.envelope.cluster_id
@@ -412,7 +415,7 @@ class Joining:
             if seed is not None and not seed.asking:
                 self._ask(address, seed, now_ms)
 
-        self._outbox.store(kept, cluster_id=cluster_id)
+        self._outbox.store(kept, cluster_id=cluster_id, drew=drew)
 
     def _refused(self, address: Address, reply: bytes, error: Dropped | Malformed) -> None:
         if not (isinstance(error, Dropped) and error.reason == "cluster_name"):

@@ -67,7 +67,13 @@ class Outbox:
             then(reply, now_ms)
 
     def store(
-        self, then: Done, *, epoch: int | None = None, cluster_id: bytes | None = None, pinned: bool = False
+        self,
+        then: Done,
+        *,
+        epoch: int | None = None,
+        cluster_id: bytes | None = None,
+        pinned: bool = False,
+        drew: bool = False,
     ) -> None:
         """Keep these beside what was to be kept before; `then` is called once they are safe."""
         assert epoch is None or epoch > self._epoch, (epoch, self._epoch)  # Nobody lives through one twice.
@@ -75,7 +81,7 @@ class Outbox:
         self._cluster_id = self._cluster_id if cluster_id is None else cluster_id
         self._token += 1
         self._storing[self._token] = then
-        self.effects.append(Store(self._epoch, self._cluster_id, self._token, pinned))
+        self.effects.append(Store(self._epoch, self._cluster_id, self._token, pinned, drew))
 
     def stored(self, token: int, now_ms: int) -> None:
         """Take in that they are safe."""

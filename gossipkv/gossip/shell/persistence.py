@@ -56,9 +56,9 @@ class Keeping:
         """Keep all of it; `stored` is called with the token of what is durable."""
         async for what in self._queue:
             match what:
-                case Store(epoch, cluster_id, token, pinned):
+                case Store(epoch, cluster_id, token, pinned, drew):
                     keep = partial(self._keeper.keep, epoch=epoch, cluster_id=cluster_id.hex())
-                    await self._store(partial(keep, pinned=True) if pinned else keep)
+                    await self._store(partial(keep, pinned=pinned or None, drew=drew or None))
                     stored(token)
                 case Remember():
                     assert self._peers is not None

@@ -10,7 +10,7 @@ Read in this order:
     network.py      the wire between machines: datagrams, and connections
     sockets.py      the same as one machine's processes see it
     process.py      one life of a node, and the rest of the world it is given
-    building.py     builds of datasets without a child process
+    building.py     builds of datasets, and merges, without a child process
     machine.py      a disk and the lives of a node upon it: start, kill, power loss, restart
     client.py       one question to a node
     views.py        what nodes show to clients, and whether it may be
@@ -21,6 +21,7 @@ Read in this order:
     readers.py      clients of datasets under load; each answer is looked at (`testing.datasets.checkers`)
     sharing.py      a database that nodes share, and what may be demanded of them (`upgrades.py`, `losses.py`,
                     `differences.py`)
+    table_clients.py    clients that make and drop tables, and what nodes show of them (`deciding.py`)
     replay.py       one run by a name and two numbers, and the command that repeats it
     cluster.py      machines on a network, what clients ask them, and trace.py: all that happened
 """

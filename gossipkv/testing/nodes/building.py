@@ -1,4 +1,4 @@
-"""A build, and a reading back, without a child process: the same steps, on the simulated disk, in a simulated thread.
+"""Builds, readings back and merges without a child process: the same steps on the simulated disk, in its threads.
 
 A child is another process with other descriptors; here the node itself does its work, in one step of virtual time.
 What a crash leaves in the middle of a build is tested where the disk is (`tests/unit/dataset`).
@@ -16,6 +16,7 @@ from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.dataset.scrub.read_back import Outcome, read_back
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
+from gossipkv.storage.engine.merge import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from gossipkv.dataset.scrub.read_back import Job
     from gossipkv.environment.seam import Environment
     from gossipkv.errors import Corrupt
+    from gossipkv.storage.engine.merge import MergeOrder, Output
+    from gossipkv.storage.engine.policy import Manner
 
 
 @final
@@ -79,3 +82,18 @@ class ReadHere:
         for damage in damaged:
             on_damage(damage)
         return Outcome(*counts, bypassed_cache=True)
+
+
+@final
+class MergeHere:
+    """Merges in this process, in the place of `merge_in_child`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    async def __call__(
+        self, order: MergeOrder, on_output: Callable[[Output], object], manner: Callable[[], Manner]
+    ) -> None:
+        """Merge, as hard as it goes; raises what `merge_in_child` raises."""
+        del manner
+        await self._environment.threads.run(merge, self._environment.files, order, on_output)

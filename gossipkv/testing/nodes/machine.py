@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -15,7 +16,9 @@ import trio
 from gossipkv.errors import GossipKVError
 from gossipkv.node import node
 from gossipkv.node.streams import over_streams
-from gossipkv.testing.nodes.building import BuildHere, ReadHere
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.shell import open_store
+from gossipkv.testing.nodes.building import BuildHere, MergeHere, ReadHere
 from gossipkv.testing.nodes.process import Process
 from gossipkv.testing.simulated_files import SimulatedFiles
 
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from gossipkv.settings.config import Config
     from gossipkv.testing.faulty_files import Fault
     from gossipkv.testing.nodes.network import SimulatedNetwork
+
+# Of the store of its tables: small, so that segments end and runs are merged within a scenario.
+OPTIONS: Final = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20)
 
 
 @final
@@ -40,6 +46,7 @@ class NodeMachine:
         self.file_s = 0.0  # What reading one file of its source takes.
         self.error: GossipKVError | None = None  # What the latest life has ended with, by itself.
         self.lives = 0
+        self.disks = 1  # So many it had.
         self.is_leaving = False  # Its process was told to end: it takes no more connections.
         self.gossiping: Gossiping | None = None  # Of the present life, to publish in its name.
         self._network = network
@@ -117,6 +124,7 @@ class NodeMachine:
         """The machine gets another one, which is empty.  Requires: no process."""
         assert self._process is None
         self.disk = SimulatedFiles()
+        self.disks += 1
 
     def strike(self, *faults: Fault, power: bool = False) -> None:
         """Give its disk these faults from now on, or from the next start; `power`: a crash takes the power with it."""
@@ -148,6 +156,7 @@ class NodeMachine:
                     make_transport=over_streams(process.environment.clock),
                     build=BuildHere(process.environment, lambda: self.file_s),
                     read_back=ReadHere(process.environment),
+                    open_store=partial(open_store, options=OPTIONS, run_merge=MergeHere(process.environment)),
                     usage=dict,  # It takes nothing of this machine.
                     task_status=started,
                 )

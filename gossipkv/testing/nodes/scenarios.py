@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.testing.nodes.bad_network import partition, storm, tree
 from gossipkv.testing.nodes.churn import blackout, crashes, join, leave, read_only, restarts
+from gossipkv.testing.nodes.deciding import (
+    acceptor_lost,
+    cut_while_founding,
+    founder_lost,
+    table_restarts,
+    table_storm,
+    tables,
+    two_clusters,
+    two_lone,
+)
 from gossipkv.testing.nodes.differences import another_count, another_disk, disk_full, join_into_nothing, two_contents
 from gossipkv.testing.nodes.losses import (
     all_cut_off,
@@ -85,4 +95,9 @@ SHARING: Final = _named(
 )
 """They share the partitions of a database, and clients read."""
 
-SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**MEMBERSHIP, **SHARING})
+DECIDING: Final = _named(
+    tables, table_storm, table_restarts, two_lone, two_clusters, cut_while_founding, founder_lost, acceptor_lost
+)
+"""They decide on tables, and clients make and drop them."""
+
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**MEMBERSHIP, **SHARING, **DECIDING})

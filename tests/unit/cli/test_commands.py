@@ -144,7 +144,9 @@ def test_several_nodes_from_the_environment(run, node, monkeypatch):
     (("UNKNOWN_DATABASE", "no database geo", {}), 1), (("UNKNOWN_VERSION", "no such version", {}), 1),
     (("BAD_REQUEST", "wrong", {}), 2), (("TOO_LARGE", "too large", {}), 2), (("NOT_READY", "building\nstill", {}), 3),
     (("CORRUPT", "x", {"file": "f.gkv", "offset": 4096, "reason": "checksum"}), 3), (("OVERLOADED", "later", {}), 3),
-    (("INTERNAL", "a defect", {"id": "1"}), 3), (("NEWER_THAN_US", "what", {}), 3),
+    (("CONFLICT", "another came first", {}), 3), (("STALE_CONFIG", "too old a map", {}), 3),
+    (("WRITE_LOST", "gone for good", {}), 3), (("INTERNAL", "a defect", {"id": "1"}), 3),
+    (("NEWER_THAN_US", "what", {}), 3),
 ])  # fmt: skip
 def test_errors_of_the_node(run, monkeypatch, error, status):
     """Each error of a node is one line, and the status that the interface gives it."""

@@ -8,10 +8,10 @@ import pytest
 
 from gossipkv.gossip.core import Gossip
 from gossipkv.testing.faults import FAULTS, drawn
+from gossipkv.testing.gossip.swarm import SwarmPlan
+from gossipkv.testing.gossip.swarm import run as run_plan
 from gossipkv.testing.shrink import shrink
 from gossipkv.testing.streams import Streams
-from gossipkv.testing.swarm import SwarmPlan
-from gossipkv.testing.swarm import run as run_plan
 
 SEED = 1
 

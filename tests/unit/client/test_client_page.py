@@ -38,7 +38,7 @@ def test_errors_exist():
     """Each name of the table of errors is one."""
     table = PAGE.split("| error | when |")[1].split("\n\n")[0]
     names = [name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
-    assert len(names) == 13
+    assert len(names) == 16
     assert all(issubclass(getattr(errors, name), errors.GossipKVError) for name in names)
 
 

@@ -4,7 +4,18 @@ import zlib
 
 import pytest
 
-from gossipkv.errors import Corrupt, Internal, NotReady, Overloaded, ProtocolError, TimedOut, Unavailable
+from gossipkv.errors import (
+    Conflict,
+    Corrupt,
+    Internal,
+    NotReady,
+    Overloaded,
+    ProtocolError,
+    StaleConfig,
+    TimedOut,
+    Unavailable,
+    WriteLost,
+)
 from gossipkv.http.answers import Request
 from gossipkv.http.sessions import Session
 from tests.unit.http.asking import answer_to, ask, context_of
@@ -154,6 +165,9 @@ async def test_sequins_an_empty_proxy_is_none():
         (Unavailable("no owner could be reached"), 502, "UNAVAILABLE"),
         (TimedOut("no owner answered in time"), 504, "TIMEOUT"),
         (Overloaded("too much"), 429, "OVERLOADED"),
+        (Conflict("another change came first"), 409, "CONFLICT"),
+        (StaleConfig("too old a map"), 409, "STALE_CONFIG"),
+        (WriteLost("gone for good"), 410, "WRITE_LOST"),
         (Corrupt("data/x", 7, "checksum"), 500, "CORRUPT"),
         (Internal("a defect"), 500, "INTERNAL"),
         (ProtocolError("garbage"), 502, "UNAVAILABLE"),

@@ -51,6 +51,12 @@ class FakeStore:
         self.closed: str | None = None
         self.backups = []
 
+    first_space = None
+
+    def get(self, space, key):
+        """Nothing was ever decided."""
+        raise AssertionError(f"space {space} has no {key!r}, since it is not there")
+
     def describe(self):
         """Some numbers."""
         return {"groups": 3, "syncs": 2, "sync_ns": 1_000}

@@ -37,7 +37,7 @@ def lived_in(files, path):
     """A node that has tables; its record."""
     with opened(path, files, least_epoch=1000) as data:
         put_tables(files, data.path)
-        data.keep(cluster_id="ab" * 8, shard_id=3, pinned=True, store=77, life=9)
+        data.keep(cluster_id="ab" * 8, shard_id=3, pinned=True, store=77, life=9, drew=True)
         return data.record
 
 
@@ -53,13 +53,15 @@ def stores(files, path):
 
 
 def test_another_node_without_tables(tmp_path):
-    """Another uuid above the old epoch, of the same name, cluster and place; pinned to nothing, with no store."""
+    """Another uuid above the old epoch, of the same name, cluster and place; not pinned, no store, no founder."""
     before = lived_in(FILES, tmp_path)
     (tmp_path / "datasets" / "geo").mkdir()
     with opened(tmp_path, seed=2, forget_tables=True) as data:
         after = data.record
         assert data.forgotten == tmp_path / "tables-forgotten-1"
-        assert after == before._replace(uuid=after.uuid, epoch=1001, pinned=False, store=0, life=0)
+        assert after == before._replace(
+            uuid=after.uuid, epoch=1001, pinned=False, store=0, life=0, drew="", drew_store=0
+        )
         assert after.uuid != before.uuid
         assert read_node(FILES, tmp_path) == after
     assert stores(FILES, tmp_path) == {b"precious": "tables-forgotten-1"}
@@ -154,7 +156,8 @@ def test_a_crash_at_any_step(action, power):
         is_aside = stores(disk, PLACE) == {b"precious": "tables-forgotten-1"}
         with opened(PLACE, disk, seed=3) as data:
             is_new = data.record.uuid != before.uuid
-            assert data.record.store == (0 if is_new else 77)
+            assert data.record.store == data.record.drew_store == (0 if is_new else 77)
+            assert bool(data.record.drew) is not is_new
             assert is_aside or not is_new
             assert data.forgotten is None
         seen.add((is_new, is_aside))

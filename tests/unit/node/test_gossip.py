@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from contextlib import closing
@@ -12,7 +13,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment import trio_world
-from gossipkv.errors import ConfigError, TooLarge
+from gossipkv.errors import ConfigError, NotReady, TooLarge
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.member import Member, State, member_id
 from gossipkv.gossip.membership.timers import NEVER
@@ -23,12 +24,14 @@ from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
 from gossipkv.node.directory import DataDirectory
+from gossipkv.node.founding import may_not_found
 from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring, refuse_strangers
 from gossipkv.node.identity import read_node
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 SETTLE_MS = 10_000
@@ -60,24 +63,60 @@ def timer_of(
     return ShardIdTimer(core, claim, waits=waits)
 
 
-async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
-    """Set while it runs, durable when that returns, and known to the core of the next start."""
+@contextlib.asynccontextmanager
+async def gossiping_in(path: Path, *joins: Address) -> AsyncIterator[tuple[Gossiping, DataDirectory]]:
+    """A start of a node, told to join these, until the block ends."""
     world = trio_world.real()
+    with (
+        DataDirectory.open(path, world.files, cluster="gossipkv", random=random.Random(1)) as directory,
+        closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
+    ):
+        settings = load(flags={"join": ",".join(map(str, joins))})
+        gossiping = Gossiping(settings, world, directory, datagrams=datagrams, address=HERE, sealing=None)
+        async with trio.open_nursery() as own:
+            await own.start(gossiping.agent.run)
+            yield gossiping, directory
+            own.cancel_scope.cancel()
+
+
+async def has_id(directory: DataDirectory) -> None:
+    """Returns when the node has a cluster id."""
+    with trio.fail_after(60):
+        while not directory.record.cluster_id:
+            await trio.sleep(0.001)
+
+
+async def test_a_pin_survives_the_node(tmp_path: Path) -> None:
+    """Set while it runs, durable when that returns, and known to the core of the next start, with the id."""
+    ids = set()
     for was_pinned in (False, True):
-        with (
-            DataDirectory.open(tmp_path, world.files, cluster="gossipkv", random=random.Random(1)) as directory,
-            closing(world.sockets.datagrams("127.0.0.1", 0)) as datagrams,
-        ):
-            gossiping = Gossiping(load(), world, directory, datagrams=datagrams, address=HERE, sealing=None)
+        async with gossiping_in(tmp_path) as (gossiping, directory):
             assert (gossiping._core.pinned, directory.record.pinned) == (was_pinned, was_pinned)
-            async with trio.open_nursery() as own:
-                await own.start(gossiping.agent.run)
-                await gossiping.pin()
-                own.cancel_scope.cancel()
+            await has_id(directory)
+            ids.add(await gossiping.pin())
             assert gossiping._core.pinned
-            kept = read_node(world.files, tmp_path)
+            kept = read_node(trio_world.real().files, tmp_path)
             assert kept is not None
             assert kept.pinned
+            ids.add(bytes.fromhex(kept.cluster_id))
+    assert len(ids) == 1
+
+
+async def test_who_has_no_cluster_is_not_pinned(tmp_path: Path) -> None:
+    """What it would hold belongs to none: it says so, and takes whatever id comes."""
+    async with gossiping_in(tmp_path, Address("127.0.0.1", 1)) as (gossiping, directory):
+        with pytest.raises(NotReady, match="of no cluster yet"):
+            await gossiping.pin()
+        assert not gossiping._core.pinned
+        assert not directory.record.pinned
+
+
+async def test_who_is_alone_draws_its_id(tmp_path: Path) -> None:
+    """NODE says that it did, with the id, and whenever that is asked from then on."""
+    for _ in range(2):
+        async with gossiping_in(tmp_path) as (_, directory):
+            await has_id(directory)
+            assert may_not_found(directory.record, directory.record.cluster_id) is None
 
 
 def test_who_is_alone_claims_at_once_and_is_confirmed_in_time(core: Gossip) -> None:

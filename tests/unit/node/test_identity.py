@@ -85,11 +85,14 @@ def test_what_is_kept_is_there_at_the_next_start(tmp_path):
 def test_a_document_of_before_there_were_stores(tmp_path):
     """Format 3 without `store` and `life`: there is none, and the next start says so."""
     body = NodeRecord("test", UUID, "n", 4, "ab" * 8)._asdict()
-    del body["store"], body["life"]
+    for name in ("store", "life", "drew", "drew_store"):
+        del body[name]
     write_slots(FILES, tmp_path / "NODE", "NODE", body, format_number=3)
     with opened(tmp_path) as data:
         assert data.record == NodeRecord(**body | {"epoch": 5, "store": 0, "life": 0})
-    assert {"store", "life"} <= read_slots(FILES, tmp_path / "NODE", "NODE", newest_format=3).keys()
+    assert {"store", "life", "drew", "drew_store"} <= read_slots(
+        FILES, tmp_path / "NODE", "NODE", newest_format=3
+    ).keys()
 
 
 def test_the_store_and_its_life_survive(tmp_path):
@@ -130,7 +133,7 @@ def test_a_pinned_node_stays_pinned(tmp_path):
 @pytest.mark.parametrize("body", [
     {"epoch": -1}, {"epoch": "1"}, {"epoch": True}, {"shard_id": None}, {"cluster_id": "xyz"}, {"cluster_id": 1},
     {"cluster_id": "g" * 16}, {"uuid": 1}, {"store": -1}, {"store": 2**64}, {"store": "1"}, {"life": -1},
-    {"life": None},
+    {"life": None}, {"drew": "xyz"}, {"drew": None}, {"drew": 1}, {"drew_store": -1}, {"drew_store": 2**64},
 ])  # fmt: skip
 def test_a_wrong_field_is_damage(body, tmp_path):
     """A whole document with a field that no node writes is named, and not guessed at."""

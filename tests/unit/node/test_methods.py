@@ -25,6 +25,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from tests.unit.node.driven import BuiltVersion, make_file, make_version
 from tests.unit.node.fake_store import NoTables
+from tests.unit.node.made_up_tables import MadeUpTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +101,7 @@ class MadeUpCluster:
 
     epoch = 7
     shard_id = "3"
-    hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7)
+    hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7, 0xABC, 2)
 
     def __init__(self) -> None:
         self.is_isolated = False
@@ -195,6 +196,7 @@ class Node:
                 self.cluster,
                 self.measures(),
             ).to_map,
+            deciding=MadeUpTables(),
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             random=random.Random(1),
         )
@@ -425,7 +427,8 @@ def test_info_and_lists(node: Node) -> None:
     assert (local["count"], local["max_us"], local["sum_us"]) == (3, 10.0, 30.0)
     assert local["buckets"][:2] == [[8.192, 0], [16.384, 3]]
     assert node.ask("ping") == "pong"
-    assert node.ask("databases") == [{"name": "db", "kind": "dataset"}, {"name": "empty", "kind": "dataset"}]
+    assert [(one["name"], one["kind"]) for one in node.ask("databases")] == [
+        ("db", "dataset"), ("empty", "dataset"), ("orders", "hash")]  # fmt: skip
     told = {"done": 0.5, "isolated": False, "silent": False}
     assert node.ask("status", {"local": True}) == node.ask("status") == {"db": told, "empty": told}
     assert node.ask("status", {"database": "db"}) == {"db": told}
@@ -579,7 +582,13 @@ def test_hello():
     assert decoded(node.handlers.answer(b"hello", asked)).result == node.cluster.hello._asdict()
     foreign = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"d" * 8, "uuid": b"v" * 16, "epoch": 1}])
     assert isinstance(decoded(node.handlers.answer(b"hello", foreign)).error, Unauthorized)
-    for wrong in ([], [1], [{}], [{"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}]):
+    right = Hello(PROTOCOL, b"c" * 8, b"v" * 16, 1, 2**64 - 1, 3)
+    assert (
+        decoded(node.handlers.answer(b"hello", msgpack.packb([right.to_map()]))).result == node.cluster.hello.to_map()
+    )
+    stores = [{**right._asdict(), name: value} for name in ("store", "life") for value in (-1, "1", b"", True)]
+    short = {"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}
+    for wrong in ([], [1], [{}], [short], *([store] for store in stores)):
         assert isinstance(decoded(node.handlers.answer(b"hello", msgpack.packb(wrong))).error, BadRequest)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 MINE = Hello(PROTOCOL, b"c" * 8, b"a" * 16, 3)
-THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9)
+THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4)
 B = Peer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
 
 
@@ -168,11 +168,27 @@ async def test_a_member_is_dialled_and_greeted(autojump_clock, world):
     assert len(world.network.dialled) == 1
 
 
+async def test_what_a_member_says_of_its_store(autojump_clock, world):
+    """As it was when the connection began; of one of before 0; and nothing without a connection."""
+    older = {name: THEIRS._asdict()[name] for name in ("protocol", "cluster_id", "uuid", "epoch")}
+    assert world.peers.store("b") is None
+    world.network.answers += [rpc.response(0, older), greeting()]
+    world.peers.tell([B])
+    assert world.peers.store("b") is None
+    await trio.sleep(0.01)
+    assert world.peers.store("b") == (0, 0)
+    world.peers.hear([(world.peers.column("b"), "lost", "reset")], [])
+    assert world.peers.store("b") is None
+    await trio.sleep(60)
+    assert world.peers.store("b") == (2**64 - 1, 4)
+
+
 @pytest.mark.parametrize("answer", [
     greeting(THEIRS._replace(protocol=PROTOCOL + 1)), greeting(THEIRS._replace(cluster_id=b"d" * 8)),
     greeting(THEIRS._replace(uuid=b"x" * 16)), rpc.error_response(0, Unauthorized("no")), rpc.response(0, "pong"), b"",
     b"\xc1", b"HTTP/1.1 400 Bad Request\r\n", greeting()[:-1], rpc.response(0, {"protocol": 1}),
-    rpc.response(0, "x" * 5000),
+    rpc.response(0, "x" * 5000), greeting(THEIRS._replace(store=-1)), greeting(THEIRS._replace(life=-1)),
+    rpc.response(0, {**THEIRS._asdict(), "store": "1"}), rpc.response(0, {**THEIRS._asdict(), "life": None}),
 ])  # fmt: skip
 async def test_whoever_is_not_meant_is_not_asked(autojump_clock, world, answer):
     """Another protocol, cluster or node, no node at all: the connection ends, and why is known."""

@@ -31,6 +31,7 @@ OTHERS = {
     "throttle_loads": ("20MiB/s", 20 << 20), "require_success_file": ("true", True), "build_lanes": ("3", 3),
     "scrub_period": ("2d", 172_800_000), "build_memory": ("1GiB", 1 << 30), "build_priority": ("low", "low"),
     "table_log": ("2GiB", 2 << 30), "table_segment": ("1MiB", 1 << 20), "table_merge_memory": ("64MiB", 64 << 20),
+    "metadata_copies": ("3", 3),
     "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
     "max_key": ("100B", 100),
     "max_connections": ("5", 5), "max_in_flight": ("1", 1),
@@ -219,6 +220,7 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
     ("require_success_file", "maybe", "true or false"), ("cluster", "a b", "1 to 64"), ("cluster", "", "1 to 64"),
     ("join", "a", "HOST:PORT"), ("join", "a:1,b:0", "port other than 0"), ("advertise", "0.0.0.0:1", "can reach"),
     ("shard_id", "0.5", "whole number"), ("seal", "maybe", "accept or send or require"),
+    ("metadata_copies", "4", "1 or 3 or 5"), ("metadata_copies", "03", "not one of the numbers"),
     ("data", "", "path"), ("source", "~nobody-of-that-name/x", "home"),
 ])  # fmt: skip
 def test_a_wrong_value_says_what_where_and_what_is_allowed(name, text, said):

@@ -131,6 +131,34 @@ def test_in_a_chain():
     assert link.run(40 * SECOND_MS, lambda: all_alive(nodes) and len(ids(nodes)) == 1)
 
 
+def drawn_by(node):
+    """The cluster id that it has drawn, by what it has kept; nobody draws twice."""
+    (drew,) = {store.cluster_id for store in node.stores if store.drew} or {None}
+    return drew
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_node_drew_the_id(seed):
+    """Nodes told of each other in any way, started at any moment: in the end one of them drew the id of them all."""
+    link = Link(seed)
+    link.store_ms = link.random.choice((1, 500, 3000))
+    nodes = [no_id(link, f"n{i}") for i in range(6)]
+    for i, node in enumerate(nodes):
+        told = [nodes[i - 1], *link.random.sample(nodes, link.random.randrange(3))]
+        link.at(link.random.randrange(4 * SECOND_MS), lambda node=node, told=told: link.start(node, *told))
+    link.at(6 * SECOND_MS, lambda: link.start(no_id(link, "lone")))
+    link.run(7 * SECOND_MS)
+    (lone,) = (node for node in link.nodes.values() if node.me.name == "lone")
+    link.run(4 * SECOND_MS)
+    assert drawn_by(lone) == lone.envelope.cluster_id != NO_CLUSTER
+    lone.core.join([nodes[0].address], now_ms=link.now_ms)
+    link.settle(lone)
+    nodes = [*nodes, lone]
+    assert link.run(60 * SECOND_MS, lambda: all_alive(nodes) and len(ids(nodes)) == 1)
+    (cluster_id,) = ids(nodes)
+    assert [drawn_by(node) for node in nodes].count(cluster_id) == 1
+
+
 def test_two_lone_nodes_then_told():
     """Two that each formed a cluster of its own and have nothing in it: one takes the other's id when told to join."""
     link = Link()

@@ -161,7 +161,7 @@ class Keeper:
         """Durable."""
         if self.refusals:
             raise self.refusals.pop(0)
-        self.kept.append(what)
+        self.kept.append({name: value for name, value in what.items() if value is not None})
 
     def remember(self, peers):
         """For the next start."""

@@ -274,6 +274,16 @@ async def test_what_must_be_durable(autojump_clock, nursery):
     assert world.keeper.kept == [{"epoch": 4, "cluster_id": "ab" * 8}, {"epoch": 5, "cluster_id": "ab" * 8}]
 
 
+async def test_that_an_id_was_drawn_is_kept_with_it(autojump_clock, nursery):
+    """In one write; what is kept later says nothing of it."""
+    world = World()
+    world.core.on["start"] = [Store(4, b"\xab" * 8, 1, drew=True), Store(5, b"\xab" * 8, 2)]
+    await nursery.start(world.agent.run)
+    await trio.sleep(10)
+    kept = {"epoch": 4, "cluster_id": "ab" * 8}
+    assert world.keeper.kept == [kept | {"drew": True}, kept | {"epoch": 5}]
+
+
 async def test_a_pin_returns_when_it_is_durable(autojump_clock, nursery):
     """However often the disk refuses; after what was on its way before it."""
     world = World()

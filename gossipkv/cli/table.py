@@ -1,0 +1,183 @@
+"""`table`: makes, drops and shows tables."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv.cli import Group
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.errors import NotReady, Unknown, UnknownDatabase
+from gossipkv.node.table_requests import HASH, KINDS, OPERATION_BYTES, RANGE
+from gossipkv.status.reading import list_of, map_of, whole_of
+from gossipkv.status.words import plain, shown
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.wire.rpc import Value
+
+DECISION: Final = timeout("10s", "the decision, and again for asking what became of it")
+SEQUENCE_BITS: Final = 48
+
+
+@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+def table() -> None:
+    """Make, drop and show tables."""
+
+
+@table.command()
+@click.argument("name")
+@click.option("--kind", type=click.Choice(KINDS), required=True, help="Partitions by hash, or by ranges of keys.")
+@click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Of a hash table.  [default: 64]")
+@click.option(
+    "--replication",
+    type=click.IntRange(min=1),
+    metavar="R",
+    help="Copies of each partition.  [default: the node's setting]",
+)
+@click.option(
+    "--bound",
+    "bounds",
+    type=key_bytes,
+    multiple=True,
+    metavar="KEY",
+    help="Of a range table: first key of a further partition; may be given more than once.",
+)
+@NODE
+@DECISION
+@JSON
+def create(
+    name: str,
+    kind: str,
+    bounds: tuple[bytes, ...],
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    partitions: int | None,
+    replication: int | None,
+    as_json: bool,
+) -> None:
+    """Make the table NAME.
+
+    When no answer comes the node is asked once more under the same id, so it is not made twice.
+    """
+    if kind == HASH and bounds:
+        raise click.UsageError("--bound is for range tables")
+    if kind == RANGE and partitions is not None:
+        raise click.UsageError("--partitions is for hash tables; a range table has one more than it has bounds")
+    asked: dict[str, Value] = {
+        "kind": kind,
+        "partitions": partitions,
+        "replication": replication,
+        "bounds": [*sorted(bounds)],
+        "operation": secrets.token_bytes(OPERATION_BYTES),
+    }
+    with connect(nodes, timeout_ms) as client:
+        told = _create(client, name, asked)
+    if as_json:
+        print_json(told)
+    else:
+        found = map_of(told)
+        click.echo(f"{name}: made, table {plain(found.get('table'))}, config {config_text(found.get('config'))}")
+
+
+def _create(client: Client, name: str, asked: dict[str, Value]) -> Value:
+    try:
+        return client.call("create_table", name, asked)
+    except Unknown as error:
+        note(f"gossipkv: {error}; asking what became of it")
+        return client.call("create_table", name, asked)
+
+
+@table.command()
+@click.argument("name")
+@NODE
+@DECISION
+@JSON
+def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Drop the table NAME, with all that is in it.  Exit status 1: there is no such table.
+
+    When no answer comes the node is asked once more for that very table, so it drops no other that is made meanwhile.
+    """
+    with connect(nodes, timeout_ms) as client:
+        table = None
+        with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of it yet.
+            table = map_of(client.call("partition_map", name)).get("table")
+        told = _drop(client, name, {"table": table})
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(f"{name}: dropped")
+
+
+def _drop(client: Client, name: str, asked: dict[str, Value]) -> Value:
+    try:
+        return client.call("drop_table", name, asked)
+    except Unknown as error:
+        note(f"gossipkv: {error}; asking what became of it")
+    try:
+        return client.call("drop_table", name, asked)
+    except UnknownDatabase:  # That one is gone.
+        return asked
+
+
+@table.command()
+@click.argument("name")
+@NODE
+@TIMEOUT
+@JSON
+def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Write where the partitions of the table NAME are, as the node knows it.  Exit status 1: there is none."""
+    with connect(nodes, timeout_ms) as client:
+        found = _whole(client, name)
+    if as_json:
+        print_json(found)
+        return
+    kind, partitions = plain(found.get("kind")), found.get("partitions")
+    if not isinstance(partitions, list):  # Of a dataset.
+        click.echo(f"{name}: {kind}, {plain(partitions)} partitions; `gossipkv status {name}` shows who has them")
+        return
+    identity = f"table {plain(found.get('table'))}, config {config_text(found.get('config'))}"
+    click.echo(f"{name}: {kind}, {len(partitions)} partitions, {identity}\n")
+    draw(_partitions_table(kind, partitions))
+
+
+def _whole(client: Client, name: str) -> dict[str, Value]:
+    """Ask for a map until all of it is there; where it has changed meanwhile, from its beginning."""
+    while True:
+        told = map_of(client.call("partition_map", name))
+        after, partitions = told.pop("next", None), told.get("partitions")
+        more = told
+        while isinstance(partitions, list) and after is not None and more.get("config") == told.get("config"):
+            more = map_of(client.call("partition_map", name, {"start": after}))
+            partitions += list_of(more.get("partitions"))
+            after = more.get("next")
+        if more.get("config") == told.get("config"):
+            return told
+
+
+def _partitions_table(kind: str, partitions: list[Value]) -> Table:
+    made = columns("partition", "start", "node", "slot", "state", "assignment", kept=("state",), right=("slot",))
+    for partition in map(map_of, partitions):
+        start = partition.get("start")
+        if isinstance(start, bytes):
+            start = shown(start) if kind == RANGE else start.hex()
+        cells = plain(partition.get("id")), plain(start)
+        for assignment in [map_of(each) for each in list_of(partition.get("assignments"))] or [{}]:
+            add_row(made, *cells, *(plain(assignment.get(key, "")) for key in ("node", "slot", "state", "id")))
+            cells = "", ""  # Said once.
+    return made
+
+
+def config_text(config: Value) -> str:
+    """A config id as people read it: generation and sequence, which grow."""
+    number = whole_of(config)
+    return "-" if number is None else f"{number >> SEQUENCE_BITS}.{number & ((1 << SEQUENCE_BITS) - 1)}"

@@ -1,0 +1,448 @@
+"""A node's part in deciding on tables: from when it takes part, and whom it asks.
+
+A node takes part once there is a catalogue: it is pinned to its cluster, has a store, and then `register.metadata`
+decides with it.  The node that drew the cluster's id says so in the tree until there is a catalogue, so that the first
+`create_table` finds it.  What others say in the tree causes looks, and nothing else (`hints`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
+
+import msgpack
+import structlog
+import trio
+
+from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
+from gossipkv.gossip.member import State
+from gossipkv.node.founding import may_not_found
+from gossipkv.node.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
+from gossipkv.node.tables import OPEN
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.server import Metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gossipkv.environment.seam import Environment, Threads
+    from gossipkv.node.directory import DataDirectory
+    from gossipkv.node.gossip import Gossiping
+    from gossipkv.node.peers import Peers
+    from gossipkv.node.tables import Tables
+    from gossipkv.register.shell import OnReply
+    from gossipkv.wire.rpc import Value
+
+T = TypeVar("T")
+
+STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes.
+POLL_S: Final = 30.0  # Between two looks at a register of which nobody says anything new.
+RETRY_S: Final = 3.0  # Until a register is looked at again that could not be read.
+MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn within a minute or so.
+ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
+PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may found the catalogue says so.
+UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
+CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
+INVITE_S: Final = 10.0  # To be pinned, and to make a store.
+
+
+class DecidingSettings(Protocol):
+    """The settings that this needs."""
+
+    @property
+    def metadata_copies(self) -> int:
+        """Acceptors of the catalogue, at most."""
+        ...
+
+    @property
+    def max_branch(self) -> int:
+        """Bytes that this node may publish in the tree."""
+        ...
+
+
+@final
+class Asking:
+    """The ways to other nodes, by uuid."""
+
+    def __init__(self, gossiping: Gossiping, peers: Peers, threads: Threads) -> None:
+        self._gossiping = gossiping
+        self._peers = peers
+        self._threads = threads
+
+    async def beside(self, do: Callable[[], T]) -> T:
+        """Do in a worker thread what takes long."""
+        return await self._threads.run(do)
+
+    async def ask(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
+        """Ask the node of that uuid.
+
+        Raises:
+            GossipKVError: as it answers; `Unavailable` when it was not asked, `Unknown` when it has not answered.
+        """
+        answered, told = trio.Event(), []
+
+        def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+            told.append((result, error, epoch))
+            answered.set()
+
+        name = self._name(node)
+        with trio.move_on_after(min(timeout_s, CONNECT_S)):
+            while True:
+                if self._peers.store(name) is not None:
+                    break
+                await trio.sleep(CONNECT_S / 20)
+        self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
+        await answered.wait()
+        result, error, epoch = told[0]
+        if error is not None:
+            raise _error_of(error, name)
+        if result is None:
+            raise Unavailable(f"{name} is not reached") if epoch is None else Unknown(f"{name} has not answered")
+        return _read(result, name)
+
+    def ask_acceptor(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
+        """Ask an acceptor; `on_reply` is called once."""
+
+        def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+            del epoch
+            try:
+                reply = None if result is None else _read(result, name)
+            except ProtocolError:
+                reply = None
+            if isinstance(reply, bytes):
+                on_reply(reply, "")
+            else:
+                on_reply(None, "does not answer" if error is None else _error_of(error, name).message)
+
+        try:
+            name = self._name(to.node)
+        except Unavailable as unknown:
+            on_reply(None, unknown.message)
+            return
+        self._peers.ask_unread(name, "register", [request], ANSWER_MS, on_answer)
+
+    def _name(self, node: bytes) -> str:
+        for member in self._gossiping.members_known():
+            if member.uuid == node:
+                return member.name
+        raise Unavailable(f"no member {node.hex()} is known")
+
+
+@final
+class Deciding:
+    """The part of a node that decides on tables, once it takes part."""
+
+    def __init__(
+        self,
+        settings: DecidingSettings,
+        directory: DataDirectory,
+        gossiping: Gossiping,
+        tables: Tables,
+        *,
+        peers: Peers,
+        environment: Environment,
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._gossiping = gossiping
+        self._tables = tables
+        self._random = environment.random
+        self.asking = Asking(gossiping, peers, environment.threads)
+        self._nursery: trio.Nursery | None = None
+        self._beginning = trio.Lock()
+        self._founding = trio.Lock()
+        self._ended = trio.Event()
+        self.metadata: Metadata | None = None
+        self.catalogue: Catalogue | None = None
+        self._hints = Hints(gossiping, directory.record.node, branch_bytes=settings.max_branch)
+        self._forget_at = math.inf  # When all that is said is to be looked at again.
+        self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
+        self._news = trio.Event()
+        self._log = structlog.get_logger("gossipkv.node")
+
+    # -- its life ----------------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part when there is something to decide, until cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                # A store that a backup was put back as may be of any cluster, until this node is of one for good.
+                if self._tables.state == OPEN and self._directory.record.pinned:
+                    with contextlib.suppress(GossipKVError):  # It is said where it is asked for.
+                        await self._begin()
+                nursery.start_soon(self._tend)
+                task_status.started()
+                await self._go_on()
+        finally:
+            self._nursery = None
+            self._ended.set()
+
+    async def end(self) -> None:
+        """Decide nothing more; returns when nothing is written any more.  Requires: `run` was begun."""
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+        await self._ended.wait()
+
+    async def take_part(self) -> tuple[Metadata, Catalogue]:
+        """Take part from now on: pinned, with a store.
+
+        Raises:
+            NotReady: this node is of no cluster yet.
+            Unavailable: its store is closed, or it is about to end.
+        """
+        if self.metadata is None or self.catalogue is None:
+            await self._gossiping.pin()
+            await self._tables.create()
+            await self._begin()
+        assert self.metadata is not None
+        assert self.catalogue is not None
+        self.metadata.space.check_open()
+        return self.metadata, self.catalogue
+
+    def taking_part(self) -> tuple[Metadata, Catalogue]:
+        """What this node decides with.  Raises `NotReady`: it does not take part."""
+        if self.metadata is None or self.catalogue is None:
+            why = self._tables.closed or "no table was ever made here"
+            raise NotReady(f"this node takes no part in deciding on tables: {why}")
+        return self.metadata, self.catalogue
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if self.metadata is not None:
+                return
+            if self._nursery is None:
+                raise Unavailable("this node is about to begin, or to end")
+            assert self._directory.record.pinned, self._directory.record
+            store = self._tables.opened()
+            me = AcceptorId(bytes.fromhex(self._directory.record.uuid), store.manifest.store)
+            metadata = Metadata(store, me, self.asking, self._random, self.register)
+            await self._nursery.start(metadata.run)
+            self.catalogue = Catalogue(
+                metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
+            )
+            self.metadata = metadata
+            self._hear()
+
+    async def _tend(self) -> None:
+        """Have the catalogue grow, and look at everything now and then; who hears of changes waits for none of it."""
+        poll_at = trio.current_time()
+        while True:
+            if self.catalogue is not None and self.known_of(self.register):
+                with contextlib.suppress(GossipKVError):  # The next time.
+                    await self.catalogue.grow()
+                if trio.current_time() >= poll_at:
+                    poll_at = trio.current_time() + POLL_S
+                    self._hints.forget()
+                    with contextlib.suppress(GossipKVError):
+                        await self.catalogue.look_round()
+                with contextlib.suppress(GossipKVError):
+                    await self._look_at_some()
+            await trio.sleep(STEP_S)
+
+    async def _go_on(self) -> None:
+        watch = self._gossiping.watch(TABLES, self._hear)
+        why = ""
+        while True:
+            self._news = trio.Event()
+            watch.look()
+            try:
+                self._say()
+                await self._heed()
+                why = ""
+            except GossipKVError as error:
+                if error.message != why:  # It may stay so for days.
+                    self._log.info("decisions_wait", reason=error.message)
+                why = error.message
+            with trio.move_on_after(STEP_S):
+                await self._news.wait()
+            await trio.sleep(STEP_S / 20)  # What comes at once is looked at once.
+
+    async def _look_at_some(self) -> None:
+        """Look at those tables that were not looked at for longest."""
+        assert self.catalogue is not None
+        now, tables = trio.current_time(), self.catalogue.tables()
+        self._looked_at = {name: self._looked_at.get(name, now) for name in tables}
+        due = sorted((at, name) for name, at in self._looked_at.items() if at + POLL_S <= now)
+        for _, name in due[:MOST_LOOKS]:
+            self._looked_at[name] = now
+            with contextlib.suppress(GossipKVError):
+                await self.catalogue.look(name)
+
+    # -- what others are told, and tell ------------------------------------------------------------------------------
+
+    @property
+    def register(self) -> bytes:
+        """The register of the catalogue of this node's cluster."""
+        return 2 * bytes.fromhex(self._directory.record.cluster_id)
+
+    def _say(self) -> None:
+        metadata = self.metadata
+        founds = self.register if self.register and self.may_not_found() is None else None
+        if metadata is None:
+            self._hints.say({}, None, founds)
+        else:
+            self._hints.say(metadata.known, metadata.me, founds)
+
+    async def _heed(self) -> None:
+        """Look at registers of which others say what this node does not know."""
+        heard = self._hints.heard()
+        if self.metadata is None and self._founded(heard) and self._directory.silence is None:
+            await self.take_part()
+        if self.metadata is None or self.catalogue is None:
+            return
+        for register in [self.register, *(table.id for table in self.catalogue.tables().values())]:
+            for hint in self._hints.news(register, heard.get(register, {}), self.metadata.known.get(register)):
+                try:
+                    await self.metadata.look(register, hint.acceptors)
+                except GossipKVError:  # Such as a page that has not come yet.
+                    self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
+        if trio.current_time() >= self._forget_at:
+            self._forget_at = math.inf
+            self._hints.forget()
+
+    def _founded(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> bool:
+        return any(is_hint(value) for value in heard.get(self.register, {}).values())
+
+    def _hear(self) -> None:
+        self._news.set()
+
+    # -- founding ----------------------------------------------------------------------------------------------------
+
+    def may_not_found(self) -> str | None:
+        """Why this node may not found the catalogue; None: it may."""
+        record = self._directory.record
+        if not record.cluster_id:
+            return "this node is of no cluster yet"
+        return may_not_found(record, record.cluster_id)
+
+    async def found(self) -> None:
+        """Have a catalogue, which this node founds if nobody has, and it may.
+
+        Raises:
+            Unavailable: there is none, and another node is to found it; `details` has its uuid, if it is known.
+        """
+        if self.metadata is not None and self.metadata.known.get(self.register) is not None:
+            return
+        with trio.move_on_after(PATIENCE_S):
+            while True:
+                if self.may_not_found() is None or self._founder() or self._founded(self._hints.heard()):
+                    break
+                await trio.sleep(STEP_S / 10)
+        if self._founded(self._hints.heard()) or await self.others_know():
+            await self.take_part()
+            await self._heed()
+            return
+        why = self.may_not_found()
+        if why is None:
+            async with self._founding:
+                _, catalogue = await self.take_part()
+                why = self.may_not_found()  # It may have taken another cluster's id until it was pinned.
+                if why is None:
+                    await catalogue.found()
+                    self._hear()
+                    return
+        raise Unavailable(f"there is no catalogue of tables yet: {why}", {**self._founder()})
+
+    def _founder(self) -> dict[str, str]:
+        """Who says that it may found the catalogue, under `founder`."""
+        for owner, value in self._hints.heard().get(self.register, {}).items():
+            if not value and self._is_alive(owner):  # What the dead have said stands a while.
+                return {"founder": owner}
+        return {}
+
+    def _is_alive(self, name: str) -> bool:
+        members = self._gossiping.members_known()
+        return any(member.name == name and member.state is State.ALIVE for member in members)
+
+    async def others_know(self) -> bool:
+        """Whether another member knows of a catalogue; what it says of the acceptors is looked at."""
+        for node in self.alive():
+            if node.hex() == self._directory.record.uuid:
+                continue
+            with contextlib.suppress(GossipKVError):
+                answer = await self.asking.ask(node, "metadata_known", [self.register], 1.0)
+                if isinstance(answer, bytes) and answer:
+                    hint = decode_hint(answer)
+                    metadata, _ = await self.take_part()
+                    await metadata.look(self.register, hint.acceptors)
+                    return True
+        return False
+
+    def known_of(self, register: bytes) -> bytes:
+        """What this node would tell others of a register; empty: nothing."""
+        known = None if self.metadata is None else self.metadata.known.get(register)
+        return b"" if known is None or known.head.ended else encode_hint(known)
+
+    # -- other nodes, for the catalogue ------------------------------------------------------------------------------
+
+    def alive(self) -> Sequence[bytes]:
+        """Return uuids of nodes that seem to be alive, in their order, this one among them."""
+        members = self._gossiping.members_known()
+        return sorted(member.uuid for member in members if member.state is State.ALIVE)
+
+    async def invite(self, node: bytes) -> AcceptorId:
+        """Have a node take part; who it is then.  Raises GossipKVError."""
+        if node.hex() == self._directory.record.uuid:
+            metadata, _ = await self.take_part()
+            return metadata.me
+        cluster_id = self._directory.record.cluster_id
+        answer = await self.asking.ask(node, "metadata_invite", [bytes.fromhex(cluster_id)], INVITE_S)
+        if not isinstance(answer, int) or not answer:
+            raise Unavailable(f"{node.hex()[:8]} does not say under which store it takes part")
+        return AcceptorId(node, answer)
+
+    async def invited(self, cluster_id: bytes) -> int:
+        """Take part, since a node of that cluster asks for it; the id of this node's store.
+
+        Raises:
+            NotReady: this node is of another cluster, or of none.
+            Unavailable: its store is closed, or waits for room.
+        """
+        own = bytes.fromhex(self._directory.record.cluster_id)  # It may become another one until it is pinned.
+        if own != cluster_id or (own := await self._gossiping.pin()) != cluster_id:
+            of = f"the cluster {own.hex()}" if own else "no cluster yet"
+            raise NotReady(f"this node is of {of}, not of {cluster_id.hex()}")
+        metadata, _ = await self.take_part()
+        metadata.space.check_room()
+        return metadata.me.store
+
+    def uuid_of(self, name: str) -> bytes:
+        """The uuid of a node by its name, or by its digits, as `name_of` tells it of who is no member any more.
+
+        Raises:
+            Unavailable: no such member is known.
+        """
+        for member in self._gossiping.members_known():
+            if member.name == name:
+                return member.uuid
+        if UUID_DIGITS.fullmatch(name):
+            return bytes.fromhex(name)
+        raise Unavailable(f"no member {name} is known", {"node": name})
+
+    def name_of(self, uuid: bytes) -> str:
+        """The name of a node by its uuid, or the digits of that."""
+        return self.names().get(uuid) or uuid.hex()
+
+    def names(self) -> dict[bytes, str]:
+        """The names of all members that are known, by their uuids."""
+        return {member.uuid: member.name for member in self._gossiping.members_known()}
+
+
+def _read(data: bytes, name: str) -> Value:
+    try:
+        value: Value = msgpack.unpackb(data)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"{name} answered with what is no MessagePack: {error}") from error
+    return value
+
+
+def _error_of(error: bytes, name: str) -> GossipKVError:
+    with contextlib.suppress(ProtocolError):
+        match _read(error, name):
+            case [str(code), str(message), dict(details)]:
+                return from_wire(code, message, details)
+    return Unavailable(f"{name} answered with what is no error")

@@ -1,0 +1,178 @@
+"""Hints: what nodes tell each other of registers in the tree, which decides nothing, and causes looks.
+
+`tables/<register>` is published by each server of a map:
+
+    [generation, sequence, root, [[uuid, store id], …]]      empty: of the catalogue, by who may found it
+
+Whoever finds there what it does not know looks at the register, once for each thing said; a poll covers what it missed.
+A hint is worth something as long as somebody does not know it: of more tables than have room, those that changed last
+are told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+
+from gossipkv.errors import ProtocolError, TooLarge
+from gossipkv.register.configuration import Acceptors, members_of
+from gossipkv.register.metadata.pages import config_id, generation_of, sequence_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gossipkv.gossip.tree.tree import TreeEntry
+    from gossipkv.gossip.tree.watch import Watch
+    from gossipkv.register.configuration import AcceptorId
+    from gossipkv.register.metadata.server import Known
+
+TABLES: Final = "tables"  # In the tree.
+ROOM_PART: Final = 4  # Of this node's branch hints take one in so many; the rest is for what it serves.
+PATH_BYTES: Final = 64  # About what an entry takes beside its value.
+
+
+class OwnTree(Protocol):
+    """The tree, as far as this needs it."""
+
+    def publish(self, path: str, value: bytes = b"") -> None:
+        """Show a key; raises `TooLarge`."""
+        ...
+
+    def withdraw(self, path: str) -> bool:
+        """Take a key back."""
+        ...
+
+    def below(self, path: str) -> list[TreeEntry]:
+        """List what anybody shows below a path."""
+        ...
+
+    def watch(self, path: str, wake: Callable[[], None]) -> Watch:
+        """Have `wake` called when something changes below a path."""
+        ...
+
+
+class Hint(NamedTuple):
+    """What somebody says of a map."""
+
+    config: int
+    acceptors: Acceptors
+
+    def is_news_to(self, known: Known | None) -> bool:
+        """Whether it may be newer than what is known: other acceptors alone do not raise the config id."""
+        if known is None or self.config > known.config:
+            return True
+        return self.config == known.config and self.acceptors.new != known.acceptors.new
+
+
+@final
+class Hints:
+    """What this node says, and what it hears."""
+
+    def __init__(self, tree: OwnTree, own: str, *, branch_bytes: int) -> None:
+        """`own`: this node's name; `branch_bytes`: the room that it has in the tree."""
+        self._tree = tree
+        self._own = own
+        self._room_bytes = branch_bytes // ROOM_PART
+        self._said: dict[bytes, bytes] = {}  # By register, the one that changed last at the end.
+        self._silent: set[bytes] = set()  # Of those, without room in the tree until they change.
+        self._heeded: dict[tuple[bytes, str], bytes] = {}  # What was said of a register, by whom: it was looked at.
+
+    def say(self, known: Mapping[bytes, Known], me: AcceptorId | None, founds: bytes | None) -> None:
+        """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may."""
+        wanted = {
+            register: encode_hint(each)
+            for register, each in known.items()
+            if not each.head.ended and me in each.acceptors.new
+        }
+        if founds is not None and founds not in known:
+            wanted[founds] = b""
+        for register in [register for register in self._said if register not in wanted]:
+            self._withdraw(register)
+        for register, value in wanted.items():
+            if self._said.get(register) != value:
+                self._said.pop(register, None)
+                self._said[register] = value
+                self._silent.discard(register)
+                with contextlib.suppress(TooLarge):  # It is told in `status`; others find it by their poll.
+                    self._tree.publish(f"{TABLES}/{register.hex()}", value)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        told = [
+            (register, PATH_BYTES + len(value))
+            for register, value in self._said.items()
+            if register not in self._silent
+        ]
+        size_bytes = sum(size for _, size in told)
+        for register, size in told:
+            if size_bytes <= self._room_bytes:
+                return
+            size_bytes -= size
+            self._silent.add(register)
+            self._tree.withdraw(f"{TABLES}/{register.hex()}")
+
+    def _withdraw(self, register: bytes) -> None:
+        del self._said[register]
+        self._silent.discard(register)
+        self._tree.withdraw(f"{TABLES}/{register.hex()}")
+
+    def heard(self) -> dict[bytes, dict[str, bytes]]:
+        """What others say of registers: by register, by who says it."""
+        heard: dict[bytes, dict[str, bytes]] = {}
+        for entry in self._tree.below(TABLES):
+            with contextlib.suppress(ValueError):
+                if entry.owner != self._own:
+                    heard.setdefault(bytes.fromhex(entry.name), {})[entry.owner] = entry.value
+        return heard
+
+    def news(self, register: bytes, said: Mapping[str, bytes], known: Known | None) -> Sequence[Hint]:
+        """What is said of a register that is not known here, and was not looked at before."""
+        found = []
+        for owner, value in said.items():
+            if value and self._heeded.get((register, owner)) != value:
+                self._heeded[register, owner] = value
+                with contextlib.suppress(ProtocolError):
+                    hint = decode_hint(value)
+                    if hint.is_news_to(known):
+                        found.append(hint)
+        return found
+
+    def forget(self) -> None:
+        """Look again at all that is said: what could not be read may be read by now."""
+        self._heeded.clear()
+
+
+def encode_hint(known: Known) -> bytes:
+    """What is said of a map."""
+    config = known.config
+    packed: bytes = msgpack.packb((generation_of(config), sequence_of(config), known.head.root, known.acceptors.new))
+    return packed
+
+
+def decode_hint(value: bytes) -> Hint:
+    """Read what somebody says of a map.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        row = msgpack.unpackb(value)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError("what is said of a map should be MessagePack") from error
+    match row:
+        case [int(generation), int(sequence), bytes(), list(servers)] if (
+            0 <= generation < 1 << 16 and 0 <= sequence < 1 << 48
+        ):
+            return Hint(config_id(generation, sequence), Acceptors.of(members_of(servers)))
+    raise ProtocolError("of a map is said [generation, sequence, root, servers]", {"got": repr(value)[:80]})
+
+
+def is_hint(value: bytes) -> bool:
+    """Whether something is said of a map."""
+    try:
+        decode_hint(value)
+    except ProtocolError:
+        return False
+    return True

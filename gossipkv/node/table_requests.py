@@ -1,0 +1,164 @@
+"""What clients ask of tables and of who decides on them, read from a request and judged as far as the request tells.
+
+A register is that of a table, or that of the catalogue of all tables: where a name may be nil, nil is the catalogue.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.errors import BadRequest
+from gossipkv.settings.databases import NAMES, is_name
+
+if TYPE_CHECKING:
+    from gossipkv.node.arguments import Arguments, Options
+    from gossipkv.wire.rpc import Value
+
+HASH, RANGE = "hash", "range"
+KINDS: Final = (HASH, RANGE)
+
+DEFAULT_PARTITIONS: Final = 64  # Of a hash table: some for each processor of a few nodes, and each still large.
+MOST_PARTITIONS: Final = 1 << 17  # At once; what a map of partitions is made for.
+MOST_REPLICATION: Final = 64  # As of datasets.
+MOST_BOUND_BYTES: Final = 255  # The longest key of a map of partitions.
+MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
+OPERATION_BYTES: Final = 20
+TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
+
+
+class CreateTable(NamedTuple):
+    """A table that is to be."""
+
+    name: str
+    kind: str
+    partitions: int
+    replication: int | None  # None: what the node has for datasets.
+    bounds: tuple[bytes, ...]  # Of a range table: where each partition but the first begins, in order.
+    operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
+
+    def options(self) -> dict[str, Value]:
+        """Return the options by which another node is asked for it."""
+        partitions = self.partitions if self.kind == HASH else None
+        return {
+            "kind": self.kind,
+            "partitions": partitions,
+            "replication": self.replication,
+            "bounds": [*self.bounds] if self.kind == RANGE else None,
+        }
+
+
+class DropTable(NamedTuple):
+    """A table that is to be no more."""
+
+    name: str
+    table: bytes | None  # Its id; None: whichever has the name when it is looked at.
+
+
+class Membership(NamedTuple):
+    """A node that is to decide on a register, or no longer."""
+
+    table: str | None
+    node: str
+
+
+class Force(NamedTuple):
+    """The nodes that are to decide on a register from now on, whatever the others knew."""
+
+    table: str | None
+    survivors: tuple[str, ...]
+
+
+def create_table(arguments: Arguments) -> CreateTable:
+    """Read `[name, {kind, partitions, replication, bounds, operation}]`.
+
+    Raises:
+        BadRequest: it is something else, or no such table can be.
+    """
+    name = table_name(arguments)
+    options = arguments.options("kind", "partitions", "replication", "bounds", "operation")
+    kind, operation = options.text("kind"), options.blob("operation")
+    if kind not in KINDS:
+        raise BadRequest(f"{arguments.method}: the kind must be {' or '.join(KINDS)}, not {kind}", {"option": "kind"})
+    if operation is not None and len(operation) != OPERATION_BYTES:
+        raise BadRequest(
+            f"{arguments.method}: the operation must be {OPERATION_BYTES} bytes, not {len(operation)}",
+            {"option": "operation"},
+        )
+    bounds = _bounds(arguments.method, options)
+    partitions = options.number("partitions", least=1, most=MOST_PARTITIONS)
+    if kind == HASH and bounds:
+        raise BadRequest(f"{arguments.method}: a hash table has no bounds", {"option": "bounds"})
+    if kind == RANGE and partitions not in {None, len(bounds) + 1}:
+        raise BadRequest(
+            f"{arguments.method}: {len(bounds)} bounds make {len(bounds) + 1} partitions, not {partitions}",
+            {"option": "partitions"},
+        )
+    return CreateTable(
+        name,
+        kind,
+        len(bounds) + 1 if kind == RANGE else partitions or DEFAULT_PARTITIONS,
+        options.number("replication", least=1, most=MOST_REPLICATION),
+        bounds,
+        operation,
+    )
+
+
+def drop_table(arguments: Arguments) -> DropTable:
+    """Read `[name, {table}]`.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    name = table_name(arguments)
+    digits = arguments.options("table").text("table")
+    if digits is not None and not TABLE_DIGITS.fullmatch(digits):
+        raise BadRequest(f"{arguments.method}: a table's id is 32 hexadecimal digits, not {digits[:80]!r}")
+    return DropTable(name, None if digits is None else bytes.fromhex(digits))
+
+
+def table_name(arguments: Arguments) -> str:
+    """Read the name of a table that may be.
+
+    Raises:
+        BadRequest: none can have it.
+    """
+    name = arguments.text("table")
+    if not is_name(name):
+        raise BadRequest(f"{arguments.method}: {name!r} is no name of a table: {NAMES}")
+    return name
+
+
+def membership(arguments: Arguments) -> Membership:
+    """Read `[table or nil, node]`.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    table, node = arguments.text_or_nil("table"), arguments.text("node")
+    arguments.end()
+    return Membership(table, node)
+
+
+def force(arguments: Arguments) -> Force:
+    """Read `[table or nil, [node, …]]`.
+
+    Raises:
+        BadRequest: it is something else, or names no node, too many, or one twice.
+    """
+    table, survivors = arguments.text_or_nil("table"), arguments.texts("list of survivors")
+    arguments.end()
+    if not 1 <= len(survivors) <= MOST_SURVIVORS:
+        raise BadRequest(f"{arguments.method}: 1 to {MOST_SURVIVORS} survivors must be named, not {len(survivors)}")
+    if len(set(survivors)) < len(survivors):
+        raise BadRequest(f"{arguments.method}: a survivor is named twice")
+    return Force(table, tuple(survivors))
+
+
+def _bounds(method: str, options: Options) -> tuple[bytes, ...]:
+    """Where all partitions but the first begin: each behind the one before, the first of them behind the empty key."""
+    bounds = options.keys("bounds", MOST_BOUND_BYTES) or []
+    if any(low >= high for low, high in pairwise([b"", *bounds])):
+        raise BadRequest(f"{method}: the bounds must ascend, from one that is not empty", {"option": "bounds"})
+    return tuple(bounds)

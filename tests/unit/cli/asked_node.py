@@ -1,0 +1,45 @@
+"""A fake node for commands that ask one thing or two: it answers by functions, and notes what it was asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from gossipkv.errors import GossipKVError, to_wire
+from tests.unit.client.fake_node import FakeNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.client.fake_node import Connection
+
+
+class AskedNode:
+    """One; a method answers with what its function returns, or raises of our errors; `EOFError` ends the connection."""
+
+    def __init__(self, **methods: Callable[..., object]) -> None:
+        self.asked: list[tuple[str, list[object]]] = []
+        self._methods = methods
+        self._node = FakeNode(self._serve)
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self._node.address
+
+    def __enter__(self) -> Self:
+        self._node.__enter__()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._node.__exit__(*ended)
+
+    def _serve(self, connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            message_id, method, params = request
+            self.asked.append((method, params))
+            try:
+                connection.answer(message_id, self._methods[method](*params))
+            except GossipKVError as error:
+                connection.answer(message_id, None, to_wire(error))
+            except EOFError:
+                return

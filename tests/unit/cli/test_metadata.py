@@ -1,0 +1,139 @@
+"""`metadata` against a fake node: what it asks, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gossipkv.cli.metadata import decides
+from gossipkv.errors import Unavailable
+from tests.unit.cli.asked_node import AskedNode
+
+
+def acceptor(node, *, answers=True, store="1", why=None):
+    """As a node tells it."""
+    return {"node": node, "store": store, "answers": answers, "why": why}
+
+
+def register(old, new=None, table=None, **more):
+    """Of these acceptors."""
+    told = {"table": table, "generation": 1, "sequence": 42, "root": bytes(range(32)), **more}
+    return {**told, "old": old, "new": old if new is None else new}
+
+
+HEALTHY = register([acceptor("n1"), acceptor("n2"), acceptor("n3")])
+CHANGING = register([acceptor("n1"), acceptor("n2")], [acceptor("n1"), acceptor("n[3]")], table="carts")
+STUCK = register([acceptor("n1"), acceptor("n2", answers=False, why="no answer"), acceptor("n3", answers=False)])
+
+
+@pytest.fixture
+def ask(run, monkeypatch):
+    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+
+    def command(*arguments, **methods):
+        with AskedNode(**methods) as node:
+            monkeypatch.setenv("GOSSIPKV_NODE", node.address)
+            return run("metadata", *arguments), node.asked
+
+    return command
+
+
+def test_status(ask):
+    """A row for each that decides, or is to, or leaves; the register is said once."""
+    done, asked = ask("status", metadata_status=lambda _: [HEALTHY, CHANGING])
+    assert (done.status, done.err, asked) == (0, "", [("metadata_status", [None])])
+    rows = [line.split() for line in done.out.splitlines()]
+    assert rows[0] == ["register", "generation", "sequence", "root", "node", "store", "answers"]
+    assert rows[1] == ["catalogue", "1", "42", "000102030405", "n1", "1", "yes"]
+    assert rows[2:4] == [["n2", "1", "yes"], ["n3", "1", "yes"]]
+    assert rows[4] == ["carts", "1", "42", "000102030405", "n1", "1", "yes"]
+    assert rows[5:] == [["n2", "1", "yes", "leaves"], ["n[3]", "1", "yes", "joins"]]
+    done, asked = ask("status", "carts", "--json", metadata_status=lambda _: [CHANGING])
+    assert asked == [("metadata_status", ["carts"])]
+    assert [each["node"] for each in json.loads(done.out)[0]["new"]] == ["n1", "n[3]"]
+
+
+def test_status_of_what_is_stuck(ask):
+    """Too few answer: status 3, with --json too, and what to do."""
+    for as_json in ([], ["--json"]):
+        done, _ = ask("status", *as_json, metadata_status=lambda _: [STUCK])
+        assert done.status == 3
+        assert "the catalogue: too few of those that decide on it answer" in done.err
+        assert "gossipkv metadata force" in done.err
+    done, _ = ask("status", metadata_status=lambda _: [STUCK])
+    assert done.out.splitlines()[2].split() == ["n2", "1", "no", "no", "answer"]
+
+
+def test_status_before_there_are_tables(ask):
+    """There is nothing to show."""
+    done, _ = ask("status", metadata_status=lambda _: [])
+    assert (done.status, done.out) == (0, "")
+    assert "no table was ever made" in done.err
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [
+    ("y", "y", True), ("n", "n", False), ("yn", "yn", False), ("yyn", "yyn", True), ("yyn", "ynn", False),
+    ("ynn", "yyn", False), ("", "y", False), ("yynn", "yyynn", False),
+])  # fmt: skip
+def test_a_majority_of_both(old, new, expected):
+    """Half is none, and nobody is none."""
+    sides = ([acceptor(str(at), answers=one == "y") for at, one in enumerate(side)] for side in (old, new))
+    assert decides(register(*sides)) is expected
+
+
+@pytest.mark.parametrize("word", ["join", "leave"])
+def test_membership(ask, word):
+    """Of the catalogue, or of a table; who decides from then on is told."""
+    method = f"metadata_{word}"
+    done, asked = ask(word, "n3", **{method: lambda *_: HEALTHY})
+    assert (done.status, done.out) == (0, "the catalogue: decided by n1, n2, n3\n")
+    assert asked == [(method, [None, "n3"])]
+    done, asked = ask(word, "n3", "--table", "carts", **{method: lambda *_: CHANGING})
+    assert done.out == "carts: decided by n1, n2 (leaves), n[3] (joins)\n"
+    assert asked == [(method, ["carts", "n3"])]
+    done, _ = ask(word, "n3", "--json", **{method: lambda *_: HEALTHY})
+    assert json.loads(done.out)["sequence"] == 42
+
+
+def refuse(*_):
+    """A method that cannot be done."""
+    raise Unavailable("no majority answers")
+
+
+def test_membership_that_is_refused(ask):
+    """One line, status 3."""
+    done, _ = ask("join", "n3", metadata_join=refuse)
+    assert (done.status, done.out, done.err) == (3, "", "gossipkv: no majority answers\n")
+
+
+def test_force_says_first_what_may_be_lost(ask):
+    """Nothing is done: who is left behind is named, as far as that is known; status 2."""
+    done, asked = ask("force", "--survivor", "n1", metadata_status=lambda _: [STUCK])
+    assert (done.status, done.out, asked) == (2, "", [("metadata_status", [None])])
+    for words in "nothing was done", "n1 alone would decide on the catalogue", "with n2, n3 and any other", "--yes":
+        assert words in done.err
+    done, asked = ask("force", "--survivor", "n1", "--survivor", "n2", "--table", "carts", metadata_status=refuse)
+    assert (done.status, asked) == (2, [("metadata_status", ["carts"])])
+    for words in "who decides now is not known: no majority answers", "n1, n2 alone would decide on carts", "--yes":
+        assert words in done.err
+
+
+def test_force(ask):
+    """With --yes it is done; what was lost is said, beside who decides."""
+    after = register([acceptor("n1")], generation=2, lost="what n2 and n3 alone knew")
+    done, asked = ask("force", "--survivor", "n1", "--yes", metadata_force=lambda *_: after)
+    assert asked == [("metadata_force", [None, ["n1"]])]
+    assert (done.status, done.out) == (0, "the catalogue: decided by n1\n")
+    assert done.err == "gossipkv: what n2 and n3 alone knew\n"
+    done, _ = ask("force", "--survivor", "n1", "--yes", "--json", metadata_force=lambda *_: after)
+    assert json.loads(done.out)["generation"] == 2
+    done, asked = ask("force", "--survivor", "n1", "--yes", "--table", "carts", metadata_force=refuse)
+    assert (done.status, asked) == (3, [("metadata_force", ["carts", ["n1"]])])
+
+
+@pytest.mark.parametrize("arguments", [["force"], ["force", "--yes"], ["join"], ["leave"], ["status", "a", "b"], []])
+def test_wrong_use(ask, arguments):
+    """Status 2, and no node is asked."""
+    done, asked = ask(*arguments)
+    assert (done.status, done.out, asked) == (2, "", [])

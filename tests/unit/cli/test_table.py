@@ -1,0 +1,177 @@
+"""`table` against a fake node: what it asks, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gossipkv.cli.table import config_text
+from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown, UnknownDatabase
+from tests.unit.cli.asked_node import AskedNode
+
+MADE = {"table": "ab" * 16, "config": (1 << 48) + 7}
+
+
+@pytest.fixture
+def ask(run, monkeypatch):
+    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+
+    def command(*arguments, **methods):
+        with AskedNode(**methods) as node:
+            monkeypatch.setenv("GOSSIPKV_NODE", node.address)
+            return run(*arguments), node.asked
+
+    return command
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [
+    (["--kind", "hash"], {"kind": "hash", "partitions": None, "replication": None, "bounds": []}),
+    (["--kind", "hash", "--partitions", "8", "--replication", "3"],
+     {"kind": "hash", "partitions": 8, "replication": 3, "bounds": []}),
+    (["--kind", "range", "--bound", "m", "--bound", "b"],
+     {"kind": "range", "partitions": None, "replication": None, "bounds": [b"b", b"m"]}),
+])  # fmt: skip
+def test_a_table_is_made(ask, arguments, expected):
+    """What was said is asked, under an id of 20 bytes that no other command has; what it has become is told."""
+    operations = []
+    for as_json in ([], ["--json"]):
+        done, asked = ask("table", "create", "carts", *arguments, *as_json, create_table=lambda *_: MADE)
+        ((method, (name, options)),) = asked
+        assert (method, name) == ("create_table", "carts")
+        operations.append(options.pop("operation"))
+        assert options == expected
+        assert (done.status, done.err) == (0, "")
+        if as_json:
+            assert json.loads(done.out) == MADE
+        else:
+            assert done.out == f"carts: made, table {'ab' * 16}, config 1.7\n"
+    assert len(set(operations)) == 2
+    assert {len(operation) for operation in operations} == {20}
+
+
+def test_what_is_unknown_is_asked_about(ask):
+    """The connection ends before the answer: the same again, once, under the same id."""
+    answers = [EOFError(), MADE]
+
+    def create_table(*_):
+        answer = answers.pop(0)
+        if isinstance(answer, EOFError):
+            raise answer
+        return answer
+
+    done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=create_table)
+    assert (done.status, len(asked)) == (0, 2)
+    assert asked[0] == asked[1]
+    assert done.err.count("\n") == 1
+    assert "asking what became of it" in done.err
+    answers = [EOFError(), EOFError()]
+    done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=create_table)
+    assert (done.status, len(asked)) == (3, 2)
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["carts"], ["carts", "--kind", "tree"], ["carts", "--kind", "hash", "--partitions", "0"],
+    ["carts", "--kind", "hash", "--bound", "a"], ["carts", "--kind", "range", "--partitions", "2"],
+    ["carts", "--kind", "hash", "--replication", "0"],
+])  # fmt: skip
+def test_a_table_that_cannot_be(ask, arguments):
+    """Status 2, and no node is asked."""
+    done, asked = ask("table", "create", *arguments, create_table=lambda *_: MADE)
+    assert (done.status, done.out, asked) == (2, "", [])
+    assert done.err.startswith("gossipkv: ")
+
+
+def raising(error):
+    """A method that refuses."""
+
+    def method(*_):
+        raise error
+
+    return method
+
+
+@pytest.mark.parametrize(("error", "status"), [
+    (Conflict("there is a table carts"), 3), (BadRequest("no"), 2), (Unavailable("no majority"), 3),
+    (UnknownDatabase("no table carts"), 1),
+])  # fmt: skip
+def test_what_the_node_refuses(ask, error, status):
+    """One line, and the status of the interface."""
+    for arguments, method in (
+        (("create", "carts", "--kind", "hash"), "create_table"),
+        (("drop", "carts"), "drop_table"),
+        (("show", "carts"), "partition_map"),
+    ):
+        done, asked = ask("table", *arguments, **{"partition_map": lambda _: MADE, method: raising(error)})
+        assert (done.status, done.out, done.err) == (status, "", f"gossipkv: {error}\n")
+        assert [name for name, _ in asked].count(method) == 1
+
+
+def test_a_table_is_dropped(ask):
+    """By its name and its id."""
+    methods = {"partition_map": lambda _: MADE, "drop_table": lambda *_: MADE}
+    done, asked = ask("table", "drop", "carts", **methods)
+    assert (done.status, done.out) == (0, "carts: dropped\n")
+    assert asked == [("partition_map", ["carts"]), ("drop_table", ["carts", {"table": MADE["table"]}])]
+    done, _ = ask("table", "drop", "carts", "--json", **methods)
+    assert json.loads(done.out) == MADE
+
+
+def test_a_table_that_the_node_has_not_heard_of_is_dropped(ask):
+    """By its name alone: who is asked looks what there is."""
+    unheard = raising(UnknownDatabase("no table carts"))
+    done, asked = ask("table", "drop", "carts", partition_map=unheard, drop_table=lambda *_: MADE)
+    assert (done.status, asked[-1]) == (0, ("drop_table", ["carts", {"table": None}]))
+
+
+def test_a_drop_that_may_or_may_not_be_done(ask):
+    """It is asked once more, of that very table: when another has its name, or none, it is done."""
+    answers = [Unknown("no answer"), UnknownDatabase("the table carts is another one by now")]
+    methods = {"partition_map": lambda _: MADE, "drop_table": lambda *_: raising(answers.pop(0))()}
+    done, asked = ask("table", "drop", "carts", **methods)
+    assert (done.status, done.out, "asking what became of it" in done.err) == (0, "carts: dropped\n", True)
+    assert asked[1] == asked[2] == ("drop_table", ["carts", {"table": MADE["table"]}])
+
+
+def partition(number, start, *assignments):
+    """As a node tells it."""
+    return {"id": number, "start": start, "assignments": list(assignments)}
+
+
+def assignment(node, slot, state="active"):
+    """Likewise."""
+    return {"node": node, "slot": slot, "state": state, "id": f"{slot:016x}"}
+
+
+@pytest.mark.parametrize(("kind", "start"), [("range", "'m\\xff'"), ("hash", "6dff")])
+def test_a_table_is_shown(ask, kind, start):
+    """A row for each assignment, also where a partition has none; where it begins as a key or as digits."""
+    told = {**MADE, "kind": kind, "partitions": [
+        partition(0, b"", assignment("n1", 0), assignment("[n2]", 1, "loading")), partition(1, b"m\xff"),
+    ]}  # fmt: skip
+    done, asked = ask("table", "show", "carts", partition_map=lambda _: told)
+    assert asked == [("partition_map", ["carts"])]
+    lines = done.out.splitlines()
+    assert lines[0] == f"carts: {kind}, 2 partitions, table {'ab' * 16}, config 1.7"
+    rows = [line.split() for line in lines[2:]]
+    assert rows[0] == ["partition", "start", "node", "slot", "state", "assignment"]
+    assert rows[1][-4:] == ["n1", "0", "active", "0" * 16]
+    assert rows[2] == ["[n2]", "1", "loading", "0" * 15 + "1"]
+    assert rows[3] == ["1", start]
+    done, _ = ask("table", "show", "carts", "--json", partition_map=lambda _: told)
+    assert json.loads(done.out)["partitions"][0]["assignments"][1]["node"] == "[n2]"
+
+
+def test_a_dataset_is_shown(ask):
+    """What can be said of it, and where more is."""
+    told = {"kind": "dataset", "partitioner": "sequins", "partitions": 8, "owners": {}}
+    done, _ = ask("table", "show", "geo", partition_map=lambda _: told)
+    assert done.out == "geo: dataset, 8 partitions; `gossipkv status geo` shows who has them\n"
+
+
+@pytest.mark.parametrize(("config", "told"), [
+    (0, "0.0"), (1, "0.1"), ((3 << 48) - 1, f"2.{(1 << 48) - 1}"), (None, "-"), ("x", "-"),
+])  # fmt: skip
+def test_a_config_id_for_people(config, told):
+    """Generation and sequence."""
+    assert config_text(config) == told

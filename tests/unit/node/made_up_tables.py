@@ -1,0 +1,29 @@
+"""What is decided about tables, made up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.errors import UnknownDatabase
+
+if TYPE_CHECKING:
+    from gossipkv.wire.rpc import Value
+
+
+class MadeUpTables:
+    """Tables that others decide on, made up."""
+
+    def __init__(self) -> None:
+        self.methods = {b"metadata_known": lambda _arguments: b"nothing"}
+        self.asked: list[object] = []
+
+    def tables(self) -> list[Value]:
+        """One."""
+        return [{"name": "orders", "kind": "hash"}]
+
+    def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
+        """Of that one."""
+        if name != "orders":
+            raise UnknownDatabase(f"there is no table {name}")
+        self.asked.append((start, limit))
+        return {"kind": "hash", "table": "ab", "config": 1, "partitions": [], "next": None}

@@ -1,0 +1,219 @@
+"""From when a node takes part in deciding on tables, who founds the catalogue, and what others say about it."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.errors import Conflict, GossipKVError, Unavailable
+from gossipkv.node.deciding import POLL_S, Deciding
+from gossipkv.node.gossip import Gossiping
+from gossipkv.node.tables import Tables
+from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.server import Metadata
+from gossipkv.testing.nodes.cluster import simulate
+from gossipkv.testing.nodes.machine import speaker
+from gossipkv.testing.nodes.phases import begin
+
+ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
+FAR = (1 << 16) - 1, (1 << 48) - 1
+STRANGERS = [[b"s" * 16, 7]]
+LIES = [
+    b"\xc1", b"\x01", msgpack.packb([1, 2]), msgpack.packb([*FAR, bytes(32), []]),
+    msgpack.packb([*FAR, bytes(32), [1]]),
+    msgpack.packb([-1, 0, bytes(32), STRANGERS]), msgpack.packb([1 << 16, 0, bytes(32), STRANGERS]),
+    msgpack.packb([*FAR, bytes(32), STRANGERS]), msgpack.packb([0, 1 << 40, bytes(32), STRANGERS]),
+    msgpack.packb([*FAR, bytes(32), [[b"s" * 16, -1]]]), bytes(2000),
+]  # fmt: skip
+
+
+async def place_of_the_catalogue(cluster):
+    """Where in the tree the catalogue is told of."""
+
+    async def holds():
+        """Somebody says that it may found the catalogue."""
+        return bool(await cluster.ask(cluster.machines[0], "children", "tables"))
+
+    await cluster.until(holds, within_s=20)
+    (register,) = await cluster.ask(cluster.machines[0], "children", "tables")
+    return f"tables/{register}"
+
+
+async def founder_of(cluster):
+    """The machine whose node says that it may found the catalogue."""
+    await place_of_the_catalogue(cluster)
+    ((owner,),) = [[one["owner"] for one in await cluster.ask(cluster.machines[0], "entries", "tables")]]
+    return next(machine for machine in cluster.machines if machine.name == owner)
+
+
+def test_pinned_first_then_a_store_then_founded(monkeypatch):
+    """Whether it may found is asked when nothing can change it any more, by one node alone, once."""
+    done = []
+
+    def noting(part, name):
+        before = getattr(part, name)
+
+        async def call(self, *arguments, **more):
+            told = await before(self, *arguments, **more)
+            done.append((speaker(), name))
+            return told
+
+        monkeypatch.setattr(part, name, call)
+
+    noting(Gossiping, "pin")
+    noting(Tables, "create")
+    noting(Catalogue, "found")
+    may_not_found = Deciding.may_not_found
+
+    def ask(self):
+        done.append((speaker(), "asked"))
+        return may_not_found(self)
+
+    monkeypatch.setattr(Deciding, "may_not_found", ask)
+
+    async def scenario(cluster):
+        await begin(cluster)
+        founder = await founder_of(cluster)
+        async with trio.open_nursery() as nursery:
+            for number, machine in enumerate(cluster.machines):
+                nursery.start_soon(cluster.ask, machine, "create_table", f"t{number}", ONE_COPY)
+        assert {name for name, what in done if what == "found"} == {founder.name}
+        mine = [what for name, what in done if name == founder.name]
+        begun = mine[mine.index("pin") : mine.index("found")]
+        assert begun.index("pin") < begun.index("create") < len(begun) - begun[::-1].index("asked")
+        assert begun[begun.index("create") :].count("asked") >= 1
+        for other in cluster.machines:
+            theirs = [what for name, what in done if name == other.name and what in {"pin", "create"}]
+            assert theirs[0] == "pin", other.name
+
+    simulate(scenario, 3, machines=3)
+
+
+def test_nobody_founds_for_datasets_alone():
+    """A cluster without tables has no store and no pin anywhere, however long it lives."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        await trio.sleep(100)
+        for machine in cluster.machines:
+            assert (await cluster.ask(machine, "info"))["tables"]["state"] == "none"
+            assert await cluster.ask(machine, "metadata_status", None) == []
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_lies_about_what_was_decided_cause_one_look_each(monkeypatch):
+    """They raise nothing that is kept, silence nobody, and are heeded once until the next poll."""
+    looks = []
+    look = Metadata.look
+
+    async def noting(self, register, hint=None):
+        looks.append((speaker(), register, hint, trio.current_time()))
+        return await look(self, register, hint)
+
+    monkeypatch.setattr(Metadata, "look", noting)
+
+    async def scenario(cluster):
+        await begin(cluster)
+        await cluster.ask(cluster.machines[0], "create_table", "t", ONE_COPY)
+        liar = cluster.machines[2]
+        await trio.sleep(5)
+        paths = await cluster.ask(cluster.machines[0], "children", "tables")
+        assert len(paths) == 2
+        for lie in LIES:
+            for path in paths:
+                liar.gossiping.publish(f"tables/{path}", lie)
+            began, count = trio.current_time(), len(looks)
+            await trio.sleep(4)
+            heeded = {}
+            for name, where, hint, _ in looks[count:]:
+                if hint is not None and any(one.node == b"s" * 16 for one in hint.everyone):
+                    heeded[name, where] = heeded.get((name, where), 0) + 1
+            assert set(heeded.values()) <= {1} or trio.current_time() - began > POLL_S, lie
+        made = await cluster.ask(cluster.machines[1], "create_table", "u", ONE_COPY, timeout_s=30)
+        for machine in cluster.machines:
+            machine.kill()
+            await machine.start()
+        for machine in cluster.machines[:2]:
+
+            async def knows(machine=machine):
+                """It knows what was decided, and nothing that was made up."""
+                told = await cluster.ask(machine, "metadata_status", None)
+                assert {one["generation"] for one in told} == {0}
+                assert all(one["sequence"] < 100 for one in told)
+                return [one["table"] for one in told] == [None, "t", "u"]
+
+            await cluster.until(knows, within_s=40)
+            assert (await cluster.ask(machine, "partition_map", "u"))["table"] == made["table"]
+
+    simulate(scenario, 1, machines=3, limit_s=600)
+
+
+@pytest.mark.parametrize("said", [b"", *LIES[:4]])
+def test_lies_do_not_hinder_founding(said):
+    """Somebody who has no right to it says that it founds, or something that is nothing: the right one does."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        path = await place_of_the_catalogue(cluster)
+        founder = await founder_of(cluster)
+        liars = [machine for machine in cluster.machines if machine is not founder]
+        for liar in liars:
+            liar.gossiping.publish(path, said)
+        await trio.sleep(0.5)
+        await cluster.ask(liars[0], "create_table", "t", ONE_COPY, timeout_s=30)
+        (registers, *_) = await cluster.ask(founder, "metadata_status", None)
+        assert founder.name in [one["node"] for one in registers["new"]]
+
+    simulate(scenario, 2, machines=3)
+
+
+def test_a_force_where_nothing_was_founded():
+    """It names one node, which founds; a second one is refused, since that has a catalogue."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        founder = await founder_of(cluster)
+        others = [machine for machine in cluster.machines if machine is not founder]
+        founder.kill()
+        founder.lose_disk()
+        with pytest.raises(GossipKVError, match="one node"):
+            await cluster.ask(others[0], "metadata_force", None, [each.name for each in others], timeout_s=30)
+        told = await cluster.ask(others[0], "metadata_force", None, [others[1].name], timeout_s=30)
+        assert [one["node"] for one in told["new"]] == [others[1].name]
+        assert "founder" in told["lost"]
+        again = others[0]
+        with pytest.raises((Conflict, Unavailable)):
+            await cluster.ask(again, "metadata_force", None, [others[1].name], timeout_s=30)
+        await cluster.ask(again, "create_table", "t", ONE_COPY, timeout_s=30)
+
+    simulate(scenario, 4, machines=3)
+
+
+def test_a_founder_that_is_lost_with_the_catalogue():
+    """Of two nodes the other goes on, by force, with what it has heard of; who comes back follows."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        founder = await founder_of(cluster)
+        (other,) = [machine for machine in cluster.machines if machine is not founder]
+        made = await cluster.ask(founder, "create_table", "t", ONE_COPY, timeout_s=30)
+        await trio.sleep(5)
+        with pytest.raises(GossipKVError, match="answers, and is no survivor"):
+            await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
+        founder.kill()
+        with pytest.raises(GossipKVError):
+            await cluster.ask(other, "create_table", "u", ONE_COPY, timeout_s=30)
+        told = await cluster.ask(other, "metadata_force", None, [other.name], timeout_s=30)
+        assert ([one["node"] for one in told["new"]], told["generation"]) == ([other.name], 1)
+        await cluster.ask(other, "create_table", "u", ONE_COPY, timeout_s=30)
+        await founder.start()
+        await trio.sleep(60)
+        for machine in cluster.machines:
+            assert [one["name"] for one in await cluster.ask(machine, "databases")] == ["t", "u"]
+            assert (await cluster.ask(machine, "partition_map", "t"))["table"] == made["table"]
+            (catalogue, *_) = await cluster.ask(machine, "metadata_status", None, timeout_s=30)
+            assert (catalogue["generation"], [one["node"] for one in catalogue["new"]]) == (1, [other.name])
+
+    simulate(scenario, 4, machines=2)

@@ -1,0 +1,171 @@
+"""What a node's part in deciding does with answers and invitations that are not as they should be."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.errors import Conflict, NotReady, ProtocolError, Unavailable, Unknown
+from gossipkv.gossip.member import State
+from gossipkv.node.arguments import Arguments
+from gossipkv.node.deciding import Asking, Deciding
+from gossipkv.node.table_methods import TableMethods
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.space import Space
+
+UUID = b"u" * 16
+CLUSTER_ID = b"cluster!"
+
+
+class Members:
+    """Gossip, as far as deciding knows it."""
+
+    def __init__(self) -> None:
+        self.pins = 0
+        self.published: dict[str, bytes] = {}
+
+    def members_known(self):
+        return [SimpleNamespace(uuid=UUID, name="n", state=State.ALIVE)]
+
+    async def pin(self) -> bytes:
+        self.pins += 1
+        return CLUSTER_ID
+
+
+class Answering:
+    """Other nodes, which answer at once as they are told to."""
+
+    def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
+        self.told = result, error, epoch
+
+    def ask_unread(self, name, method, params, timeout_ms, on_answer) -> None:
+        on_answer(*self.told)
+
+    def store(self, name):
+        return 1, 1
+
+
+GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
+
+
+@pytest.mark.parametrize("data", GARBAGE)
+async def test_answers_that_are_no_messagepack_are_errors(data):
+    """Such as maps with numbers as keys, and text that is none: a peer of another make ends no node."""
+    with pytest.raises(ProtocolError):
+        await Asking(Members(), Answering(data), None).ask(UUID, "ping", [], 1)
+    with pytest.raises(Unavailable):
+        await Asking(Members(), Answering(None, data), None).ask(UUID, "ping", [], 1)
+    told = []
+    for answering in (Answering(data), Answering(None, data)):
+        Asking(Members(), answering, None).ask_acceptor(AcceptorId(UUID, 1), b"", lambda *what: told.append(what))
+    assert [reply for reply, _ in told] == [None, None]
+
+
+async def test_who_was_asked_and_has_not_answered_may_have_done_it():
+    """Only of who was not asked it is known that nothing was done."""
+    with pytest.raises(Unknown):
+        await Asking(Members(), Answering(), None).ask(UUID, "create_table", [], 1)
+    with pytest.raises(Unavailable):
+        await Asking(Members(), Answering(epoch=None), None).ask(UUID, "create_table", [], 1)
+    assert await Asking(Members(), Answering(msgpack.packb(3)), None).ask(UUID, "create_table", [], 1) == 3
+
+
+def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Deciding:
+    """A node's part, before it has begun."""
+    record = SimpleNamespace(
+        cluster_id=CLUSTER_ID.hex(), uuid=UUID.hex(), node="n", drew="", store=store, pinned=pinned
+    )
+    directory = SimpleNamespace(record=record, silence=None)
+    settings = SimpleNamespace(metadata_copies=5, max_branch=1 << 16)
+    world = SimpleNamespace(random=None, threads=None)
+    return Deciding(settings, directory, members, None, peers=Answering(), environment=world)
+
+
+async def test_an_invitation_of_another_cluster_pins_nobody():
+    """Two lone nodes may still become one cluster, whatever a stranger sends."""
+    members = Members()
+    with pytest.raises(NotReady):
+        await deciding(members).invited(b"stranger")
+    assert members.pins == 0
+
+
+async def test_who_is_not_pinned_decides_nothing_with_a_store_that_was_put_back():
+    """It may be of another cluster, and this node may yet take any id."""
+    for pinned in (False, True):
+        part = deciding(Members(), store=7, pinned=pinned)
+        part._gossiping.watch = lambda path, wake: SimpleNamespace(look=lambda: 0)
+        part._gossiping.below = lambda path: []
+        part._tables = SimpleNamespace(state="open", opened=lambda: SimpleNamespace(manifest=SimpleNamespace(store=7)))
+        begun = []
+
+        async def begin(begun=begun) -> None:
+            begun.append(True)
+
+        part._begin = begin
+        async with trio.open_nursery() as nursery:
+            await nursery.start(part.run)
+            await part.end()
+        assert bool(begun) is pinned
+
+
+async def test_a_node_whose_store_is_closed_takes_no_part():
+    """Else it would be made a server of all new tables, none of which could be made."""
+    part = deciding(Members())
+    space = Space(SimpleNamespace(first_space=None))
+    space._close("the disk is gone")
+    part.metadata, part.catalogue = SimpleNamespace(space=space), object()
+    with pytest.raises(Unavailable):
+        await part.take_part()
+
+
+async def test_a_node_that_is_long_gone_is_named_by_its_digits():
+    """Gossip has forgotten its name, and it still has to leave."""
+    part = deciding(Members())
+    assert part.uuid_of("n") == UUID
+    gone = b"g" * 16
+    assert part.uuid_of(part.name_of(gone)) == gone
+    with pytest.raises(Unavailable):
+        part.uuid_of("nobody")
+
+
+async def test_nothing_is_founded_anew_beside_a_catalogue():
+    """A node that has just begun has not heard of it yet."""
+
+    class Knowing:
+        register = b"r" * 16
+
+        def known_of(self, register) -> bytes:
+            return b""
+
+        def uuid_of(self, name: str) -> bytes:
+            return UUID
+
+        async def others_know(self) -> bool:
+            return True
+
+    methods = TableMethods(Knowing(), None, replication=1)
+    waiting = methods.methods[b"metadata_force"](Arguments(b"metadata_force", msgpack.packb([None, ["n"]])))
+    with pytest.raises(Conflict):
+        await waiting.result()
+
+
+async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
+    """Whatever cannot be read or asked, all of it is tried again."""
+    part = deciding(Members(), pinned=True)
+    tried = []
+
+    def fails(*what: object) -> None:
+        tried.append(what)
+        raise NotReady("a page is not here")
+
+    async def fails_later() -> None:
+        fails()
+
+    part.catalogue = SimpleNamespace(grow=fails_later, look_round=fails_later, tables=fails)
+    part.known_of = lambda register: b"something"
+    with trio.move_on_after(10):
+        await part._tend()
+    assert len(tried) > 20
