@@ -22,6 +22,7 @@ from tests.bench.datasets import restart, scrub, sequence_files, switching, two_
 from tests.bench.gossip import parts as gossip
 from tests.bench.http import parts as http
 from tests.bench.network import parts as network
+from tests.bench.register import parts as register
 from tests.bench.store import parts as store
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Sizes:
     cluster: cluster.Load = field(default_factory=cluster.Load)
     http: http.Load = field(default_factory=http.Load)
     store: store.Load = field(default_factory=store.Load)
+    register: register.Load = field(default_factory=register.Load)
 
 
 QUICK = Sizes(
@@ -73,6 +75,7 @@ QUICK = Sizes(
     cluster=cluster.QUICK,
     http=http.QUICK,
     store=store.QUICK,
+    register=register.QUICK,
     network=network.Load(
         keys=1_000,
         cold_keys=2_000,
@@ -217,6 +220,11 @@ class Run:
         notes = self.notes[report.STORE]
         yield from self._apart(part, lambda place: store.measure(part, place, self.sizes.store, notes))
 
+    def register(self, part: str) -> Iterator[Measurement]:
+        """One part of the rows about what is decided."""
+        notes = self.notes[report.REGISTER]
+        yield from self._apart(part, lambda place: register.measure(part, place, self.sizes.register, notes))
+
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
         place = self.place(name)
@@ -238,11 +246,12 @@ GOSSIP = {part: partial(Run.gossip, part=part) for part in gossip.PARTS}
 CLUSTER = {part: partial(Run.cluster, part=part) for part in cluster.PARTS}
 HTTP = {part: partial(Run.http, part=part) for part in http.PARTS}
 STORE = {part: partial(Run.store, part=part) for part in store.PARTS}
+REGISTER = {part: partial(Run.register, part=part) for part in register.PARTS}
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
-    "cluster": CLUSTER, "http": HTTP, "store": STORE,
+    "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
 }  # fmt: skip
-PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER | HTTP | STORE
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER | HTTP | STORE | REGISTER
 PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 

@@ -123,6 +123,34 @@ STORE = (
     STORE_MISS_YOUNG, STORE_SCAN, STORE_RANGE, STORE_MERGING_GET, STORE_MERGING_PUT, STORE_AMPLIFICATION, STORE_SPACE,
     STORE_SPACE_MERGING, STORE_OPENING, STORE_MEMORY, STORE_MEMORY_CHILD, STORE_SIMULATED,
 )  # fmt: skip
+REGISTER_SYNC = "sync of the disk, one after the other"
+REGISTER_P50 = "change of a register, synced, two rounds, p50"
+REGISTER_ONE = "changes of one register, two rounds each"
+REGISTER_STAYS_P50 = "change of a register, synced, one round, p50"
+REGISTER_KEYS = "changes over 64 registers, two rounds each"
+REGISTER_KEYS_STAYS = "changes over 64 registers, one round each"
+REGISTER_BATCHED = "changes of one register, 64 in flight"
+REGISTER_CPU = "CPU of an acceptor for a change, two rounds"
+REGISTER_CPU_STAYS = "CPU of an acceptor for a change, one round"
+REGISTER_CROWDED = "changes of one register by 8 proposers"
+REGISTER_STARVED = "the longest wait of any of them"
+REGISTER_ENTERED = "a change of acceptors meanwhile"
+REGISTER_KILLED = "no commit after an acceptor was killed"
+REGISTER_STOPPED = "no commit after an acceptor was stopped"
+METADATA_P50 = "transaction on {partitions:,} partitions, p50"
+METADATA_WRITTEN = "written by a server for it, {partitions:,} partitions"
+METADATA_BURST = "transactions of 1,000 operations at once, {partitions:,} partitions"
+METADATA_BURST_TIME = "time of each of those, {partitions:,} partitions"
+CATALOGUE_GROWN = "catalogue of five new nodes, grown to five"
+CATALOGUE_FAILED = "tables refused or lost meanwhile"
+REGISTER_RUNS = "CPU of a simulated run of a register, ideal disk"
+REGISTER_RUNS_STORE = "CPU of a simulated run of a register, with the store"
+REGISTER_UNITS = {
+    REGISTER_SYNC: "ms", REGISTER_P50: "ms", REGISTER_ONE: "ms", REGISTER_STAYS_P50: "ms", REGISTER_KEYS: "us",
+    REGISTER_KEYS_STAYS: "us", REGISTER_CPU: "us", REGISTER_CPU_STAYS: "us", REGISTER_BATCHED: "us",
+    REGISTER_CROWDED: "ms", REGISTER_STARVED: "s", REGISTER_ENTERED: "s",
+}  # fmt: skip
+PARTITIONS = (4_096, 100_000)
 DATASETS = (
     SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
     SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK, SCRUB_P99, SCRUB_GET, SCRUB_SCAN,
@@ -173,6 +201,8 @@ LIVE_BYTES, TWICE_LIVE_BYTES = "1.5 x live bytes + a file", "2 x live bytes + a 
 MEMTABLES = "memtables + 64 MiB"
 ROCKSDB_THREADS = "RocksDB, C interface"
 SERVER, REDIS_BENCHMARK = "GossipKV", "redis-benchmark"
+SYNCS = "3 ms + 2 syncs"
+TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
 
 
 @dataclass(frozen=True)
@@ -282,6 +312,31 @@ GOALS = (
     Goal(STORE_MEMORY_CHILD, BUDGET, 1.0),
     Goal(STORE_SIMULATED, ITSELF, 1.0),
 )
+
+
+def metadata(row: str, partitions: int) -> str:
+    """The name of a row about a map of so many partitions."""
+    return row.format(partitions=partitions)
+
+
+REGISTER_GOALS = (
+    Goal(REGISTER_P50, SYNCS, 1.0),
+    Goal(REGISTER_ONE, ITSELF, 3.333),  # 300 a second.
+    Goal(REGISTER_KEYS, ITSELF, 1000.0),  # 1,000 a second.
+    Goal(REGISTER_KEYS_STAYS, ITSELF, 500.0),  # 2,000 a second.
+    Goal(REGISTER_CROWDED, ITSELF, 20.0),  # 50 a second.
+    Goal(REGISTER_STARVED, ITSELF, 5.0),
+    Goal(REGISTER_KILLED, ITSELF, 1.0),
+    Goal(REGISTER_STOPPED, ITSELF, 1.0),
+    *(Goal(metadata(METADATA_P50, count), TRANSACTION_SYNCS[count], 1.0) for count in PARTITIONS),
+    *(Goal(metadata(METADATA_WRITTEN, count), ITSELF, 256.0) for count in PARTITIONS),
+    *(Goal(metadata(METADATA_BURST, count), ITSELF, 20.0) for count in PARTITIONS),
+    Goal(CATALOGUE_GROWN, ITSELF, 10.0),
+    Goal(CATALOGUE_FAILED, ITSELF, 0.0),
+    Goal(REGISTER_RUNS, ITSELF, 10.0),  # 100 in a second.
+    Goal(REGISTER_RUNS_STORE, ITSELF, 200.0),  # 5 in a second.
+)
+GOALS += REGISTER_GOALS
 
 
 def gossip(row: str, members: int) -> str:

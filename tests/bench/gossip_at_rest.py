@@ -51,6 +51,7 @@ class NoDisk:
         cluster_id: str | None = None,
         pinned: bool | None = None,
         shard_id: int | None = None,
+        drew: bool | None = None,
     ) -> None:
         """Nothing."""
 

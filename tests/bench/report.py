@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # The marked places of the page.
 ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP = "figures", "datasets", "network", "clients", "gossip"
-CLUSTER, HTTP, STORE = "cluster", "http", "store"
-PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP, CLUSTER, HTTP, STORE)
+CLUSTER, HTTP, STORE, REGISTER = "cluster", "http", "store", "register"
+PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP, CLUSTER, HTTP, STORE, REGISTER)
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 

@@ -27,6 +27,7 @@ from tests.bench.datasets import load_client, records
 from tests.bench.measurement import Measurement
 from tests.bench.network.rows import WrongAnswerError
 from tests.bench.peers.python_dict import PythonDict
+from tests.bench.register import etcd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +36,9 @@ ROOT = Path(__file__).parents[2]
 STRIDE = int(os.environ.get("BENCH_STRIDE", "3"))
 
 Part = tuple[str, set[str]]
+
+
+METADATA = (goals.METADATA_P50, goals.METADATA_WRITTEN, goals.METADATA_BURST, goals.METADATA_BURST_TIME)
 
 
 def drawn(parts: Iterable[Part], stride: int = STRIDE) -> list[Part]:
@@ -70,7 +74,8 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     network = {value for name, value in vars(goals).items() if name.startswith("NETWORK_") and isinstance(value, str)}
     client_rows = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
     apart = {goals.SERVING, goals.SERVING_SMALL, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *client_rows}
-    apart |= {goal.row for goal in goals.GOSSIP} | {*goals.CLUSTER} | {*goals.HTTP} | {*goals.STORE}
+    apart |= {goal.row for goal in (*goals.GOSSIP, *goals.REGISTER_GOALS)}
+    apart |= {*goals.CLUSTER} | {*goals.HTTP} | {*goals.STORE}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
     assert all(figure > 0 for row in rows.values() for figure in row["samples"][row["ours"]])
@@ -224,6 +229,31 @@ def test_quick_run_of_a_store(part: str, rows: set[str], tmp_path: Path) -> None
             assert (peer in found[row]) == (find_spec(package) is not None)
 
 
+@pytest.mark.parametrize(
+    ("part", "rows"),
+    drawn(
+        [
+            ("register-changes", {*goals.REGISTER_UNITS}),
+            ("register-outage", {goals.REGISTER_KILLED, goals.REGISTER_STOPPED}),
+            ("metadata-transactions", {goals.metadata(row, count) for row in METADATA for count in goals.PARTITIONS}),
+            ("catalogue-growth", {goals.CATALOGUE_GROWN, goals.CATALOGUE_FAILED}),
+            ("register-runs", {goals.REGISTER_RUNS, goals.REGISTER_RUNS_STORE}),
+        ]
+    ),
+)
+def test_quick_run_of_registers(part: str, rows: set[str], tmp_path: Path) -> None:
+    """Each part has its rows, beside etcd where it is here; nothing was lost, and nothing refused."""
+    path = tmp_path / "figures.json"
+    run("--only", part, "--json", str(path))
+    found = {row["row"]: row["samples"] for row in json.loads(path.read_text())["rows"]}
+    assert found.keys() == rows
+    for row in rows - {goals.CATALOGUE_FAILED}:
+        assert all(figure > 0 for figures in found[row].values() for figure in figures)
+    assert found.get(goals.CATALOGUE_FAILED, {"GossipKV": [0]}) == {"GossipKV": [0]}
+    if goals.REGISTER_P50 in rows:
+        assert (etcd.NAME in found[goals.REGISTER_P50]) == (etcd.missing() is None)
+
+
 STORE_WRITES = {
     goals.STORE_PUT,
     goals.STORE_PUT_BATCH,
@@ -374,5 +404,5 @@ def test_every_goal_names_a_known_row() -> None:
     """No goal hangs in the air because a row was renamed."""
     rows = {value for name, value in vars(goals).items() if name.isupper() and isinstance(value, str)}
     rows |= {*goals.NETWORK_CONNECTIONS, *goals.LOAD_DRIVES, *goals.LOAD_COSTS}
-    forms = [re.sub(r"\\{\w+\\}", r"\\d+", re.escape(row)) + "(, p50|, p99)?" for row in rows]
+    forms = [re.sub(r"\\{[\w:,]+\\}", r"[\\d,]+", re.escape(row)) + "(, p50|, p99)?" for row in rows]
     assert [goal.row for goal in goals.GOALS if not any(re.fullmatch(form, goal.row) for form in forms)] == []

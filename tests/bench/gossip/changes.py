@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
-from gossipkv.testing.members import formed, gossip
+from gossipkv.testing.gossip.members import formed, gossip
 from gossipkv.testing.scheduler import MS, SECOND
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import State
-from gossipkv.testing.members import formed, gossip, knows
+from gossipkv.testing.gossip.members import formed, gossip, knows
 from gossipkv.testing.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
-    from gossipkv.gossip.effects import Changed
     from gossipkv.gossip.profile import Profile
     from gossipkv.testing.machine import Machine
     from gossipkv.testing.world import World
@@ -37,7 +37,7 @@ class _Watch:
         self.showing = set(self.waiting)
         self.began_us = world.now_us
         self.first_us = self.last_us = self.gone_us = 0
-        world.on_changed.append(self.changed)
+        world.on_told[Changed].append(self.changed)
 
     def changed(self, machine: Machine, effect: Changed) -> None:
         if effect.member.name != self.victim or effect.member.state is not self.state:
@@ -55,7 +55,7 @@ class _Watch:
         while self.waiting or self.showing:
             assert self.world.now_us < self.began_us + PATIENCE_US, f"{len(self.waiting)} never heard of it"
             self.world.run(100 * MS)
-        self.world.on_changed.remove(self.changed)
+        self.world.on_told[Changed].remove(self.changed)
         times.first.append((self.first_us - self.began_us) / SECOND)
         times.spread.append((self.last_us - self.first_us) / SECOND)
         times.gone.append((self.gone_us - self.first_us) / SECOND)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.member import State
-from gossipkv.testing.checkers import own, view
-from gossipkv.testing.history import History
-from gossipkv.testing.members import formed, gossip
+from gossipkv.testing.gossip.checkers import own, view
+from gossipkv.testing.gossip.history import History
+from gossipkv.testing.gossip.members import formed, gossip
 from gossipkv.testing.scheduler import MS, SECOND
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import State
-from gossipkv.testing.members import formed
+from gossipkv.testing.gossip.members import formed
 from gossipkv.testing.network import UDP_HEADER_BYTES
 from gossipkv.testing.scheduler import HOUR, SECOND
 from tests.bench.gossip.changes import is_exchange
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
-    from gossipkv.gossip.effects import Changed
     from gossipkv.gossip.profile import Profile
     from gossipkv.testing.machine import Machine
     from gossipkv.testing.world import World
@@ -67,7 +67,7 @@ class _Wrong:
     def __init__(self, world: World, ill: set[str]) -> None:
         self.ill = ill
         self.count = 0
-        world.on_changed.append(self.changed)
+        world.on_told[Changed].append(self.changed)
 
     def changed(self, machine: Machine, effect: Changed) -> None:
         if effect.member.state is State.DEAD and not {machine.name, effect.member.name} & self.ill:
