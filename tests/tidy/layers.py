@@ -68,10 +68,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gossip.core": {"errors", "address", "gossip", "gossip.packets", "gossip.membership", "gossip.tree"}
     | {"gossip.anti_entropy", "gossip.inbox"},
     "gossip.shell": {"errors", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
+    "register": {"errors", "storage.engine"},
+    "register.metadata": {"errors", "settings", "wire", "register"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "node": GROUND
     | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "storage.engine", "http.order"}
+    | {"register", "register.metadata"}
     | GOSSIP
     | DATASET,
     "http": {
@@ -92,7 +95,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "loadtest": GROUND
     | {"address", "processes", "wire", "latency", "client"}
     | {"dataset.source", "dataset.formats"},  # A truth is read as nodes read.
-    "testing": GROUND | {"address", "wire", "keyspace", "placement", "storage", "node", "client"} | GOSSIP | DATASET,
+    "testing": GROUND
+    | {"address", "wire", "keyspace", "placement", "storage", "storage.engine", "node", "client"}
+    | {"register", "register.metadata"}
+    | GOSSIP
+    | DATASET,
     "demo": GROUND | {"address", "keyspace", "latency", "client", "launcher"},
     "cli": GROUND
     | {
@@ -144,6 +151,13 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.gossip.shell.tcp_request": "waits for one answer over TCP",
     "gossipkv.gossip.shell.persistence": "waits for the disk, and for another attempt",
     "gossipkv.gossip.shell.seeds": "waits for the name service",
+    "gossipkv.register.space": "writes what was decided in the order in which it came, waits for room",
+    "gossipkv.register.shell": "waits for acceptors, for the disk and for the timers of proposers",
+    "gossipkv.register.metadata.ledger": "fetches pages from others",
+    "gossipkv.register.metadata.transactions": "waits until a majority holds a map, and before it tries again",
+    "gossipkv.register.metadata.server": "waits for pages, and for looks at registers",
+    "gossipkv.register.metadata.catalogue": "asks all servers of a table at once",
+    "gossipkv.node.deciding": "waits for the next look at registers, and for other nodes",
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
@@ -162,7 +176,16 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.http.child": "starts and stops the gateway of a node, waits for its words",
     "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
     "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
+    "gossipkv.testing.metadata.store": "syncs take virtual time",
+    "gossipkv.testing.metadata.network": "messages take virtual time",
+    "gossipkv.testing.metadata.node": "the lives of a node that decides on tables, each a task",
+    "gossipkv.testing.metadata.witness": "reads the virtual time",
+    "gossipkv.testing.metadata.clients": "want something again and again, each a task",
+    "gossipkv.testing.metadata.faults": "strike again and again",
+    "gossipkv.testing.metadata.world": "runs nodes that decide on tables in virtual time",
     "gossipkv.testing.nodes.building": "lets a build take virtual time",
+    "gossipkv.testing.nodes.deciding": "whole nodes that decide on tables, and some are lost",
+    "gossipkv.testing.nodes.table_clients": "clients that make and drop tables at whole nodes",
     "gossipkv.testing.nodes.churn": "whole nodes come and go",
     "gossipkv.testing.nodes.differences": "whole nodes that share a database, and something is wrong from outside",
     "gossipkv.testing.nodes.losses": "whole nodes that share a database, when some are gone",
@@ -202,6 +225,21 @@ CORES = (
     "gossipkv.gossip.packets",
     "gossipkv.gossip.profile",
     "gossipkv.gossip.tree",
+    "gossipkv.register.acceptor",
+    "gossipkv.register.ballot",
+    "gossipkv.register.changes",
+    "gossipkv.register.configuration",
+    "gossipkv.register.force",
+    "gossipkv.register.messages",
+    "gossipkv.register.proposer",
+    "gossipkv.register.metadata.discovery",
+    "gossipkv.register.metadata.head",
+    "gossipkv.register.metadata.holding",
+    "gossipkv.register.metadata.operations",
+    "gossipkv.register.metadata.pages",
+    "gossipkv.register.metadata.partitions",
+    "gossipkv.register.metadata.tables",
+    "gossipkv.register.metadata.tree",
     "gossipkv.placement.candidates",
     "gossipkv.placement.holders",
     "gossipkv.placement.partition_set",
