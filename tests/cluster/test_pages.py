@@ -52,6 +52,7 @@ MOMENT_S = 20
 PROGRAMS = ("curl", "nvim", "redis-server")
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
+TABLES = "tests/cluster/test_tables.py::"
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
 
 
@@ -101,6 +102,7 @@ CLAIMS = (
     Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "--forget-tables"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "gossipkv backup"),
+    Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_were_forgotten_and_restored", "leave n3"),
     Claim("docs/operators/cluster.md", "python", 1, f"{HERE}test_the_fixture_of_the_page_is_one"),
     Claim("docs/operators/command-line.md", "sh", 1, "not run: needs machines called seed-1 and seed-2", "seed-1"),
     Claim("docs/development/contributing.md", "sh", 1, "not run: compiles everything; `make nightly` has it as a leg"),
@@ -179,6 +181,7 @@ RUN: dict[str, Stage] = {
     "docs/operators/metrics.md": Stage(the_start),
     "docs/operators/running.md": Stage(a_node),
     "docs/operators/status-page.md": Stage(the_start),
+    "docs/operators/tables.md": Stage(a_node),
     "docs/development/gossip-packets.md": Stage(
         key_rings, {"KEY-ID": "$(gossipkv keys list RING | tail -n 1 | cut -f 1)"}
     ),
