@@ -333,8 +333,12 @@ class Deciding:
                     break
                 await trio.sleep(STEP_S / 10)
         if self._founded(self._hints.heard()) or await self.others_know():
-            await self.take_part()
-            await self._heed()
+            metadata, _ = await self.take_part()
+            with trio.move_on_after(PATIENCE_S):
+                while self.register not in metadata.known:
+                    self._hints.forget()  # What could not be read a moment ago may be by now.
+                    await self._heed()
+                    await trio.sleep(STEP_S / 10)
             return
         why = self.may_not_found()
         if why is None:

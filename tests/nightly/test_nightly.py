@@ -79,6 +79,6 @@ def test_what_is_left_out_is_there() -> None:
 def test_legs_are_named() -> None:
     """A leg that is not there is refused with the names of those that are."""
     with pytest.raises(
-        SystemExit, match="no such leg: nosuch; there are seeds, datasets, registers, nodes, fuzz, crashes, "
+        SystemExit, match="no such leg: nosuch; there are seeds, datasets, registers, metadata, nodes, fuzz, crashes, "
     ):
         nightly.main("report.txt", "nosuch")
