@@ -333,12 +333,8 @@ class Deciding:
                     break
                 await trio.sleep(STEP_S / 10)
         if self._founded(self._hints.heard()) or await self.others_know():
-            metadata, _ = await self.take_part()
-            with trio.move_on_after(PATIENCE_S):
-                while self.register not in metadata.known:
-                    self._hints.forget()  # What could not be read a moment ago may be by now.
-                    await self._heed()
-                    await trio.sleep(STEP_S / 10)
+            await self.take_part()
+            await self.informed()
             return
         why = self.may_not_found()
         if why is None:
@@ -350,6 +346,20 @@ class Deciding:
                     self._hear()
                     return
         raise Unavailable(f"there is no catalogue of tables yet: {why}", {**self._founder()})
+
+    async def informed(self) -> tuple[Metadata, Catalogue]:
+        """What this node decides with, once it knows of the catalogue, if others say that there is one.
+
+        Raises:
+            NotReady: it does not take part.
+        """
+        metadata, catalogue = self.taking_part()
+        with trio.move_on_after(PATIENCE_S):
+            while self.register not in metadata.known:
+                self._hints.forget()  # What could not be read a moment ago may be by now.
+                await self._heed()
+                await trio.sleep(STEP_S / 10)
+        return metadata, catalogue
 
     def _founder(self) -> dict[str, str]:
         """Who says that it may found the catalogue, under `founder`."""

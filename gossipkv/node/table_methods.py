@@ -178,7 +178,7 @@ class TableMethods:
         wanted = table_requests.drop_table(arguments)
 
         async def drop() -> Value:
-            metadata, catalogue = self._deciding.taking_part()
+            metadata, catalogue = await self._deciding.informed()
             table = await catalogue.drop(wanted.name, self._random.randbytes(OPERATION_ID_BYTES), table=wanted.table)
             return {"table": table.id.hex(), "config": metadata.known[catalogue.register].head.config}
 
@@ -191,7 +191,7 @@ class TableMethods:
         async def tell() -> Value:
             if self._deciding.catalogue is None:
                 return []
-            metadata, catalogue = self._deciding.taking_part()
+            metadata, catalogue = await self._deciding.informed()
             if table is not None:
                 return [await self._tell(metadata, catalogue, table)]
             silent: dict[bytes, str] = {}
@@ -211,7 +211,7 @@ class TableMethods:
 
     def _change(self, wanted: table_requests.Membership, *, joins: bool) -> Waiting:
         async def change() -> Value:
-            metadata, catalogue = self._deciding.taking_part()
+            metadata, catalogue = await self._deciding.informed()
             register = await _register_of(metadata, catalogue, wanted.table)
             known = await metadata.look(register)
             node = self._deciding.uuid_of(wanted.node)

@@ -239,10 +239,9 @@ class Store(Reading):
                     self._begin()
                     await self._hear()
                     nursery.cancel_scope.cancel()
-            except trio.Cancelled:
-                raise
             except BaseException as error:  # Also what ends the process: nobody may wait for it then.
-                self.engine.close(f"it met a defect: {error!r}")
+                if not _is_cancelled(error):
+                    self.engine.close(f"it met a defect: {error!r}")
                 raise
             finally:
                 self._has_ended.set()
@@ -395,3 +394,10 @@ class Store(Reading):
         self._committing.close()  # It may still be writing to one of these.
         for descriptor in (*self.engine.descriptors, self._lock):
             self.files.close(descriptor)
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Whether tasks ended because they were cancelled, and for no other reason."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)
