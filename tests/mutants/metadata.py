@@ -18,6 +18,12 @@ FORGETS = "await self._ledger.discard()\n            self._chosen = None"
 COLLECTS = "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))"
 HEARD = "newest = after if before is None or after.place >= before.place else before"
 
+DECIDING = "gossipkv.node.deciding:Deciding"
+DECIDING_TESTS = "tests/unit/node/test_deciding.py"
+HEEDS = """heard_of = self.metadata.known.get(register)
+                    if heard_of is not None:
+                        higher = heard_of.head._replace(config=max(heard_of.head.config, hint.config))
+                        await self.metadata._know(register, heard_of._replace(head=higher))"""
 DEAD = "return generation_of(config) > generation_of(base) or sequence_of(config) > sequence_of(base) + LIFE"
 
 
@@ -97,5 +103,20 @@ MUTANTS_OF_METADATA = (
         "a lost answer of a server counts as nothing done",
         f"{CATALOGUE}::test_an_answer_that_is_lost_is_unknown",
         (f"{METADATA}.catalogue:Catalogue.transact", "why, is_sent = error.message, True", "why = error.message"),
+    ),
+    planted(
+        "an id is not pinned",
+        f"{DECIDING_TESTS}::test_pinned_first_then_a_store_then_founded",
+        (f"{DECIDING}.take_part", "await self._gossiping.pin()", "pass"),
+        (
+            f"{DECIDING}._begin",
+            "assert self._directory.record.pinned, self._directory.record",
+            "pass",
+        ),
+    ),
+    planted(
+        "a sequence that was heard is persisted",
+        f"{DECIDING_TESTS}::test_lies_about_what_was_decided_cause_one_look_each",
+        (f"{DECIDING}._heed", "await self.metadata.look(register, hint.acceptors)", HEEDS),
     ),
 )

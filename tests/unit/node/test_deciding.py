@@ -80,6 +80,7 @@ def test_pinned_first_then_a_store_then_founded(monkeypatch):
                 nursery.start_soon(cluster.ask, machine, "create_table", f"t{number}", ONE_COPY)
         assert {name for name, what in done if what == "found"} == {founder.name}
         mine = [what for name, what in done if name == founder.name]
+        assert "pin" in mine, "it founds what it is not bound to"
         begun = mine[mine.index("pin") : mine.index("found")]
         assert begun.index("pin") < begun.index("create") < len(begun) - begun[::-1].index("asked")
         assert begun[begun.index("create") :].count("asked") >= 1
