@@ -31,7 +31,7 @@ ENTERS = "if not isinstance(want, Enter) or acceptors.pair or want.members == ac
 INVITED = "self._invite(phase, now_ms)"
 TOLD_EARLY = """found, highest = phase.base, phase.best[0]
             for pending in phase.batch:
-                said = None if isinstance(pending.want, Enter) else self._apply(pending.want, found.payload, 0)
+                said = None if isinstance(pending.want, Enter) else self._apply(pending.want, found, 0)
                 if PRECONDITION:
                     end = End.REFUSED if isinstance(said, Refused) else End.DONE
                     self._tell(pending, Outcome(pending.ticket, end, b"", "", "", found, highest))
@@ -260,7 +260,7 @@ OF_CHANGES = (
     planted("a pair is left at once", SETS_TESTS, (f"{PROPOSER}._accept", MINE, "if True:")),
     planted(
         "a pair is entered from a pair",
-        (CHANGING, OTHERS),
+        SETS_TESTS,
         (
             ENTERED,
             ENTERS,

@@ -79,6 +79,22 @@ def test_a_pair_is_left_by_who_has_committed_it():
     assert world.history.ends == {other: End.DONE}, one
 
 
+def test_no_pair_is_entered_from_a_pair():
+    """Who wants other acceptors and finds a pair commits that one first."""
+    world = Scripted(nodes=6)
+    a, b, c, d, e, f = world.nodes
+    world.enter(world.party(), d, e, f)
+    world.carry(which=is_a(Kind.PREPARE))
+    accepted_by(world, a, b, d, e)
+    pair = world.record(a).value.acceptors
+    assert pair.pair
+    world.enter(with_a_high_ballot(world.party(), 1000), b, c)
+    world.carry(which=is_a(Kind.PREPARE))
+    accepted_by(world, a)
+    assert world.record(a).accepted.counter >= 1000
+    assert world.record(a).value.acceptors == pair, f
+
+
 def test_a_pair_needs_both_sets_when_it_is_entered():
     """Majorities of the old set have accepted it: that is no commit, and nothing follows from it."""
     world = Scripted()

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Unknown
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import Outcome
@@ -163,8 +163,9 @@ async def test_an_answer_that_is_lost_is_unknown(autojump_clock):
             return answer
 
         nodes.network.ask = lose
-        with pytest.raises(Unknown):
+        with pytest.raises(GossipKVError) as told:
             await nodes["d"].catalogue.create(wanted(), bytes(20))
+        assert isinstance(told.value, Unknown)
         nodes.network.ask = ask
         assert here not in {one.node for one in nodes["d"].metadata.known[CATALOGUE].acceptors.new}
         made = await nodes["d"].catalogue.create(wanted(), bytes(20))
