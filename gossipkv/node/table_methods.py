@@ -31,7 +31,7 @@ from gossipkv.errors import (
 from gossipkv.node import table_requests
 from gossipkv.node.waiting import Waiting
 from gossipkv.register.ballot import draw_id
-from gossipkv.register.configuration import Acceptors
+from gossipkv.register.configuration import UUID_BYTES, Acceptors
 from gossipkv.register.messages import REGISTER_BYTES, Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
 from gossipkv.register.metadata.discovery import discover
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
     Method = Callable[[Arguments], Value | Waiting]
 
-UUID_BYTES: Final = 16
 MOST_PAGES: Final = 1024  # Of one transaction.
 MOST_TIMEOUT_MS: Final = 60_000
 MOST_STORED: Final = 1 << 17  # Partitions of which one question asks.

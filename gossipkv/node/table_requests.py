@@ -10,21 +10,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
+from gossipkv.register.metadata.pages import MOST_KEY_BYTES, OPERATION_ID_BYTES
+from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, RANGE
 from gossipkv.settings.databases import NAMES, is_name
 
 if TYPE_CHECKING:
     from gossipkv.node.arguments import Arguments, Options
     from gossipkv.wire.rpc import Value
 
-HASH, RANGE = "hash", "range"
 KINDS: Final = (HASH, RANGE)
 
 DEFAULT_PARTITIONS: Final = 64  # Of a hash table: some for each processor of a few nodes, and each still large.
-MOST_PARTITIONS: Final = 1 << 17  # At once; what a map of partitions is made for.
 MOST_REPLICATION: Final = 64  # As of datasets.
-MOST_BOUND_BYTES: Final = 255  # The longest key of a map of partitions.
 MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
-OPERATION_BYTES: Final = 20
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -81,13 +79,13 @@ def create_table(arguments: Arguments) -> CreateTable:
     kind, operation = options.text("kind"), options.blob("operation")
     if kind not in KINDS:
         raise BadRequest(f"{arguments.method}: the kind must be {' or '.join(KINDS)}, not {kind}", {"option": "kind"})
-    if operation is not None and len(operation) != OPERATION_BYTES:
+    if operation is not None and len(operation) != OPERATION_ID_BYTES:
         raise BadRequest(
-            f"{arguments.method}: the operation must be {OPERATION_BYTES} bytes, not {len(operation)}",
+            f"{arguments.method}: the operation must be {OPERATION_ID_BYTES} bytes, not {len(operation)}",
             {"option": "operation"},
         )
     bounds = _bounds(arguments.method, options)
-    partitions = options.number("partitions", least=1, most=MOST_PARTITIONS)
+    partitions = options.number("partitions", least=1, most=MOST_SHARDS)
     if kind == HASH and bounds:
         raise BadRequest(f"{arguments.method}: a hash table has no bounds", {"option": "bounds"})
     if kind == RANGE and partitions not in {None, len(bounds) + 1}:
@@ -158,7 +156,7 @@ def force(arguments: Arguments) -> Force:
 
 def _bounds(method: str, options: Options) -> tuple[bytes, ...]:
     """Where all partitions but the first begin: each behind the one before, the first of them behind the empty key."""
-    bounds = options.keys("bounds", MOST_BOUND_BYTES) or []
+    bounds = options.keys("bounds", MOST_KEY_BYTES) or []
     if any(low >= high for low, high in pairwise([b"", *bounds])):
         raise BadRequest(f"{method}: the bounds must ascend, from one that is not empty", {"option": "bounds"})
     return tuple(bounds)

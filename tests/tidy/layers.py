@@ -111,6 +111,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "keyspace",
         "storage",
         "storage.engine",
+        "register.metadata",
         "node",
         "client",
         "http",

@@ -100,10 +100,6 @@ class Holding:
         """How many roots are pinned."""
         return len(self._pins)
 
-    def has(self, name: bytes) -> bool:
-        """Whether a page is here, synced or not."""
-        return name in self._written
-
     def synced(self, serial: int) -> None:
         """Hear that the batch of that serial, and all before it, are on the disk."""
         assert self._synced <= serial <= self._serial, (self._synced, serial, self._serial)

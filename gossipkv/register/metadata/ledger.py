@@ -168,7 +168,7 @@ class Ledger:
             names = pages_of(root, pages[root] if root in pages else self.read(root))
         except MissingPage:
             return [root]
-        return [name for name in names if name not in pages and not self._holding.has(name)]
+        return [name for name in self._holding.missing(names) if name not in pages]
 
     async def _fetch_from(self, source: bytes, root: bytes, pages: dict[bytes, bytes]) -> None:
         """Ask one node for all that is missing, as long as it gives what it is asked for."""

@@ -34,6 +34,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
+from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.register.metadata.operations import Edits, Refusal
 from gossipkv.register.metadata.pages import MOST_KEY_BYTES, MOST_META_BYTES, MOST_RECORD_BYTES, is_whole, pack, unpack
 from gossipkv.register.metadata.tree import Kind, Tree
@@ -50,7 +51,6 @@ HASH: Final = "hash"
 RANGE: Final = "range"
 
 TABLE_ID_BYTES: Final = 16
-UUID_BYTES: Final = 16
 SHARD_BYTES: Final = 4
 MOST_REPLICATION: Final = 9
 MOST_SHARDS: Final = 1 << 17  # What a tree has room for, with three replicas.

@@ -105,7 +105,6 @@ class Metadata:
         self._maps: dict[bytes, _Map] = {}
         self._known: dict[bytes, Known] = {}
         self._nursery: trio.Nursery | None = None
-        self.changed = trio.Event()  # Something new is known; whoever waits for more takes the next one.
         self._fetching: set[bytes] = set()  # Registers of which the acceptor here lacks pages.
         self._unnamed: dict[bytes, int] = {}  # Maps that no table has, and the catalogue's config id then.
         for key, value in self.space.scan(KNOWN):
@@ -190,8 +189,6 @@ class Metadata:
             self._known[register] = known
 
         await self.space.write({KNOWN + register: known.encode()}, synced)
-        event, self.changed = self.changed, trio.Event()
-        event.set()
         ledger = self._map(register).ledger
         if known.head.ended:
             await ledger.discard()
