@@ -135,7 +135,8 @@ class TableClients:
 
     async def look(self, machine: NodeMachine) -> set[str]:
         """Look at one node; the names of tables that it shows."""
-        life = machine.lives
+        life, place = machine.lives, (machine.name, machine.disks)
+        before = self._last.get(place, 0)  # Another looks at the same time: its question may have overtaken this one.
         try:
             told = await self._cluster.ask(machine, "databases", timeout_s=PATIENCE_S)
             registers = await self._cluster.ask(machine, "metadata_status", None, timeout_s=PATIENCE_S)
@@ -146,7 +147,7 @@ class TableClients:
         self.looks += 1
         for register in registers:
             if _field(register, "table") is None and life == machine.lives:
-                self._compare(machine, register)
+                self._compare(machine, register, before)
         names = {str(_field(one, "name")) for one in told if _field(one, "kind") != "dataset"}
         for name in sorted(names):
             try:
@@ -159,15 +160,15 @@ class TableClients:
                 raise Violation(f"{machine.name} shows another map {config} of {table}")
         return names
 
-    def _compare(self, machine: NodeMachine, register: Value) -> None:
+    def _compare(self, machine: NodeMachine, register: Value, before: int) -> None:
         config = _whole(register, "generation") << 48 | _whole(register, "sequence")
         root = _field(register, "root")
         if self._roots.setdefault(config, root) != root:
             raise Violation(f"{machine.name} shows another catalogue {config}: it has forked")
+        if config < before:
+            raise Violation(f"{machine.name} shows the catalogue {config} after {before}")
         place = machine.name, machine.disks
-        if config < self._last.get(place, 0):
-            raise Violation(f"{machine.name} shows the catalogue {config} after {self._last[place]}")
-        self._last[place] = config
+        self._last[place] = max(config, self._last.get(place, 0))
 
     async def agree(self, within_s: float = AGREED_S) -> None:
         """Return when all nodes that run show the tables that there are, and the same map of each."""
