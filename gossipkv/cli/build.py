@@ -96,7 +96,7 @@ def partition_list(text: str) -> tuple[int, ...]:
     "--lanes",
     type=click.IntRange(1, 64),
     metavar="N",
-    help="Processes to share the work.  [default: one a core, fewer for small sources]",
+    help="Threads to share the work.  [default: one a core, fewer for small sources]",
 )
 @JSON
 def build(
@@ -145,7 +145,7 @@ def build(
 
 
 def _lanes(job: BuildJob, memory_bytes: int, most: int | None) -> Lanes:
-    """As many processes as there are cores, if they have memory."""
+    """As many threads as there are cores, if they have memory."""
     count = max(1, min(most or cores(), memory_bytes // MIN_MEMORY_BYTES))
     return Lanes(count, memory_bytes, job.reading)
 

@@ -6,6 +6,7 @@ Read in this order:
     program.py      how a program of ours is started, and how it ended
     talk.py         lines over pipes
     child.py        a program of ours that a node runs: started, heard, ended
+    fork.py         work in a copy of a process that has imported already
     pace.py         how fast it may read
     activity.py     what a process does, seen from outside
     niceness.py     others come first

@@ -22,28 +22,16 @@ TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Activity(NamedTuple):
-    """A process and those that it has started, at one moment."""
+    """A process at one moment."""
 
-    processor_s: float  # What they had so far; of one that has ended, nothing.
-    is_held_up: bool  # One of their threads would go on if it had a processor, or were not stopped.
-
-
-def family(process: int) -> list[int]:
-    """Return the process, and those that it has started and that have not ended."""
-    found = [process]
-    with contextlib.suppress(OSError):  # It has ended; or this kernel does not tell of children.
-        for task in Path(f"/proc/{process}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
-    return found
+    processor_s: float  # What it had so far; when it has ended, nothing.
+    is_held_up: bool  # One of its threads would go on if it had a processor, or were not stopped.
 
 
 def activity_of(process: int) -> Activity:
-    """Return what it does now, together with those that it has started; nothing if it has ended."""
-    ticks, held_up = 0, False
-    for member in family(process):
-        for stat in _stats(Path(f"/proc/{member}")):
-            ticks += int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS])
-        held_up |= any(stat[STATE] in HELD_UP for task in _tasks(member) for stat in _stats(task))
+    """Return what it does now; nothing if it has ended."""
+    ticks = sum(int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS]) for stat in _stats(Path(f"/proc/{process}")))
+    held_up = any(stat[STATE] in HELD_UP for task in _tasks(process) for stat in _stats(task))
     return Activity(ticks / TICKS_PER_S, held_up)
 
 

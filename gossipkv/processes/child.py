@@ -68,6 +68,10 @@ async def _end(process: trio.Process) -> None:
     with trio.CancelScope(shield=True):
         process.kill()  # Does nothing to one that has ended.
         await process.wait()
+        assert process.stdout is not None
+        with contextlib.suppress(trio.ClosedResourceError):
+            while await process.stdout.receive_some():  # Until what it has forked is gone as well.
+                pass
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 await stream.aclose()

@@ -13,29 +13,25 @@ import os
 from pathlib import Path
 from typing import Final
 
-from gossipkv.processes.activity import family
-
 # Others come first: beside a busy one, a process of this niceness gets about a thirtieth of a core.
 NICENESS: Final = 15
 
 
 def give_way(process: int) -> bool:
-    """Let others come before this process from now on, and before those that it has started.
+    """Let others come before this process from now on.
 
-    The niceness of its session follows if it leads one: a node starts each build in a session of its own.  Returns
+    The niceness of its session follows if it leads one: each build runs in a session of its own.  Returns
     whether all is done; if not, ask again a moment later: the kernel changes sessions one by one, with pauses between.
     """
-    for member in family(process):
-        with contextlib.suppress(ProcessLookupError):
-            os.setpriority(_whole(member), member, max(NICENESS, os.getpriority(os.PRIO_PROCESS, member)))
+    with contextlib.suppress(ProcessLookupError):
+        os.setpriority(_whole(process), process, max(NICENESS, os.getpriority(os.PRIO_PROCESS, process)))
     return _set_session(process, NICENESS)
 
 
 def take_back(process: int) -> bool:
     """Undo `give_way` as far as the system lets us; returns as that does."""
-    for member in family(process):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.setpriority(_whole(member), member, os.getpriority(os.PRIO_PROCESS, 0))
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.setpriority(_whole(process), process, os.getpriority(os.PRIO_PROCESS, 0))
     return _set_session(process, 0)
 
 

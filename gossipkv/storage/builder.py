@@ -7,8 +7,8 @@ however many partitions a version has.
 A build is all or nothing: files are written beside their names, synced, and renamed when all are whole.  One that
 is cut off leaves nothing but temporary files of its own names, which the next build in the same directory removes.
 
-Several processes can build together (`shared_build`); each is then a `LaneBuilder`, and `SortedFileBuilder` is the one
-that is alone.
+Several threads can build together (`shared_build`), each with a `LaneBuilder`; `SortedFileBuilder` is the one that is
+alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from gossipkv.environment.seam import Files
-    from gossipkv.storage._runs import OrderedRecords
+    from gossipkv.storage._runs import OrderedRecords, RunReader
     from gossipkv.storage.batch import Batch
 
 COMPRESSIONS = {"none": 0, "lz4": 1}
@@ -84,23 +84,14 @@ class Totals:
     groups: dict[int, GroupTotal]  # Those that have records.
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRun:
-    """A sorted run that another lane has put aside."""
-
-    path: str
-    end: int
-    largest_part: int
-
-
 class LaneBuilder:
     """Collects records, and writes the files of some groups under temporary names; see `SortedFileBuilder`.
 
-    Several of them, each in a process of its own, build together: every one adds its records, all `totals` are
+    Several of them, each in a thread of its own, build together: every one adds its records, all `totals` are
     combined, and each writes the groups that it is given.  `shared_build` says who writes what.
 
     Args:
-        lane: its number among those that build together; None when it is alone, and needs no names for its runs.
+        lane: its number among those that build together in this directory.
     """
 
     def __init__(
@@ -113,7 +104,7 @@ class LaneBuilder:
         compression: str = "none",
         metadata: bytes | Sequence[bytes] = b"",
         on_progress: Callable[[int, int], None] | None = None,
-        lane: int | None = None,
+        lane: int = 0,
     ) -> None:
         if compression not in COMPRESSIONS:
             raise ValueError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {compression!r}")
@@ -181,26 +172,25 @@ class LaneBuilder:
             },
         )
 
-    def put_aside(self) -> list[SharedRun]:
+    def put_aside(self) -> list[RunReader]:
         """Give everything that was added to all lanes; from the oldest run to the newest."""
         with refusals(self._directory):
-            return [SharedRun(*run) for run in self._sorter.put_aside()]
+            return self._sorter.put_aside()
 
-    def write(self, totals: Totals, groups: Iterable[int]) -> list[BuildReport]:
-        """Write and sync the files of `groups`, which ascend and which this lane alone has records of."""
-        with refusals(self._directory):
-            return self._write_all(self._sorter.finish_adding(), totals, groups)
+    def write(
+        self, totals: Totals, groups: Sequence[int], runs: Iterable[RunReader] | None = None
+    ) -> list[BuildReport]:
+        """Write and sync the files of `groups`, which ascend.
 
-    def write_shared(self, totals: Totals, groups: range, runs: Iterable[SharedRun]) -> list[BuildReport]:
-        """Write and sync the files of `groups` out of the runs of all lanes; of equal keys that of the last run stays.
-
-        The lanes that own the runs stay open until all have written.
+        This lane alone has records of them; or they are a range, and lie in the `runs` of all lanes, which stay open
+        until all have written.  Of equal keys that of the last run stays.
         """
         with refusals(self._directory):
-            self._shared = Runs(self._make_private_scratch, self._sorting_bytes)
-            for run in runs:
-                scratch = Scratch(self._files, run.path, borrowed_end=run.end)
-                self._shared.share(scratch, run.largest_part, groups.start, groups.stop)
+            if runs is None:
+                return self._write_all(self._sorter.finish_adding(), totals, groups)
+            self._shared = Runs(self._make_scratch, self._sorting_bytes)
+            for run in runs if groups else ():
+                self._shared.add(run.share(groups[0], groups[-1] + 1))
             self._shared.start()
             return self._write_all(self._shared, totals, groups)
 
@@ -264,16 +254,8 @@ class LaneBuilder:
 
     def _make_scratch(self) -> Scratch:
         self._scratch_number += 1
-        if self._lane is None:
-            return Scratch(self._files, self._path_of_run(f"{self._scratch_number}"))
-        return Scratch(self._files, self._path_of_run(f"{self._lane}-{self._scratch_number}"), named=True)
-
-    def _make_private_scratch(self) -> Scratch:
-        self._scratch_number += 1
-        return Scratch(self._files, self._path_of_run(f"{self._lane}-{self._scratch_number}"))
-
-    def _path_of_run(self, name: str) -> str:
-        return f"{self._directory}{os.sep}run-{name}{TEMPORARY_SUFFIX}"
+        name = f"run-{self._lane}-{self._scratch_number}{TEMPORARY_SUFFIX}"
+        return Scratch(self._files, f"{self._directory}{os.sep}{name}")
 
 
 class SortedFileBuilder(LaneBuilder):

@@ -199,6 +199,10 @@ def case_of(number: int) -> tuple[str, bytes]:
             return name, mutate(draw, data)
 
 
+# What zlib refuses and ISA-L does not mind: reserved flags, and codes that nothing uses.  The checksum holds for both.
+FORGIVEN = ("unknown header flags set", "invalid distances set")
+
+
 def attempt(number: int) -> str:
     """What becomes of one case."""
     name, data = case_of(number)
@@ -215,6 +219,8 @@ def attempt(number: int) -> str:
         if expected is not None:
             raise WrongOutcome(f"{error}, and the oracle reads {expected!r:.200}") from error
         return f"{name}: refused"
+    if expected is None and any(reason in why for reason in FORGIVEN):
+        return f"{name}: read"
     if expected is None:
         raise WrongOutcome(f"the oracle says {why}, and the reader finds {found!r:.200}")
     if found != expected:

@@ -6,7 +6,7 @@ Read in this order:
     recognition.py  what the files are, and which partition function made them
     reading_in.py   how records get into a builder
     steps.py        the steps of a build
-    lanes.py, lane.py   the same on several cores
+    lanes.py        the same on several cores, in threads
     adopt.py        a version that consists of our own sorted files
     child.py        the process that builds beside a node; parent.py: the node's side
     memory.py, disk_space.py    what a build may take

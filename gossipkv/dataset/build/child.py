@@ -1,23 +1,32 @@
-"""The program that builds a version, in a process of its own beside the node: `python -m gossipkv.dataset.build.child`.
+"""The program that builds versions, in processes beside the node: `python -m gossipkv.dataset.build.child`.
 
 A thread beside the serving loop was measured to raise a read's median from 20 µs to 5 ms; a process of low priority
 leaves it where it is.  This module imports no Trio, so that it starts quickly and small.
 
-    standard input   one line: the order (`Order`); later lines: the bytes it may read a second
-    standard output  lines of JSON: {"progress": [...]}, ten a second at most; last {"done": VmHWM} or {"error": ...}
+The program itself builds nothing: for each order it forks a process that does, and waits for its end.  So a build finds
+everything imported, and neither memory nor niceness nor a defect of one comes to the next.
+
+    standard input   for each build a line, the order (`Order`); until it ends, lines: the bytes it may read a second
+    standard output  lines of JSON.  The build: {"started": its process}, {"progress": [...]}, ten a second at most, and
+                     last {"done": VmHWM} or {"error": ...}; then the program: {"ended": its exit status, or -signal}
     the leash        a pipe that nobody writes to, and whose other end only the node holds
 
-The child dies with the node, at once, whatever it is doing and also when it is stopped (`processes.leash`).
+The program dies with the node, at once, whatever it is doing and also when it is stopped (`processes.leash`), and the
+build with the program.  Rejected: one process that builds several versions.  It would have to be thrown away whenever a
+build was large, was made nice (which nobody but root takes back) or has failed; and a peak would be that of all before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.job import BuildJob, Progress
@@ -28,6 +37,7 @@ from gossipkv.dataset.source.remote import RemoteFiles
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError
 from gossipkv.processes import leash
+from gossipkv.processes.fork import run_apart
 from gossipkv.processes.pace import Pace
 from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
@@ -45,7 +55,7 @@ class Order:
     job: BuildJob
     memory_bytes: int  # for the whole process
     bytes_per_second: int  # 0: as fast as it goes
-    leash: int  # a descriptor
+    leash: int  # The descriptor of the program's.
     most_lanes: int = 1
 
     def to_line(self) -> bytes:
@@ -84,15 +94,19 @@ class _ParentLines:
         self._lines = Lines()
         self._whole: list[bytes] = []
 
-    def first(self) -> bytes:
-        """Return the first line; waits for it."""
-        while not self._whole:
-            part = os.read(0, 1 << 16)
-            if not part:
-                raise EOFError("the order ends before its line does")
-            self._whole += self._lines.feed(part)
-        os.set_blocking(0, False)
-        return self._whole.pop(0)
+    def order(self) -> bytes | None:
+        """Return the next order; waits for it.  None: there is none any more."""
+        os.set_blocking(0, True)
+        while True:
+            while not self._whole:
+                part = os.read(0, 1 << 16)
+                if not part:
+                    return None
+                self._whole += self._lines.feed(part)
+            line = self._whole.pop(0)
+            if not line.isdigit():  # A pace came too late for its build.
+                os.set_blocking(0, False)
+                return line
 
     def last(self) -> bytes | None:
         """Return the last whole line that has come since, if any."""
@@ -109,18 +123,15 @@ class _Throttle:
     def __init__(self, orders: _ParentLines, bytes_per_second: int) -> None:
         self._orders = orders
         self._pace = Pace(bytes_per_second)
-
-    def bytes_per_second(self) -> int:
-        """What may be read; 0: as fast as it goes."""
-        line = self._orders.last()
-        if line is not None:
-            self._pace.bytes_per_second = int(line)
-        return self._pace.bytes_per_second
+        self._taking = Lock()
 
     def wait(self, size_bytes: int) -> None:
-        """Wait until so many bytes more may be used."""
-        self.bytes_per_second()
-        seconds = self._pace.take(size_bytes, time.monotonic())
+        """Wait until so many bytes more may be used, by whichever thread."""
+        with self._taking:
+            line = self._orders.last()
+            if line is not None:
+                self._pace.bytes_per_second = int(line)
+            seconds = self._pace.take(size_bytes, time.monotonic())
         if seconds > 0:
             time.sleep(seconds)
 
@@ -140,38 +151,42 @@ def _connect(job: BuildJob) -> SourceFiles:
 
 
 def main() -> int:
-    """Builds what standard input orders; 0 when it is done, 1 when an error was reported."""
+    """Builds what standard input orders, one after the other, until that ends."""
     orders = _ParentLines()
-    order = Order.from_line(orders.first())
-    leash.wear(order.leash)
-    try:
-        lanes_bytes = _build(order, orders)
-    except GossipKVError as error:
-        _say({"error": [type(error).__name__, error.message, error.details]})
-        return 1
-    _say({"done": peak_bytes() + lanes_bytes})
+    gc.freeze()  # What is imported stays shared with the builds: no collection of theirs writes to it.
+    while (line := orders.order()) is not None:
+        order = Order.from_line(line)
+        leash.wear(order.leash)
+        status = run_apart(partial(build, order, orders))
+        say(b"")  # Ends a line in which it was killed.
+        _say({"ended": status})
     return 0
 
 
-def _build(order: Order, orders: _ParentLines) -> int:
-    """Returns the most memory that lanes have had."""
+def build(order: Order, orders: _ParentLines) -> int:
+    """Does what was ordered, in a process that does nothing else; 0 when it is done, 1 when an error was reported."""
+    _say({"started": os.getpid()})
+    try:
+        _build(order, orders)
+    except GossipKVError as error:
+        _say({"error": [type(error).__name__, error.message, error.details]})
+        return 1
+    _say({"done": peak_bytes()})
+    return 0
+
+
+def _build(order: Order, orders: _ParentLines) -> None:
     # Before memory is measured: the packages of stores and of some formats are large.
     origin = _connect(order.job)
     job = with_format(order.job, origin)
     load(job.format or "")
     process_bytes = peak_bytes()
-    throttle = _Throttle(orders, order.bytes_per_second)
-    lanes_bytes = [0]
     alone = share_of_one(job, order.memory_bytes, process_bytes=process_bytes)
     shared = share_of_lanes(job, order.memory_bytes, process_bytes=process_bytes, most_lanes=order.most_lanes)
-    lanes = None
-    if shared is not None:
-        lanes = Lanes(
-            shared.lanes, shared.builders_bytes, shared.reading, throttle.bytes_per_second, lanes_bytes.append
-        )
-    means = Means(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=throttle.wait)
+    lanes = None if shared is None else Lanes(shared.lanes, shared.builders_bytes, shared.reading)
+    pace = _Throttle(orders, order.bytes_per_second).wait
+    means = Means(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=pace)
     perform(replace(job, reading=alone.reading), RealFiles(), means, origin=origin)
-    return max(lanes_bytes)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the memory of a build is divided: between the processes of its lanes, and in each between reading and sorting."""
+"""How the memory of a build is divided: between its lanes, and in each between reading and sorting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import bisect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.lanes import builders_bytes, useful_lanes
+from gossipkv.dataset.build.lanes import useful_lanes
 from gossipkv.dataset.formats import sequence_file
 from gossipkv.dataset.formats.reading import BLOCKS_IN_MEMORY, MAX_VALUE_BYTES, Reading
 from gossipkv.dataset.source.remote import REMOTE_BYTES
@@ -30,7 +30,7 @@ LEAST_BLOCK_BYTES = MAX_VALUE_BYTES + (1 << 20)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What is used by one process alone, or by so many lanes."""
+    """What so many lanes use."""
 
     lanes: int
     builders_bytes: int  # of all lanes together
@@ -38,7 +38,7 @@ class Share:
 
 
 def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Share:
-    """Divide it for a build by one process, which takes `process_bytes` for itself.
+    """Divide it for a build in one lane, by a process that takes `process_bytes` for itself.
 
     Raises:
         ConfigError: nothing useful is left.
@@ -55,19 +55,14 @@ def share_of_one(job: BuildJob, memory_bytes: int, *, process_bytes: int) -> Sha
 
 
 def share_of_lanes(job: BuildJob, memory_bytes: int, *, process_bytes: int, most_lanes: int) -> Share | None:
-    """Divide it for several processes like this one, beside it; None when that is of no use, or memory too small.
+    """Divide it for as many lanes as are of use; None when one is enough, or memory too small for two.
 
-    What a lane keeps free for long values and blocks is less than what one process alone does: nearly no source has
-    any, and one that has is built by this process alone.
+    What a lane keeps free for long values and blocks is less than what one alone does: nearly no source has any, and
+    one that has is built in one lane.
     """
     for count in range(useful_lanes([file.size_bytes for file in job.files], most_lanes), 1, -1):
         reading = limits(job, memory_bytes // (2 * count))
-        left = builders_bytes(
-            memory_bytes,
-            lanes=count,
-            process_bytes=process_bytes + SLACK_BYTES,
-            reading_bytes=reader_bytes(job, reading),
-        )
+        left = memory_bytes - process_bytes - count * (SLACK_BYTES + reader_bytes(job, reading))
         if left // count >= MIN_MEMORY_BYTES:
             return Share(count, left, reading)
     return None

@@ -8,14 +8,12 @@ strays from a claim that has failed already are counted, and the first is kept f
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build._assigner import Assigner
-from gossipkv.dataset.build.recognition import Claim
 from gossipkv.dataset.formats.detect import batches
-from gossipkv.dataset.local.manifest import Stray, stray_from_json, stray_to_json
+from gossipkv.dataset.local.manifest import Stray
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.errors import LocalError, SourceError
 from gossipkv.keyspace.partitioner import code
@@ -24,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gossipkv.dataset.build.job import BuildJob
+    from gossipkv.dataset.build.recognition import Claim
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.storage.batch import Batch
     from gossipkv.storage.builder import LaneBuilder
-    from gossipkv.storage.document import Json
 
 # A file whose first keys, so many, are all of one partition that is not wanted is skipped, as Sequins does (seed 001).
 PROBE_KEYS = 5_000
@@ -42,11 +40,7 @@ class Strayed(LocalError):
             {"key": stray.key.hex(), "file": stray.file, "offset": stray.offset, "function": function,
              "possible": " ".join(possible)},
         )  # fmt: skip
-
-    @property
-    def possible(self) -> tuple[str, ...]:
-        """Return it out of the details, which is all that comes from a lane of a build."""
-        return tuple(str(self.details["possible"]).split())
+        self.possible = possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,29 +166,3 @@ def _no_partition(batch: Batch, number: int, name: str, function: str) -> Source
         "sequins and text take any bytes",
         {"file": name, "offset": offset},
     )
-
-
-# Between the processes of a build, as text.
-
-
-def reading_of(job: BuildJob, rule: Rule) -> str:
-    """Return what a lane is told of its reading (`LaneTask.reading`)."""
-    return json.dumps([job.to_json(), asdict(rule)])
-
-
-def job_and_rule(reading: str) -> tuple[str, Rule]:
-    """Return what `reading_of` was given: the job's JSON, and the rule."""
-    job, fields = json.loads(reading)
-    claims = tuple(Claim(claim["function"], tuple(claim["partitions"])) for claim in fields["claims"])
-    return job, Rule(fields["function"], claims, fields["relies"])
-
-
-def counters_of(taken: Taken) -> Json:
-    """Return what a lane has counted, as JSON can say it."""
-    return [taken.records, list(taken.strays), stray_to_json(taken.first_stray)]
-
-
-def taken_from(counters: str) -> Taken:
-    """Return what `counters_of` was given, through JSON."""
-    records, strays, stray = json.loads(counters)
-    return Taken(records, tuple(strays), stray_from_json(stray, "a lane's counters"))

@@ -6,7 +6,7 @@ is tried, and when none is left the version is read in full and grouped by Sequi
 is part of the version's identity, and the functions that were refuted on the way stand in the manifest: others, who do
 not read the file of the stray, are told.
 
-One process does it all, or several lanes share the reading and the writing (`workers`); the files are the same.
+One lane does it all, or several share the reading and the writing (`lanes`); the files are the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from gossipkv.dataset.build.adopt import NotAdoptable, take_over
 from gossipkv.dataset.build.job import Progress, space_needed_bytes
 from gossipkv.dataset.build.lanes import LaneProgress, LaneTask, build_in_lanes, useful_lanes
-from gossipkv.dataset.build.reading_in import Rule, Strayed, Taken, probes, reading_of, take_in, taken_from
+from gossipkv.dataset.build.reading_in import Rule, Strayed, probes, take_in
 from gossipkv.dataset.build.recognition import Recognition, find_format, recognise_function
 from gossipkv.dataset.local.manifest import Manifest, PartitionFile, partition_name, write_manifest
 from gossipkv.dataset.source.declared_partitions import Declared, read_declared
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.build.job import BuildJob
+    from gossipkv.dataset.build.reading_in import Taken
     from gossipkv.dataset.formats.reading import Reading
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import Files
-    from gossipkv.storage.builder import BuildReport
+    from gossipkv.storage.builder import BuildReport, LaneBuilder
 
 # What is read of a file that is skipped by its first keys, at most.
 SKIPPED_BYTES = 1 << 20
@@ -49,20 +50,18 @@ OWN_FUNCTION = "sequins"
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What the processes have that share a build."""
+    """What the threads have that share a build."""
 
     count: int
     memory_bytes: int  # for all their builders together
-    reading: Reading  # What a lane takes may be shorter than what one process alone does.
-    bytes_per_second: Callable[[], int] = lambda: 0  # What they may read together; 0: as fast as it goes.
-    on_peak: Callable[[int], None] = lambda _: None  # Gets the most memory that they have had together.
+    reading: Reading  # What a lane takes may be shorter than what is taken where there is but one.
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
     """What a build has, and whom it tells."""
 
-    memory_bytes: int  # for the builder of one process alone
+    memory_bytes: int  # for the builder of one lane alone
     lanes: Lanes | None = None
     on_progress: Callable[[Progress], None] = lambda _: None
     pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before it is used, and may sleep.
@@ -71,7 +70,7 @@ class Means:
 def perform(job: BuildJob, files: Files, means: Means, *, origin: SourceFiles | None = None) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
-    The source is read with `origin`, or as the job says.  Lanes use the system's own files.
+    The source is read with `origin`, or as the job says, and so does each lane.
 
     Raises:
         SourceError: a file is not of its format.
@@ -164,20 +163,21 @@ class _Attempt:
         return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
 
     def _in_lanes(self, rule: Rule) -> tuple[Taken, list[BuildReport]] | None:
-        """None: one process alone is to do it, since there is little to do or since a lane's memory is too small."""
+        """None: one lane is to do it all, since there is little to do or since a lane's memory is too small."""
         lanes, job = self.means.lanes, self.job
         sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
         count = 1 if lanes is None else useful_lanes(sizes, lanes.count)
         if lanes is None or count == 1:
             return None
-        task = LaneTask(
-            reading_of(replace(job, reading=lanes.reading), rule),
-            job.directory,
-            tuple(self._names()),
-            lanes.memory_bytes,
-            job.compression,
-            tuple(self._labels(rule)),
-        )
+        labels = [label.encode() for label in self._labels(rule)]
+        task = LaneTask(job.directory, self._names(), lanes.memory_bytes, job.compression, labels)
+        shorter = replace(job, reading=lanes.reading)
+
+        def read(
+            places: range, builder: LaneBuilder, pace: Callable[[int], None], on_records: Callable[[int], None]
+        ) -> Taken:
+            origin = files_of(job.remote, self.files)
+            return take_in(shorter, places, rule, builder, origin, pace=pace, on_records=on_records)
 
         def tell(state: LaneProgress) -> None:
             self.means.on_progress(
@@ -185,15 +185,12 @@ class _Attempt:
             )
 
         try:
-            result = build_in_lanes(
-                task, sizes, count, self.files, on_progress=tell, bytes_per_second=lanes.bytes_per_second
-            )
+            result = build_in_lanes(task, read, sizes, count, self.files, on_progress=tell, pace=self.means.pace)
         except SourceError:
             if lanes.reading == job.reading:
                 raise
             return None  # Perhaps it was too long for a lane; if not, the same error comes again.
-        lanes.on_peak(result.peak_bytes)
-        return reduce(add, map(taken_from, result.counters)), result.reports
+        return reduce(add, result.counted), result.reports
 
     def _alone(self, rule: Rule) -> tuple[Taken, list[BuildReport]]:
         job, means = self.job, self.means

@@ -23,7 +23,6 @@ import bz2
 import itertools
 import re
 import sys
-import zlib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 import cramjam
 from lz4.frame import LZ4FrameDecompressor
 
-from gossipkv.dataset.formats.codecs import ZlibStream, lz4_chunk
+from gossipkv.dataset.formats.codecs import INFLATE_ERROR, gzip_member, lz4_chunk, zlib_stream
 from gossipkv.dataset.formats.reading import MORE_MEMORY, enough_memory, refusal
 
 if sys.version_info >= (3, 14):
@@ -125,8 +124,8 @@ def _zstd(options: Reading) -> _Kind:
 
 
 _STREAMS: dict[str, Callable[[Reading], _Kind]] = {
-    ".gz": lambda _: _Kind("gzip", lambda: ZlibStream(zlib.MAX_WBITS | 16), (zlib.error,), padded=True),
-    ".deflate": lambda _: _Kind("zlib", lambda: ZlibStream(zlib.MAX_WBITS), (zlib.error,)),
+    ".gz": lambda _: _Kind("gzip", gzip_member, (INFLATE_ERROR,), padded=True),
+    ".deflate": lambda _: _Kind("zlib", zlib_stream, (INFLATE_ERROR,)),
     ".bz2": lambda _: _Kind("bzip2", bz2.BZ2Decompressor, (OSError, ValueError)),
     ".zst": _zstd,
     ".lz4": lambda _: _Kind("lz4", LZ4FrameDecompressor, (RuntimeError,)),

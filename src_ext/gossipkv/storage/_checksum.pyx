@@ -7,6 +7,7 @@ from libc.stdint cimport uint8_t, uint32_t
 cdef extern from "gossipkv/storage/crc32c.h" nogil:
     ctypedef uint32_t (*gkv_crc32c_function)(uint32_t crc, const uint8_t* data, size_t size) noexcept nogil
     void gkv_crc32c_make_table()
+    void gkv_crc32c_make_lanes()
     uint32_t gkv_crc32c_scalar(uint32_t crc, const uint8_t* data, size_t size)
     uint32_t gkv_crc32c_hardware(uint32_t crc, const uint8_t* data, size_t size)
     int gkv_crc32c_has_hardware()
@@ -15,6 +16,7 @@ cdef extern from "gossipkv/storage/crc32c.h" nogil:
 # Set once, while the module loads; read-only ever after.
 cdef gkv_crc32c_function chosen = gkv_crc32c_scalar
 gkv_crc32c_make_table()
+gkv_crc32c_make_lanes()
 if gkv_crc32c_has_hardware():
     chosen = gkv_crc32c_hardware
 HARDWARE = bool(gkv_crc32c_has_hardware())

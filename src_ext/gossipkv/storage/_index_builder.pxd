@@ -28,9 +28,9 @@ cdef class BucketWriter:
     cdef uint64_t carried[MAX_CARRIED]
     cdef int at_home, waiting, head
 
-    cdef int put(self, Item item) except -1
-    cdef int emit(self) except -1
-    cdef int finish(self) except -1
+    cdef int put(self, Item item) except -1 nogil
+    cdef int emit(self) except -1 nogil
+    cdef int finish(self) except -1 nogil
 
 
 cdef class IndexBuilder:
@@ -41,7 +41,7 @@ cdef class IndexBuilder:
     cdef list runs
     cdef int fan_in
 
-    cdef int add(self, uint64_t hash, uint32_t position) except -1
+    cdef int add(self, uint64_t hash, uint32_t position) except -1 nogil
     cdef int grow(self) except -1
     cdef int sort(self) except -1
     cdef int spill(self) except -1

@@ -18,6 +18,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+from gossipkv.storage._checks cimport require
 from gossipkv.storage._format cimport (
     BUCKET_CARRIED_AT, BUCKET_POSITIONS_AT, BUCKET_SIZE, BUCKET_SLOTS, bucket_of, carried_bit, store32,
 )
@@ -51,12 +52,13 @@ cdef class IndexBuilder:
     def __dealloc__(self):
         region_free(self.items, <size_t> self.capacity * sizeof(Item))
 
-    cdef int add(self, uint64_t hash, uint32_t position) except -1:
+    cdef int add(self, uint64_t hash, uint32_t position) except -1 nogil:
         if self.used == self.capacity:
-            if 2 * self.capacity <= self.limit:
-                self.grow()
-            else:
-                self.spill()
+            with gil:
+                if 2 * self.capacity <= self.limit:
+                    self.grow()
+                else:
+                    self.spill()
         # The place travels with what the bucket needs of the hash: the fingerprint and the carried bit.
         self.items[self.used].word = hash
         self.items[self.used].place = (<uint64_t> position << 16) | (hash & 0xFFFF)
@@ -82,7 +84,7 @@ cdef class IndexBuilder:
             raise MemoryError
         with nogil:
             radix_sort(self.items, spare, self.used, 4)
-        region_free(spare, size)
+            region_free(spare, size)
         return 0
 
     cdef int spill(self) except -1:
@@ -110,12 +112,14 @@ cdef class IndexBuilder:
 
     cdef int write_run(self, Scratch scratch) except -1:
         """Append what is in memory, which is sorted, to a run."""
-        cdef Py_ssize_t start
-        for start in range(0, self.used, PART_ITEMS):
-            scratch.write_part(
-                <const uint8_t*> (self.items + start),
-                <uint32_t> (min(<Py_ssize_t> PART_ITEMS, self.used - start) * sizeof(Item)),
-            )
+        cdef Py_ssize_t start = 0
+        with nogil:
+            while start < self.used:
+                scratch.write_part(
+                    <const uint8_t*> (self.items + start),
+                    <uint32_t> (min(<Py_ssize_t> PART_ITEMS, self.used - start) * sizeof(Item)),
+                )
+                start += PART_ITEMS
         self.used = 0
         return 0
 
@@ -132,8 +136,9 @@ cdef class IndexBuilder:
             self.drain(self.runs, None, buckets)
         else:
             self.sort()
-            for i in range(self.used):
-                buckets.put(self.items[i])
+            with nogil:
+                for i in range(self.used):
+                    buckets.put(self.items[i])
         buckets.finish()
         bucket_count[0] = buckets.at
         return 0
@@ -158,26 +163,29 @@ cdef class IndexBuilder:
             if scratch is not None:
                 self.write_run(scratch)
             else:
-                for i in range(self.used):
-                    buckets.put(self.items[i])
+                with nogil:
+                    for i in range(self.used):
+                        buckets.put(self.items[i])
                 self.used = 0
         assert drained == total, "a merge yields as many entries as its runs have"
         return 0
 
     cdef int gather(self, Run run, uint64_t last) except -1:
         """Take a run's next entries whose high half is at most `last`."""
-        cdef const Item* item
-        while True:
-            if run.at == run.count and not run.advance():
-                return 0
-            item = (<const Item*> PyBytes_AS_STRING(run.part)) + run.at
-            if (item.word >> 32) > last:
-                return 0
-            if self.used == self.capacity:
-                self.grow()
-            self.items[self.used] = item[0]
-            self.used += 1
-            run.at += 1
+        cdef const Item* items
+        while run.at < run.count or run.advance():
+            items = <const Item*> PyBytes_AS_STRING(run.part)
+            with nogil:
+                while run.at < run.count:
+                    if (items[run.at].word >> 32) > last:
+                        return 0
+                    if self.used == self.capacity:
+                        with gil:
+                            self.grow()
+                    self.items[self.used] = items[run.at]
+                    self.used += 1
+                    run.at += 1
+        return 0
 
 
 @cython.final
@@ -208,9 +216,9 @@ cdef class BucketWriter:
         self.out = out
         self.home_count = home_count
 
-    cdef int put(self, Item item) except -1:
+    cdef int put(self, Item item) except -1 nogil:
         cdef uint64_t home = bucket_of(item.word, self.home_count)
-        assert home >= self.at, "entries come in the order of their homes"
+        require(home >= self.at, "entries come in the order of their homes")
         while self.at < home:
             self.emit()
         if self.at_home < BUCKET_SLOTS:
@@ -218,14 +226,15 @@ cdef class BucketWriter:
             self.at_home += 1
             return 0
         if self.waiting == MAX_CARRIED:
-            raise LimitExceeded(
-                f"over {MAX_CARRIED} keys crowd into one place of the hash index: the keys were made to collide"
-            )
+            with gil:
+                raise LimitExceeded(
+                    f"over {MAX_CARRIED} keys crowd into one place of the hash index: the keys were made to collide"
+                )
         self.carried[(self.head + self.waiting) % MAX_CARRIED] = item.place
         self.waiting += 1
         return 0
 
-    cdef int emit(self) except -1:
+    cdef int emit(self) except -1 nogil:
         """Write the bucket at `at`."""
         cdef uint8_t* bucket = self.out.room(BUCKET_SIZE)
         cdef int slot, taken = min(<int> BUCKET_SLOTS - self.at_home, self.waiting)
@@ -241,7 +250,7 @@ cdef class BucketWriter:
             store32(bucket + BUCKET_POSITIONS_AT + 4 * slot, <uint32_t> (place >> 16))
         self.head = (self.head + taken) % MAX_CARRIED
         self.waiting -= taken
-        assert 0 <= self.waiting <= MAX_CARRIED, self.waiting
+        require(0 <= self.waiting <= MAX_CARRIED, "what is carried has room")
         self.at_home = 0
         for slot in range(self.waiting):
             carried |= carried_bit(self.carried[(self.head + slot) % MAX_CARRIED])
@@ -250,7 +259,7 @@ cdef class BucketWriter:
         self.at += 1
         return 0
 
-    cdef int finish(self) except -1:
+    cdef int finish(self) except -1 nogil:
         while self.at < self.home_count or self.at_home or self.waiting:
             self.emit()
         return 0

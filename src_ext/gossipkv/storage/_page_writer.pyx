@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from gossipkv.storage._checks cimport require
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport PAGE_SIZE
 from gossipkv.storage._scratch cimport Spool
@@ -49,14 +50,14 @@ cdef class PageWriter:
         """Where the next byte goes."""
         return self.flushed + self.used
 
-    cdef uint8_t* room(self, uint64_t size) except NULL:
+    cdef uint8_t* room(self, uint64_t size) except NULL nogil:
         """Where `size` <= PAGE_SIZE bytes may be put at once; `used` is the caller's to move."""
         if self.used >= WRITE_SIZE:
             self.write(WRITE_SIZE)
-        assert self.used + size <= BUFFER_SIZE, (self.used, size)
+        require(self.used + size <= BUFFER_SIZE, "at most a page, behind at most one write")
         return self.buffer + self.used
 
-    cdef int append(self, const uint8_t* data, uint64_t size) except -1:
+    cdef int append(self, const uint8_t* data, uint64_t size) except -1 nogil:
         cdef uint64_t part
         while size:
             if self.used >= WRITE_SIZE:
@@ -68,7 +69,7 @@ cdef class PageWriter:
             size -= part
         return 0
 
-    cdef int pad(self, uint32_t alignment) except -1:
+    cdef int pad(self, uint32_t alignment) except -1 nogil:
         """Zeros up to a multiple of `alignment`, at most a page's."""
         cdef uint32_t missing = <uint32_t> (-self.position() % alignment)
         if missing:
@@ -93,18 +94,26 @@ cdef class PageWriter:
             self.write(self.used)
         return 0
 
-    cdef int write(self, uint32_t size) except -1:
+    cdef int write(self, uint32_t size) except -1 nogil:
         cdef uint32_t start = 0, length
         cdef uint32_t crc
-        assert size <= self.used <= BUFFER_SIZE, (size, self.used)
+        require(size <= self.used <= BUFFER_SIZE, "what is written is in the buffer")
         if self.paged:
-            assert self.flushed % PAGE_SIZE == 0, "pages lie end to end"
+            require(self.flushed % PAGE_SIZE == 0, "pages lie end to end")
             while start < size:
                 length = min(<uint32_t> PAGE_SIZE, size - start)
                 crc = crc32c_of(self.buffer + start, length, <uint32_t> ((self.flushed + start) // PAGE_SIZE))
                 self.checksums.append(<uint8_t*> &crc, 4)
                 start += length
-            assert self.checksums.size == 4 * ((self.flushed + size + PAGE_SIZE - 1) // PAGE_SIZE), "one a page"
+            require(
+                self.checksums.size == 4 * ((self.flushed + size + PAGE_SIZE - 1) // PAGE_SIZE), "each page has one"
+            )
+        with gil:
+            self.hand_over(size)
+        return 0
+
+    cdef int hand_over(self, uint32_t size) except -1:
+        """Have the system write the first `size` bytes of the buffer."""
         self.files.pwrite(
             self.descriptor, PyMemoryView_FromMemory(<char*> self.buffer, size, PyBUF_READ), self.flushed
         )

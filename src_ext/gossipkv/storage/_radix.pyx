@@ -1,4 +1,8 @@
-"""A stable radix sort of (word, place) items: a byte a pass from the least, passes in which all agree left out."""
+"""A stable radix sort of (word, place) items: by high bytes first until pieces fit the cache, then from the lowest up.
+
+A pass over more than the second-level cache holds waits for memory at each item; within a piece it does not.  Bytes in
+which all words of a piece agree are left out.
+"""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport uint64_t
@@ -6,7 +10,8 @@ from libc.string cimport memcpy, memset
 
 
 cdef enum:
-    SMALL = 48      # Below this, inserting beats counting.
+    SMALL = 48          # Below this, inserting beats counting.
+    PIECE = 16384       # With its spare 512 KiB.
 
 
 cdef void insertion_sort(Item* items, Py_ssize_t count, int first_byte) noexcept nogil:
@@ -22,23 +27,31 @@ cdef void insertion_sort(Item* items, Py_ssize_t count, int first_byte) noexcept
         items[j] = item
 
 
-cdef void radix_sort(Item* items, Item* spare, Py_ssize_t count, int first_byte) noexcept nogil:
-    """Sort by bytes `first_byte` .. 7 of the word (0 is the lowest); `spare` is as large as `items`."""
+cdef void scatter(const Item* source, Item* target, Py_ssize_t count, int byte, Py_ssize_t* starts) noexcept nogil:
+    """Move items to where those with their byte begin; `starts` then says where each of these ends."""
+    cdef Py_ssize_t i
+    cdef int value
+    for i in range(count):
+        value = <int> ((source[i].word >> (8 * byte)) & 255)
+        target[starts[value]] = source[i]
+        starts[value] += 1
+
+
+cdef void sort_piece(Item* items, Item* spare, Py_ssize_t count, int first_byte, int last_byte) noexcept nogil:
+    """Sort by the bytes from `first_byte` to `last_byte`, the lowest first."""
     cdef Py_ssize_t counts[8][256]
     cdef Py_ssize_t i, total, here
     cdef uint64_t word
     cdef int byte, value
     cdef Item* source = items
     cdef Item* target = spare
-    if count <= SMALL:
-        insertion_sort(items, count, first_byte)
-        return
-    memset(counts, 0, sizeof(counts))
+    memset(counts[first_byte], 0, <size_t> (last_byte + 1 - first_byte) * sizeof(counts[0]))
     for i in range(count):
-        word = items[i].word
-        for byte in range(8):
-            counts[byte][(word >> (8 * byte)) & 255] += 1
-    for byte in range(first_byte, 8):
+        word = items[i].word >> (8 * first_byte)
+        for byte in range(first_byte, last_byte + 1):
+            counts[byte][word & 255] += 1
+            word >>= 8
+    for byte in range(first_byte, last_byte + 1):
         if counts[byte][(source[0].word >> (8 * byte)) & 255] == count:
             continue
         total = 0
@@ -46,13 +59,47 @@ cdef void radix_sort(Item* items, Item* spare, Py_ssize_t count, int first_byte)
             here = counts[byte][value]
             counts[byte][value] = total
             total += here
-        for i in range(count):
-            value = <int> ((source[i].word >> (8 * byte)) & 255)
-            target[counts[byte][value]] = source[i]
-            counts[byte][value] += 1
+        scatter(source, target, count, byte, counts[byte])
         source, target = target, source
     if source != items:
         memcpy(items, source, <size_t> count * sizeof(Item))
+
+
+cdef void sort_from(Item* items, Item* spare, Py_ssize_t count, int first_byte, int byte) noexcept nogil:
+    """Sort by the bytes from `first_byte` to `byte`; all items agree in those above."""
+    cdef Py_ssize_t counts[256]
+    cdef Py_ssize_t i, total, here, end
+    cdef int value
+    if count <= SMALL:
+        insertion_sort(items, count, first_byte)
+        return
+    if count <= PIECE or byte == first_byte:
+        sort_piece(items, spare, count, first_byte, byte)
+        return
+    memset(counts, 0, sizeof(counts))
+    for i in range(count):
+        counts[(items[i].word >> (8 * byte)) & 255] += 1
+    if counts[(items[0].word >> (8 * byte)) & 255] == count:
+        sort_from(items, spare, count, first_byte, byte - 1)
+        return
+    total = 0
+    for value in range(256):
+        here = counts[value]
+        counts[value] = total
+        total += here
+    scatter(items, spare, count, byte, counts)
+    memcpy(items, spare, <size_t> count * sizeof(Item))
+    i = 0
+    for value in range(256):
+        end = counts[value]
+        if end - i > 1:
+            sort_from(items + i, spare + i, end - i, first_byte, byte - 1)
+        i = end
+
+
+cdef void radix_sort(Item* items, Item* spare, Py_ssize_t count, int first_byte) noexcept nogil:
+    """Sort by bytes `first_byte` .. 7 of the word (0 is the lowest); `spare` is as large as `items`."""
+    sort_from(items, spare, count, first_byte, 7)
 
 
 def sort_words(list words not None, int first_byte=0):

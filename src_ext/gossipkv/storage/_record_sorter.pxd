@@ -17,9 +17,12 @@ cdef class RecordSorter(OrderedRecords):
     cdef uint32_t group_count
     cdef int group_bytes
 
-    # What is in memory: records one behind the other, and an item for each.
+    # What is in memory: records one behind the other, and an item for each unless they are in order as they lie.
+    cdef readonly bint ordered        # All that was added so far came in order: there are no items.
     cdef uint8_t* arena
     cdef uint64_t used, capacity
+    cdef uint64_t last                # Where the record that was added last lies.
+    cdef uint64_t next_place          # Where the next one to be read lies, while they are in order.
     cdef Item* items
     cdef Py_ssize_t count, item_capacity
     cdef Py_ssize_t shared            # All keys in memory agree in this many leading bytes.
@@ -32,11 +35,14 @@ cdef class RecordSorter(OrderedRecords):
 
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
-    ) except -1
+    ) except -1 nogil
     cdef uint8_t* make_room(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, Py_ssize_t value_size
-    ) except NULL
+    ) except NULL nogil
     cdef int refuse(self, uint32_t group, Py_ssize_t key_size, Py_ssize_t value_size) except -1
+    cdef bint follows(self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil
+    cdef int begin_items(self) except -1
+    cdef int reserve_items(self, Py_ssize_t count) except -1
     cdef int grow(self, uint64_t size) except -1
     cdef void note_shared(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
     cdef int note_prefix(self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil
@@ -45,6 +51,8 @@ cdef class RecordSorter(OrderedRecords):
     cdef void sort_range(self, Item* items, Item* spare, Py_ssize_t count, int level) noexcept nogil
     cdef void sort_few(self, Item* items, Py_ssize_t count) noexcept nogil
     cdef int sort(self) except -1
+    cdef const uint8_t* record(self) noexcept nogil
     cdef int spill(self) except -1
+    cdef bint keep_the_last(self) except -1
     cdef int refuse_more(self) except -1
     cdef void release_memory(self) noexcept

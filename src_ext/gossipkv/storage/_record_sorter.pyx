@@ -3,6 +3,10 @@
 Records are collected in an arena; a full one is sorted and put aside as a run; runs are merged (`_runs`).  Sorting is
 by words: eight bytes of key at a time through a radix sort, descending only into items whose words are equal, so that
 keys are compared byte by byte only where few are left.  A record in the arena looks as it does in a run.
+
+Records that come in order, as those of files that are sorted within partitions, are not sorted again: each is compared
+with the one before, and while none lies below it the arena itself is the order.  The first one that does ends that for
+good; what came before it is sorted with the rest, or is a run where memory has no room for its items.
 """
 
 cimport cython
@@ -12,11 +16,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from gossipkv.storage._batch cimport Batch, Record
+from gossipkv.storage._checks cimport require
 from gossipkv.storage._format cimport (
     MAX_COMMON_PREFIX, MAX_KEY_SIZE, MAX_PLAIN_SIZE, compare_keys, hash64_of, load32, mix, prefetch, store32, word_of,
 )
 from gossipkv.storage._radix cimport Item, radix_sort
-from gossipkv.storage._runs cimport RECORD_HEADER_SIZE, Entry, OrderedRecords, Runs, set_entry
+from gossipkv.storage._runs cimport RECORD_HEADER_SIZE, Entry, OrderedRecords, OrderedSource, Runs, set_entry
 
 from gossipkv.errors import LimitExceeded
 
@@ -46,6 +51,7 @@ cdef class RecordSorter(OrderedRecords):
             raise LimitExceeded(f"a build has 1 to {MAX_GROUPS} partitions, got {group_count}")
         self.memory_bytes = memory_bytes
         self.group_count = group_count
+        self.ordered = True
         self.group_bytes = 0 if group_count == 1 else 1 if group_count <= 256 else 2
         self.runs = Runs(make_scratch, memory_bytes)
         self.groups = <Group*> calloc(group_count, sizeof(Group))
@@ -86,26 +92,32 @@ cdef class RecordSorter(OrderedRecords):
         """Add the records of a batch, each to its group."""
         cdef Record* record
         cdef Py_ssize_t number
-        for number in range(batch.count):
-            record = &batch.records[number]
-            self.add_record(record.group, record.key, record.key_size, record.value, record.value_size)
+        with nogil:
+            for number in range(batch.count):
+                record = &batch.records[number]
+                self.add_record(record.group, record.key, record.key_size, record.value, record.value_size)
 
     cdef int add_record(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
-    ) except -1:
+    ) except -1 nogil:
         if key_size > MAX_KEY_SIZE or value_size > MAX_PLAIN_SIZE or group >= self.group_count:
-            self.refuse(group, key_size, value_size)
+            with gil:
+                self.refuse(group, key_size, value_size)
         memcpy(self.make_room(group, key, key_size, value_size), value, <size_t> value_size)
         return 0
 
     cdef inline uint8_t* make_room(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, Py_ssize_t value_size
-    ) except NULL:
+    ) except NULL nogil:
         """Add a record whose value the caller writes where this points.  Requires: it is within the format's limits."""
         cdef uint64_t size = RECORD_HEADER_SIZE + <uint64_t> key_size + <uint64_t> value_size
         cdef uint8_t* at
-        if self.used + size > self.capacity or self.count == self.item_capacity or self.finished:
-            self.grow(size)
+        if self.ordered and self.count and not self.finished and not self.follows(group, key, key_size):
+            with gil:
+                self.begin_items()
+        if self.used + size > self.capacity or self.finished or not self.ordered and self.count == self.item_capacity:
+            with gil:
+                self.grow(size)
         if self.count == 0:
             self.shared = key_size
         elif self.shared:
@@ -115,7 +127,9 @@ cdef class RecordSorter(OrderedRecords):
         store32(at + 4, <uint32_t> key_size)
         store32(at + 8, <uint32_t> value_size)
         memcpy(at + RECORD_HEADER_SIZE, key, <size_t> key_size)
-        self.items[self.count].place = self.used
+        if not self.ordered:
+            self.items[self.count].place = self.used
+        self.last = self.used
         self.count += 1
         self.used += size
         self.added += 1
@@ -164,14 +178,54 @@ cdef class RecordSorter(OrderedRecords):
         noted.prefix_size = shared
         return 0
 
+    cdef inline bint follows(self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+        """Whether a record of this key does not lie below the one that was added last."""
+        cdef const uint8_t* at = self.arena + self.last
+        if load32(at) != group:
+            return load32(at) < group
+        return compare_keys(at + RECORD_HEADER_SIZE, <Py_ssize_t> load32(at + 4), key, size) <= 0
+
+    cdef int begin_items(self) except -1:
+        """The next record is the first out of order: from now on each has an item, also those in memory."""
+        cdef uint64_t place = 0
+        cdef Py_ssize_t i
+        # Without items more records fit, and the pages of those that were put aside are still there.
+        if len(self.runs) or self.used + <uint64_t> (self.count + 1) * 2 * sizeof(Item) > self.memory_bytes:
+            self.spill()
+            self.release_memory()
+        self.reserve_items(self.count)
+        for i in range(self.count):
+            self.items[i].place = place
+            place += size_of(self.arena + place)
+        assert place == self.used, "records lie end to end"
+        self.ordered = False
+        return 0
+
+    cdef int reserve_items(self, Py_ssize_t count) except -1:
+        """Room for so many."""
+        cdef Py_ssize_t wanted = max(<Py_ssize_t> FIRST_ITEMS, self.item_capacity)
+        cdef void* grown
+        while wanted < count:
+            wanted *= 2
+        if wanted > self.item_capacity:
+            grown = region_resize(
+                self.items, <size_t> self.item_capacity * sizeof(Item), <size_t> wanted * sizeof(Item)
+            )
+            if grown == NULL:
+                raise MemoryError
+            self.items = <Item*> grown
+            self.item_capacity = wanted
+        return 0
+
     cdef int grow(self, uint64_t size) except -1:
         """Make room for a record of `size`: in memory while that is allowed, else by putting a run aside."""
-        cdef uint64_t wanted
+        cdef uint64_t wanted, items_size
         cdef void* grown
         if self.finished:
             raise ValueError("the build is finished: it takes no more records")
         # An item needs a spare beside it while it is sorted.
-        if self.count and self.used + size + <uint64_t> (self.count + 1) * 2 * sizeof(Item) > self.memory_bytes:
+        items_size = 0 if self.ordered else <uint64_t> (self.count + 1) * 2 * sizeof(Item)
+        if self.count and self.used + size + items_size > self.memory_bytes:
             self.spill()
         if self.used + size > self.capacity:
             wanted = max(<uint64_t> FIRST_ARENA, 2 * self.capacity)
@@ -183,16 +237,10 @@ cdef class RecordSorter(OrderedRecords):
                 raise MemoryError
             self.arena = <uint8_t*> grown
             self.capacity = wanted
-        if self.count == self.item_capacity:
-            wanted = max(<uint64_t> FIRST_ITEMS, 2 * <uint64_t> self.item_capacity)
-            grown = region_resize(
-                self.items, <size_t> self.item_capacity * sizeof(Item), <size_t> wanted * sizeof(Item)
-            )
-            if grown == NULL:
-                raise MemoryError
-            self.items = <Item*> grown
-            self.item_capacity = <Py_ssize_t> wanted
-        assert self.used + size <= self.capacity and self.count < self.item_capacity, (self.used, size, self.capacity)
+        if not self.ordered:
+            self.reserve_items(self.count + 1)
+        assert self.used + size <= self.capacity, (self.used, size, self.capacity)
+        assert self.ordered or self.count < self.item_capacity, (self.count, self.item_capacity)
         return 0
 
     # -- sorting in memory -----------------------------------------------------------------------------------------
@@ -261,13 +309,17 @@ cdef class RecordSorter(OrderedRecords):
 
     cdef int sort(self) except -1:
         cdef size_t size = <size_t> max(<Py_ssize_t> 1, self.count) * sizeof(Item)
-        cdef Item* spare = <Item*> region_resize(NULL, 0, size)
+        cdef Item* spare
+        self.next_item = 0
+        self.next_place = 0
+        if self.ordered:
+            return 0
+        spare = <Item*> region_resize(NULL, 0, size)
         if spare == NULL:
             raise MemoryError
         with nogil:
             self.sort_range(self.items, spare, self.count, 0)
-        region_free(spare, size)
-        self.next_item = 0
+            region_free(spare, size)
         return 0
 
     cdef int spill(self) except -1:
@@ -281,29 +333,39 @@ cdef class RecordSorter(OrderedRecords):
             self.runs.collapse()
         return 0
 
-    cdef int next(self, Entry* entry) except -1:
+    cdef inline const uint8_t* record(self) noexcept nogil:
+        """The one in memory that is to be read next; NULL at the end."""
+        if self.next_item == self.count:
+            return NULL
+        return self.arena + (self.next_place if self.ordered else self.items[self.next_item].place)
+
+    cdef int next(self, Entry* entry) except -1 nogil:
         """The next record in memory."""
-        cdef const uint8_t* at
+        cdef const uint8_t* at = self.record()
         cdef const uint8_t* after
-        while self.next_item < self.count:
-            if self.next_item + AHEAD < self.count:
-                at = self.arena + self.items[self.next_item + AHEAD].place
-                prefetch(at)
-                prefetch(at + 64)
-                prefetch(at + 128)
-            at = self.arena + self.items[self.next_item].place
+        while at != NULL:
+            if self.ordered:
+                self.next_place += size_of(at)
+            elif self.next_item + AHEAD < self.count:
+                after = self.arena + self.items[self.next_item + AHEAD].place
+                prefetch(after)
+                prefetch(after + 64)
+                prefetch(after + 128)
             self.next_item += 1
-            if self.next_item < self.count:
-                after = self.arena + self.items[self.next_item].place
+            after = self.record()
+            if after != NULL:
                 if (
                     load32(at) == load32(after) and load32(at + 4) == load32(after + 4)
                     and memcmp(at + RECORD_HEADER_SIZE, after + RECORD_HEADER_SIZE, load32(at + 4)) == 0
                 ):
+                    at = after
                     continue
-                assert load32(at) < load32(after) or (
-                    load32(at) == load32(after)
-                    and self.compare(<uint64_t> (at - self.arena), <uint64_t> (after - self.arena)) < 0
-                ), "records leave memory in the order of groups and keys"
+                require(
+                    load32(at) < load32(after) or (
+                        load32(at) == load32(after)
+                        and self.compare(<uint64_t> (at - self.arena), <uint64_t> (after - self.arena)) < 0
+                    ), "records leave memory in the order of groups and keys",
+                )
             set_entry(entry, at)
             return 1
         return 0
@@ -316,19 +378,35 @@ cdef class RecordSorter(OrderedRecords):
         if not len(self.runs):
             self.sort()
             return self
-        if self.count:
+        if self.count and not self.keep_the_last():
             self.spill()
-        self.release_memory()
-        self.runs.start()
+        if not self.count:
+            self.release_memory()
+        self.runs.start(OrderedSource(self) if self.count else None)
         return self.runs
 
+    cdef bint keep_the_last(self) except -1:
+        """Sort what is in memory, and keep it there as the newest run if the parts of others have room beside it."""
+        cdef uint64_t items_size = 0 if self.ordered else <uint64_t> self.count * sizeof(Item)
+        cdef void* shrunk
+        if self.used + items_size + max(items_size, self.runs.parts_bytes()) > self.memory_bytes:
+            return False
+        # What runs before it took is given back.
+        shrunk = region_resize(self.arena, <size_t> self.capacity, <size_t> self.used)
+        if shrunk == NULL:
+            raise MemoryError
+        self.arena = <uint8_t*> shrunk
+        self.capacity = self.used
+        self.sort()
+        return True
+
     def put_aside(self):
-        """No more records come, and all are to be in runs: what others need in order to share each, oldest first."""
+        """No more records come, and all are to be in runs: these, oldest first."""
         self.refuse_more()
         if self.count:
             self.spill()
         self.release_memory()
-        return self.runs.describe()
+        return list(self.runs)
 
     cdef int refuse_more(self) except -1:
         if self.finished:
@@ -361,12 +439,18 @@ cdef class RecordSorter(OrderedRecords):
 
     cdef void release_memory(self) noexcept:
         """Give the arena and the items back."""
-        region_free(self.arena, <size_t> self.capacity)
-        region_free(self.items, <size_t> self.item_capacity * sizeof(Item))
+        with nogil:
+            region_free(self.arena, <size_t> self.capacity)
+            region_free(self.items, <size_t> self.item_capacity * sizeof(Item))
         self.arena = NULL
         self.items = NULL
         self.used = self.capacity = 0
         self.count = self.item_capacity = 0
+
+
+cdef inline uint64_t size_of(const uint8_t* at) noexcept nogil:
+    """How long the record at `at` is."""
+    return RECORD_HEADER_SIZE + <uint64_t> load32(at + 4) + <uint64_t> load32(at + 8)
 
 
 def seed_of(uint64_t hash_sum, uint64_t added):

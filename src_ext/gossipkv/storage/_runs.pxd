@@ -29,6 +29,7 @@ cdef inline void set_entry(Entry* entry, const uint8_t* at) noexcept nogil:
 cdef struct Head:
     uint64_t word                     # The key's first eight bytes.
     const Entry* entry
+    void* owner                       # The source itself, which `merging` keeps alive.
     uint32_t group
     int source
 
@@ -36,14 +37,14 @@ cdef struct Head:
 cdef class OrderedRecords:
     cdef Entry pending                # Read, but not yet drained; key NULL: none.
 
-    cdef int next(self, Entry* entry) except -1
-    cdef uint32_t write_run(self, Scratch scratch) except 0
+    cdef int next(self, Entry* entry) except -1 nogil
+    cdef uint32_t write_run(self, Scratch scratch, bytearray places) except 0
 
 
 cdef class Source:
     cdef Entry entry
 
-    cdef bint advance(self) except -1
+    cdef bint advance(self) except -1 nogil
     cdef int refuse_order(self) except -1
 
 
@@ -54,13 +55,16 @@ cdef class OrderedSource(Source):
 cdef class RunReader(Source):
     cdef Scratch scratch
     cdef uint64_t offset, next_place  # `next_place`: where to go on if the first part has nothing; then 0.
-    cdef bytes part
+    cdef bytes places, part
     cdef const uint8_t* at
     cdef const uint8_t* end
     cdef uint32_t first_group, end_group
+    cdef uint32_t largest_part        # Of its run, or of one that was merged with it.
     cdef int level
+    cdef bint borrowed                # It reads a run that another closes.
 
-    cdef int find_start(self, bytes places) except -1
+    cdef int find_start(self) except -1
+    cdef bint load(self) except -1
 
 
 cdef class Merge(OrderedRecords):
@@ -75,8 +79,8 @@ cdef class Merge(OrderedRecords):
     cdef int start_merge(self, list sources) except -1
     cdef int join(self, int number, Source source) except -1
     cdef void sift_down(self, int at) noexcept nogil
-    cdef const Entry* settle(self) except? NULL
-    cdef int take(self) except -1
+    cdef const Entry* settle(self) except? NULL nogil
+    cdef int take(self) except -1 nogil
 
 
 cdef class Runs(Merge):
@@ -89,4 +93,6 @@ cdef class Runs(Merge):
     cdef bint crowded(self) except -1
     cdef int fan_in(self) noexcept
     cdef int collapse(self) except -1
+    cdef RunReader write_reader(self, OrderedRecords records, int level)
+    cdef uint64_t parts_bytes(self) except? 0
     cdef int replace(self, Py_ssize_t first, Py_ssize_t count, int level) except -1

@@ -9,14 +9,14 @@ memory nor open files grow with the input.  A run is a scratch file; its parts h
     8      4    size of the value
     12     …    key, value
 
-Where several processes build together, runs keep their names and the others merge them too, each its share of the
-groups.  Such a run has one part more, behind those of records: for each of them in which a group begins,
+Where several threads build together, each merges its share of the groups out of the runs of all.  So a run keeps its
+places in memory: for each part in which a group begins,
 
     offset size field
     0      4    the first group that begins in it
     4      8    where it lies in the file
 
-so that a reader skips no more than a part.  An index of every group instead would grow with their number.
+so that a reader skips no more than a part.
 """
 
 cimport cython
@@ -25,6 +25,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from gossipkv.storage._checks cimport require
 from gossipkv.storage._format cimport MAX_KEY_SIZE, compare_keys, load32, load64, store32, store64, word_of
 from gossipkv.storage._scratch cimport Scratch
 from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
@@ -44,69 +45,71 @@ cdef extern from *:
 cdef class OrderedRecords:
     """Records in order by (group, key), each key of a group once: what is written into sorted files and into runs."""
 
-    cdef int next(self, Entry* entry) except -1:
+    cdef int next(self, Entry* entry) except -1 nogil:
         """1 and the next record, the last of its equals; 0 at the end.  It lives until the next call."""
-        raise NotImplementedError
+        with gil:
+            raise NotImplementedError
 
     def write_group(self, SortedFileWriter writer not None, uint32_t group, Py_ssize_t limit):
         """Append up to `limit` records of `group` to `writer`: how many; fewer than `limit` once it has ended."""
         cdef Entry entry
         cdef Py_ssize_t done = 0
-        while done < limit:
-            if self.pending.key == NULL:
-                if not self.next(&entry):
+        with nogil:
+            while done < limit:
+                if self.pending.key == NULL:
+                    if not self.next(&entry):
+                        break
+                    self.pending = entry
+                if self.pending.group != group:
                     break
-                self.pending = entry
-            if self.pending.group != group:
-                break
-            writer.append(self.pending.key, self.pending.key_size, self.pending.value, self.pending.value_size)
-            self.pending.key = NULL
-            done += 1
+                writer.append(self.pending.key, self.pending.key_size, self.pending.value, self.pending.value_size)
+                self.pending.key = NULL
+                done += 1
         return done
 
-    cdef uint32_t write_run(self, Scratch scratch) except 0:
-        """Write what `next` yields, in parts of whole records; the size of the longest."""
+    cdef uint32_t write_run(self, Scratch scratch, bytearray places) except 0:
+        """Write what `next` yields, in parts of whole records, and append their places; the size of the longest."""
         cdef Entry entry
         cdef uint32_t used = 0, size, capacity = PART_SIZE, group = NO_GROUP
         cdef uint8_t place[PLACE_SIZE]
         cdef bint placed = False
-        cdef bytearray places = bytearray()
         cdef uint8_t* grown
         cdef uint8_t* part = <uint8_t*> malloc(capacity)
         if part == NULL:
             raise MemoryError
         try:
-            while self.next(&entry):
-                size = RECORD_HEADER_SIZE + entry.key_size + entry.value_size
-                if used + size > capacity:
-                    if used:
-                        scratch.write_part(part, used)
-                        used = 0
-                        placed = False
-                    if size > capacity:
-                        grown = <uint8_t*> realloc(part, size)
-                        if grown == NULL:
-                            raise MemoryError
-                        part = grown
-                        capacity = size
-                if entry.group != group:
-                    group = entry.group
-                    if scratch.named and not placed:
-                        placed = True
-                        store32(place, group)
-                        store64(place + 4, scratch.end)
-                        places += (<const char*> place)[:PLACE_SIZE]
-                store32(part + used, entry.group)
-                store32(part + used + 4, entry.key_size)
-                store32(part + used + 8, entry.value_size)
-                memcpy(part + used + RECORD_HEADER_SIZE, entry.key, entry.key_size)
-                memcpy(part + used + RECORD_HEADER_SIZE + entry.key_size, entry.value, entry.value_size)
-                used += size
-                assert used <= capacity, "a part has whole records"
-            if used:
-                scratch.write_part(part, used)
-            if scratch.named:
-                scratch.append_contents(bytes(places))
+            with nogil:
+                while self.next(&entry):
+                    size = RECORD_HEADER_SIZE + entry.key_size + entry.value_size
+                    if used + size > capacity:
+                        if used:
+                            scratch.write_part(part, used)
+                            used = 0
+                            placed = False
+                        if size > capacity:
+                            grown = <uint8_t*> realloc(part, size)
+                            if grown == NULL:
+                                with gil:
+                                    raise MemoryError
+                            part = grown
+                            capacity = size
+                    if entry.group != group:
+                        group = entry.group
+                        if not placed:
+                            placed = True
+                            store32(place, group)
+                            store64(place + 4, scratch.end)
+                            with gil:
+                                places += (<const char*> place)[:PLACE_SIZE]
+                    store32(part + used, entry.group)
+                    store32(part + used + 4, entry.key_size)
+                    store32(part + used + 8, entry.value_size)
+                    memcpy(part + used + RECORD_HEADER_SIZE, entry.key, entry.key_size)
+                    memcpy(part + used + RECORD_HEADER_SIZE + entry.key_size, entry.value, entry.value_size)
+                    used += size
+                    require(used <= capacity, "a part has whole records")
+                if used:
+                    scratch.write_part(part, used)
         finally:
             free(part)
         return capacity
@@ -115,9 +118,10 @@ cdef class OrderedRecords:
 cdef class Source:
     """Records in order by (group, key), each once: what is merged.  It stands at `entry` while `advance` says so."""
 
-    cdef bint advance(self) except -1:
+    cdef bint advance(self) except -1 nogil:
         """Step to the next record, if there is one; the one before is gone then."""
-        raise NotImplementedError
+        with gil:
+            raise NotImplementedError
 
     cdef int refuse_order(self) except -1:
         """The record that it stands at lies below another that it had before."""
@@ -131,7 +135,7 @@ cdef class OrderedSource(Source):
     def __cinit__(self, OrderedRecords records not None):
         self.records = records
 
-    cdef bint advance(self) except -1:
+    cdef bint advance(self) except -1 nogil:
         return self.records.next(&self.entry)
 
 
@@ -139,21 +143,36 @@ cdef class OrderedSource(Source):
 cdef class RunReader(Source):
     """Walks over the records of a run whose groups are `first_group` to before `end_group`."""
 
-    def __cinit__(self, Scratch scratch not None, int level, uint32_t first_group=0, uint32_t end_group=NO_GROUP):
+    def __cinit__(
+        self, Scratch scratch not None, bytes places not None, uint32_t largest_part, int level=0,
+        uint32_t first_group=0, uint32_t end_group=NO_GROUP, bint borrowed=False,
+    ):
         self.scratch = scratch
+        self.places = places
+        self.largest_part = largest_part
         self.level = level
         self.first_group = first_group
         self.end_group = end_group
+        self.borrowed = borrowed
         if first_group:
-            self.find_start(scratch.read_contents())
+            self.find_start()
 
-    cdef int find_start(self, bytes places) except -1:
+    def share(self, uint32_t first_group, uint32_t end_group):
+        """Return another reader of the run, of some groups.  Lifetime: as long as the run's own is not closed."""
+        return RunReader(self.scratch, self.places, self.largest_part, 0, first_group, end_group, True)
+
+    def close(self):
+        """Give the run's space back, unless another does."""
+        if not self.borrowed:
+            self.scratch.close()
+
+    cdef int find_start(self) except -1:
         """Begin at the last part in which no group behind `first_group` begins first.
 
         If none of that part's records is wanted, then the first wanted group begins in the next part of the contents.
         """
-        cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(places)
-        cdef Py_ssize_t low = 0, high = len(places) // PLACE_SIZE, middle
+        cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(self.places)
+        cdef Py_ssize_t low = 0, count = len(self.places) // PLACE_SIZE, high = count, middle
         while low < high:
             middle = (low + high) // 2
             if load32(at + PLACE_SIZE * middle) <= self.first_group:
@@ -163,28 +182,36 @@ cdef class RunReader(Source):
         if low:
             self.offset = load64(at + PLACE_SIZE * (low - 1) + 4)
             self.next_place = self.scratch.end
-            if low < len(places) // PLACE_SIZE:
+            if low < count:
                 self.next_place = load64(at + PLACE_SIZE * low + 4)
         return 0
 
-    cdef bint advance(self) except -1:
+    cdef bint load(self) except -1:
+        """Have the next part, if there is one."""
+        if self.next_place and self.part is not None:
+            self.offset, self.next_place = self.next_place, 0
+        self.part = None    # A long part goes before the next one comes.
+        self.part = self.scratch.read_part(&self.offset)
+        if self.part is None:
+            self.at = self.end = NULL
+            return False
+        self.at = <const uint8_t*> PyBytes_AS_STRING(self.part)
+        self.end = self.at + len(self.part)
+        return True
+
+    cdef bint advance(self) except -1 nogil:
         """Step to the next record, if there is one.  The parts' checksums hold, so their records are as written."""
         while True:
             if self.at == self.end:
-                if self.next_place and self.part is not None:
-                    self.offset, self.next_place = self.next_place, 0
-                self.part = None    # A long part goes before the next one comes.
-                self.part = self.scratch.read_part(&self.offset)
-                if self.part is None:
-                    self.at = self.end = NULL
-                    return False
-                self.at = <const uint8_t*> PyBytes_AS_STRING(self.part)
-                self.end = self.at + len(self.part)
+                with gil:
+                    if not self.load():
+                        return False
             set_entry(&self.entry, self.at)
             self.at = self.entry.value + self.entry.value_size
-            assert self.at <= self.end, "a part has whole records"
+            require(self.at <= self.end, "a part has whole records")
             if self.entry.group >= self.end_group:
-                self.part = None
+                with gil:
+                    self.part = None
                 self.at = self.end = NULL
                 self.offset, self.next_place = self.scratch.end, 0
                 return False
@@ -220,6 +247,7 @@ cdef class Merge(OrderedRecords):
         for number, source in enumerate(sources):
             if source is not None and source.advance():
                 self.heap[self.heap_size].source = number
+                self.heap[self.heap_size].owner = <void*> source
                 look_at(&self.heap[self.heap_size], &source.entry)
                 self.heap_size += 1
         for number in range(self.heap_size // 2 - 1, -1, -1):
@@ -239,6 +267,7 @@ cdef class Merge(OrderedRecords):
         if not source.advance():
             return 0
         head.source = number
+        head.owner = <void*> source
         look_at(&head, &source.entry)
         at = self.heap_size
         self.heap_size += 1
@@ -266,18 +295,16 @@ cdef class Merge(OrderedRecords):
             at = child
         self.heap[at] = head
 
-    cdef const Entry* settle(self) except? NULL:
+    cdef const Entry* settle(self) except? NULL nogil:
         """The record that comes next, which `take` has not handed out yet; NULL at the end."""
-        cdef Source source
         cdef const Entry* found
         cdef int order
         while True:
             if self.behind:
                 # The record handed out last lies in this source: only now may it move on.
                 self.behind = False
-                source = <Source> self.merging[self.heap[0].source]
-                if source.advance():
-                    look_at(&self.heap[0], &source.entry)
+                if (<Source> self.heap[0].owner).advance():
+                    look_at(&self.heap[0], self.heap[0].entry)
                 else:
                     self.heap_size -= 1
                     self.heap[0] = self.heap[self.heap_size]
@@ -294,10 +321,11 @@ cdef class Merge(OrderedRecords):
                 if order < 0:
                     return found
             if order > 0:
-                (<Source> self.merging[self.heap[0].source]).refuse_order()
+                with gil:
+                    (<Source> self.heap[0].owner).refuse_order()
             self.behind = True    # An older record of the same key.
 
-    cdef int take(self) except -1:
+    cdef int take(self) except -1 nogil:
         """Hand out the record that `settle` has found: it lives until `settle` is called again."""
         cdef const Entry* found = self.heap[0].entry
         self.behind = True
@@ -307,7 +335,7 @@ cdef class Merge(OrderedRecords):
         memcpy(self.last_key, found.key, found.key_size)
         return 0
 
-    cdef int next(self, Entry* entry) except -1:
+    cdef int next(self, Entry* entry) except -1 nogil:
         cdef const Entry* found = self.settle()
         if found == NULL:
             return 0
@@ -320,7 +348,7 @@ cdef class Merge(OrderedRecords):
 cdef class Runs(Merge):
     """Runs in order of age, within about `memory_bytes`; `make_scratch()` opens a fresh scratch file.
 
-    They are put aside one after the other, or `share`d by others; after `start`, `write_group` drains their merge.
+    They are put aside one after the other, or added; after `start`, `write_group` drains their merge.
     """
 
     def __cinit__(self, make_scratch not None, uint64_t memory_bytes):
@@ -334,23 +362,24 @@ cdef class Runs(Merge):
 
     cdef int put_aside(self, OrderedRecords records) except -1:
         """Make a run of all that `records` yields."""
-        cdef Scratch scratch = self.make_scratch()
-        self.largest_part = max(self.largest_part, records.write_run(scratch))
-        self.readers.append(RunReader(scratch, 0))
+        self.readers.append(self.write_reader(records, 0))
         return 0
 
-    def share(self, Scratch scratch not None, uint32_t largest_part, uint32_t first_group, uint32_t end_group):
-        """Merge some groups of a run that another process has put aside, too, as the newest."""
-        self.largest_part = max(self.largest_part, largest_part)
-        self.readers.append(RunReader(scratch, 0, first_group, end_group))
+    cdef RunReader write_reader(self, OrderedRecords records, int level):
+        """Make a run of all that `records` yields: what reads it."""
+        cdef Scratch scratch = self.make_scratch()
+        cdef bytearray places = bytearray()
+        self.largest_part = max(self.largest_part, records.write_run(scratch, places))
+        return RunReader(scratch, bytes(places), self.largest_part, level)
 
-    def describe(self):
-        """What others need in order to `share` each run: path, end and longest part."""
-        cdef RunReader reader
-        cdef list described = []
-        for reader in self.readers:
-            described.append((reader.scratch.path, reader.scratch.end, self.largest_part))
-        return described
+    def add(self, RunReader run not None):
+        """Merge this run, too, as the newest."""
+        self.largest_part = max(self.largest_part, run.largest_part)
+        self.readers.append(run)
+
+    def __iter__(self):
+        """The runs, from the oldest to the newest."""
+        return iter(self.readers)
 
     # -- keeping them few ------------------------------------------------------------------------------------------
 
@@ -388,17 +417,20 @@ cdef class Runs(Merge):
     cdef int replace(self, Py_ssize_t first, Py_ssize_t count, int level) except -1:
         """Make one run of `count` from `first` on."""
         cdef RunReader reader
-        cdef Scratch scratch = self.make_scratch()
         self.start_merge(self.readers[first:first + count])
-        self.largest_part = max(self.largest_part, self.write_run(scratch))
+        merged = self.write_reader(self, level)
         for reader in self.merging:
-            reader.scratch.close()
+            reader.close()
         self.merging = []
-        self.readers[first:first + count] = [RunReader(scratch, level)]
+        self.readers[first:first + count] = [merged]
         return 0
 
-    def start(self):
-        """Nothing more is put aside: begin the last merge, of no more runs than it may read."""
+    cdef uint64_t parts_bytes(self) except? 0:
+        """What the parts of the last merge take at most: never more than half of the memory, but for long records."""
+        return <uint64_t> min(<Py_ssize_t> self.fan_in(), <Py_ssize_t> len(self.readers)) * self.largest_part
+
+    def start(self, Source newest=None):
+        """Nothing more is put aside: begin the last merge, of no more runs than it may read, and of what is newer."""
         cdef RunReader reader
         cdef Py_ssize_t first, best, count
         cdef uint64_t total, least
@@ -413,7 +445,7 @@ cdef class Runs(Merge):
                 if total < least:
                     best, least = first, total
             self.replace(best, count, 0)
-        self.start_merge(self.readers)
+        self.start_merge(self.readers if newest is None else [*self.readers, newest])
 
     def close(self):
         """Give all scratch space back."""
@@ -422,7 +454,7 @@ cdef class Runs(Merge):
         self.merging = []
         readers, self.readers = self.readers, []
         for reader in readers:
-            reader.scratch.close()
+            reader.close()
 
 
 cdef inline void look_at(Head* head, const Entry* entry) noexcept nogil:

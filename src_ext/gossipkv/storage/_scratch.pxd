@@ -6,14 +6,10 @@ cdef class Scratch:
     cdef object files
     cdef int descriptor
     cdef readonly uint64_t end
-    cdef readonly bint named
-    cdef bint borrowed
 
-    cdef int write_part(self, const uint8_t* data, uint32_t size) except -1
+    cdef int write_part(self, const uint8_t* data, uint32_t size) except -1 nogil
+    cdef int write_at(self, uint64_t offset, const uint8_t* data, uint32_t size) except -1
     cdef bytes read_part(self, uint64_t* cursor)
-    cdef bytes read_at(self, uint64_t offset)
-    cdef int append_contents(self, bytes contents) except -1
-    cdef bytes read_contents(self)
 
 
 cdef class Spool:
@@ -23,7 +19,7 @@ cdef class Spool:
     cdef uint32_t used, capacity, limit
     cdef readonly uint64_t size
 
-    cdef int append(self, const uint8_t* data, uint32_t size) except -1
+    cdef int append(self, const uint8_t* data, uint32_t size) except -1 nogil
     cdef int spill(self) except -1
     cdef int rewind(self, uint64_t* cursor) except -1
     cdef bytes next_part(self, uint64_t* cursor)

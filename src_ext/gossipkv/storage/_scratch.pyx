@@ -5,9 +5,7 @@
     4      4    checksum of the part
     8      …    the part
 
-The file loses its name as soon as it is open: whatever ends the process also ends the file.  Only what other processes
-are to read keeps its name until it is closed; what a killed one leaves is removed by the next build (`builder`).  (To
-open it by /proc/<pid>/fd instead would need no name, but a mounted /proc and processes that may look into each other.)
+The file loses its name as soon as it is open: whatever ends the process also ends the file.
 """
 
 cimport cython
@@ -16,6 +14,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from gossipkv.storage._checks cimport require
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport load32, store32
 
@@ -35,27 +34,18 @@ cdef enum:
 cdef class Scratch:
     """An append-only file of parts, without a name."""
 
-    def __cinit__(self, files not None, str path not None, bint named=False, uint64_t borrowed_end=0):
+    def __cinit__(self, files not None, str path not None):
         self.files = files
         self.path = path
-        self.named = named or borrowed_end > 0
-        self.borrowed = borrowed_end > 0
-        self.end = borrowed_end
         self.descriptor = -1
-        if self.borrowed:
-            self.descriptor = files.open(path)
-            return
         self.descriptor = files.open(path, READ_WRITE_NEW, 0o600)
-        if not named:
-            files.unlink(path)
+        files.unlink(path)
 
     def close(self):
-        """Give the space back, unless it is another's; closing twice is harmless."""
+        """Give the space back; closing twice is harmless."""
         if self.descriptor >= 0:
             descriptor, self.descriptor = self.descriptor, -1
             self.files.close(descriptor)
-            if self.named and not self.borrowed:
-                self.files.unlink(self.path)
 
     def __dealloc__(self):
         if self.descriptor >= 0:
@@ -64,15 +54,18 @@ cdef class Scratch:
             except OSError:
                 pass
 
-    cdef int write_part(self, const uint8_t* data, uint32_t size) except -1:
+    cdef int write_part(self, const uint8_t* data, uint32_t size) except -1 nogil:
         cdef uint8_t header[PART_HEADER_SIZE]
         store32(header, size)
         store32(header + 4, crc32c_of(data, size, 0))
-        self.files.pwrite(self.descriptor, PyMemoryView_FromMemory(<char*> header, PART_HEADER_SIZE, PyBUF_READ),
-                          self.end)
-        self.files.pwrite(self.descriptor, PyMemoryView_FromMemory(<char*> data, size, PyBUF_READ),
-                          self.end + PART_HEADER_SIZE)
+        with gil:
+            self.write_at(self.end, header, PART_HEADER_SIZE)
+            self.write_at(self.end + PART_HEADER_SIZE, data, size)
         self.end += PART_HEADER_SIZE + size
+        return 0
+
+    cdef int write_at(self, uint64_t offset, const uint8_t* data, uint32_t size) except -1:
+        self.files.pwrite(self.descriptor, PyMemoryView_FromMemory(<char*> data, size, PyBUF_READ), offset)
         return 0
 
     cdef bytes read_part(self, uint64_t* cursor):
@@ -81,36 +74,25 @@ cdef class Scratch:
         Raises:
             Corrupt: what comes back is not what was written.
         """
-        cdef bytes part
-        if cursor[0] >= self.end:
-            return None
-        part = self.read_at(cursor[0])
-        cursor[0] += PART_HEADER_SIZE + <uint64_t> len(part)
-        return part
-
-    cdef bytes read_at(self, uint64_t offset):
         cdef bytes header, part
+        cdef const uint8_t* data
+        cdef Py_ssize_t got
         cdef uint32_t size, crc
+        cdef uint64_t offset = cursor[0]
+        if offset >= self.end:
+            return None
         header = self.files.pread(self.descriptor, PART_HEADER_SIZE, offset)
         if len(header) != PART_HEADER_SIZE:
             raise Corrupt(self.path, offset, "the scratch file ends too early")
         size = load32(PyBytes_AS_STRING(header))
         part = self.files.pread(self.descriptor, size, offset + PART_HEADER_SIZE)
-        crc = crc32c_of(<const uint8_t*> PyBytes_AS_STRING(part), len(part), 0)
-        if <uint32_t> len(part) != size or crc != load32(PyBytes_AS_STRING(header) + 4):
+        data, got = <const uint8_t*> PyBytes_AS_STRING(part), len(part)
+        with nogil:
+            crc = crc32c_of(data, got, 0)
+        if <uint32_t> got != size or crc != load32(PyBytes_AS_STRING(header) + 4):
             raise Corrupt(self.path, offset, "a part of the scratch file does not come back as it was written")
+        cursor[0] += PART_HEADER_SIZE + size
         return part
-
-    cdef int append_contents(self, bytes contents) except -1:
-        """One more part, behind the end: nothing is written any more."""
-        cdef uint64_t end = self.end
-        self.write_part(<const uint8_t*> PyBytes_AS_STRING(contents), <uint32_t> len(contents))
-        self.end = end
-        return 0
-
-    cdef bytes read_contents(self):
-        """What `append_contents` was given, in whichever process."""
-        return self.read_at(self.end)
 
 
 @cython.final
@@ -124,22 +106,24 @@ cdef class Spool:
     def __dealloc__(self):
         free(self.buffer)
 
-    cdef int append(self, const uint8_t* data, uint32_t size) except -1:
+    cdef int append(self, const uint8_t* data, uint32_t size) except -1 nogil:
         cdef uint8_t* grown
         cdef uint32_t capacity
         if self.used + size > self.capacity:
             if self.used + size > self.limit and self.used:
-                self.spill()
+                with gil:
+                    self.spill()
             capacity = max(<uint32_t> FIRST_CAPACITY, self.capacity)
             while capacity < self.used + size:
                 capacity *= 2
             if capacity > self.capacity:
                 grown = <uint8_t*> realloc(self.buffer, capacity)
                 if grown == NULL:
-                    raise MemoryError
+                    with gil:
+                        raise MemoryError
                 self.buffer = grown
                 self.capacity = capacity
-        assert self.used + size <= self.capacity, (self.used, size, self.capacity)
+        require(self.used + size <= self.capacity, "there is room for what was asked for")
         memcpy(self.buffer + self.used, data, size)
         self.used += size
         self.size += size

@@ -13,7 +13,7 @@ cdef class SortedFileWriter:
     cdef IndexBuilder index
     cdef Spool checksums, anchor_words, anchor_positions, blocks
     cdef bytes common_prefix, metadata
-    cdef Py_ssize_t metadata_size
+    cdef Py_ssize_t metadata_size, common_size
     cdef uint64_t seed, count, key_bytes, value_bytes, position, last_stretch
     cdef int compression
 
@@ -27,17 +27,17 @@ cdef class SortedFileWriter:
     cdef int begin(self) except -1
     cdef int append(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
-    ) except -1
-    cdef bint follows(self, const uint8_t* key, Py_ssize_t key_size) except -1
+    ) except -1 nogil
+    cdef int check_follows(self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil
     cdef int append_raw(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1
+    ) except -1 nogil
     cdef int append_to_block(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1
-    cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1
+    ) except -1 nogil
+    cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil
     cdef uint64_t size_with(self, uint64_t more) noexcept nogil
-    cdef int reserve_block(self, uint64_t capacity) except -1
-    cdef int end_block(self) except -1
+    cdef int reserve_block(self, uint64_t capacity) except -1 nogil
+    cdef int end_block(self) except -1 nogil
     cdef uint32_t write_checksums(self) except? 0xFFFFFFFF
     cdef int write_footer(self, uint64_t* fields, uint32_t checksums_crc) except -1

@@ -11,6 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from gossipkv.storage._checks cimport CHECKED, require
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._compression cimport lz4_bound, lz4_compress
 from gossipkv.storage._format cimport *
@@ -67,6 +68,7 @@ cdef class SortedFileWriter:
         self.compression = compression
         self.seed = seed
         self.common_prefix = common_prefix[:MAX_COMMON_PREFIX]
+        self.common_size = len(self.common_prefix)
         self.metadata = metadata
         self.metadata_size = len(metadata)
         self.last_stretch = <uint64_t> -1
@@ -105,14 +107,16 @@ cdef class SortedFileWriter:
 
     cdef int append(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
-    ) except -1:
+    ) except -1 nogil:
         cdef uint64_t size = record_size(key_size, value_size)
-        assert self.follows(key, key_size), f"{self.path}: keys ascend, and begin with {self.common_prefix!r}"
+        if CHECKED:
+            self.check_follows(key, key_size)
         if self.position + size > MAX_POSITION:
-            raise LimitExceeded(
-                f"{self.path}: a sorted file holds at most 32 GiB of records; split the data into more partitions",
-                {"file": self.path, "limit": MAX_POSITION},
-            )
+            with gil:
+                raise LimitExceeded(
+                    f"{self.path}: a sorted file holds at most 32 GiB of records; split the data into more partitions",
+                    {"file": self.path, "limit": MAX_POSITION},
+                )
         if self.compression == COMPRESSION_LZ4:
             self.append_to_block(key, key_size, value, value_size, size)
         else:
@@ -122,14 +126,16 @@ cdef class SortedFileWriter:
         self.value_bytes += <uint64_t> value_size
         return 0
 
-    cdef bint follows(self, const uint8_t* key, Py_ssize_t key_size) except -1:
-        """Whether the key may come after the last one, which it becomes.  For an assertion alone."""
+    cdef int check_follows(self, const uint8_t* key, Py_ssize_t key_size) except -1 with gil:
+        """Assert that the key may come after the last one, which it becomes."""
         last, self.last_key = self.last_key, (<const char*> key)[:key_size]
-        return (last is None or last < self.last_key) and self.last_key.startswith(self.common_prefix)
+        assert last is None or last < self.last_key, f"{self.path}: keys ascend"
+        assert self.last_key.startswith(self.common_prefix), f"{self.path}: keys begin with {self.common_prefix!r}"
+        return 0
 
     cdef int append_raw(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1:
+    ) except -1 nogil:
         cdef uint8_t header[8]
         cdef uint8_t* at
         self.anchor(key, key_size)
@@ -144,12 +150,12 @@ cdef class SortedFileWriter:
             self.out.append(value, <uint64_t> value_size)
             self.out.pad(8)
         self.position += size
-        assert self.out.position() == HEADER_SIZE + self.position, "records lie end to end"
+        require(self.out.position() == HEADER_SIZE + self.position, "records lie end to end")
         return 0
 
     cdef int append_to_block(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1:
+    ) except -1 nogil:
         if self.block_used and self.block_used + size > PAGE_SIZE:
             self.end_block()
         if size > PAGE_SIZE:
@@ -157,7 +163,7 @@ cdef class SortedFileWriter:
         self.position = self.block_count * PAGE_SIZE + self.block_used
         self.anchor(key, key_size)
         self.index.add(hash64_of(key, key_size, self.seed), <uint32_t> (self.position // 8 + 1))
-        assert self.block_used + size <= self.block_capacity, (self.block_used, size, self.block_capacity)
+        require(self.block_used + size <= self.block_capacity, "a block has room for its longest record")
         write_record(self.block + self.block_used, key, key_size, value, value_size, size)
         self.block_used += size
         self.position += size
@@ -165,14 +171,14 @@ cdef class SortedFileWriter:
             self.end_block()
         return 0
 
-    cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1:
+    cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil:
         """Note the first record that begins in each 4 KiB of positions."""
         cdef uint64_t word
         cdef uint32_t position
         if self.position // PAGE_SIZE == self.last_stretch:
             return 0
         self.last_stretch = self.position // PAGE_SIZE
-        word = word_of(key, key_size, len(self.common_prefix))
+        word = word_of(key, key_size, self.common_size)
         position = <uint32_t> (self.position // 8 + 1)
         self.anchor_words.append(<uint8_t*> &word, 8)
         self.anchor_positions.append(<uint8_t*> &position, 4)
@@ -198,23 +204,25 @@ cdef class SortedFileWriter:
 
     # -- lz4 blocks ------------------------------------------------------------------------------------------------
 
-    cdef int reserve_block(self, uint64_t capacity) except -1:
+    cdef int reserve_block(self, uint64_t capacity) except -1 nogil:
         """Make room for a block, or for the one record that is longer than a block."""
         cdef uint8_t* grown
         if capacity > self.block_capacity:
             grown = <uint8_t*> realloc(self.block, <size_t> capacity)
             if grown == NULL:
-                raise MemoryError
+                with gil:
+                    raise MemoryError
             self.block = grown
             self.block_capacity = capacity
             self.packed_capacity = <uint64_t> lz4_bound(<int> capacity)
             grown = <uint8_t*> realloc(self.packed, <size_t> self.packed_capacity)
             if grown == NULL:
-                raise MemoryError
+                with gil:
+                    raise MemoryError
             self.packed = grown
         return 0
 
-    cdef int end_block(self) except -1:
+    cdef int end_block(self) except -1 nogil:
         """Compress and write the block; as it is, when compressing gains nothing."""
         cdef uint64_t entry = self.out.position(), end, spanned
         cdef int size = lz4_compress(self.block, <int> self.block_used, self.packed, <int> self.packed_capacity)
@@ -231,7 +239,7 @@ cdef class SortedFileWriter:
             self.blocks.append(<uint8_t*> &end, 8)
             spanned -= 1
         self.block_used = 0
-        assert self.blocks.size == 8 * self.block_count, "the block table has an entry for each 4 KiB of positions"
+        require(self.blocks.size == 8 * self.block_count, "the block table has an entry for each 4 KiB of positions")
         return 0
 
     # -- the end ---------------------------------------------------------------------------------------------------

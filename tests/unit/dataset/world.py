@@ -14,6 +14,7 @@ from gossipkv.environment.trio_world import RealThreads
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.datasets import DatasetSettings
 from tests.unit.dataset.sources import BUILD_MEMORY, lines, put_version
+from tests.unit.processes.started import started_by
 
 
 class World:
@@ -105,8 +106,13 @@ def get(library, key, database="db"):
     return None
 
 
+def builds():
+    """The processes of builds, each of which one of the children has started."""
+    return [build for child in children() for build in started_by(child)]
+
+
 def children():
-    """The processes that this one has started."""
+    """The processes that this one has started to build."""
     return [
         int(pid)
         for task in Path("/proc/self/task").iterdir()

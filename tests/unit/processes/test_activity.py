@@ -1,17 +1,15 @@
 """What a process does is seen from outside, whatever else the machine is doing."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from gossipkv.processes.activity import Activity, activity_of, family
+from gossipkv.processes.activity import Activity, activity_of
 
 BUSY = "print('busy', flush=True)\nwhile True: pass"
 IDLE = "input()"
-STARTS_ONE = "import subprocess, sys; subprocess.run([sys.executable, '-c', {!r}], stdin=0)"
 
 
 @contextmanager
@@ -22,9 +20,7 @@ def program(text):
         try:
             yield process
         finally:
-            for member in reversed(family(process.pid)):
-                with suppress(ProcessLookupError):
-                    os.kill(member, signal.SIGKILL)
+            process.kill()
 
 
 def until(condition):
@@ -54,17 +50,6 @@ def test_one_that_is_stopped_is_held_up():
         until(lambda: activity_of(process.pid).is_held_up)
         process.send_signal(signal.SIGCONT)
         until(lambda: not activity_of(process.pid).is_held_up)
-
-
-def test_what_it_has_started_counts():
-    """A build that directs its lanes does nothing but wait for them."""
-    with program(STARTS_ONE.format(BUSY)) as process:
-        assert process.stdout.readline() == b"busy\n"
-        director, worker = family(process.pid)
-        assert director == process.pid
-        assert all(activity_of(director).is_held_up for _ in range(50))
-        until(lambda: activity_of(worker).processor_s > 1)
-        assert activity_of(director).processor_s > 1
 
 
 def test_one_that_has_ended_does_nothing():

@@ -55,6 +55,14 @@ def test_continues_from_any_number(form, data: bytes, start: int, cut: int) -> N
     assert form(memoryview(bytearray(data)), start) == expected
 
 
+@pytest.mark.parametrize("size", [*range(1000, 1030), 2015, 2016, 2017, 3023, 3024, 3031])
+def test_lanes(size: int) -> None:
+    """Around the sizes at which three lanes of 336 bytes are taken at once, and from any start."""
+    data = random.Random(size).randbytes(size)
+    for start in (0, 1, 0xFFFFFFFF, 0x80000000):
+        assert _checksum.crc32c(data, start) == oracle.crc32c(data, start)
+
+
 def test_a_page_and_a_megabyte() -> None:
     """The sizes that the storage really uses; the scalar form stands for the oracle where that is slow."""
     page = random.Random(2).randbytes(4096)

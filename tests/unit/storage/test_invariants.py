@@ -90,7 +90,7 @@ def test_who_does_not_sort_is_noticed() -> None:
 def test_a_run_that_is_none_is_noticed(forge: Callable[[bytes], bytes], invariant: str) -> None:
     """Its records are in order, and end where its parts do."""
     files = ForgedParts(forge)
-    sorter = RecordSorter(lambda: Scratch(files, "run-1.tmp", named=True), ROOMY)
+    sorter = RecordSorter(lambda: Scratch(files, "run-1.tmp"), ROOMY)
     sorter.add_all([(b"a", b""), (b"b", b"")])
     merge_of = sorter.put_aside()
     with pytest.raises(AssertionError, match=invariant):

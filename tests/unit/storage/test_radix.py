@@ -49,6 +49,15 @@ def test_each_number_of_passes() -> None:
             assert sort_words(words) == expected(words, 0)
 
 
+@pytest.mark.parametrize("first_byte", [0, 3, 4, 7])
+def test_more_than_a_piece(first_byte: int) -> None:
+    """High bytes that are all alike, that have few values, and that have all; equals keep their places."""
+    source = random.Random(first_byte)
+    for mask in (2**64 - 1, 0x0000_FF0F_0000_FFFF, 0x0300_0000_0000_0000, 0x0100_0000_00FF_0007):
+        words = [source.getrandbits(64) & mask for _ in range(40_000)]
+        assert sort_words(words, first_byte) == expected(words, first_byte)
+
+
 @pytest.mark.parametrize("first_byte", [-1, 8])
 def test_refuses_bytes_that_a_word_has_not(first_byte: int) -> None:
     """A word has bytes 0 to 7."""

@@ -174,6 +174,80 @@ def test_the_last_of_equals_stays(memory_bytes: int) -> None:
     assert found.images == expected(records)
 
 
+@given(
+    records=st.lists(st.tuples(KEYS, VALUES, st.integers(0, 2)), min_size=1, max_size=60),
+    strays=st.lists(st.tuples(st.integers(0, 60), KEYS, VALUES, st.integers(0, 2)), max_size=2),
+    memory_bytes=st.sampled_from([0, 500, 1500, 3000, ROOMY]),
+)
+def test_records_in_order_but_for_a_few(
+    records: list[Grouped], strays: list[tuple[int, bytes, bytes, int]], memory_bytes: int
+) -> None:
+    """Equal keys among them, and strays after any prefix, before and after runs: the same files as from any order."""
+    records.sort(key=lambda record: (record[2], record[0]))
+    for place, *stray in strays:
+        records.insert(place, (stray[0], stray[1], stray[2]))
+    found = sort(records, memory_bytes, groups=3)
+    assert found.images == expected(records, 3)
+    assert sum(found.duplicates) == len(records) - len({(key, group) for key, _, group in records})
+
+
+IN_ORDER = [(b"%06d" % number, b"%d" % number, number // 500) for number in range(1500)]
+ARENA_BYTES = sum(12 + len(key) + len(value) for key, value, _ in IN_ORDER)
+
+
+def test_records_in_order_need_no_items() -> None:
+    """They fit where others would not; a byte less, and there are two runs, and what they are merged into."""
+    assert sort(IN_ORDER, ARENA_BYTES, groups=3).scratches == 0
+    assert sort(IN_ORDER, ARENA_BYTES - 1, groups=3).scratches == 2 + 1
+    assert sort(IN_ORDER[::-1], ARENA_BYTES, groups=3).scratches > 0
+
+
+def test_the_last_records_stay_in_memory() -> None:
+    """Where parts of the runs have room beside them, they are merged from there as the newest; else from a run."""
+    memory_bytes = 4 << 20
+    values = [b"%07d" % number * 1000 for number in range(1500)]  # 10 MB: two runs and a rest of half the memory.
+    records = [(b"%04d" % (number * 7 % 1000), value, 0) for number, value in enumerate(values)]
+    found = sort(records, memory_bytes)
+    assert found.images == expected(records)
+    assert found.scratches == 2
+    records += records[:270]  # The rest nearly fills the memory.
+    found = sort(records, memory_bytes)
+    assert found.images == expected(records)
+    assert found.scratches == 3
+
+
+@pytest.mark.parametrize("memory_bytes", [ARENA_BYTES // 3, ARENA_BYTES + 100, ROOMY])
+@pytest.mark.parametrize("place", [0, 1, 700, 1499])
+def test_one_key_out_of_order_at_the_end(memory_bytes: int, place: int) -> None:
+    """It replaces the record of its key, wherever that is: in a run, in memory, or the one that was added last."""
+    key, _, group = IN_ORDER[place]
+    records = [*IN_ORDER, (key, b"the later one", group)]
+    found = sort(records, memory_bytes, groups=3)
+    assert found.images == expected(records, 3)
+    assert oracle.File(found.images[group]).items()[place - 500 * group][1] == b"the later one"
+    assert sum(found.duplicates) == 1
+
+
+def test_what_is_out_of_order_ends_the_way_for_those_in_order() -> None:
+    """Equal keys do not; a lower key does, and so does a lower group."""
+    for last, expected_order in (((b"b", 1), True), ((b"c", 1), True), ((b"a", 1), False), ((b"z", 0), False)):
+        sorter = RecordSorter(lambda: Scratch(MemoryFiles(), "run.tmp"), ROOMY, 2)
+        for key, group in ((b"a", 0), (b"a", 1), (b"b", 1), last):
+            sorter.add(key, b"", group)
+        assert sorter.ordered == expected_order
+
+
+def test_nothing_is_added_after_the_end() -> None:
+    """Nor does what is out of order then change what there is."""
+    sorter = RecordSorter(lambda: Scratch(MemoryFiles(), "run.tmp"), ROOMY)
+    sorter.add(b"b", b"")
+    sorter.finish_adding()
+    for key in (b"a", b"c"):
+        with pytest.raises(ValueError, match="finished"):
+            sorter.add(key, b"")
+    assert sorter.ordered
+
+
 def test_many_long_keys_that_agree_almost_to_their_ends() -> None:
     """Descending word by word through 64 KiB of equal key needs little stack, even on a small thread."""
     keys = [b"a" + b"m" * 65_530 + b"%04d" % number for number in range(40)]

@@ -1,4 +1,4 @@
-"""Runs that others read: any range of groups of any run, without reading what is not wanted."""
+"""Runs that several read: any range of groups of any run, without reading what is not wanted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from itertools import count, pairwise
 
 import pytest
 
-from gossipkv.errors import Corrupt
 from gossipkv.storage._record_sorter import RecordSorter
-from gossipkv.storage._runs import OrderedRecords, Runs
+from gossipkv.storage._runs import OrderedRecords, RunReader, Runs
 from gossipkv.storage._scratch import Scratch
 from gossipkv.storage._sorted_file_writer import SortedFileWriter
 from gossipkv.storage.sorted_file import SortedFile
@@ -18,7 +17,6 @@ from tests.unit.storage.memory_files import MemoryFiles
 
 ROOMY = 1 << 30
 PART_BYTES = 1 << 18
-PLACE_BYTES = 12
 
 Grouped = tuple[bytes, bytes, int]
 
@@ -35,23 +33,25 @@ class CountingFiles(MemoryFiles):
         return data
 
 
-def write_runs(files: MemoryFiles, records: list[Grouped], memory_bytes: int = ROOMY) -> tuple[RecordSorter, list]:
+def write_runs(
+    files: MemoryFiles, records: list[Grouped], memory_bytes: int = ROOMY
+) -> tuple[RecordSorter, list[RunReader]]:
     """The records in runs that others may read; the sorter holds them."""
     numbers = count()
     sorter = RecordSorter(
-        lambda: Scratch(files, f"run-{next(numbers)}.tmp", named=True), memory_bytes, 1 + max(r[2] for r in records)
+        lambda: Scratch(files, f"run-{next(numbers)}.tmp"), memory_bytes, 1 + max(r[2] for r in records)
     )
     for key, value, group in records:
         sorter.add(key, value, group)
     return sorter, sorter.put_aside()
 
 
-def shared(files: MemoryFiles, runs: list[tuple[str, int, int]], first: int, end: int, memory_bytes: int = ROOMY):
+def shared(files: MemoryFiles, runs: list[RunReader], first: int, end: int, memory_bytes: int = ROOMY) -> Runs:
     """The merge of those groups of the runs, begun."""
     numbers = count()
     merge = Runs(lambda: Scratch(files, f"private-{next(numbers)}.tmp"), memory_bytes)
-    for path, stop, largest_part in runs:
-        merge.share(Scratch(files, path, borrowed_end=stop), largest_part, first, end)
+    for run in runs:
+        merge.add(run.share(first, end))
     merge.start()
     return merge
 
@@ -99,7 +99,7 @@ def test_any_range_of_groups(sizes: dict[int, int]) -> None:
     records = [(b"%d" % n, source.randbytes(400), group) for group, size in sizes.items() for n in range(size)]
     files = CountingFiles()
     sorter, runs = write_runs(files, records)
-    (_, size, _), last = runs[0], max(sizes) + 3
+    size, last = files.scratch_bytes, max(sizes) + 3
     cuts = sorted({edge for group in sizes for edge in (group, group + 1)} | {last})
     for first in cuts:
         for end in cuts:
@@ -109,9 +109,9 @@ def test_any_range_of_groups(sizes: dict[int, int]) -> None:
             assert drained(merge, groups) == expected(records, groups)
             merge.close()
             wanted = sum((412 + 5) * count for group, count in sizes.items() if group in groups)
-            # What lies before in the first part and behind in the last one, a part in vain, and the contents.
-            assert files.read_bytes <= wanted + 3 * PART_BYTES + PLACE_BYTES * len(sizes) + 100 < size + 4 * PART_BYTES
-    assert list(files.named) == [path for path, _, _ in runs], "borrowed runs stay"
+            # What lies before in the first part and behind in the last one, and a part in vain.
+            assert files.read_bytes <= wanted + 3 * PART_BYTES + 100 < size + 4 * PART_BYTES
+    assert files.opened, "what was shared stays"
     sorter.close()
     assert not files.named
     assert not files.opened
@@ -126,7 +126,7 @@ def test_runs_of_several_sorters(memory_bytes: int) -> None:
     made = []
     for number, part in enumerate(parts):
         numbers = map(f"run-{number}-{{}}".format, count())
-        sorter = RecordSorter(lambda numbers=numbers: Scratch(files, next(numbers), named=True), 2_000, 6)
+        sorter = RecordSorter(lambda numbers=numbers: Scratch(files, next(numbers)), 2_000, 6)
         for key, value, group in part:
             sorter.add(key, value, group)
         made.append((sorter, sorter.put_aside()))
@@ -150,7 +150,7 @@ def test_the_merge_makes_the_oracles_file() -> None:
     parts = [[(b"%d" % n, b"%d" % lane, n // 6 % 2) for n in range(0, 900, 2 + lane)] for lane in range(2)]
     made = []
     for number, part in enumerate(parts):
-        sorter = RecordSorter(lambda number=number: Scratch(files, f"run-{number}", named=True), ROOMY, 2)
+        sorter = RecordSorter(lambda number=number: Scratch(files, f"run-{number}"), ROOMY, 2)
         for key, value, group in part:
             sorter.add(key, value, group)
         made.append((sorter, sorter.put_aside()))
@@ -177,31 +177,9 @@ def test_long_records_of_others_bound_the_merge() -> None:
     """A merge leaves room for parts as long as the longest of any lane."""
     files = MemoryFiles()
     sorter, runs = write_runs(files, [(b"k", bytes(3 << 20), 0)])
-    (_, _, largest) = runs[0]
-    assert largest >= 3 << 20
-    few, many = (shared(files, runs * 5, 0, 1, memory_bytes) for memory_bytes in (2 * 2 * largest, 2 * 5 * largest))
+    largest = 3 << 20
+    few, many = (shared(files, runs * 5, 0, 1, memory_bytes) for memory_bytes in (2 * 3 * largest, 2 * 6 * largest))
     assert (len(few), len(many)) == (2, 5)
     few.close()
     many.close()
-    sorter.close()
-
-
-def test_contents_that_come_back_changed() -> None:
-    """They have a checksum as parts have."""
-    files = MemoryFiles()
-    sorter, runs = write_runs(files, [(b"k", b"v", 3)])
-    files.lie = lambda data, _: data[:-1] + b"?" if len(data) == PLACE_BYTES else data
-    with pytest.raises(Corrupt, match=r"run-0\.tmp: damaged at byte"):
-        shared(files, runs, 3, 4)
-    sorter.close()
-
-
-def test_runs_without_groups_have_no_contents() -> None:
-    """A build in one lane writes what it needs and nothing for others."""
-    files = MemoryFiles()
-    sorter = RecordSorter(lambda: Scratch(files, "run"), ROOMY, 5)
-    sorter.add(b"k", b"v", 2)
-    ((_, end, _),) = sorter.put_aside()
-    assert files.scratch_bytes == end == 8 + 12 + 2
-    assert not files.named
     sorter.close()

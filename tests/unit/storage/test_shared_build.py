@@ -35,7 +35,7 @@ def build_in_lanes(
 ) -> tuple[list[BuildReport], bool]:
     """The build of these parts, a lane each, all in this process; the reports, and whether the lanes had to exchange.
 
-    This is what the processes of a build do, one after the other.
+    This is what the threads of a build do, one after the other.
     """
     names = names_of(groups)
     lanes = [
@@ -46,14 +46,9 @@ def build_in_lanes(
             lane.add(key, value, group)
     shares = share_groups([lane.totals() for lane in lanes], groups)
     reports: dict[int, BuildReport] = {}
-    runs = [run for lane in lanes for run in lane.put_aside()] if shares.exchange else []
+    runs = [run for lane in lanes for run in lane.put_aside()] if shares.exchange else None
     for lane, share in zip(lanes, shares.groups, strict=True):
-        if shares.exchange:
-            which = range(share[0], share[-1] + 1) if share else range(0)
-            written = lane.write_shared(shares.totals, which, runs)
-        else:
-            written = lane.write(shares.totals, share)
-        reports.update(zip(share, written, strict=True))
+        reports.update(zip(share, lane.write(shares.totals, share, runs), strict=True))
     for lane in lanes:
         lane.close()
     put_in_place("d", names, files)
@@ -176,27 +171,26 @@ def test_shares_are_as_even_as_neighbours_can_be(sizes: list[int], count: int) -
 
 
 def test_a_lane_that_is_left_takes_its_runs_and_files_with_it() -> None:
-    """Runs for others have names while they are needed."""
+    """Runs have no names, whoever reads them."""
     files = MemoryFiles()
     with LaneBuilder("d", names_of(2), files=files, memory_bytes=MIN_BUDGET, lane=3) as lane:
         lane.add_all(((b"%d" % n, bytes(200)) for n in range(20_000)), 1)
-        assert "d/run-3-1.tmp" in files.named
-        runs = lane.put_aside()
-        assert [run.path for run in runs] == list(files.named)
-        lane.write_shared(lane.totals(), range(1, 2), runs)
-        assert "d/1.gkv.tmp" in files.named
+        lane.write(lane.totals(), [1], lane.put_aside())
+        assert list(files.named) == ["d/1.gkv.tmp"]
+        assert files.opened
     assert not files.named
     assert not files.opened
 
 
 def test_what_a_killed_lane_leaves_is_removed_by_the_next_build() -> None:
-    """Its runs and its unfinished files, and nothing else."""
+    """Its unfinished files, a run whose name it had not removed yet, and nothing else."""
     files = MemoryFiles()
     lane = LaneBuilder("d", names_of(2), files=files, memory_bytes=MIN_BUDGET, lane=12)
     lane.add_all((b"%d" % n, bytes(200)) for n in range(20_000))
-    lane.write_shared(lane.totals(), range(1), lane.put_aside())
+    lane.write(lane.totals(), [0], lane.put_aside())
     files.named["d/other.tmp"] = bytearray()
-    left = dict(files.named)
+    left = files.named | {"d/run-12-9.tmp": bytearray()}
+    files.named.update(left)
     assert len(left) > 2
     remove_leftovers("d", files)
     assert list(files.named) == ["d/other.tmp"]

@@ -36,6 +36,7 @@ cdef class Assigner:
     """
 
     cdef int function
+    cdef bint shares_hash                 # Another function than `text` is asked.
     cdef Py_ssize_t count
     cdef uint32_t* groups
     cdef int claim_count
@@ -54,6 +55,7 @@ cdef class Assigner:
             if not 0 <= <int> code <= <int> CASCADING:
                 raise ValueError(f"no partition function has the code {code}")
         self.function = function
+        self.shares_hash = any(code != TEXT for code in (function, *claims))
         self.count = len(groups)
         self.groups = <uint32_t*> malloc(<size_t> self.count * sizeof(uint32_t))
         if self.groups == NULL:
@@ -95,10 +97,11 @@ cdef class Assigner:
     def drop_unwanted(self, Batch batch not None):
         """Take the records out whose partition is not wanted; the others keep their order."""
         cdef Py_ssize_t number, kept = 0
-        for number in range(batch.count):
-            if batch.records[number].group != UNWANTED:
-                batch.records[kept] = batch.records[number]
-                kept += 1
+        with nogil:
+            for number in range(batch.count):
+                if batch.records[number].group != UNWANTED:
+                    batch.records[kept] = batch.records[number]
+                    kept += 1
         batch.count = kept
 
     cdef void assign_all(self, Batch batch) noexcept nogil:
@@ -109,7 +112,7 @@ cdef class Assigner:
         cdef bint ascii
         for number in range(batch.count):
             record = &batch.records[number]
-            ascii = is_ascii(record.key, record.key_size)
+            ascii = self.shares_hash and is_ascii(record.key, record.key_size)
             if ascii:
                 h = sequins_hash(record.key, record.key_size)
             place = self.partition(self.function, record, ascii, h)

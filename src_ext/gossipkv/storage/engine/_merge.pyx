@@ -82,7 +82,7 @@ cdef class FilesSource(Source):
         walk_begin(self.file, &self.walk, 0, self.file.position_end, False)
         return 0
 
-    cdef bint advance(self) except -1:
+    cdef bint advance(self) except -1 with gil:
         cdef Record record
         cdef uint64_t position
         cdef int result

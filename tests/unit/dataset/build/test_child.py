@@ -18,6 +18,7 @@ from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 from tests.unit.dataset.sources import BUILD_MEMORY
+from tests.unit.processes.started import is_running, started_by
 
 COMMAND = [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"]
 
@@ -36,6 +37,7 @@ def start():
         os.close(leash)
         child.stdin.write(Order(job, memory_bytes, bytes_per_second, leash).to_line())
         child.stdin.flush()
+        child.leash = leash
         started.append((child, held))
         return child, held
 
@@ -50,8 +52,18 @@ def start():
 
 
 def last_word(child):
-    """The last line that the child says."""
-    return json.loads(child.stdout.read().splitlines()[-1])
+    """The last line that the build says, and how that has ended; no other is ordered."""
+    child.stdin.close()
+    *_, said, empty, ended = child.stdout.read().splitlines()
+    assert (empty, child.wait()) == (b"", 0)
+    return json.loads(said), json.loads(ended)["ended"]
+
+
+def next_word(child):
+    """The first that the build says beside who it is."""
+    while "started" in (word := json.loads(child.stdout.readline())):
+        pass
+    return word
 
 
 def test_an_order_is_one_line():
@@ -65,8 +77,9 @@ def test_it_builds_and_tells_how_much_memory_that_took(job, start):
     """Exit status 0, a version that opens."""
     one = job([b"a\t1\n", b"b\t2\n"])
     child, _ = start(one)
-    assert last_word(child)["done"] > 1 << 20
-    assert child.wait() == 0
+    said, status = last_word(child)
+    assert said["done"] > 1 << 20
+    assert status == 0
     version = open_version(RealFiles(), Path(one.directory), "db", "v1")
     assert version.records == 2
     version.close()
@@ -75,10 +88,11 @@ def test_it_builds_and_tells_how_much_memory_that_took(job, start):
 def test_an_error_is_its_last_word(job, start):
     """With the details, and status 1."""
     child, _ = start(job([b"a\t1\nwrong\n"]))
-    kind, message, details = last_word(child)["error"]
+    said, status = last_word(child)
+    kind, message, details = said["error"]
     assert (kind, details["line"], details["offset"]) == ("SourceError", 2, 4)
     assert "line 2" in message
-    assert child.wait() == 1
+    assert status == 1
 
 
 def test_the_whole_process_stays_within_its_memory(job, start):
@@ -89,8 +103,8 @@ def test_the_whole_process_stays_within_its_memory(job, start):
     one = job([data[: data.index(b"\n", len(data) // 2) + 1], data[data.index(b"\n", len(data) // 2) + 1 :]])
     assert one.source_bytes > 130_000_000
     child, _ = start(one, memory_bytes=64 << 20)
-    peak = last_word(child)["done"]
-    assert peak <= 64 << 20
+    said, _ = last_word(child)
+    assert said["done"] <= 64 << 20
     version = open_version(RealFiles(), Path(one.directory), "db", "v1")
     assert version.records == len(set(keys))
     version.close()
@@ -99,7 +113,8 @@ def test_the_whole_process_stays_within_its_memory(job, start):
 def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):
     """Before anything is read."""
     child, _ = start(job([b"a\t1\n"]), memory_bytes=8 << 20)
-    kind, message, details = last_word(child)["error"]
+    said, _ = last_word(child)
+    kind, message, details = said["error"]
     assert kind == "ConfigError"
     assert "build_memory of 8,388,608 bytes is too little" in message
     assert details["needed_bytes"] > 16 << 20
@@ -109,30 +124,80 @@ def test_the_pace_is_told_and_can_be_changed(job, start):
     """A child that would take an hour is done at once when it may."""
     one = job([b"a\t1\n" * 500_000])
     child, _ = start(one, bytes_per_second=500)
-    assert "progress" in json.loads(child.stdout.readline())
+    assert "progress" in next_word(child)
     assert not select.select([child.stdout], [], [], 0.3)[0]
     # It sleeps for the chunk that it has taken, so this child is not waited for: another one is told in time.
     child.kill()
+    child.stdout.read()  # Until its build has ended as well.
     for name in os.listdir(one.directory):
         (Path(one.directory) / name).unlink()
     child, _ = start(one, bytes_per_second=1_000_000)
-    assert "progress" in json.loads(child.stdout.readline())
+    assert "progress" in next_word(child)
     child.stdin.write(b"1000000000\n")
     child.stdin.flush()
-    assert "done" in last_word(child)
+    assert "done" in last_word(child)[0]
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_the_child_dies_with_its_node(job, start, is_stopped):
-    """At once, whatever it is doing: here it sleeps for an hour, or somebody has stopped it."""
+    """At once, and its build, whatever they are doing: that sleeps for an hour, or somebody has stopped both."""
     child, held = start(job([b"a\t1\n" * 500_000]), bytes_per_second=100)
-    assert "progress" in json.loads(child.stdout.readline())
+    assert "progress" in next_word(child)
+    (build,) = started_by(child.pid)
     if is_stopped:
+        os.kill(build, signal.SIGSTOP)
         child.send_signal(signal.SIGSTOP)
         os.waitpid(child.pid, os.WUNTRACED)
     assert child.poll() is None
     os.close(held)
     assert child.wait(timeout=60) == -signal.SIGKILL
+    wait_until_gone(build)
+
+
+def wait_until_gone(process):
+    """Nobody here is its parent."""
+    deadline = time.monotonic() + 60
+    while is_running(process):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_one_build_after_the_other(job, start):
+    """Each in a process of its own, with its own peak; a pace that comes after its build counts for none."""
+    large = job([b"".join(b"%d\t%s\n" % (n, b"v" * 90) for n in range(300_000))])
+    small = [job([b"a\t1\n" * 10_000], name=name) for name in ("v2", "v3")]
+    child, _ = start(large)
+    told = [said_until_end(child)]
+    for one in small:
+        child.stdin.write(b"1\n" + Order(one, BUILD_MEMORY, 0, child.leash).to_line())
+        child.stdin.flush()
+        told.append(said_until_end(child))
+    assert [said["ended"] for said in told] == [0, 0, 0]
+    assert len({said["started"] for said in told} | {child.pid}) == 4
+    assert told[0]["done"] > max(told[1]["done"], told[2]["done"]) + (4 << 20)
+
+
+def test_a_build_that_is_killed_is_told_and_the_next_one_goes_on(job, start):
+    """In the third of four."""
+    child, _ = start(job([b"a\t1\n"]))
+    ends = [said_until_end(child)["ended"]]
+    for number, pace in ((2, 0), (3, 100), (4, 0)):
+        one = job([b"a\t1\n" * 500_000], name=f"v{number}")
+        child.stdin.write(Order(one, BUILD_MEMORY, pace, child.leash).to_line())
+        child.stdin.flush()
+        if pace:
+            os.kill(json.loads(child.stdout.readline())["started"], signal.SIGKILL)
+        ends.append(said_until_end(child)["ended"])
+    assert ends == [0, 0, -signal.SIGKILL, 0]
+
+
+def said_until_end(child):
+    """What it says of one build."""
+    words = [{}]
+    while "ended" not in words[-1]:
+        line = child.stdout.readline()
+        words.append(json.loads(line) if line.strip() else {})
+    return {name: value for word in words for name, value in word.items()}
 
 
 def test_a_node_that_died_before_the_child_was_ready_is_noticed(job, start):
@@ -173,17 +238,14 @@ def test_a_child_whose_parent_is_killed_does_not_outlive_it(job, tmp_path, is_st
         [sys.executable, "-c", script, tmp_path / "job"], stdout=subprocess.PIPE, env=environment
     ) as node:
         assert node.stdout.readline() == b"on\n"
-        children = Path(f"/proc/{node.pid}/task")
-        (child,) = {
-            int(pid) for task in children.iterdir() for pid in (task / "children").read_text().split()
-        }  # fmt: skip
+        processes = started_by(node.pid)
+        assert len(processes) == 2
         if is_stopped:
-            os.kill(child, signal.SIGSTOP)
+            for process in processes:
+                os.kill(process, signal.SIGSTOP)
         node.kill()
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    for process in processes:
+        wait_until_gone(process)
 
 
 @pytest.mark.parametrize("own_session", [True, False])

@@ -1,46 +1,37 @@
-"""Builds in several processes: the files of one, all or none, and nobody left behind."""
+"""Builds in several threads: the files of one, all or none, and no thread left behind."""
 
-import json
+from __future__ import annotations
+
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
-import time
-from dataclasses import replace
-from pathlib import Path
+import zlib
 
 import pytest
 
-from gossipkv.dataset.build.lanes import (
-    SMALL_SOURCE_BYTES,
-    LaneOrder,
-    LaneTask,
-    WriteOrder,
-    build_in_lanes,
-    builders_bytes,
-    error_from_json,
-    error_to_json,
-    useful_lanes,
-)
+from gossipkv.dataset.build.lanes import SMALL_SOURCE_BYTES, LaneProgress, LaneTask, build_in_lanes, useful_lanes
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.errors import Corrupt, GossipKVError, LimitExceeded, SourceError, StorageError
-from gossipkv.storage.builder import MIN_MEMORY_BYTES, GroupTotal, SharedRun, SortedFileBuilder, Totals
+from gossipkv.errors import SourceError, StorageError
+from gossipkv.storage.builder import MIN_MEMORY_BYTES, SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
-from tests.unit.dataset.build.lane_program import group_of
 
-PROGRAM = "tests.unit.dataset.build.lane_program"
 GROUPS = 5
-METADATA = tuple(bytes(range(256 - group)).decode("latin-1") for group in range(GROUPS))
+METADATA = [bytes(range(256 - group)) for group in range(GROUPS)]
+CHUNK_BYTES = 10_000
+
+
+def group_of(key, groups=GROUPS):
+    """`7|key` is in group 7, every other key where its checksum says."""
+    head, bar, _ = key.partition(b"|")
+    return int(head) if bar else zlib.crc32(key) % groups
 
 
 class Build:
-    """Files to build from, and where to."""
+    """Files to build from, and where to; `troubles` are called where a file begins."""
 
-    def __init__(self, root, contents, trouble=None, groups=GROUPS):
+    def __init__(self, root, contents, troubles=None):
         self.paths = []
         for number, lines in enumerate(contents):
             self.paths.append(root / f"part-{number}")
@@ -49,13 +40,32 @@ class Build:
         self.sizes = [path.stat().st_size for path in self.paths]
         self.directory = root / "built"
         self.directory.mkdir()
-        names = tuple(f"{group}.gkv" for group in range(groups))
-        told = {"files": [str(path) for path in self.paths], "groups": groups, "trouble": trouble or {}}
-        self.task = LaneTask(json.dumps(told), str(self.directory), names, 3 * MIN_MEMORY_BYTES, "none", METADATA)
+        self.names = [f"{group}.gkv" for group in range(GROUPS)]
+        self.task = LaneTask(str(self.directory), self.names, 3 * MIN_MEMORY_BYTES, "none", METADATA)
+        self.troubles = troubles or {}
+
+    def read(self, places, builder, pace, on_records):
+        """Adds what the files hold; counts its files and records."""
+        records = 0
+        for place in places:
+            self.troubles.get(place, lambda: None)()
+            with self.paths[place].open("rb") as file:
+                while lines := file.readlines(CHUNK_BYTES):
+                    pace(sum(map(len, lines)))
+                    for line in lines:
+                        key, _, value = line.rstrip(b"\n").partition(b"\t")
+                        builder.add(key, value, group_of(key))
+                    records += len(lines)
+                    on_records(records)
+        return list(places), records
 
     def run(self, lanes, files=None, **options):
-        """Builds in so many lanes."""
-        return build_in_lanes(self.task, self.sizes, lanes, files or RealFiles(), program=PROGRAM, **options)
+        """Builds in so many lanes; no thread is left, however it ends."""
+        before = threading.active_count()
+        try:
+            return build_in_lanes(self.task, self.read, self.sizes, lanes, files or RealFiles(), **options)
+        finally:
+            assert threading.active_count() == before
 
     def left(self):
         """What is in the directory."""
@@ -64,16 +74,13 @@ class Build:
     def expected(self):
         """The bytes of each file by the oracle."""
         return [
-            oracle.write(
-                [record for record in self.records if group_of(record[0], GROUPS) == group],
-                metadata=METADATA[group].encode("latin-1"),
-            )
+            oracle.write([one for one in self.records if group_of(one[0]) == group], metadata=METADATA[group])
             for group in range(GROUPS)
         ]
 
     def built(self):
         """The bytes of each file."""
-        return [(self.directory / name).read_bytes() for name in self.task.names]
+        return [(self.directory / name).read_bytes() for name in self.names]
 
 
 def some_lines(seed, count, keys=400):
@@ -87,12 +94,11 @@ def test_the_files_are_the_oracles(tmp_path, lanes):
     """Keys in all files, and the counts of one build."""
     build = Build(tmp_path, [some_lines(number, 300) for number in range(4)])
     result = build.run(lanes)
-    assert build.left() == sorted(build.task.names)
+    assert build.left() == sorted(build.names)
     assert build.built() == build.expected()
-    told = [json.loads(counters) for counters in result.counters]
-    assert len(told) == lanes
-    assert [place for counters in told for place in counters["files"]] == [0, 1, 2, 3]
-    assert sum(counters["records"] for counters in told) == 1200
+    assert len(result.counted) == lanes
+    assert [place for places, _ in result.counted for place in places] == [0, 1, 2, 3]
+    assert sum(records for _, records in result.counted) == 1200
     assert sum(report.records for report in result.reports) == len({key for key, _ in build.records})
     assert sum(report.records + report.duplicates for report in result.reports) == 1200
     assert [report.size_bytes for report in result.reports] == [len(image) for image in build.built()]
@@ -106,18 +112,15 @@ def test_files_that_are_partitioned_already(tmp_path):
     assert build.built() == build.expected()
 
 
-def test_more_than_memory_holds_within_the_memory_of_all_processes(tmp_path):
-    """The most that each lane has had is its share beside what a process takes that builds next to nothing."""
-    for name in ("idle", "busy"):
-        (tmp_path / name).mkdir()
-    idle = Build(tmp_path / "idle", [[(b"k", b"v")], [(b"k", b"w")]]).run(2)
+def test_more_than_memory_holds(tmp_path):
+    """Each lane has runs, and reads those of the others."""
     source = random.Random(3)
     lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(60_000)]
-    build = Build(tmp_path / "busy", [lines[at::4] for at in range(4)])
+    build = Build(tmp_path, [lines[at::4] for at in range(4)])
     assert sum(build.sizes) > build.task.memory_bytes
-    assert build.run(2).peak_bytes <= idle.peak_bytes + build.task.memory_bytes
+    build.run(2)
     found = {}
-    for name in build.task.names:
+    for name in build.names:
         with SortedFile(build.directory / name) as file:
             file.verify()
             found.update(file.scan())
@@ -125,10 +128,16 @@ def test_more_than_memory_holds_within_the_memory_of_all_processes(tmp_path):
 
 
 def test_progress_is_the_sum_and_reaches_the_end(tmp_path):
-    """Forward only; all bytes, all records."""
-    told = []
+    """Forward only, by one lane at a time; all bytes, all records."""
+    told, telling = [], threading.Lock()
+
+    def hear(progress: LaneProgress):
+        assert telling.acquire(blocking=False)
+        told.append(progress)
+        telling.release()
+
     build = Build(tmp_path, [some_lines(number, 3000, keys=10**6) for number in range(3)])
-    build.run(3, on_progress=told.append)
+    build.run(3, on_progress=hear)
     for name in ("read_bytes", "read_records", "written_records"):
         values = [getattr(progress, name) for progress in told]
         assert values == sorted(values)
@@ -137,143 +146,88 @@ def test_progress_is_the_sum_and_reaches_the_end(tmp_path):
     assert 9000 > last.written_records >= len({key for key, _ in build.records})
 
 
+class Failures:
+    """What goes wrong in one lane, once the other has begun, which then reads until it is stopped."""
+
+    def __init__(self, error):
+        self.error = error
+        self.begun = threading.Event()
+        self.failing = threading.Event()
+
+    def begin(self):
+        """At a file of the first lane."""
+        self.begun.set()
+        assert self.failing.wait(60)
+
+    def fail(self):
+        """At a file of the second."""
+        assert self.begun.wait(60)
+        self.failing.set()
+        raise self.error
+
+
 @pytest.mark.parametrize(
-    ("trouble", "kind", "message"),
+    "error",
     [
-        ("wrong", SourceError, "part-2: byte 7: wrong"),
-        ("damaged", Corrupt, r"part-2: damaged at byte 9"),
-        ("gone", StorageError, r"part-2\.gone: cannot build: No such file"),
-        ("bug", StorageError, "a process of the build ended with status 1"),
-        ("killed", StorageError, "a process of the build was killed by signal 9"),
+        SourceError("part-2: byte 7: wrong", {"file": "part-2", "offset": 7}),
+        FileNotFoundError(2, "No such file", "part-2"),
+        KeyError("a defect"),
+        MemoryError(),
     ],
 )
-def test_what_one_lane_fails_with_ends_all(tmp_path, trouble, kind, message):
-    """The same error as if this process had met it, at once, though another lane is stuck; nothing is left."""
-    contents = [some_lines(number, 300) for number in range(4)]
-    build = Build(tmp_path, contents, {"0": "stuck", "2": trouble})
-    with pytest.raises(kind, match=message) as caught:
+def test_what_one_lane_fails_with_ends_all(tmp_path, error):
+    """The same error, though another lane comes before it; nothing is left."""
+    trouble = Failures(error)
+    build = Build(tmp_path, [some_lines(number, 300) for number in range(4)])
+    build.troubles = {0: trouble.begin, 2: trouble.fail}
+    with pytest.raises(type(error)) as caught:
         build.run(2)
-    assert type(caught.value) is kind
-    if trouble == "wrong":
-        assert caught.value.details == {"file": str(build.paths[2]), "offset": 7, "reason": "wrong"}
+    assert caught.value is error
     assert build.left() == []
-    assert not alive(build.paths[0])
 
 
-def alive(path):
-    """Whether the lane that got stuck at this file still is; it was if it ever got there."""
-    pid = Path(f"{path}.pid")
-    if not pid.exists():
-        return False
-    try:
-        return " Z " not in Path(f"/proc/{pid.read_text()}/stat").read_text()  # A zombie waits for whoever adopted it.
-    except FileNotFoundError:
-        return False
+def test_a_lane_that_is_behind_reads_no_more(tmp_path):
+    """It is at its second piece when another fails, and takes no third."""
+    trouble, pieces = Failures(SourceError("wrong", {})), []
+    build = Build(tmp_path, [some_lines(0, 5000), some_lines(1, 5000)], {1: trouble.fail})
 
+    def pace(size_bytes):
+        pieces.append(size_bytes)
+        if len(pieces) == 2:
+            trouble.begin()
+            for thread in threading.enumerate():
+                if thread.name.startswith("lane") and thread is not threading.current_thread():
+                    thread.join(0.2)  # It goes on to the end of its step, in which it says that all are to stop.
 
-def wait_for(condition):
-    """Until it holds."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_a_lane_that_is_killed_while_others_wait_for_it(tmp_path):
-    """Its runs and files go; the next build of the same succeeds."""
-    build = Build(tmp_path, [some_lines(0, 40_000, keys=10**6), []], {"0": "stuck"})
-    killer = threading.Thread(
-        target=lambda: (
-            wait_for(Path(f"{build.paths[0]}.pid").exists),
-            wait_for(Path(f"{build.paths[0]}.pid").read_text),
-            os.kill(int(Path(f"{build.paths[0]}.pid").read_text()), signal.SIGTERM),
-        )
-    )
-    killer.start()
-    with pytest.raises(StorageError, match="was killed by signal 15"):
-        build.run(2)
-    killer.join()
+    with pytest.raises(SourceError):
+        build.run(2, pace=pace)
+    assert len(pieces) == 2
     assert build.left() == []
 
 
 def test_leftovers_go_before_a_build(tmp_path):
-    """As in one process."""
+    """As in one lane."""
     build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)])
     for name in ("run-0-3.tmp", "1.gkv.tmp"):
         (build.directory / name).write_bytes(b"left")
     build.run(2)
-    assert build.left() == sorted(build.task.names)
+    assert build.left() == sorted(build.names)
 
 
-def test_what_is_printed_is_no_message(tmp_path):
-    """A library may write to standard output."""
-    build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)], {"0": "talks"})
-    build.run(2)
-    assert build.built() == build.expected()
-
-
-def test_an_interruption_leaves_nobody(tmp_path):
-    """Whatever ends the director, such as Ctrl-C, ends the lanes."""
-    build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)], {"0": "stuck"})
-
-    groups = []
+def test_an_interruption_leaves_nothing(tmp_path):
+    """Whatever ends the wait for the lanes, such as Ctrl-C, ends them."""
+    build = Build(tmp_path, [some_lines(0, 5000), some_lines(1, 5000)])
 
     def interrupt(_):
-        if Path(f"{build.paths[0]}.pid").exists() and (pid := Path(f"{build.paths[0]}.pid").read_text()):
-            groups.extend([os.getsid(int(pid)), os.getpgid(int(pid))])
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         build.run(2, on_progress=interrupt)
-    assert groups[0] == os.getsid(0), "in the session of the director, whose share of the cores it uses"
-    assert groups[1] != os.getpgid(0), "a Ctrl-C is for the director alone"
-    assert not alive(build.paths[0])
     assert build.left() == []
 
 
-@pytest.mark.parametrize("is_stopped", [False, True])
-def test_lanes_die_with_their_director(tmp_path, is_stopped):
-    """By SIGKILL, which it cannot answer; also those that somebody has stopped."""
-    build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)], {"0": "stuck", "1": "stuck"})
-    script = (
-        "import sys\n"
-        "from gossipkv.dataset.build.lanes import LaneOrder, build_in_lanes\n"
-        "from gossipkv.environment.real_files import RealFiles\n"
-        "task = LaneOrder.from_json(open(sys.argv[1]).read()).task\n"
-        f"build_in_lanes(task, [1, 1], 2, RealFiles(), program={PROGRAM!r})\n"
-    )
-    (tmp_path / "order").write_text(LaneOrder(build.task, 0, 0, 0, 0, 0, 0).to_json())
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", script, tmp_path / "order"], env=environment) as director:
-        pids = [Path(f"{path}.pid") for path in build.paths]
-        wait_for(lambda: all(pid.exists() and pid.read_text() for pid in pids))
-        if is_stopped:
-            for pid in pids:
-                os.kill(int(pid.read_text()), signal.SIGSTOP)
-        director.kill()
-    for path in build.paths:
-        wait_for(
-            lambda path=path: (
-                not alive(path) or "Z" in Path(f"/proc/{Path(f'{path}.pid').read_text()}/stat").read_text()
-            )
-        )
-
-
-def test_the_pace_is_shared_and_can_be_changed(tmp_path):
-    """Two lanes that would take an hour are done at once when they may."""
-    build = Build(tmp_path, [some_lines(number, 4000) for number in range(2)])
-    rates = iter([2 * 30, 2 * 30, 2 * 30])
-    told = []
-    build.run(2, bytes_per_second=lambda: next(rates, 10**9), on_progress=told.append)
-    assert build.built() == build.expected()
-    build = Build((tmp_path / "slow").mkdir() or tmp_path / "slow", [some_lines(number, 4000) for number in range(2)])
-    begin = time.monotonic()
-    build.run(2, bytes_per_second=lambda: sum(build.sizes))
-    assert time.monotonic() - begin > 0.5  # All but the last pieces of a second's worth.
-
-
 @pytest.mark.parametrize("kind", ["rename", "sync_directory", "list_directory", "unlink"])
-def test_the_director_says_what_the_file_system_refuses(tmp_path, kind):
+def test_what_the_file_system_refuses_in_the_end(tmp_path, kind):
     """One error; a file has its name or is not there."""
     build = Build(tmp_path, [some_lines(0, 10), some_lines(1, 10)])
     (build.directory / "run-1.tmp").write_bytes(b"left")
@@ -281,6 +235,25 @@ def test_the_director_says_what_the_file_system_refuses(tmp_path, kind):
         build.run(2, FaultyFiles(RealFiles(), Fault(0, Action.FAIL, kinds={kind}, error=5)))
     if kind == "sync_directory":
         assert build.built() == build.expected()
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "sync", "create", "pread"])
+def test_what_the_file_system_refuses_a_lane(tmp_path, kind):
+    """Each of the first operations of a kind, whichever lane meets it: the error, and nothing is left."""
+    source = random.Random(4)
+    lines = [(b"%08d" % source.randrange(10**8), source.randbytes(300).hex().encode()) for _ in range(16_000)]
+    for number in range(0, 12, 3):
+        root = tmp_path / f"{number}"
+        root.mkdir()
+        build = Build(root, [lines[::2], lines[1::2]])
+        files = FaultyFiles(RealFiles(), Fault(number, Action.FAIL, kinds={kind}, error=28))
+        try:
+            build.run(2, files)
+        except StorageError as error:
+            assert error.details["errno"] == 28
+            assert build.left() == []
+        else:
+            assert not files.struck
 
 
 def test_how_many_lanes_are_of_use():
@@ -292,46 +265,13 @@ def test_how_many_lanes_are_of_use():
     assert useful_lanes([large] * 9, 8) == 8
 
 
-def test_what_is_left_for_builders():
-    """Each lane takes its process and its reading, and the director is a process, too."""
-    costs = {"process_bytes": 20, "reading_bytes": 12}
-    assert [builders_bytes(200, lanes=lanes, **costs) for lanes in (1, 2, 3)] == [168, 116, 84]
-
-
-def test_orders_survive_their_trip():
-    """As one line each."""
-    task = LaneTask("{}", "/d\n", ("a", "b"), 9, "lz4", METADATA)
-    order = LaneOrder(task, 1, 2, 3, 4, 5, 6)
-    totals = Totals(3, {0: GroupTotal(1, 20, 2**64 - 1, b"\0\xff"), 5: GroupTotal(2, 30, 7, b"")})
-    write = WriteOrder(totals, [5], [SharedRun("/d/run-0-1.tmp", 8, 9)])
-    assert "\n" not in order.to_json() + write.to_json()
-    assert LaneOrder.from_json(order.to_json()) == order
-    found = WriteOrder.from_json(write.to_json())
-    assert found == replace(write, totals=replace(totals, groups={5: totals.groups[5]}))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [SourceError("m\n", {"a": [1, None]}), Corrupt("f", 3, "r", expected=1, got=b"x".hex()), LimitExceeded("m")],
-)
-def test_errors_survive_their_trip(error):
-    """Class, message and details."""
-    line = error_to_json(error)
-    found = error_from_json(line)
-    assert "\n" not in line
-    assert type(found) is type(error)
-    assert isinstance(found, GossipKVError)
-    assert (str(found), found.message, found.details) == (str(error), error.message, error.details)
-
-
-def test_one_lane_is_the_build_in_one_process(tmp_path):
+def test_several_lanes_make_what_one_makes(tmp_path):
     """Byte for byte."""
     build = Build(tmp_path, [some_lines(number, 500) for number in range(3)])
     build.run(2)
     (tmp_path / "one").mkdir()
-    metadata = [text.encode("latin-1") for text in METADATA]
-    with SortedFileBuilder(tmp_path / "one", build.task.names, metadata=metadata) as building:
+    with SortedFileBuilder(tmp_path / "one", build.names, metadata=METADATA) as building:
         for key, value in build.records:
-            building.add(key, value, group_of(key, GROUPS))
+            building.add(key, value, group_of(key))
         building.finish()
-    assert build.built() == [(tmp_path / "one" / name).read_bytes() for name in build.task.names]
+    assert build.built() == [(tmp_path / "one" / name).read_bytes() for name in build.names]

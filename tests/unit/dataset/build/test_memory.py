@@ -53,21 +53,21 @@ def test_the_least_memory_that_is_named_is_exact(job):
 
 
 @pytest.mark.parametrize("memory_mib", [96, 128, 192, 256, 512, 1024])
-def test_all_processes_together_stay_within_the_memory(job, memory_mib):
-    """Director, lanes, what each reads and what each sorts in; as many lanes as fit and are of use."""
+def test_all_lanes_together_stay_within_the_memory(job, memory_mib):
+    """The process, what each lane reads and what each sorts in; as many lanes as fit and are of use."""
     one = large(job, 10**9)
     share = share_of_lanes(one, memory_mib * MIB, process_bytes=28 * MIB, most_lanes=8)
     if share is None:
         assert memory_mib <= 128
         return
-    each = 28 * MIB + reader_bytes(one, share.reading)
-    assert 28 * MIB + share.lanes * each + share.builders_bytes <= memory_mib * MIB
+    reading = share.lanes * reader_bytes(one, share.reading)
+    assert 28 * MIB + reading + share.builders_bytes <= memory_mib * MIB
     assert share.builders_bytes >= share.lanes * MIN_MEMORY_BYTES
     assert share.lanes == 2, "two files are of use to two lanes"
 
 
-def test_a_small_source_is_built_by_one_process(job):
-    """Starting others takes longer than the work."""
+def test_a_small_source_is_built_in_one_lane(job):
+    """Dividing it is not worth the while."""
     assert share_of_lanes(job([b"a\t1\n", b"b\t1\n"]), 1 << 30, process_bytes=20 * MIB, most_lanes=8) is None
 
 

@@ -2,8 +2,8 @@
 
 import os
 import signal
+from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
@@ -11,8 +11,9 @@ import trio
 from gossipkv.dataset.build import parent
 from gossipkv.dataset.build.parent import BuildError, Loads, build_in_child
 from gossipkv.errors import SourceChanged
-from gossipkv.processes.activity import activity_of, family
+from gossipkv.processes.activity import activity_of
 from tests.unit.dataset.sources import BUILD_MEMORY
+from tests.unit.processes.started import is_running, started_by
 
 
 async def perform(job, *, told=None, loads=None, memory_bytes=BUILD_MEMORY):
@@ -73,22 +74,86 @@ async def test_a_child_that_ends_without_its_last_word_is_an_error(job, monkeypa
     assert not caught.value.trouble.lasting
 
 
-async def test_cancellation_ends_the_child(job):
-    """Before the function returns."""
+async def test_cancellation_ends_the_child_and_its_build(job):
+    """Before the function returns; of the build its last breath alone may be left, which does nothing more."""
     one, told = job([b"a\t1\n" * 500_000]), []
     loads = Loads(1, 1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: perform(one, told=told, loads=loads))
-        while not told:
+        while not any(progress.read_bytes for progress in told):
             await trio.sleep(0.01)
+        child, build = started_by(os.getpid())
         nursery.cancel_scope.cancel()
-    assert "gossipkv.dataset.build.child" not in commands()
+    assert started_by(os.getpid()) == []
+    assert not is_running(child)
+    with trio.fail_after(60):
+        while is_running(build):
+            await trio.sleep(0.01)
 
 
-def commands():
-    """The command lines of all processes that this one has started."""
-    pids = [pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
-    return "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in pids)
+@pytest.mark.parametrize(("which", "children"), [(0, [3, 2]), (1, [5])], ids=["child", "build"])
+async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, children):
+    """It is refused as a lone one would be, and may be tried again; the others go on, in a new child if need be."""
+    loads, begun, ends = Loads(1, 0), [], []
+
+    async def build(number):
+        one, seen = job([b"a\t1\n" * 10_000], name=f"v{number}"), set()
+
+        def hear(progress):
+            if progress.read_bytes and not seen:
+                seen.add(number)
+                begun.append(started_by(os.getpid()))
+                if len(begun) == 3:
+                    os.kill(begun[-1][which], signal.SIGKILL)
+
+        async with loads.turn():
+            try:
+                await build_in_child(one, memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear, waits_since_s=0.0)
+            except BuildError as error:
+                assert not error.trouble.lasting
+                ends.append(error.message)
+            else:
+                assert "_MANIFEST" in os.listdir(one.directory)
+                ends.append("done")
+
+    with trio.fail_after(200):
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 6):
+                nursery.start_soon(build, number)
+    assert ends == ["done", "done", "the process that built it was killed by signal 9", "done", "done"]
+    assert list(Counter(child for child, _ in begun).values()) == children
+    assert len({one for _, one in begun}) == 5
+    assert started_by(os.getpid()) == []
+
+
+async def test_a_child_that_died_while_it_was_idle_is_not_used(job):
+    """Nobody notices but who looks."""
+    loads, told = Loads(2, 0), []
+    async with loads.turn():
+        await perform(job([b"a\t1\n"]), loads=loads)
+        (idle,) = started_by(os.getpid())
+        os.kill(idle, signal.SIGKILL)
+        while is_running(idle):
+            await trio.sleep(0.01)
+        await perform(job([b"a\t1\n"], name="v2"), loads=loads, told=told)
+    assert started_by(os.getpid()) == []
+
+
+async def test_a_build_that_is_cancelled_hurts_no_other(job):
+    """The next one has a new child; one beside it goes on."""
+    loads, ends = Loads(2, 1000), []
+
+    async def build(name):
+        await perform(job([b"a\t1\n" * 500], name=name), loads=loads)
+        ends.append(name)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(build, "v1")
+        with trio.move_on_after(0.5):
+            await perform(job([b"a\t1\n" * 500_000], name="v2"), loads=loads)
+        nursery.start_soon(build, "v3")
+    assert sorted(ends) == ["v1", "v3"]
+    assert started_by(os.getpid()) == []
 
 
 async def test_no_descriptor_is_left(job):
@@ -151,11 +216,11 @@ async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
 
     def hear(progress):
         told.append(progress)
-        if not stopped:
-            (child,) = family(os.getpid())[1:]
-            os.kill(child, signal.SIGSTOP)
-            stopped.extend([child, len(told)])
-        elif len(told) == stopped[1] + 20:
+        if not stopped and progress.read_bytes:
+            _, build = started_by(os.getpid())
+            os.kill(build, signal.SIGSTOP)
+            stopped.extend([build, len(told)])
+        elif stopped and len(told) == stopped[1] + 20:
             os.kill(stopped[0], signal.SIGCONT)
 
     loads = Loads(1, 0)
@@ -215,19 +280,18 @@ async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
     asked = []
     monkeypatch.setattr(parent, "give_way", lambda _: asked.append("give_way") or len(asked) > 1)
     monkeypatch.setattr(parent, "take_back", lambda _: asked.append("take_back") or True)
-    loads, told = Loads(1, 0), []
+    loads = Loads(1, 0)
 
     def hear(progress):
-        told.append(progress)
-        if len(told) == 1:
-            (child,) = family(os.getpid())[1:]
-            os.kill(child, signal.SIGSTOP)
+        if progress.read_bytes and not loads.reads_begin.is_set():
+            _, build = started_by(os.getpid())
+            os.kill(build, signal.SIGSTOP)
             loads.reads_begin.set()
         elif asked == ["give_way", "give_way"]:
             monkeypatch.setattr(parent, "FREE_S", 1000.0)
         elif "take_back" in asked:
-            (child,) = family(os.getpid())[1:]
-            os.kill(child, signal.SIGCONT)
+            _, build = started_by(os.getpid())
+            os.kill(build, signal.SIGCONT)
 
     with trio.fail_after(200):
         async with loads.turn():

@@ -93,6 +93,72 @@ def test_a_great_many_empty_streams(codec):
     assert decompressor(codec)(packed, 7) == b"the end"
 
 
+INFLATED = {"DefaultCodec": (zlib.MAX_WBITS, zlib.adler32, "big"), "GzipCodec": (31, zlib.crc32, "little")}
+
+
+def as_zlib(codec, data):
+    """What zlib makes of streams one behind the other; None: it refuses them, or the last one has not ended."""
+    found = b""
+    while data:
+        stream = zlib.decompressobj(INFLATED[short(codec)][0])
+        try:
+            found += stream.decompress(data)
+        except zlib.error:
+            return None
+        if not stream.eof:
+            return None
+        data = stream.unused_data
+    return found
+
+
+@st.composite
+def damaged_streams(draw):
+    """A codec, one stream or two of any kind that zlib writes, a few bytes changed, cut out or put in."""
+    codec = draw(st.sampled_from([name for name in CODECS if short(name) in INFLATED]))
+    window = INFLATED[short(codec)][0]
+    data = bytearray()
+    for _ in range(draw(st.integers(1, 2))):
+        text = draw(
+            st.binary(max_size=200)
+            | st.builds(lambda part, times: part * times, st.binary(max_size=9), st.integers(0, 3000))
+        )
+        level, strategy = draw(st.sampled_from([0, 1, 6, 9])), draw(st.integers(0, zlib.Z_FIXED))
+        stream = zlib.compressobj(level, zlib.DEFLATED, window - draw(st.integers(0, 6)), 8, strategy)
+        data += stream.compress(text) + stream.flush()
+    for _ in range(draw(st.integers(0, 2))):
+        first, last = sorted(draw(st.tuples(*[st.integers(0, len(data))] * 2)))
+        last = last if draw(st.booleans()) else min(last, first + 2)
+        data[first:last] = draw(st.binary(max_size=3))
+    return codec, bytes(data)
+
+
+@settings(max_examples=1000)
+@given(damaged_streams(), st.integers(1, 50))
+def test_the_same_as_zlib(case, step):
+    """In one step and in many: what zlib takes is taken and becomes the same; what it refuses has its checksum."""
+    codec, data = case
+    expected = as_zlib(codec, data)
+    try:
+        found = decompressor(codec)(data, MIB)
+    except DamagedError:
+        found = None
+    if expected is not None:
+        assert found == expected
+    elif found is not None:
+        _, checksum, order = INFLATED[short(codec)]
+        whole = [found[first:] for first in range(len(found) + 1)]  # Of two streams the last, whose length is open.
+        assert any(checksum(last).to_bytes(4, order) in data for last in whole)
+    start = codecs.zlib_stream if short(codec) == "DefaultCodec" else codecs.gzip_member
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codecs, "FIRST_PIECE_BYTES", step)
+        patch.setattr(codecs, "STEP_BYTES", step)
+        try:
+            in_steps = codecs._streams(start, (codecs.INFLATE_ERROR,), data, MIB)
+        except DamagedError:
+            in_steps = None
+    assert in_steps == found
+
+
 def word(number):
     """As in Hadoop's block stream."""
     return struct.pack(">I", number)

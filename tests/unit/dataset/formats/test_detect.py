@@ -57,7 +57,7 @@ def test_compressed_text_is_looked_into(suffix):
         reader = CutReader(COMPRESS[suffix](data), name=f"part-0{suffix}")
         assert detect.detect_file(reader, Reading()) == expected
     with pytest.raises(SourceError, match=r"part-0\.gz: byte 0: damaged gzip data"):
-        detect.detect_file(CutReader(b"no", name="part-0.gz"), Reading())
+        detect.detect_file(CutReader(b"no gzip member", name="part-0.gz"), Reading())
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst", "-frame.lz4"])

@@ -12,7 +12,6 @@ from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.scrub.parent import ReadBackError, read_back_in_child
 from gossipkv.dataset.scrub.read_back import Job
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.processes.activity import family
 from gossipkv.processes.niceness import NICENESS
 from tests.unit.dataset.sources import MEMORY_BYTES
 
@@ -55,10 +54,16 @@ async def test_what_is_whole_and_what_is_damaged(built):
     assert damage.details["expected"] != damage.details["got"]
 
 
+def children():
+    """The processes that this one has started and that have not ended."""
+    tasks = Path(f"/proc/{os.getpid()}/task").iterdir()
+    return {int(child) for task in tasks for child in (task / "children").read_text().split()}
+
+
 @asynccontextmanager
 async def in_the_middle(built, errors):
     """A child that would take hours; it ends with the block."""
-    before = set(family(os.getpid()))
+    before = children()
 
     async def read():
         try:
@@ -69,7 +74,7 @@ async def in_the_middle(built, errors):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
         with trio.fail_after(60):
-            while not (new := set(family(os.getpid())) - before):
+            while not (new := children() - before):
                 await trio.sleep(0.01)
         (child,) = new
         yield child
@@ -82,7 +87,7 @@ async def test_it_comes_last_and_ends_with_who_started_it(built):
         with trio.fail_after(60):
             while os.getpriority(os.PRIO_PROCESS, child) != NICENESS:
                 await trio.sleep(0.01)
-    assert child not in family(os.getpid())
+    assert child not in children()
 
 
 async def test_a_child_that_is_killed_is_an_error_and_no_verdict(built):
