@@ -104,11 +104,11 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
     node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), number_of(info.get("uptime_s")) or 0
     shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
-    for line in sentences.of_node(info):
-        draw(Text(line, "bold red"))
-    tables = sentences.of_tables(info)
-    if tables is not None:
-        draw(Text(printable(tables)))
+    for trouble in sentences.of_node(info):
+        draw(Text(trouble, "bold red"))
+    for line in (sentences.of_memory(info), sentences.of_tables(info)):
+        if line is not None:
+            draw(Text(printable(line)))
     click.echo()
     if told:
         _draw_databases(told)

@@ -12,6 +12,7 @@ Read in this order:
     cluster/        what other nodes hold, and what this one may do
     version_build.py   what surrounds a build: room, the directory, a second look, publication
     open_versions.py   files closed after their last read, and opened anew when their map was lost
+    residency.py    which of the mapped files are resident? paging.py: they are made so
     held.py         what does a node hold and answer, as its other parts see it?
     copies.py       what is here of a database's versions?
     switching.py    which of them do clients get?

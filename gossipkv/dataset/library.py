@@ -7,6 +7,7 @@ bytes a second (`Loads`).
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,6 +22,7 @@ from gossipkv.dataset.cluster.members import alone
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
+from gossipkv.dataset.paging import Open, Paging
 from gossipkv.dataset.part_in_cluster import PartInCluster
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
@@ -28,6 +30,7 @@ from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.dataset.shared_resources import SharedResources
 from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.look_threads import LookThreads
+from gossipkv.environment.memory import RealMemory
 from gossipkv.environment.real_files import RealClock
 from gossipkv.errors import Corrupt, SourceError
 from gossipkv.settings.databases import DatabaseSettings, is_name
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.held import Held
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
-    from gossipkv.environment.seam import Clock, Threads
+    from gossipkv.environment.seam import Clock, Memory, Threads
     from gossipkv.errors import Detail
     from gossipkv.settings.datasets import DatasetSettings
     from gossipkv.settings.masking import Option
@@ -68,6 +71,9 @@ class Library:
         *,
         threads: Threads,
         clock: Clock | None = None,
+        memory: Memory | None = None,
+        chance: random.Random | None = None,
+        reserve: Callable[[], int] = lambda: 0,
         build: Build | None = None,
         read_back: ReadBack | None = None,
         on_change: Callable[[], None] = lambda: None,
@@ -77,6 +83,8 @@ class Library:
         make_part: MakePart = PartInCluster,
     ) -> None:
         """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed.
+
+        `reserve`: what other parts of the node may yet take of its memory, in bytes.
 
         `cluster`: what the databases take part in, else this node is alone; `make_part`: a test's way to decide.
         """
@@ -94,7 +102,7 @@ class Library:
             source=self._source_of,
             look_threads=LookThreads(threads),
             loads=Loads(settings.max_parallel_loads, settings.throttle_loads, settings.build_priority),
-            build=build_in_child if build is None else build,
+            build=build or build_in_child,
             threads=threads,
             requests=requests,
             may_write=lambda: self._may_write,
@@ -107,12 +115,13 @@ class Library:
             settings.scrub_period,
             held=self._open_versions,
             on_damage=self._damaged_on_disk,
-            read_back=read_back_in_child if read_back is None else read_back,
+            read_back=read_back or read_back_in_child,
             store=store,
             threads=threads,
-            clock=RealClock() if clock is None else clock,
+            clock=clock or RealClock(),
             log=self._log,
         )
+        self.paging = self._make_paging(memory or RealMemory(), chance or random.SystemRandom(), reserve)
         self._databases: dict[str, Database] = {}
         self._named = settings.databases
         self._at_source: frozenset[str] = frozenset()
@@ -122,6 +131,17 @@ class Library:
         self._root_scans = Coalesced(self._scan_root)
         self._root_thread = trio.CapacityLimiter(1)
         self._nursery: trio.Nursery | None = None
+
+    def _make_paging(self, memory: Memory, chance: random.Random, reserve: Callable[[], int]) -> Paging:
+        return Paging(
+            self._settings.residency,
+            versions=self._ranked_versions,
+            memory=memory,
+            reserve=lambda: reserve() + self._builds_bytes(),
+            threads=self._shared.threads,
+            chance=chance,
+            log=self._log,
+        )
 
     # The workflow
 
@@ -136,6 +156,7 @@ class Library:
             async with trio.open_nursery() as opening:
                 for name in built:
                     opening.start_soon(self._start, name)
+            await nursery.start(self.paging.run)
             scanned = trio.Event()
             nursery.start_soon(self._scan_first, scanned)
             with trio.move_on_after(FIRST_SCAN_S) as limit:
@@ -259,6 +280,7 @@ class Library:
         if any(database.served is not None for database in self._databases.values()):
             self._shared.loads.reads_begin.set()
         self.scrub.held_changed()
+        self.paging.versions_changed()
         self._on_change()
 
     # What is served
@@ -279,6 +301,17 @@ class Library:
 
     def _open_versions(self) -> list[Version]:
         return [version for found in self._databases.values() for version in found.copies.versions.values()]
+
+    def _ranked_versions(self) -> list[Open]:
+        return [
+            Open(version, is_active=version is found.serving)
+            for found in self._databases.values()
+            for version in found.copies.versions.values()
+        ]
+
+    def _builds_bytes(self) -> int:
+        """What builds may take that do not run yet; what those take that do is seen."""
+        return 0 if self._source is None else self._settings.build_memory * self._shared.loads.idle
 
     # What others have
 
@@ -340,6 +373,10 @@ class Library:
         now_ms = int(trio.current_time() * 1000)
         wanted = [found for found in self._shown() if database in {None, found.name}]
         return {found.name: report.status(found, now_ms, self.scrub, local=local, bitmaps=bitmaps) for found in wanted}
+
+    def residency(self) -> dict[str, Detail]:
+        """What `info` tells of what is resident, and why."""
+        return self.paging.to_map()
 
     def unready(self, database: str) -> str:
         """Why a known database serves nothing, in words."""

@@ -200,6 +200,7 @@ def _version(database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitma
         told["source_differs"] = copy.differs
         told |= _built(version.manifest)
         told["partitions"] = _held_as_bitmap(version.manifest) if bitmaps else _held(version.manifest)
+        told["paged"] = any(file.paged for file in version.files if file is not None)
         told["scrub"] = scrub.report(version)
     return told
 

@@ -97,6 +97,8 @@ class RealFiles:
             _sync_file_range(descriptor, offset, size_bytes, _SYNC_FILE_RANGE_WRITE)
 
     def map(self, descriptor: int, size_bytes: int) -> Buffer:
+        if sys.version_info >= (3, 13):
+            return mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_READ, trackfd=False)
         return mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_READ)
 
     def sync_directory(self, path: Path) -> None:

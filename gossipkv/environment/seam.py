@@ -1,4 +1,4 @@
-"""The seam to the world: clock, randomness, files, sockets, threads and signals.
+"""The seam to the world: clock, randomness, files, sockets, threads, signals and memory.
 
 Whatever touches the world is reached through an `Environment` that the caller was given, so that a test can pass a
 world that fails, forgets, tears and lies, and replay it from one integer seed (`gossipkv.testing`).  Production
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
     from gossipkv.address import Address
+    from gossipkv.environment.memory import Room
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -264,6 +265,22 @@ class Stream(Protocol):
         ...
 
 
+class EventLoop(Protocol):
+    """The loop that wakes tasks, for a serving loop that sleeps in its place; it does so until `close`."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when something has come that a task waits for."""
+        ...
+
+    def sleep_by(self, rest: Callable[[float], None]) -> None:
+        """Call `rest(seconds)` instead of sleeping so long; it returns earlier when `fileno` is readable."""
+        ...
+
+    def close(self) -> None:
+        """Have it sleep itself again."""
+        ...
+
+
 class Sockets(Protocol):
     """Where sockets come from, and how one waits for them."""
 
@@ -277,6 +294,10 @@ class Sockets(Protocol):
 
     async def wait_readable(self, source: HasFileno) -> None:
         """Returns when there is something to accept or to receive."""
+        ...
+
+    async def event_loop(self) -> EventLoop | None:
+        """The loop that `wait_readable` sleeps in, if a serving loop may sleep in its place."""
         ...
 
     async def connect(self, to: Address) -> Stream:
@@ -309,6 +330,14 @@ class Threads(Protocol):
         ...
 
 
+class Memory(Protocol):
+    """What the machine has."""
+
+    def room(self) -> Room | None:
+        """The room that the narrowest limit leaves to the files that this process maps; None: nothing is known."""
+        ...
+
+
 class Signals(Protocol):
     """What people and their tools tell a process."""
 
@@ -327,3 +356,4 @@ class Environment:
     sockets: Sockets
     threads: Threads
     signals: Signals
+    memory: Memory

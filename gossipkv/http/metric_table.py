@@ -242,6 +242,10 @@ _CONNECTIONS: Final = (
     _counter("gossipkv_sent_bytes_total", "Bytes sent over TCP.", "bytes_sent"),
     _counter("gossipkv_busy_polls_total", "Look-outs for a next request without sleep.", "busy_polls"),
     _counter("gossipkv_busy_poll_hits_total", "Look-outs that met a request.", "busy_poll_hits"),
+    _counter("gossipkv_cold_reads_total", "Stops of reads for pages that were not in memory.", "cold_reads"),
+    _counter("gossipkv_cold_pages_total", "Pages that were read for them.", "cold_pages"),
+    _counter("gossipkv_cold_pages_failed_total", "Pages of these that could not be read.", "cold_pages_failed"),
+    _counter("gossipkv_cold_reads_refused_total", "Reads that the disk did not answer in time.", "cold_refused"),
 )
 
 _FORWARDS: Final = (
@@ -393,6 +397,20 @@ _TABLES: Final = (
     _gauge("gossipkv_store_run_bytes", "Bytes that all runs take on the disk.", "tables.counters.run_bytes"),
 )
 
+_MEMORY: Final = (
+    _gauge("gossipkv_mapped_bytes", "Sorted files that are mapped, without compressed ones.", "memory.mapped_bytes"),
+    _gauge("gossipkv_mapped_active_bytes", "Those of active versions.", "memory.active_bytes"),
+    _gauge("gossipkv_mapped_compressed_bytes", "Compressed sorted files that are mapped.", "memory.compressed_bytes"),
+    _gauge("gossipkv_mapped_room_bytes", "What memory there is for mapped files.", "memory.room_bytes"),
+    Metric(
+        name="gossipkv_resident_versions",
+        kind=Kind.TEXT,
+        help="Which versions are resident: all, active ones or none; 1 always, the answer is a label.",
+        labels=("resident",),
+        places=(Place(("memory", "resident")),),
+    ),
+)
+
 _PROCESS: Final = (
     _gauge("gossipkv_joined", "Whether this node has met its cluster.", "ready.joined"),
     _gauge("gossipkv_opened", "Whether this node has opened what it holds.", "ready.opened"),
@@ -419,6 +437,7 @@ METRICS: Final = (
     *_BUILDS,
     *_CLUSTER,
     *_TABLES,
+    *_MEMORY,
     *_PROCESS,
 )
 
@@ -430,6 +449,8 @@ IDENTITY: Final = ("node", "cluster", "version", "protocol", "shard_id")
 # What `info` has and no metric tells, with all that is below it.  Written like places.
 LEFT_OUT: Final[dict[Path, str]] = {
     ("name",): "the same for every node",
+    ("memory", "residency"): "a setting",
+    ("memory", "limit"): "where a limit stands; `gossipkv_mapped_room_bytes` has what it leaves",
     ("tables", "state"): "`gossipkv_tables_closed` tells the state that matters",
     ("tables", "store"): "an id, which says nothing over time",
     ("tables", "life"): "how often the store was opened; `gossipkv_epoch` tells of starts",

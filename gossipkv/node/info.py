@@ -35,6 +35,10 @@ class InfoDatasets(Protocol):
         """Return all counters by name."""
         ...
 
+    def residency(self) -> dict[str, Detail]:
+        """Return what of the files is resident, and why."""
+        ...
+
     def trouble(self) -> str | None:
         """Why the source as a whole cannot be read, if so."""
         ...
@@ -154,6 +158,7 @@ class Info:
             "databases": len(by_database),
             "by_database": by_database,
             "source_error": self._datasets.trouble(),
+            "memory": {**self._datasets.residency()},
             "tables": {**self._tables.to_map()},
             "counters": counters,
             "latency": {name: latency_map(histogram) for name, histogram in measures.latency().items()},

@@ -58,9 +58,9 @@ from gossipkv.node.readiness import Readiness
 from gossipkv.node.reads import Reads
 from gossipkv.node.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
-from gossipkv.node.stores import open_tables
+from gossipkv.node.stores import memory_bytes, open_tables
 from gossipkv.node.table_methods import TableMethods
-from gossipkv.node.tables import Tables
+from gossipkv.node.tables import OPEN, Tables
 from gossipkv.processes.usage import usage
 from gossipkv.storage import sigbus
 
@@ -272,6 +272,9 @@ class _Node:
             config,
             threads=environment.threads,
             clock=environment.clock,
+            memory=environment.memory,
+            chance=environment.random,
+            reserve=lambda: memory_bytes(config) if tables.state == OPEN else 0,
             build=build,
             read_back=read_back,
             on_change=self._publish,

@@ -71,6 +71,11 @@ class Restore(Protocol):
         ...
 
 
+def memory_bytes(settings: TableSettings) -> int:
+    """What a store takes at most, with the process that merges: a segment is in memory three times until then."""
+    return 3 * settings.table_segment + settings.table_merge_memory
+
+
 def open_tables(settings: TableSettings) -> OpenStores:
     """Return how the store of a node's tables is opened, by the settings of the node."""
     options = Options(

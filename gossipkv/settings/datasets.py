@@ -75,7 +75,7 @@ class DatasetSettings(SourceSettings):
     )  # fmt: skip
     build_lanes: int = count(
         0, 1, 64, words={"auto": 0},
-        meaning="most processes that share the work of one build",
+        meaning="most threads that share the work of one build",
         why="auto: one for each core but one, which is left for serving",
     )  # fmt: skip
     build_priority: str = choice(
@@ -87,6 +87,11 @@ class DatasetSettings(SourceSettings):
         "none", ("none", "lz4"),
         meaning="how records are kept in built files",
         why="uncompressed reads touch two cache lines; lz4 pays when data is larger than memory",
+    )  # fmt: skip
+    residency: str = choice(
+        "auto", ("auto", "resident", "paged"),
+        meaning="whether mapped files are read as if all of them were in memory: as far as they fit, always, never",
+        why="how much memory there is changes while a node runs; it looks every few seconds",
     )  # fmt: skip
     scrub_period: int = duration(
         "24h", "1s", "30d", zero="off",

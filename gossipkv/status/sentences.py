@@ -56,6 +56,22 @@ def of_node(info: Mapping[str, Value]) -> Iterator[str]:
         yield f"tables: closed: {plain(why)}"
 
 
+def of_memory(info: Mapping[str, Value]) -> str | None:
+    """How much of the mapped files is resident, and why; None: nothing is mapped."""
+    memory = map_of(info.get("memory"))
+    mapped, compressed = whole_of(memory.get("mapped_bytes")), whole_of(memory.get("compressed_bytes"))
+    room = whole_of(memory.get("room_bytes"))
+    if not mapped and not compressed:
+        return None
+    resident = {"all": "all resident", "active": "the active versions resident, the others paged", "none": "paged"}
+    how = resident.get(plain(memory.get("resident")), "-")
+    if memory.get("residency") != "auto":
+        how += " by the setting"
+    why = "no limit is known" if room is None else f"room for {size_text(room)} by {plain(memory.get('limit'))}"
+    apart = f"; beside that {size_text(compressed)} compressed, paged" if compressed else ""
+    return f"memory: {size_text(mapped or 0)} mapped, {how}: {why}{apart}"
+
+
 def of_tables(info: Mapping[str, Value]) -> str | None:
     """How the store of the tables stands; None: there is none that is open."""
     tables = map_of(info.get("tables"))

@@ -183,3 +183,45 @@ def test_a_node_that_does_not_read_back_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Scrub, "_read_back_in_turn", rest)
     with pytest.raises(AssertionError, match="does not hold"):
         simulate(rots, 0, machines=1, config=SCRUBBED)
+
+
+async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:
+    """While clients read, versions are switched, and what fits is paged and resident again."""
+    (machine,) = cluster.machines
+    answers: list[str] = []
+
+    async def resident(expected: str, *, paged: bool) -> None:
+        async def holds() -> bool:
+            """So much is resident."""
+            info, status = await cluster.ask(machine, "info"), await cluster.ask(machine, "status")
+            assert isinstance(info, dict)
+            assert isinstance(status, dict)
+            active = status["db"]["versions"][status["db"]["active"]]
+            return (info["memory"]["resident"], active["paged"]) == (expected, paged)
+
+        await cluster.until(holds, within_s=120)
+
+    async with trio.open_nursery() as nursery:
+        put(machine, "v1")
+        machine.memory.room_bytes = 1 << 30
+        await machine.start()
+        nursery.start_soon(read, cluster, machine, ["v1", "v2"], answers)
+        await serves(cluster, machine, "v1")
+        await resident("all", paged=False)
+        machine.memory.room_bytes = 0
+        await resident("none", paged=True)
+        put(machine, "v2")
+        await serves(cluster, machine, "v2")
+        await resident("none", paged=True)
+        machine.memory.room_bytes = None
+        await resident("all", paged=False)
+        before = len(answers)
+        await trio.sleep(30)
+        assert len(answers) > before + 20
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_memory_that_comes_and_goes(seed: int) -> None:
+    """A node follows what its machine has; whatever that is, its answers are right and never older than before."""
+    simulate(memory_comes_and_goes, seed, machines=1, config=CONFIG)

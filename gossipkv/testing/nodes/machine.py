@@ -19,7 +19,7 @@ from gossipkv.node.streams import over_streams
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import open_store
 from gossipkv.testing.nodes.building import BuildHere, MergeHere, ReadHere
-from gossipkv.testing.nodes.process import Process
+from gossipkv.testing.nodes.process import Process, SimulatedMemory
 from gossipkv.testing.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class NodeMachine:
         self.config = config  # Of the next life.
         self.name = config.node or str(config.listen)
         self.disk = SimulatedFiles()
+        self.memory = SimulatedMemory()
         self.file_s = 0.0  # What reading one file of its source takes.
         self.error: GossipKVError | None = None  # What the latest life has ended with, by itself.
         self.lives = 0
@@ -87,7 +88,7 @@ class NodeMachine:
         self.error = None
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
-        self._process = Process(self._network, self.host, self.disk, self._chance, self._die)
+        self._process = Process(self._network, self.host, self.disk, self._chance, self._die, memory=self.memory)
         self._process.files.strike(*self._faults)
         self._faults = ()
         started = _Started()

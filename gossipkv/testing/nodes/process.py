@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple, final
 
 import trio
 
+from gossipkv.environment.memory import Room
 from gossipkv.environment.seam import Environment
 from gossipkv.testing.faulty_files import FaultyFiles
 from gossipkv.testing.nodes.sockets import SimulatedSockets
@@ -82,6 +83,17 @@ class SimulatedThreads:
 
 
 @final
+class SimulatedMemory:
+    """A machine's memory: at first nobody knows how much it has."""
+
+    def __init__(self) -> None:
+        self.room_bytes: int | None = None
+
+    def room(self) -> Room | None:
+        return None if self.room_bytes is None else Room("simulated", self.room_bytes)
+
+
+@final
 class SimulatedSignals:
     """What the process is told; by default it ends."""
 
@@ -113,7 +125,14 @@ class Process:
     """The environment of one life."""
 
     def __init__(
-        self, network: SimulatedNetwork, host: str, disk: SimulatedFiles, chance: random.Random, die: Callable[[], None]
+        self,
+        network: SimulatedNetwork,
+        host: str,
+        disk: SimulatedFiles,
+        chance: random.Random,
+        die: Callable[[], None],
+        *,
+        memory: SimulatedMemory,
     ) -> None:
         """`die` is called when the process crashes by itself: at a fault of its disk, or by a signal."""
         self._network = network
@@ -133,6 +152,7 @@ class Process:
             self.sockets,
             SimulatedThreads(chance),
             self.signals,
+            memory,
         )
 
     def end(self, *, silently: bool) -> None:

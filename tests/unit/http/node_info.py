@@ -62,6 +62,10 @@ def info(databases=("geo",), **more):
             "cpu_s": 1.25, "resident_bytes": 1 << 26, "peak_bytes": 1 << 27, "descriptors": 20,
             "descriptor_limit": 1024, "threads": 4, "started_ms": 1_700_000_001_500,
         },
+        "memory": {
+            "residency": "auto", "resident": "active", "mapped_bytes": 5 << 30, "active_bytes": 3 << 30,
+            "compressed_bytes": 1 << 30, "room_bytes": 4 << 30, "limit": "MemAvailable",
+        },
         "tables": {"state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "counters": store_counters()},
         "ready": {"joined": True, "opened": True, "draining": False},
     } | more  # fmt: skip
@@ -71,7 +75,7 @@ def info(databases=("geo",), **more):
 OLDER = {
     key: value
     for key, value in info().items()
-    if key not in {"by_database", "members_by_state", "process", "ready", "latency"}
+    if key not in {"by_database", "members_by_state", "process", "memory", "ready", "latency"}
 } | {"latency": {"answered": {"count": 1, "p50_us": 3.5, "max_us": 99.0}}}
 
 

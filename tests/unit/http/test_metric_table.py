@@ -90,7 +90,8 @@ def test_labels_fit_their_places():
 def test_nothing_is_by_partition_or_key():
     """Labels are few: what grows with the data is none."""
     labels = {label for metric in METRICS for label in metric.labels}
-    assert labels == {"database", "state", "version", "method", "code", "path", "limit", "reason", "fate", "event"}
+    of_requests = {"database", "version", "method", "code", "path", "limit", "reason", "fate"}
+    assert labels == of_requests | {"state", "event", "resident"}
 
 
 def test_every_code_is_foreseen():

@@ -65,6 +65,37 @@ def test_what_is_wrong_with_the_node_itself():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("told", "line"), [
+    ({}, "3.0 GiB mapped, all resident: room for 4.5 GiB by memory.max of /a"),
+    ({"resident": "none"}, "3.0 GiB mapped, paged: room for 4.5 GiB by memory.max of /a"),
+    (
+        {"resident": "active", "room_bytes": 0},
+        "3.0 GiB mapped, the active versions resident, the others paged: room for 0 B by memory.max of /a",
+    ),
+    (
+        {"residency": "paged", "resident": "none", "room_bytes": None, "limit": None},
+        "3.0 GiB mapped, paged by the setting: no limit is known",
+    ),
+    (
+        {"mapped_bytes": 0, "compressed_bytes": 1 << 20},
+        "0 B mapped, all resident: room for 4.5 GiB by memory.max of /a; beside that 1.0 MiB compressed, paged",
+    ),
+])  # fmt: skip
+def test_what_is_resident(told, line):
+    """One line: which versions, of how much, and which limit leaves what room."""
+    memory = {
+        "residency": "auto", "resident": "all", "mapped_bytes": 3 << 30, "active_bytes": 1 << 30,
+        "compressed_bytes": 0, "room_bytes": 9 << 29, "limit": "memory.max of /a",
+    }  # fmt: skip
+    assert sentences.of_memory({"memory": memory | told}) == f"memory: {line}"
+
+
+@pytest.mark.parametrize("info", [{}, {"memory": None}, {"memory": {"mapped_bytes": 0, "compressed_bytes": 0}}])
+def test_nothing_is_mapped(info):
+    """No line, nor of a node that tells nothing of it."""
+    assert sentences.of_memory(info) is None
+
+
 def test_how_the_store_of_the_tables_stands():
     """One line where it is open, with what is told of it; none where there is none, or it is closed."""
     counters = {

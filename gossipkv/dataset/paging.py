@@ -1,0 +1,228 @@
+"""What was decided on residency is put into effect: files are advised, and what is resident is read in beforehand.
+
+A look, every few seconds and when versions came or went, reads how much room there is, decides, and has every file
+advised that is not as it should be.  Beside it one task warms: it reads what is resident into memory, the active
+versions first, and of what is paged the index, as long as there is room for it.  A piece at a time, with a pause as
+long as the piece took, so that reads have half of the disk at least; what is to be warmed is listed anew at each look,
+so nothing goes on after the decision has changed, and a file is held for one piece only.
+
+What waits for the disk or the kernel is done in worker threads, over files that are pinned meanwhile: whoever closes
+one tries again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.dataset.residency import Level, Mapped, Residency
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from structlog.typing import FilteringBoundLogger
+
+    from gossipkv.dataset.local.version import Version
+    from gossipkv.environment.memory import Room
+    from gossipkv.environment.seam import Memory, Threads
+    from gossipkv.errors import Detail
+    from gossipkv.storage.sorted_file import SortedFile
+
+LOOK_S: Final = 5.0  # A look takes about half a millisecond.
+# A version that is open is switched to within some milliseconds: what was switched from is paged then, not what comes.
+SETTLE_S: Final = 0.2
+
+PIECE_BYTES: Final = 2 << 20  # One large page, which a slow disk gives in a tenth of a second.
+LEAST_PAUSE_S: Final = 0.002  # What is in memory already is gone through at a gigabyte a second.
+
+
+class Open(NamedTuple):
+    """A version that is open, and whether it is the active one of its database."""
+
+    version: Version
+    is_active: bool
+
+    @property
+    def files(self) -> list[SortedFile]:
+        """Its files that are here."""
+        return [file for file in self.version.files if file is not None]
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether it is paged whatever is decided."""
+        return self.version.manifest.compression != "none"
+
+    def is_paged(self, level: Level) -> bool:
+        """Whether its files are to be paged."""
+        return self.is_compressed or level < (Level.ACTIVE if self.is_active else Level.ALL)
+
+
+class Range(NamedTuple):
+    """Bytes of a file, from the first to the one before the end."""
+
+    file: SortedFile
+    first: int
+    end: int
+
+
+def measure(versions: Iterable[Open]) -> Mapped:
+    """What versions take, in bytes."""
+    active = every = compressed = 0
+    for each in versions:
+        size_bytes = sum(file.size_bytes for file in each.files)
+        if each.is_compressed:
+            compressed += size_bytes
+        else:
+            every += size_bytes
+            active += size_bytes * each.is_active
+    return Mapped(active, every, compressed)
+
+
+def to_warm(versions: Iterable[Open], level: Level, room_bytes: int | None) -> Iterator[Range]:
+    """What is to be in memory, what matters most first, as far as there is room for it.
+
+    All of what is resident; then the indexes of what is paged.
+    """
+    taken_bytes = 0
+    for each in sorted(versions, key=lambda each: (each.is_paged(level), not each.is_active)):
+        for file in each.files:
+            first, size_bytes = file.index_range if each.is_paged(level) else (0, file.size_bytes)
+            taken_bytes += size_bytes
+            if room_bytes is not None and taken_bytes > room_bytes:
+                return
+            yield Range(file, first, first + size_bytes)
+
+
+@final
+class Paging:
+    """The residency of a node's files."""
+
+    def __init__(
+        self,
+        setting: str,
+        *,
+        versions: Callable[[], list[Open]],
+        memory: Memory,
+        reserve: Callable[[], int],
+        threads: Threads,
+        chance: random.Random,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """`reserve`: what the node and its builds may yet take for other things, in bytes."""
+        self._residency = Residency(setting, chance)
+        self._setting = setting
+        self._versions = versions
+        self._memory = memory
+        self._reserve = reserve
+        self._threads = threads
+        self._log = log
+        self._mapped = Mapped(0, 0, 0)
+        self._room: Room | None = None  # At the last look, without what the node and its builds may yet take.
+        self._changed = trio.Event()
+        self._to_warm: deque[Range] = deque()
+        self._warmed: dict[SortedFile, int] = {}  # Up to which byte.
+        self._listed = trio.Event()  # Something is to be warmed.
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look and warm for ever; reports when what is open is as it should be."""
+        await self._look()
+        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._warm)
+            while True:
+                with trio.move_on_after(LOOK_S):
+                    await self._changed.wait()
+                    await trio.sleep(SETTLE_S)
+                self._changed = trio.Event()
+                await self._look()
+
+    def versions_changed(self) -> None:
+        """Versions came, went, or were switched to: nothing more is warmed until the next look."""
+        self._mapped = measure(self._versions())
+        self._to_warm.clear()
+        self._changed.set()
+
+    def to_map(self) -> dict[str, Detail]:
+        """What `info` tells of it."""
+        mapped, room = self._mapped, self._room
+        return {
+            "residency": self._setting,
+            "resident": self._residency.level.name.lower(),
+            "mapped_bytes": mapped.all,
+            "active_bytes": mapped.active,
+            "compressed_bytes": mapped.compressed,
+            "room_bytes": None if room is None else room.size_bytes,
+            "limit": None if room is None else room.limit,
+        }
+
+    # Looking
+
+    async def _look(self) -> None:
+        room = await self._threads.run(self._memory.room)
+        if room is not None:
+            room = room._replace(size_bytes=max(0, room.size_bytes - self._reserve()))
+        self._room, room_bytes = room, None if room is None else room.size_bytes
+        versions = self._versions()
+        self._mapped = measure(versions)
+        now_ms = int(trio.current_time() * 1000)
+        if self._residency.decide(self._mapped, room_bytes, now_ms=now_ms):
+            self._log.info("residency", **self.to_map())
+        level = self._residency.level
+        paged = {file: each.is_paged(level) for each in versions for file in each.files}
+        self._to_warm.clear()
+        self._warmed = {file: end for file, end in self._warmed.items() if paged.get(file) == file.paged}
+        await self._advise({file: is_paged for file, is_paged in paged.items() if file.paged != is_paged})
+        if not self._changed.is_set():
+            self._to_warm = deque(to_warm(versions, level, room_bytes))
+            self._listed.set()
+
+    async def _advise(self, paged: Mapping[SortedFile, bool]) -> None:
+        """Advise files that are open."""
+        if not paged:
+            return
+        for file in paged:
+            file.pin()
+        try:
+            await self._threads.run(_set_paged, paged)
+        finally:
+            for file in paged:
+                file.unpin()
+
+    # Warming
+
+    async def _warm(self) -> None:
+        """Read in what is listed, piece by piece, for ever."""
+        while True:
+            piece = self._next_piece()
+            if piece is None:
+                self._listed = trio.Event()
+                await self._listed.wait()
+                continue
+            began_s = trio.current_time()
+            try:
+                piece.file.pin()
+            except ValueError:  # It was closed just now.
+                continue
+            try:
+                await self._threads.run(piece.file.prewarm, piece.first, piece.end - piece.first)
+            finally:
+                piece.file.unpin()
+            await trio.sleep(max(LEAST_PAUSE_S, trio.current_time() - began_s))
+
+    def _next_piece(self) -> Range | None:
+        while self._to_warm:
+            file, first, end = self._to_warm[0]
+            first = max(first, self._warmed.get(file, 0))
+            if first < end:
+                self._warmed[file] = min(end, first + PIECE_BYTES)
+                return Range(file, first, self._warmed[file])
+            self._to_warm.popleft()
+        return None
+
+
+def _set_paged(paged: Mapping[SortedFile, bool]) -> None:
+    for file, is_paged in paged.items():
+        file.set_paged(is_paged)
