@@ -41,6 +41,9 @@ def _faults(text: str) -> frozenset[str]:
 @click.option("--without", type=_faults, default="", metavar="FAULT,...", help="Faults to switch off.")
 @click.option("--sealed", is_flag=True, help="Every packet is sealed, and the keys are changed now and then.")
 @click.option("--registers", is_flag=True, help="Registers, in place of members of gossip.")
+@click.option(
+    "--cold", is_flag=True, help="Pages of what whole nodes serve come and go, as on a machine of little memory."
+)
 @click.option("--stored", is_flag=True, help="Registers on production's store, not on an ideal disk.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
 @click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
@@ -53,6 +56,7 @@ def simulate(
     without: frozenset[str],
     sealed: bool,
     registers: bool,
+    cold: bool,
     stored: bool,
     is_shrunk: bool,
     whole: str | None,
@@ -69,11 +73,11 @@ def simulate(
             raise click.UsageError(f"{words} are for simulated members, not for whole nodes")
         if members is not None and members > MOST_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
-        return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, as_json=as_json)
+        return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
     if sealed and registers:
         raise click.UsageError("--sealed is for members of gossip, not for registers")
-    if stored and not registers:
-        raise click.UsageError("--stored is for --registers")
+    if cold or (stored and not registers):
+        raise click.UsageError("--cold is for --whole, --stored is for --registers")
     failed = 0
     for number in range(seed, seed + runs):
         plan: Plan = SwarmPlan(number, without, members, sealed)

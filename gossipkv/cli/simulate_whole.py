@@ -26,11 +26,11 @@ MOST_WHOLE_MEMBERS: Final = 254  # One network of 10.0.0.0/24.
 SHOWN: Final = 40  # Lines of what happened last.
 
 
-def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, as_json: bool) -> int:
+def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, cold: bool, as_json: bool) -> int:
     """Replay these seeds; the exit status."""
     failed = 0
     for seed in seeds:
-        plan, trace = WholePlan(scenario, members, seed), Trace()
+        plan, trace = WholePlan(scenario, members, seed, cold), Trace()
         try:
             outcome: WholeRun | Exception = run(plan, trace)
         except (AssertionError, Defect, Stuck, GossipKVError, OSError) as error:  # A check may go unanswered.

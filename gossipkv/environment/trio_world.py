@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 import trio
 
 from gossipkv.address import Address
+from gossipkv.environment.memory import RealMemory
 from gossipkv.environment.real_files import RealClock, RealFiles
 from gossipkv.environment.seam import MOST_DATAGRAM_BYTES, UNCONFIRMED_S, Environment, is_link_local
+from gossipkv.environment.trio_loop import find_loop
 
 if TYPE_CHECKING:
     import contextlib
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from gossipkv.environment.seam import HasFileno
+    from gossipkv.environment.trio_loop import TrioLoop
 
 _Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
@@ -143,6 +146,9 @@ class RealSockets:
     async def wait_readable(self, source: HasFileno) -> None:
         await trio.lowlevel.wait_readable(source.fileno())
 
+    async def event_loop(self) -> TrioLoop | None:
+        return await find_loop()
+
     async def connect(self, to: Address) -> RealStream:
         family = socket.AF_INET6 if ":" in to.host else socket.AF_INET
         connection = trio.socket.socket(family, socket.SOCK_STREAM)
@@ -215,4 +221,6 @@ class RealSignals:
 
 def real() -> Environment:
     """The world as it is."""
-    return Environment(RealClock(), random.SystemRandom(), RealFiles(), RealSockets(), RealThreads(), RealSignals())
+    return Environment(
+        RealClock(), random.SystemRandom(), RealFiles(), RealSockets(), RealThreads(), RealSignals(), RealMemory()
+    )

@@ -5,11 +5,15 @@ sends all answers of a connection at once.  What it has no time for is left to t
 connection and none for a request (a task costs six times what a local read does); only a result that has to be waited
 for gets one.
 
+Where it can be, the serving loop sleeps in the place of Trio (`environment/trio_loop.py`): it serves then and there
+what needs no Python, and the task waits until there is something that does.
+
 Cancelling `run` closes every connection.  `drain` is the polite end.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
@@ -125,6 +129,7 @@ class Pump:
         self._waiting: dict[Hashable, list[Pending]] = {}  # By what they share, those whose turn has not begun.
         self._draining = False
         self._drained = trio.Event()
+        self._rests = False  # Whether the loop sleeps in the place of Trio.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until drained or cancelled."""
@@ -150,10 +155,21 @@ class Pump:
         return not limit.cancelled_caught
 
     async def _serve(self) -> None:
+        event_loop = await self._sockets.event_loop()
+        try:
+            if event_loop is not None and self._loop.watch_others(event_loop.fileno()):
+                self._rests = True
+                event_loop.sleep_by(partial(self._loop.rest, serve_us=SERVE_US))
+            await self._serve_rounds()
+        finally:
+            if event_loop is not None:
+                event_loop.close()
+
+    async def _serve_rounds(self) -> None:
         assert self._nursery is not None
         loop = self._loop
         while True:
-            if loop.has_work:
+            if loop.has_work and not self._rests:
                 await trio.lowlevel.checkpoint()
             elif (due_s := loop.due_s) is None:
                 await self._sockets.wait_readable(loop)

@@ -128,6 +128,8 @@ class Reads:
             version = self._choose_and_count(database, options, reading)
             try:
                 value = self._value(version, key)
+            except NotServed as error:
+                raise self._not_here(error, version, options) from None
             except Corrupt as error:
                 self._holdings.damaged(database, version.name, error)
                 raise
@@ -143,6 +145,8 @@ class Reads:
             version = self._choose_and_count(database, options, reading)
             try:
                 values = self._values(version, keys, self._answer_limit(options))
+            except NotServed as error:
+                raise self._not_here(error, version, options) from None
             except Corrupt as error:
                 self._holdings.damaged(database, version.name, error)
                 raise
@@ -262,6 +266,17 @@ class Reads:
         active = self._database(database).active
         error.details["active"] = None if active is None else active.name
         return error
+
+    def _not_here(self, error: NotServed, version: PublishedVersion, options: Options) -> NotServed | NotReady:
+        """What to say of a partition that is not here.
+
+        Where others may be asked the serving loop does that: what comes here all the same was handed over before the
+        version was published, and whoever asks again is answered by them.
+        """
+        if version.wire_id is None or options.flag("forwarded") or options.flag("local"):
+            return error
+        words = f"{version.database} {version.name} was published a moment ago: ask again"
+        return NotReady(words, {"database": version.database, "version": version.name, "coming": True})
 
     def _value(self, version: PublishedVersion, key: bytes) -> bytes | None:
         try:

@@ -22,5 +22,6 @@ The second runs whole nodes, and is in `nodes/`.  Both, and the tests of single 
     simulated_files.py  a disk in memory that forgets what was not synced: its operations
     simulated_tree.py   what is on it, as it is seen and as it durably is; sparse_bytes.py: what is in a file
     power_loss.py       what may be left when the power comes back: one state, drawn, or every one
+    cold_pages.py       pages of sorted files that come and go, as on a machine of little memory
     faulty_files.py     files that fail, or crash, at a chosen operation
 """

@@ -38,7 +38,7 @@ MUTANTS_OF_LOST_MAPS = (
         "a get_many does not look whether its files are whole",
         (
             Edit(
-                "gossipkv.node._published:read_window",
+                "gossipkv.node._batches:read_value",
                 "if not is_whole(<SortedFile>target.file):",
                 "if False:",
             ),

@@ -26,6 +26,7 @@ from tests.mutants.register import MUTANTS_OF_THE_REGISTER
 from tests.mutants.report import MUTANTS_OF_REPORTS
 from tests.mutants.scans import MUTANTS_OF_SCANS
 from tests.mutants.scrub import MUTANTS_OF_SCRUB
+from tests.mutants.sorting import MUTANTS_OF_SORTING
 from tests.mutants.status import MUTANTS_OF_STATUS
 from tests.mutants.store import MUTANTS_OF_THE_STORE
 from tests.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
@@ -459,6 +460,7 @@ MUTANTS = (
     *MUTANTS_OF_SCANS,
     *MUTANTS_OF_THE_LOAD_TEST,
     *MUTANTS_OF_LOST_MAPS,
+    *MUTANTS_OF_SORTING,
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,
     *MUTANTS_OF_THE_STORE,

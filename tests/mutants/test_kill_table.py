@@ -60,7 +60,7 @@ def test_it_is_a_patch_of_the_code_as_it_is(mutant):
         ("gossipkv.gossip.tree.branch:Branch.apply", "return None"),  # More than once.
         ("gossipkv.gossip.tree.branch:Branch.no_such_method", "return None"),
         ("gossipkv.node._published:PublishedTable.end_get", "no such line"),
-        ("gossipkv.node._published:PublishedTable.end_get", "return DAMAGED"),  # More than once.
+        ("gossipkv.node._published:PublishedTable.end_get", "count_refused(version, lookup.by_name)"),  # Twice.
         ("gossipkv.node._published:PublishedTable.no_such_method", "return ANSWERED"),
     ],
 )

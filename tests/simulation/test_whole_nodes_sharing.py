@@ -33,6 +33,12 @@ def test_a_scenario(plan: WholePlan) -> None:
     run(plan)
 
 
+@pytest.mark.parametrize("name", ["crashes", "disk_full", "laggard", "upgrade", "upgrade_restarts"])
+def test_a_scenario_with_less_memory_than_data(name: str) -> None:
+    """The same, when pages of what is served come and go, and reads of them fail now and then."""
+    run(WholePlan(name, 3, 1, cold=True))
+
+
 @pytest.mark.parametrize("name", ["upgrade", "upgrade_restarts"])
 def test_a_run_is_the_same_twice(name: str) -> None:
     """The same number, the same run."""

@@ -21,7 +21,9 @@ class Proof:
 
 PROOFS: dict[str, Proof] = {
     "gossipkv.node._backlog": Proof("tests/unit/node/test_backlog.py", "tests.oracle.backlog"),
+    "gossipkv.node._batches": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._busy_poll": Proof("tests/unit/node/test_busy_poll.py", "tests.oracle.busy_poll"),
+    "gossipkv.node._cold_pages": Proof("tests/unit/node/test_cold_reads.py", "tests.oracle.scan"),
     "gossipkv.node._connections": Proof("tests/unit/node/connection_machine.py", "tests.oracle.connections"),
     "gossipkv.node._driver": Proof("tests/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.node._forwarding": Proof("tests/unit/node/test_forwarding_machine.py", "tests.oracle.relay"),
@@ -80,6 +82,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.storage._index_builder": Proof("tests/unit/storage/test_index_builder.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._mapped_file": Proof("tests/unit/storage/test_sorted_file_life.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._page_writer": Proof("tests/unit/storage/test_builder.py", "tests.oracle.sorted_file"),
+    "gossipkv.storage._pager": Proof("tests/unit/node/test_cold_reads.py", "tests.oracle.scan"),
     "gossipkv.storage._radix": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._record_sorter": Proof("tests/unit/storage/test_record_sorter.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._records": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossipkv.testing.cold_pages import pages_come_and_go
 from gossipkv.testing.nodes.cluster import simulate
 from gossipkv.testing.nodes.scenarios import SCENARIOS
 
@@ -18,17 +20,22 @@ class WholePlan(NamedTuple):
     scenario: str
     members: int
     seed: int
+    cold: bool = False  # Pages of what is served come and go.
 
     @property
     def command(self) -> str:
         """Repeats it."""
-        return f"gossipkv simulate --whole {self.scenario} --members {self.members} --seed {self.seed}"
+        return (
+            f"gossipkv simulate --whole {self.scenario} --members {self.members} --seed {self.seed}"
+            f"{' --cold' if self.cold else ''}"
+        )
 
 
 def run(plan: WholePlan, trace: Trace | None = None) -> WholeRun:
     """Runs it; whatever it raises says how to repeat it.  `trace` gets what happens."""
     try:
-        return simulate(SCENARIOS[plan.scenario], plan.seed, machines=plan.members, trace=trace)
+        with pages_come_and_go(plan.seed) if plan.cold else nullcontext():
+            return simulate(SCENARIOS[plan.scenario], plan.seed, machines=plan.members, trace=trace)
     except Exception as error:
         error.add_note(f"to replay: {plan.command}")
         raise

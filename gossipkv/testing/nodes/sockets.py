@@ -78,6 +78,9 @@ class SimulatedSockets:
         """Returns when the owner of a descriptor from here has something to do."""
         await self._descriptors[source.fileno()].wait()
 
+    async def event_loop(self) -> None:
+        """None: in virtual time nobody sleeps."""
+
     def datagrams(self, host: str, port: int) -> SimulatedDatagrams:
         """A UDP socket."""
         address = self._own_address(host, port)

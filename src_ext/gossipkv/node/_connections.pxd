@@ -89,6 +89,7 @@ cdef class Connections:
     cdef Buffer out  # answers of the connection being processed
     cdef Buffer runnable  # handles of those with held input that may go on
     cdef Buffer dirty  # handles of those with replies to send
+    cdef int64_t work  # that may still be done at once, before sockets are looked at again
     cdef Backlog backlog  # what was handed off
     cdef Scans scans  # what is answered in slices
     cdef Relays relays  # what other nodes answer
@@ -129,7 +130,7 @@ cdef class Connections:
     cdef void sent(self, Connection* connection, Py_ssize_t size) noexcept nogil
     cdef void set_time(self, int64_t now_ns) noexcept nogil
     cdef void expire_one(self, Connection* connection) noexcept nogil
-    cdef void drop_scans(self) noexcept nogil
+    cdef void drop_readers(self) noexcept nogil
     cdef void check_sums(self, Connection* connection) noexcept nogil
     cdef void check_relays(self, Connection* connection) noexcept nogil
     cdef void note_broken(self, Connection* connection, const char* invariant) noexcept nogil
@@ -141,6 +142,7 @@ cdef inline bint has_room(Connections connections, const Connection* connection)
     return (
         connection.in_flight.count < connections.max_in_flight
         and buffer_size(&connection.output) + buffer_size(&connections.out) < connections.max_queued
+        and connection.relays.held_bytes < connections.max_queued
     )
 
 

@@ -487,11 +487,12 @@ cdef class Connections:
 
     # The end ----------------------------------------------------------------------------------------------------
 
-    cdef void drop_scans(self) noexcept nogil:
-        """End every scan, while there still is the table that it reads from."""
+    cdef void drop_readers(self) noexcept nogil:
+        """End every scan and batch, while there still is the table that it reads from."""
         cdef uint32_t i
         for i in range(self.slot_count):
             scans_drop(&self.scans, &self.slots[i].scanner)
+            relays_drop(&self.relays, &self.slots[i].relays)
 
     # Invariants, in the debug build ------------------------------------------------------------------------------
 

@@ -60,6 +60,10 @@ cdef enum:
     FORWARD_OVERLOADED
     FORWARD_REFUSED
     FORWARD_FAILED
+    COLD_READS
+    COLD_PAGES
+    COLD_PAGES_FAILED
+    COLD_REFUSED
     COUNTERS
 
 
@@ -86,6 +90,7 @@ cdef inline list counter_names():
         forwarded forward_attempts forward_answers forward_answers_late forward_silences forward_rounds
         forward_unconnected forward_queue_full forward_not_served forward_not_ready forward_unknown_version
         forward_corrupt forward_overloaded forward_refused forward_failed
+        cold_reads cold_pages cold_pages_failed cold_refused
     """.split()
 
 

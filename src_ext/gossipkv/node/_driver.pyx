@@ -118,7 +118,7 @@ cdef class Driver:
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
         self.connections.set_time(now_ms * 1000000)
-        while left > 0 and buffer_size(&self.connections.runnable) > 0:
+        while left > 0 and buffer_size(&self.connections.runnable) > 0 and self.core.has_time():
             left -= 1
             connection = self.connections.next_runnable()
             if connection != NULL:

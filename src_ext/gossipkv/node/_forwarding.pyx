@@ -14,42 +14,54 @@ A plain read of a partition that is not here becomes a relay (`_relays.pyx`)::
   Whoever sends anything else loses its connection, and whatever waits on it goes on at once.
 * What goes to a peer gathers in its output and leaves once a round, however many reads it is.
 * While an answer is arriving, the read has all of its own time: a large value may take longer than a stage.
+* A batch reads what is here, in slices if that is much (`_batches.pyx`, `_scans.pyx`), and then asks for the rest.
 * The keys of a batch that one owner is asked for are one request, a part; a part that fails is divided anew.
 * In a new round a read is planned again: a version may have been switched, or its partition may be here by now.
 * A record that is here but damaged is asked for as if it were not; Python hears of it, and sees what is the matter.
+* A record that is here but not in memory waits for the disk in the same way: its read is a relay until the page is
+  there.
 
 Nothing here touches a Python object: a peer that dies under ten thousand reads costs no call.  Python tells who holds
 what, dials, and writes the errors.
 """
 
 cimport cython
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport malloc
 from libc.string cimport memcmp, memcpy
 
-from gossipkv.keyspace._hashing cimport partition_of
 from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 
 from gossipkv.node._backlog cimport ASKED, UNANSWERED, Request, request_bytes
+from gossipkv.node._batches cimport (
+    MISSING_VALUE, Place, Reading, begin_reading, count_reading, end_reading, pass_over, plan_reading, read_cold,
+    read_keys, refuse_reading,
+)
+from gossipkv.node._cold_pages cimport ColdPages, Wait
 from gossipkv.node._connections cimport Connection, Connections, check
 from gossipkv.node._counters cimport (
     BYTES_RECEIVED, CLOSED_BAD_ANSWER, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE,
+    COLD_READS, COLD_REFUSED,
     FORWARDED, FORWARD_ANSWERS, FORWARD_ANSWERS_LATE, FORWARD_ATTEMPTS, FORWARD_CORRUPT, FORWARD_FAILED,
     FORWARD_NOT_READY, FORWARD_NOT_SERVED, FORWARD_OVERLOADED, FORWARD_QUEUE_FULL, FORWARD_REFUSED, FORWARD_ROUNDS,
-    FORWARD_SILENCES, FORWARD_UNCONNECTED, FORWARD_UNKNOWN_VERSION, REPLIES, frame_fault,
+    FORWARD_SILENCES, FORWARD_UNCONNECTED, FORWARD_UNKNOWN_VERSION, GET_MANYS, GETS, KEYS_READ, REPLIES,
+    REPLIES_TOO_LARGE, frame_fault,
 )
 from gossipkv.node._published cimport (
-    ANSWERED, DAMAGED, HAND_OFF, OUT_OF_MEMORY, DatabaseRow, Lookup, PublishedTable, ReadCounts, VersionRow,
-    count_forwarded, explanation_bytes, may_go_elsewhere, put_explanation, refuse_too_large,
+    ANSWERED, COLD, DAMAGED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, UNDER_WAY, DatabaseRow, Lookup, PublishedTable,
+    ReadCounts, VersionRow, count_forwarded, count_refused, explanation_bytes, may_go_elsewhere, put_explanation,
+    refuse_too_large,
 )
 from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions, take_options
+from gossipkv.node._refusals cimport refuse_disk
 from gossipkv.node._relays cimport (
-    ASKED_STILL, BATCH, MISSING_VALUE, MOST_TRIED, NEVER, PART, QUESTION, READ, SAID_CORRUPT, SAID_NONSENSE,
-    SAID_NOT_READY, SAID_NOT_SERVED, SAID_OTHERWISE, SAID_OVERLOADED, SAID_UNKNOWN_VERSION, WAS_FULL, WAS_SILENT,
-    WAS_UNCONNECTED, Asked, Attempt, Place, Relay, Tried, attempt_begin, attempt_end, attempt_find, next_restless,
-    pop_due, relay_begin, relay_end, relay_note, relay_note_size, relay_reply, relay_stir, relays_drop, set_due,
+    ASKED_STILL, BATCH, MOST_TRIED, NEVER, PART, QUESTION, READ, SAID_CORRUPT, SAID_NONSENSE, SAID_NOT_READY,
+    SAID_NOT_SERVED, SAID_OTHERWISE, SAID_OVERLOADED, SAID_UNKNOWN_VERSION, WAITING_READ, WAS_FULL, WAS_SILENT,
+    WAS_UNCONNECTED, Asked, Attempt, Relay, Tried, attempt_begin, attempt_end, attempt_find, next_restless,
+    place_count, places_of, pop_due, relay_begin, relay_end, relay_hold_table, relay_keep_spare,
+    relay_let_table_go, relay_note, relay_note_size, relay_reply, relay_stir, relays_drop, set_due,
 )
-from gossipkv.node._scans cimport UNDER_WAY
+from gossipkv.node._scans cimport Scanner, scans_go_on, scans_queue
 from gossipkv.wire._buffer cimport (
     Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_reserve, buffer_size,
 )
@@ -61,6 +73,12 @@ from gossipkv.wire._message cimport (
 )
 
 cdef enum:
+    # What a read that needs the disk waits for it at most, if its client does not say.
+    DISK_NS = 10000000000
+    # Failures to read pages, and lookups, after which a read waits where it stands: what is damaged shows then, and a
+    # page that is thrown out again and again before it is used holds up one read and not all for ever.
+    PATIENCE = 2
+    MOST_LOOKUPS = 16
     # Between rounds, at first; it doubles, up to a stage.
     PAUSE_NS = 1000000
     # What a request to an owner has beside database and key.
@@ -120,7 +138,7 @@ cdef inline Py_ssize_t key_count(const Relay* part) noexcept nogil:
 
 cdef inline Place* place_of(const Relay* part, Py_ssize_t number) noexcept nogil:
     """The place of that key of a part."""
-    return &part.batch.places[(<const uint32_t*>part.body.data)[number]]
+    return &places_of(part.batch)[(<const uint32_t*>part.body.data)[number]]
 
 
 cdef inline const Place* first_missing(const Relay* part) noexcept nogil:
@@ -154,6 +172,8 @@ cdef class Forwarding:
         self.relays = &connections.relays
         self.counts = connections.counts
         self.peers = Peers(connections, seed)
+        self.cold = ColdPages(seed)
+        self.cold.counts = connections.counts
         self.published = PublishedTable(())
         self.whole_ns = whole_ms * 1000000
         self.stage_ns = stage_ms * 1000000
@@ -186,7 +206,9 @@ cdef class Forwarding:
         relay.client = client.handle
         relay.msgid = request.msgid
         relay.explain = options.explain
-        self.set_limits(relay, client, &options)
+        relay.begun_ns = client.received_ns
+        self.set_limits(relay, &options)
+        relay.forwarded = True
         relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
         self.counts[FORWARDED] += 1
         count_forwarded(lookup.version, lookup.by_name)
@@ -194,6 +216,74 @@ cdef class Forwarding:
             self.note_damage(relay, NULL)
         self.ask_next(relay)
         return UNDER_WAY
+
+    cdef int begin_cold(self, Connection* client, const Envelope* request, const Lookup* lookup) noexcept nogil:
+        """Have the page read that the lookup has missed: `UNDER_WAY`, and the id of the request is in flight then."""
+        cdef Cursor params = request.params
+        cdef ReadOptions options
+        cdef Relay* relay = relay_begin(self.relays, WAITING_READ, &client.relays)
+        if relay == NULL:
+            return OUT_OF_MEMORY
+        if self.remember(relay, &params) < 0:
+            relay_end(self.relays, relay)
+            return OUT_OF_MEMORY
+        relay_note_size(self.relays, relay)
+        take_array(&params)
+        params.at += relay.subject_size
+        take_options(&params, 2 + (params.at < params.end), False, &options)
+        relay.client = client.handle
+        relay.msgid = request.msgid
+        relay.explain = options.explain
+        relay.begun_ns = client.received_ns
+        self.set_limits(relay, &options)
+        relay.limit_ns = min(relay.limit_ns, self.connections.now_ns + DISK_NS)
+        set_due(self.relays, relay, relay.limit_ns)
+        self.counts[COLD_READS] += 1
+        self.wait_for(relay, lookup.file)
+        return UNDER_WAY
+
+    cdef void wait_for(self, Relay* relay, PyObject* file) noexcept nogil:
+        """Have it go on when the page is there at which that file's last lookup stopped."""
+        if self.cold.ask(&relay.wait, file, <PyObject*>self.published, 0) < 0:
+            relay.wait.failures = PATIENCE
+            relay_stir(self.relays, relay)
+
+    cdef bint is_patient(self, const Relay* relay) noexcept nogil:
+        """Whether it waits for the disk where it stands by now."""
+        return relay.wait.failures >= PATIENCE or relay.rounds >= MOST_LOOKUPS
+
+    cdef void look_up_again(self, Relay* relay) noexcept nogil:
+        """Look it up anew, by what is served now, since a page that it needs has come."""
+        cdef Cursor params = Cursor(relay.body.data, relay.body.data + relay.params_size)
+        cdef Lookup lookup
+        cdef int outcome = self.published.begin_get(params, &self.read_limits, &lookup)
+        relay.rounds += 1
+        if outcome == ANSWERED and self.answer_here(relay, &lookup):
+            return
+        if outcome == HAND_OFF or self.set_version(relay, &lookup) < 0:
+            self.hand_back(relay)
+            return
+        # It has gone elsewhere meanwhile, or is damaged here and not there.
+        relay.kind = READ
+        relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
+        self.counts[FORWARDED] += not relay.forwarded
+        if not relay.forwarded:
+            relay.forwarded = True
+            count_forwarded(lookup.version, lookup.by_name)
+        if lookup.file != NULL:
+            self.note_damage(relay, NULL)
+        self.ask_next(relay)
+
+    cdef void refuse_slow(self, Relay* relay) noexcept nogil:
+        """Say that the disk does not answer.  Requires: `out` is empty."""
+        cdef Connection* connection = self.claim(relay)
+        self.counts[COLD_REFUSED] += 1
+        if refuse_disk(&self.connections.out, relay.msgid) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        relay_end(self.relays, relay)
+        self.connections.hold_output(connection, 0)
+        self.connections.flush_later(connection)
+        self.connections.sent(connection, 0)
 
     cdef bint may_divert(self, Cursor params, const Lookup* lookup) noexcept nogil:
         """Whether others may and can be asked for what is damaged here."""
@@ -219,9 +309,8 @@ cdef class Forwarding:
             put_bytes(told, relay.body.data + place.key_at, key_size)
         put_bin(told, version.data, version.size)
 
-    cdef void set_limits(self, Relay* relay, const Connection* client, const ReadOptions* options) noexcept nogil:
+    cdef void set_limits(self, Relay* relay, const ReadOptions* options) noexcept nogil:
         """Have it end when the request's own time is over."""
-        relay.begun_ns = client.received_ns
         relay.limit_ns = NEVER
         if options.has_timeout:
             relay.limit_ns = relay.begun_ns + <int64_t>min(options.timeout_ms, <uint64_t>1 << 40) * 1000000
@@ -253,9 +342,19 @@ cdef class Forwarding:
 
     cdef void go_on(self) noexcept nogil:
         """Have those go on whom somebody has refused or left.  Requires: `out` is empty."""
-        cdef Relay* relay = next_restless(self.relays)
+        cdef Wait* wait = self.cold.take(self.connections.now_ns)
+        cdef Relay* relay
+        while wait != NULL:
+            if wait.scans:
+                scans_go_on(&self.connections.scans, <Scanner*>wait.whose)
+            else:
+                relay_stir(self.relays, <Relay*>wait.whose)
+            wait = self.cold.take(self.connections.now_ns)
+        relay = next_restless(self.relays)
         while relay != NULL:
-            if relay.kind == QUESTION:
+            if relay.kind == WAITING_READ:
+                self.look_up_again(relay)
+            elif relay.kind == QUESTION:
                 relay_reply(self.relays, relay)
             elif relay.kind == PART:
                 self.pass_on(relay)
@@ -365,92 +464,145 @@ cdef class Forwarding:
 
     # A client's batch --------------------------------------------------------------------------------------------
 
-    cdef int begin_batch(self, Connection* client, const Envelope* request) noexcept nogil:
-        """Read what is here, and ask for the other keys: `UNDER_WAY`, or `HAND_OFF` and nobody was asked."""
+    cdef Relay* begin_batch(self, Connection* client, const Envelope* request) noexcept nogil:
+        """A batch that is to be read, whose id is in flight; NULL: no memory."""
         cdef Relay* batch = relay_begin(self.relays, BATCH, &client.relays)
-        cdef Cursor params = request.params
-        cdef ReadOptions options
-        cdef VersionRow* version
-        cdef Blob unused
-        cdef int outcome = HAND_OFF
         if batch == NULL:
-            return OUT_OF_MEMORY
-        version = self.published.plan(&params, &unused, &options, True)
-        if version != NULL:
-            outcome = OUT_OF_MEMORY
-            if buffer_append(&batch.body, request.params.at, request.params.end - request.params.at) == 0:
-                batch.params_size = batch.body.end
-                outcome = self.read_here(batch, version, params.at - request.params.at)
-            if outcome == ANSWERED and batch.missing == 0:
-                outcome = HAND_OFF  # What was damaged is read again, as others would be.
-        if outcome != ANSWERED:
-            relay_end(self.relays, batch)
-            return outcome
+            return NULL
         batch.client = client.handle
         batch.msgid = request.msgid
-        self.set_limits(batch, client, &options)
-        batch.whole_ns = batch.limit_ns if options.has_timeout else self.connections.now_ns + self.whole_ns
-        self.counts[FORWARDED] += 1
-        count_forwarded(version, options.has_version)
-        return self.ask_for_rest(batch)
-
-    cdef int read_here(self, Relay* batch, const VersionRow* version, Py_ssize_t keys_at) noexcept nogil:
-        """Find the place of every key, which stand there in the parameters, and the values that are here."""
-        cdef Cursor keys
-        cdef Place* place
-        cdef Blob key
-        cdef Py_ssize_t count
-        cdef Py_ssize_t i
-        cdef int outcome
-        if not version.shared:
-            return HAND_OFF
-        batch.body.end = batch.params_size
-        batch.values.start = batch.values.end = 0
-        if buffer_append(&batch.body, version.name.data, version.name.size) < 0:
-            return OUT_OF_MEMORY
-        memcpy(batch.identity, version.identity, IDENTITY_BYTES)
-        keys = Cursor(batch.body.data, batch.body.data + batch.params_size)
-        take_array(&keys)
-        batch.subject_at = keys.at - batch.body.data
-        batch.subject_size = keys_at - batch.subject_at
-        keys.at = batch.body.data + keys_at
-        count = take_array(&keys)
-        if batch.places == NULL:
-            batch.places = <Place*>malloc((count + 1) * sizeof(Place))
-            if batch.places == NULL:
-                return OUT_OF_MEMORY
-        batch.place_count = <uint32_t>count
-        batch.missing = 0
-        batch.hedged = False
-        for i in range(count):
-            place = &batch.places[i]
-            place.key_at = keys.at - batch.body.data
-            if not take_blob(&keys, &key) or key.size > self.read_limits.max_key:
-                return HAND_OFF
-            place.key_size = keys.at - batch.body.data - place.key_at
-            place.partition = partition_of(version.function, key.data, key.size, version.partitions)
-            if place.partition < 0:
-                return HAND_OFF
-            place.size = MISSING_VALUE
-            place.damaged = False
-            if version.files[place.partition] == NULL:
-                batch.missing += 1
-                continue
-            place.at = batch.values.end
-            outcome = self.published.read_one(
-                version, place.partition, &key, &self.read_limits, &batch.values, &place.size
-            )
-            if outcome == DAMAGED and self.peers.is_held(version.identity, place.partition):
-                place.damaged = True
-                batch.missing += 1
-                self.note_damage(batch, place)
-                continue
-            if outcome != ANSWERED:
-                return OUT_OF_MEMORY if outcome == OUT_OF_MEMORY else HAND_OFF
-            if batch.values.end > self.read_limits.max_frame:
-                return HAND_OFF
+        batch.begun_ns = client.received_ns
+        batch.subject_at = batch.subject_size = 0
+        if buffer_append(&batch.body, request.params.at, request.params.end - request.params.at) < 0:
+            relay_end(self.relays, batch)
+            return NULL
+        batch.params_size = batch.body.end
         relay_note_size(self.relays, batch)
-        return ANSWERED
+        return batch
+
+    cdef int queue_batch(self, Connection* client, Relay* batch) noexcept nogil:
+        """Have it read from its beginning when it is its turn; until then it holds its parameters only."""
+        self.forget_read(batch)
+        relay_note_size(self.relays, batch)
+        return scans_queue(&self.connections.scans, &client.scanner, batch)
+
+    cdef void forget_read(self, Relay* batch) noexcept nogil:
+        relay_let_table_go(batch)
+        relay_keep_spare(self.relays, &batch.values)
+        buffer_release(&batch.places)
+
+    cdef void ask_disk(self, Relay* batch, Wait* wait) noexcept nogil:
+        """Have the pages read at which it has stopped, and those that its next keys need."""
+        read_cold(&batch.reading, &self.read_limits, self.cold, wait, batch.table)
+
+    cdef int read_batch(self, Relay* batch, int64_t* work, Buffer* out) noexcept nogil:
+        """Read the keys that are here until the work is used up: `UNDER_WAY`, and it is to go on.
+
+        `COLD`: the same, when it has what `ask_disk` asks for.
+
+        With another outcome it has come to its end: it is answered, or fails, or others are asked for what is not
+        here.  The answer is in `out`, or (NULL) in the output of the connection.
+        """
+        cdef int outcome = self.read_on(batch, work)
+        batch.here_bytes = batch.values.end
+        batch.missing = place_count(batch)
+        relay_note_size(self.relays, batch)
+        if outcome == ANSWERED and batch.missing == 0:
+            self.answer_batch(batch, out)
+        elif outcome == ANSWERED:
+            self.count_asking(batch)
+            relay_let_table_go(batch)
+            if self.ask_for_rest(batch) == OUT_OF_MEMORY:
+                self.fail(batch.client)
+        elif outcome == REFUSED_SIZE:
+            self.refuse_batch(batch, out)
+        elif outcome == OUT_OF_MEMORY:
+            self.fail(batch.client)
+        elif outcome != UNDER_WAY and outcome != COLD:
+            self.hand_back(batch)
+        return outcome
+
+    cdef int open_batch(self, Relay* batch) noexcept nogil:
+        """Choose the version that it is read from to its end, and hold the table."""
+        cdef Reading* reading = &batch.reading
+        cdef Cursor ahead = Cursor(batch.body.data, batch.body.data + batch.params_size)
+        cdef ReadOptions options
+        cdef Blob unused
+        cdef Py_ssize_t keys_at
+        cdef int outcome = plan_reading(self.published, ahead, &self.read_limits, reading, &options)
+        if outcome != ANSWERED:
+            return outcome
+        self.set_limits(batch, &options)
+        take_array(&ahead)
+        batch.subject_at = ahead.at - reading.params
+        take_blob(&ahead, &unused)
+        batch.subject_size = ahead.at - reading.params - batch.subject_at
+        keys_at = reading.keys.at - reading.params
+        memcpy(batch.identity, reading.version.identity, IDENTITY_BYTES)
+        batch.body.end = batch.params_size
+        if buffer_append(&batch.body, reading.version.name.data, reading.version.name.size) < 0:
+            return OUT_OF_MEMORY
+        reading.params = batch.body.data  # It may have moved.
+        reading.keys = Cursor(batch.body.data + keys_at, batch.body.data + batch.params_size)
+        batch.values = self.relays.spare
+        buffer_init(&self.relays.spare)
+        if buffer_reserve(&batch.values, expected_bytes(reading)) < 0:
+            return OUT_OF_MEMORY
+        relay_hold_table(batch, self.published)
+        return begin_reading(reading, batch.msgid, &batch.values)
+
+    cdef int read_on(self, Relay* batch, int64_t* work) noexcept nogil:
+        """Read on where it stands, and say what becomes of a key that is not plain."""
+        cdef Reading* reading = &batch.reading
+        cdef Py_ssize_t left
+        cdef uint32_t places
+        cdef int outcome = ANSWERED
+        if batch.table == NULL:
+            outcome = self.open_batch(batch)
+        while outcome == ANSWERED:
+            left = reading.left
+            places = place_count(batch)
+            outcome = read_keys(
+                reading, &self.read_limits, &batch.values, &batch.places if reading.may_ask else NULL, work
+            )
+            self.counts[KEYS_READ] += <uint64_t>(left - reading.left) - (place_count(batch) - places)
+            if outcome != DAMAGED or not reading.may_ask or not self.peers.is_held(
+                batch.identity, reading.partition
+            ):
+                break
+            outcome = pass_over(reading, &batch.values, &batch.places)
+            if outcome == ANSWERED:
+                self.note_damage(batch, &places_of(batch)[place_count(batch) - 1])
+        return outcome
+
+    cdef void count_asking(self, Relay* batch) noexcept nogil:
+        """Count it as one for which others are asked, once."""
+        cdef VersionRow* version = self.published.heir_of(batch.reading.version)
+        if not batch.forwarded:
+            batch.forwarded = True
+            batch.whole_ns = batch.limit_ns
+            if batch.limit_ns == NEVER:
+                batch.whole_ns = self.connections.now_ns + self.whole_ns
+            self.counts[FORWARDED] += 1
+            if version != NULL:
+                count_forwarded(version, batch.reading.by_name)
+
+    cdef void refuse_batch(self, Relay* batch, Buffer* out) noexcept nogil:
+        """Say what of it is too large."""
+        cdef Buffer error
+        buffer_init(&error)
+        if refuse_reading(&batch.reading, batch.msgid, &self.read_limits, &error) == OUT_OF_MEMORY:
+            self.fail(batch.client)
+        else:
+            self.counts[REPLIES_TOO_LARGE] += 1
+            self.count_read(batch, True)
+            self.give(batch, &error, out)
+
+    cdef void fail(self, uint64_t handle) noexcept nogil:
+        """Close a client's connection: there is no memory for what it asks."""
+        cdef Connection* connection = self.connections.find(handle)
+        self.connections.doom(connection, CLOSED_MEMORY)
+        self.connections.flush_later(connection)
 
     cdef int ask_for_rest(self, Relay* batch) noexcept nogil:
         """Ask for the keys that are elsewhere: `UNDER_WAY`, or `OUT_OF_MEMORY`."""
@@ -458,8 +610,8 @@ cdef class Forwarding:
         cdef uint32_t i
         if part == NULL:
             return OUT_OF_MEMORY
-        for i in range(batch.place_count):
-            if batch.places[i].size == MISSING_VALUE and not add_key(part, i):
+        for i in range(place_count(batch)):
+            if not add_key(part, i):
                 return OUT_OF_MEMORY
         return UNDER_WAY if self.divide(part) == 0 else OUT_OF_MEMORY
 
@@ -484,14 +636,11 @@ cdef class Forwarding:
 
     cdef void pass_on(self, Relay* part) noexcept nogil:
         """Have others asked for its keys, since somebody has refused, is gone or silent."""
-        cdef Connection* connection
         if part.passed_on:
             if part.attempts == NULL:
                 relay_end(self.relays, part)
         elif self.divide(part) < 0:
-            connection = self.connections.find(part.client)
-            self.connections.doom(connection, CLOSED_MEMORY)
-            self.connections.flush_later(connection)
+            self.fail(part.client)
 
     cdef int divide(self, Relay* part) noexcept nogil:
         """Ask the next owner of each of its keys that are missing, in as few new parts as that takes; -1: no memory.
@@ -549,7 +698,6 @@ cdef class Forwarding:
         cdef ReadOptions options
         cdef Blob unused
         cdef VersionRow* version = self.published.plan(&params, &unused, &options, True)
-        cdef int outcome
         part.rounds += 1
         part.tried_count = 0
         self.counts[FORWARD_ROUNDS] += 1
@@ -560,29 +708,29 @@ cdef class Forwarding:
             relay_stir(self.relays, part)
         else:
             relays_drop(self.relays, &batch.parts)
-            outcome = self.read_here(batch, version, params.at - batch.body.data)
-            if outcome == HAND_OFF:
-                self.hand_back(batch)
-            elif outcome == OUT_OF_MEMORY or (batch.missing > 0 and self.ask_for_rest(batch) == OUT_OF_MEMORY):
-                self.connections.doom(self.connections.find(batch.client), CLOSED_MEMORY)
-                self.connections.flush_later(self.connections.find(batch.client))
-            elif batch.missing == 0:
-                self.answer_batch(batch)
+            self.forget_read(batch)
+            batch.hedged = False
+            self.read_again(batch)
+
+    cdef void read_again(self, Relay* batch) noexcept nogil:
+        """Read it from its beginning: at once if there is time for it, else when it is its turn."""
+        cdef int outcome = self.read_batch(batch, &self.connections.work, NULL)
+        if (outcome == UNDER_WAY or outcome == COLD) and (
+            self.queue_batch(self.connections.find(batch.client), batch) < 0
+        ):
+            self.fail(batch.client)
 
     cdef void take_values(self, Relay* part, Cursor result) noexcept nogil:
         """Put the values of a part into their places; the last one completes the answer.  Requires: `are_values`."""
         cdef Relay* batch = part.batch
         cdef Relay* other
         cdef Relay* ahead
-        cdef Connection* connection
         cdef const uint8_t* begin
         cdef Place* place
         cdef Blob unused
         cdef Py_ssize_t i
         if buffer_reserve(&batch.values, result.end - result.at) < 0:
-            connection = self.connections.find(batch.client)
-            self.connections.doom(connection, CLOSED_MEMORY)
-            self.connections.flush_later(connection)
+            self.fail(batch.client)
             return
         take_array(&result)
         take_array(&result)
@@ -599,7 +747,7 @@ cdef class Forwarding:
         relay_end(self.relays, part)
         relay_note_size(self.relays, batch)
         if batch.missing == 0 or batch.values.end > self.read_limits.max_frame:
-            self.answer_batch(batch)
+            self.answer_batch(batch, NULL)
             return
         other = batch.parts.first if batch.hedged else NULL
         while other != NULL:
@@ -608,38 +756,73 @@ cdef class Forwarding:
                 relay_end(self.relays, other)
             other = ahead
 
-    cdef void answer_batch(self, Relay* batch) noexcept nogil:
-        """Answer with the values in the order asked, or say that they are too much."""
-        cdef Connection* connection = self.claim(batch)
-        cdef Blob version = version_name(batch)
-        cdef Buffer* out = &connection.output
-        cdef Py_ssize_t before = buffer_size(out)
-        cdef Py_ssize_t size = batch.values.end + version.size + 5 * HEAD_BYTES
-        cdef const Place* place
+    cdef void answer_batch(self, Relay* batch, Buffer* out) noexcept nogil:
+        """Answer with the values in the order asked, or say that they are too much.
+
+        When all were here they are the answer already.
+        """
+        cdef Buffer answer
         cdef bint refused
+        cdef int outcome = ANSWERED
+        buffer_init(&answer)
+        if place_count(batch) == 0:
+            outcome = end_reading(&batch.reading, &batch.values)
+            swap_buffers(&answer, &batch.values)
+        elif batch.missing == 0:
+            outcome = self.put_values(batch, &answer)
+        if outcome == OUT_OF_MEMORY:
+            buffer_release(&answer)
+            self.fail(batch.client)
+            return
+        refused = batch.missing > 0 or answer.end > batch.reading.max_frame
+        self.count_read(batch, refused)
+        if refused:
+            answer.end = 0
+            outcome = refuse_reading(&batch.reading, batch.msgid, &self.read_limits, &answer)
+        if outcome == OUT_OF_MEMORY:
+            buffer_release(&answer)
+            self.fail(batch.client)
+        else:
+            self.give(batch, &answer, out)
+
+    cdef int put_values(self, Relay* batch, Buffer* out) noexcept nogil:
+        """Put the values of others into their places among those that were here: `ANSWERED`, or `OUT_OF_MEMORY`.
+
+        Requires: none is missing.
+        """
+        cdef Blob version = version_name(batch)
+        cdef const Place* place
+        cdef Py_ssize_t at = 0
         cdef uint32_t i
-        if not self.connections.make_room(connection, size) or buffer_reserve(out, size) < 0:
-            self.connections.doom(connection, CLOSED_MEMORY)
-        elif not connection.doomed:
-            put_answer(out, batch.msgid)
-            put_array(out, 2)
-            put_array(out, batch.place_count)
-            for i in range(batch.place_count if batch.missing == 0 else 0):
-                place = &batch.places[i]
-                put_bytes(out, batch.values.data + place.at, place.size)
-            put_str(out, version.data, version.size)
-            refused = batch.missing > 0 or buffer_size(out) - before > self.read_limits.max_frame
-            self.count_values(batch, refused)
-            if refused:
-                out.end = out.start + before
-                refuse_too_large(
-                    out, batch.msgid, b"the values do not fit into one answer: ask for fewer",
-                    self.read_limits.max_frame, -1
-                )
-            self.connections.note_output(connection, buffer_size(out) - before)
+        if buffer_reserve(out, batch.values.end + version.size + HEAD_BYTES) < 0:
+            return OUT_OF_MEMORY
+        for i in range(place_count(batch)):
+            place = &places_of(batch)[i]
+            put_bytes(out, batch.values.data + at, place.slot - at)
+            put_bytes(out, batch.values.data + place.at, place.size)
+            at = place.slot
+        put_bytes(out, batch.values.data + at, batch.here_bytes - at)
+        put_str(out, version.data, version.size)
+        return ANSWERED
+
+    cdef void give(self, Relay* batch, Buffer* answer, Buffer* out) noexcept nogil:
+        """Give the client the answer, which is copied only behind another one."""
+        cdef Connection* connection = self.claim(batch)
+        cdef Py_ssize_t size = answer.end
+        cdef Py_ssize_t before = buffer_size(&connection.output)
+        cdef Buffer* into = out if out != NULL else &connection.output
+        cdef bint fits
         relay_end(self.relays, batch)
-        self.connections.flush_later(connection)
-        self.connections.sent(connection, 0)
+        fits = not connection.doomed and (out != NULL or self.connections.make_room(connection, size))
+        if fits and buffer_size(into) == 0:
+            swap_buffers(into, answer)
+        elif not fits or buffer_append(into, answer.data, size) < 0:
+            self.connections.doom(connection, CLOSED_MEMORY)
+        relay_keep_spare(self.relays, answer)
+        if out == NULL:
+            self.connections.note_output(connection, buffer_size(&connection.output) - before)
+            self.connections.flush_later(connection)
+            self.connections.sent(connection, 0)
 
     cdef bint answer_here(self, Relay* relay, Lookup* lookup) noexcept nogil:
         """Answer a read whose partition is here by now; False: others are to be asked.  Requires: `out` is empty."""
@@ -647,7 +830,15 @@ cdef class Forwarding:
         cdef Connection* connection
         cdef int outcome
         self.published.fetch_record(lookup)
-        outcome = self.published.end_get(lookup, relay.msgid, &self.read_limits, &self.own_name, out)
+        outcome = self.published.end_get(
+            lookup, relay.msgid, &self.read_limits, &self.own_name, self.is_patient(relay), out
+        )
+        if outcome == COLD:
+            if relay.kind == READ:
+                relay.kind = WAITING_READ
+                set_due(self.relays, relay, min(relay.limit_ns, self.connections.now_ns + DISK_NS))
+            self.wait_for(relay, lookup.file)
+            return True
         if outcome == DAMAGED and self.peers.is_held(lookup.version.identity, lookup.partition):
             return False
         if outcome == HAND_OFF or outcome == DAMAGED:
@@ -656,8 +847,11 @@ cdef class Forwarding:
         connection = self.claim(relay)
         if outcome == OUT_OF_MEMORY:
             self.connections.doom(connection, CLOSED_MEMORY)
-        else:
+        elif relay.forwarded:
             lookup.version.database.counts.asked_again += 1
+        else:
+            self.counts[GETS] += 1
+            self.counts[KEYS_READ] += 1
         relay_end(self.relays, relay)
         self.connections.hold_output(connection, 0)
         self.connections.flush_later(connection)
@@ -668,10 +862,11 @@ cdef class Forwarding:
         """The connection that awaits the answer, from now on no more: a relay ends with its client's connection."""
         cdef Connection* connection = self.connections.find(relay.client)
         cdef bint awaited = self.connections.remove_in_flight(connection, relay.msgid)
+        cdef uint64_t taken_ns = <uint64_t>(self.connections.now_ns - relay.begun_ns)
         check(self.connections, connection, awaited, b"the id of a relay is in flight until it is answered")
-        self.counts[REPLIES] += 1
+        self.counts[REPLIES] += relay.forwarded
         connection.active_ms = self.connections.now_ms
-        histogram_record(&self.answered.histogram, <uint64_t>(self.connections.now_ns - relay.begun_ns), 1)
+        histogram_record(&self.answered.histogram if relay.forwarded else &self.answered_here.histogram, taken_ns, 1)
         return connection
 
     cdef void answer(self, Relay* relay, const Cursor* said, bint refused, int column) noexcept nogil:
@@ -736,17 +931,34 @@ cdef class Forwarding:
         elif database != NULL and take_array(&result) > 0:
             count_one(&database.counts, result)
 
+    cdef void count_read(self, const Relay* batch, bint refused) noexcept nogil:
+        """Count a batch and what was found, where that is counted now, or that it is too much."""
+        cdef VersionRow* version
+        if batch.forwarded:
+            self.count_values(batch, refused)
+            return
+        self.counts[GET_MANYS] += 1
+        version = self.published.heir_of(batch.reading.version)
+        if version != NULL and refused:
+            count_refused(version, batch.reading.by_name)
+        elif version != NULL:
+            count_reading(version, &batch.reading)
+
     cdef void count_values(self, const Relay* batch, bint refused) noexcept nogil:
         """Count the values of a batch, from here and from owners, or that they are too much."""
         cdef DatabaseRow* database = self.database_of(batch)
+        cdef const Reading* reading = &batch.reading
         cdef const uint8_t* at
         cdef uint32_t i
         if database != NULL and refused:
             database.counts.errors += 1
         elif database != NULL:
-            for i in range(batch.place_count):
-                at = batch.values.data + batch.places[i].at
-                count_one(&database.counts, Cursor(at, at + batch.places[i].size))
+            database.counts.hits += reading.hits
+            database.counts.misses += <uint64_t>(reading.count - place_count(batch)) - reading.hits
+            database.counts.value_bytes += reading.value_bytes
+            for i in range(place_count(batch)):
+                at = batch.values.data + places_of(batch)[i].at
+                count_one(&database.counts, Cursor(at, at + places_of(batch)[i].size))
 
     cdef void hand_back(self, Relay* relay) noexcept nogil:
         """Have Python answer it as if it had just come: something is to be said that only Python knows."""
@@ -762,7 +974,7 @@ cdef class Forwarding:
         else:
             memcpy(request_bytes(waiting), <const char*>b"get_many", size)
             memcpy(request_bytes(waiting) + size, relay.body.data, relay.params_size)
-            if database != NULL:
+            if database != NULL and relay.forwarded:
                 database.counts.asked_again += 1
         relay_end(self.relays, relay)
 
@@ -841,6 +1053,8 @@ cdef class Forwarding:
         cdef const Attempt* attempt = relay.attempts
         if relay.kind == QUESTION:
             relay_reply(self.relays, relay)
+        elif relay.kind == WAITING_READ:
+            self.refuse_slow(relay)
         elif now_ns >= relay.limit_ns:
             self.give_up(relay)
         elif self.is_under_way(relay):
@@ -989,6 +1203,18 @@ cdef class Forwarding:
         relay_note(relay, peer.column, outcome)
         relay_stir(self.relays, relay)
 
+
+cdef inline void swap_buffers(Buffer* one, Buffer* other) noexcept nogil:
+    cdef Buffer kept = one[0]
+    one[0] = other[0]
+    other[0] = kept
+
+
+cdef inline Py_ssize_t expected_bytes(const Reading* reading) noexcept nogil:
+    """What the values of a batch will take, if they are as long as others."""
+    return min(reading.count * (reading.version.mean_value + HEAD_BYTES) + 4 * HEAD_BYTES, reading.max_frame)
+
+
 cdef inline bint was_tried(const Relay* relay, int column) noexcept nogil:
     cdef uint32_t i
     for i in range(relay.tried_count):
@@ -1030,7 +1256,7 @@ cdef inline void count_one(ReadCounts* counts, Cursor value) noexcept nogil:
 
 cdef inline bint add_key(Relay* part, uint32_t place) noexcept nogil:
     """Have a part ask for that key as well; False without memory."""
-    part.keys_size += part.batch.places[place].key_size
+    part.keys_size += places_of(part.batch)[place].key_size
     return buffer_append(&part.body, <const uint8_t*>&place, sizeof(uint32_t)) == 0
 
 

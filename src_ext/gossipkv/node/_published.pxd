@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from gossipkv.node._read_options cimport IDENTITY_BYTES, ReadOptions
+from gossipkv.storage._mapped_file cimport FAULT_COLD, MappedFile
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text
 
@@ -13,8 +14,11 @@ cdef enum Outcome:
     HAND_OFF = 0  # Python must see it: nothing was written
     ANSWERED = 1
     REFUSED_SIZE = 2  # answered with TOO_LARGE
-    ELSEWHERE = 4  # other nodes have the partition: nothing was written (3 is `UNDER_WAY` of `_scans.pxd`)
+    UNDER_WAY = 3  # the answer comes later
+    ELSEWHERE = 4  # other nodes have the partition: nothing was written
     DAMAGED = 5  # what is here of it cannot be read: nothing was written
+    TAKEN_OVER = 6  # its id is in flight, and whoever has it answers it
+    COLD = 7  # a page that it needs is not in memory: nothing was written
 
 cdef struct ReadLimits:
     Py_ssize_t max_frame
@@ -37,6 +41,7 @@ cdef struct VersionRow:
     int function  # code of the partition function
     Py_ssize_t partitions
     bint long_values  # worth a prefetch of their own
+    Py_ssize_t mean_value  # bytes
     bint complete  # every partition is here
     bint passed  # clients may have it
     bint for_sessions  # those may who ask for one at least as new
@@ -144,6 +149,19 @@ cdef inline void count_refused(VersionRow* version, bint by_name) noexcept nogil
     version.counts.errors += 1
 
 
+cdef inline void ask_first(PyObject* file, bint waits) noexcept nogil:
+    """Have the next lookup in that file stop at a page that is not in memory, unless it waits for it.
+
+    Whoever calls this takes it back with `waits` True: whoever else reads the file waits.
+    """
+    (<MappedFile>file).asks = (<MappedFile>file).paged and not waits
+
+
+cdef inline int why_not(PyObject* file) noexcept nogil:
+    """What it means that a lookup in that file has just failed."""
+    return COLD if (<MappedFile>file).fault_reason == FAULT_COLD else DAMAGED
+
+
 cdef class PublishedTable:
     cdef dict gone  # what was counted of databases and versions that are served no longer
     cdef list owned  # the files and the encoded names, so that the pointers stay good
@@ -152,7 +170,7 @@ cdef class PublishedTable:
     cdef Py_ssize_t* slots
     cdef Py_ssize_t slot_mask
     cdef bint pinned
-    cdef Py_ssize_t readers  # scans under way, which need the files also when this is no longer what is served
+    cdef Py_ssize_t readers  # scans and batches under way: they need the files when this is served no longer
 
     cdef int hold(self, bytes text, Blob* blob) except -1
     cdef int add_database(self, str name, object active, object versions) except -1
@@ -162,19 +180,13 @@ cdef class PublishedTable:
     cdef int keep(self, const Blob* database, const ReadCounts* counts) except -1
     cdef VersionRow* find_version(self, bytes database, bytes version) noexcept
     cdef DatabaseRow* find_database(self, const Blob* name) noexcept nogil
+    cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil
     cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil
     cdef int begin_get(self, Cursor params, const ReadLimits* limits, Lookup* lookup) noexcept nogil
     cdef void fetch_record(self, Lookup* lookup) noexcept nogil
     cdef void fetch_value(self, Lookup* lookup) noexcept nogil
     cdef int end_get(
-        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, Buffer* out
-    ) noexcept nogil
-    cdef int read_one(
-        self, const VersionRow* version, Py_ssize_t partition, const Blob* key, const ReadLimits* limits, Buffer* out,
-        Py_ssize_t* size
-    ) noexcept nogil
-    cdef int get_many(
-        self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
+        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, bint waits, Buffer* out
     ) noexcept nogil
 
 
@@ -189,6 +201,8 @@ cdef inline void put_explanation(Buffer* out, const Blob* node) noexcept nogil:
     put_text(out, b"node")
     put_str(out, node.data, node.size)
 
+
+cdef const char* VALUE_TOO_LONG
 
 cdef int refuse_too_large(
     Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size

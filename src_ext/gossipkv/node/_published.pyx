@@ -8,7 +8,7 @@ A read is answered here when everything about it is plain: the parameters are wh
 database and the version are known, the partition is here, and record and file are whole.  What is not here, or cannot
 be read, other nodes may have (`_forwarding.pyx`).  Everything else is handed off as it came: the Python method
 (`gossipkv.node.reads`) is the one place that knows the errors, and it decides anew from the bytes.  So nothing stays
-in `out` unless the answer is complete.
+in `out` unless the answer is complete.  Reads of many keys stand in `_batches.pyx`.
 
 Rejected: values kept as they are sent, head and value in one piece.  All that a `get` costs beside its lookup and the
 copy of the value was 16 ns of 1,090 (perf, 64 connections with 16 requests each), the head a part of that; every record
@@ -32,15 +32,12 @@ from gossipkv.storage._records cimport Slice
 from gossipkv.storage._sorted_file cimport SortedFile
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve
 from gossipkv.wire._message cimport (
-    HEAD_BYTES, Blob, Cursor, put, put_answer, put_array, put_bin, put_bytes, put_nil, take_array, take_blob,
+    HEAD_BYTES, Blob, Cursor, put, put_answer, put_bin, put_bytes, take_array, take_blob,
 )
 
 from msgpack import packb
 
 cdef enum:
-    # Lookups of one batch whose cache misses overlap: a core has about a dozen line-fill buffers, and a lookup has
-    # two misses; more would evict what the first ones fetched.
-    WINDOW = 32
     # Names are those of directories; a longer one from a client is not worth its hash.
     LONGEST_NAME = 255
     # A record's first lines come with the record; values that are longer on average are asked for on their own.
@@ -51,17 +48,6 @@ cdef const char* VALUE_OVER_FRAME = b"the value does not fit into an answer"
 cdef const char* VALUE_OVER_ASKER = (
     b"another node has the value, which is longer than this one reads: give all nodes the same max_frame"
 )
-
-cdef struct Target:
-    Blob key
-    PyObject* file
-    uint64_t hash
-    uint32_t place
-
-cdef struct Found:
-    uint64_t hits
-    uint64_t value_bytes
-    Py_ssize_t too_long  # the size of a value over `max_value`
 
 
 cdef inline size_t hash_name(const Blob* name) noexcept nogil:
@@ -176,6 +162,7 @@ cdef class PublishedTable:
                 version.files[i] = <PyObject*>file
                 records += file.record_count
                 value_bytes += file.value_bytes
+        version.mean_value = <Py_ssize_t>(value_bytes // max(records, <uint64_t>1))
         version.long_values = value_bytes > LONG_VALUE_BYTES * records
         return 0
 
@@ -283,6 +270,11 @@ cdef class PublishedTable:
             slot = (slot + 1) & <size_t>self.slot_mask
         return NULL
 
+    cdef VersionRow* heir_of(self, const VersionRow* version) noexcept nogil:
+        """The same version in this table, where it is counted now; NULL: it is held no more."""
+        cdef DatabaseRow* database = self.find_database(&version.database.name)
+        return version_named(database, &version.name) if database != NULL else NULL
+
     cdef VersionRow* plan(self, Cursor* params, Blob* key, ReadOptions* options, bint many) noexcept nogil:
         """Read `database, key or [keys], {options}` and choose the version; the cursor then stands at the keys."""
         cdef Py_ssize_t count = take_array(params)
@@ -334,20 +326,25 @@ cdef class PublishedTable:
             (<SortedFile>lookup.file).prefetch_value(lookup.place)
 
     cdef int end_get(
-        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, Buffer* out
+        self, Lookup* lookup, uint32_t msgid, const ReadLimits* limits, const Blob* node, bint waits, Buffer* out
     ) noexcept nogil:
-        """Answer `get`: `[value or nil, version]`, and if it is to be explained that this node did; an `Outcome`."""
+        """Answer `get`: `[value or nil, version]`, and if it is to be explained that this node did; an `Outcome`.
+
+        `waits`: for the disk; else the outcome may be `COLD`, and the file knows which page is to be read.
+        """
         cdef VersionRow* version = lookup.version
         cdef Slice value
         cdef Py_ssize_t before = buffer_offset(out)
         cdef Py_ssize_t size
         cdef int found
         value.size = 0
+        ask_first(lookup.file, waits)
         found = (<SortedFile>lookup.file).find_at(
             lookup.key.data, lookup.key.size, lookup.hash, lookup.place, &value
         )
+        ask_first(lookup.file, True)
         if found < 0:
-            return DAMAGED
+            return why_not(lookup.file)
         size = value.size + version.packed_name.size + 3 * HEAD_BYTES
         if lookup.explain:
             size += explanation_bytes(node)
@@ -382,87 +379,6 @@ cdef class PublishedTable:
             version.counts.misses += 1
         return ANSWERED
 
-    cdef int get_many(
-        self, uint32_t msgid, Cursor params, const ReadLimits* limits, Buffer* out, uint64_t* keys_read
-    ) noexcept nogil:
-        """Answer `get_many`: `[[value or nil, ...], version]`, all from one version."""
-        cdef ReadOptions options
-        cdef Blob unused
-        cdef Py_ssize_t count
-        cdef Py_ssize_t left
-        cdef Py_ssize_t before = buffer_offset(out)
-        cdef Py_ssize_t room
-        cdef Found found = Found(0, 0, 0)
-        cdef int outcome = ANSWERED
-        cdef VersionRow* version = self.plan(&params, &unused, &options, True)
-        if version == NULL:
-            return HAND_OFF
-        count = take_array(&params)
-        room = before + answer_limit(limits, &options) - version.packed_name.size
-        if buffer_reserve(out, 4 * HEAD_BYTES) < 0:
-            return OUT_OF_MEMORY
-        put_answer(out, msgid)
-        put(out, 0x92)
-        put_array(out, count)
-        left = count
-        while left > 0 and outcome == ANSWERED:
-            outcome = read_window(version, &params, min(left, <Py_ssize_t>WINDOW), limits, out, room, &found)
-            left -= WINDOW
-        if outcome == ANSWERED:
-            if buffer_reserve(out, version.packed_name.size) < 0:
-                outcome = OUT_OF_MEMORY
-            else:
-                put_bytes(out, version.packed_name.data, version.packed_name.size)
-                count_request(version, options.has_version)
-                version.counts.hits += found.hits
-                version.counts.misses += <uint64_t>count - found.hits
-                version.counts.value_bytes += found.value_bytes
-                keys_read[0] += <uint64_t>count
-                return ANSWERED
-        out.end = out.start + before
-        keys_read[0] += <uint64_t>(count - max(left, <Py_ssize_t>0))  # They took their time as well.
-        if outcome == REFUSED_SIZE:
-            count_refused(version, options.has_version)
-        if outcome == REFUSED_SIZE and found.too_long > 0:
-            return refuse_too_large(out, msgid, VALUE_TOO_LONG, limits.max_value, found.too_long)
-        if outcome == REFUSED_SIZE:
-            return refuse_too_large(
-                out, msgid, b"the values do not fit into one answer: ask for fewer", answer_limit(limits, &options), -1
-            )
-        if outcome == ELSEWHERE or outcome == DAMAGED:
-            return outcome if may_go_elsewhere(version, &options) else HAND_OFF
-        return outcome
-
-    cdef int read_one(
-        self, const VersionRow* version, Py_ssize_t partition, const Blob* key, const ReadLimits* limits, Buffer* out,
-        Py_ssize_t* size
-    ) noexcept nogil:
-        """Append the value of one key whose partition is here to `out`, or nil, and say its length: an `Outcome`."""
-        cdef PyObject* file = version.files[partition]
-        cdef uint64_t hash = (<SortedFile>file).prefetch_bucket(key.data, key.size)
-        cdef uint32_t place = (<SortedFile>file).prefetch_record(hash)
-        cdef Slice value
-        cdef Py_ssize_t before
-        cdef int found
-        value.size = 0
-        found = (<SortedFile>file).find_at(key.data, key.size, hash, place, &value)
-        if found < 0:
-            return DAMAGED
-        if value.size > limits.max_value:
-            return HAND_OFF
-        if buffer_reserve(out, value.size + HEAD_BYTES) < 0:
-            return OUT_OF_MEMORY
-        before = out.end
-        if found:
-            put_bin(out, value.data, value.size)
-        else:
-            put_nil(out)
-        if not is_whole(<SortedFile>file):
-            out.end = before
-            return DAMAGED
-        size[0] = out.end - before
-        return ANSWERED
-
 
 cdef int refuse_too_large(
     Buffer* out, uint32_t msgid, const char* message, Py_ssize_t limit, Py_ssize_t size
@@ -488,67 +404,6 @@ cdef bint skip_blobs(Cursor* params) noexcept nogil:
             return False
         count -= 1
     return True
-
-
-cdef int read_window(
-    VersionRow* version,
-    Cursor* keys,
-    Py_ssize_t count,
-    const ReadLimits* limits,
-    Buffer* out,
-    Py_ssize_t room,
-    Found* found,
-) noexcept nogil:
-    """Look up some keys so that their cache misses overlap: all buckets, then all records, then all answers.
-
-    `room` is where `out` must end at the latest.
-    """
-    cdef Target targets[WINDOW]
-    cdef Target* target
-    cdef Slice value
-    cdef Py_ssize_t partition
-    cdef Py_ssize_t i
-    cdef int outcome
-    for i in range(count):
-        target = &targets[i]
-        if not take_blob(keys, &target.key) or target.key.size > limits.max_key:
-            return HAND_OFF
-        partition = partition_of(version.function, target.key.data, target.key.size, version.partitions)
-        if partition < 0:
-            return HAND_OFF
-        target.file = version.files[partition]
-        if target.file == NULL:
-            return ELSEWHERE
-        target.hash = (<SortedFile>target.file).prefetch_bucket(target.key.data, target.key.size)
-    for i in range(count):
-        targets[i].place = (<SortedFile>targets[i].file).prefetch_record(targets[i].hash)
-    if version.long_values:
-        for i in range(count):
-            (<SortedFile>targets[i].file).prefetch_value(targets[i].place)
-    for i in range(count):
-        target = &targets[i]
-        value.size = 0
-        outcome = (<SortedFile>target.file).find_at(
-            target.key.data, target.key.size, target.hash, target.place, &value
-        )
-        if outcome < 0:
-            return DAMAGED
-        if value.size > limits.max_value:
-            found.too_long = value.size
-            return REFUSED_SIZE
-        if value.size + HEAD_BYTES > room - buffer_offset(out):
-            return REFUSED_SIZE
-        if buffer_reserve(out, value.size + HEAD_BYTES) < 0:
-            return OUT_OF_MEMORY
-        if outcome:
-            found.hits += 1
-            found.value_bytes += <uint64_t>value.size
-            put_bin(out, value.data, value.size)
-        else:
-            put(out, 0xC0)
-        if not is_whole(<SortedFile>target.file):
-            return DAMAGED
-    return ANSWERED
 
 
 cdef str text_of(const Blob* blob):

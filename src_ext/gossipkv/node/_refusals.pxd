@@ -67,6 +67,12 @@ cdef inline int refuse_load(Buffer* out, uint32_t msgid, Py_ssize_t limit) noexc
     )
 
 
+cdef inline int refuse_disk(Buffer* out, uint32_t msgid) noexcept nogil:
+    return write_error(
+        out, msgid, b"OVERLOADED", b"this node's disk has not given the record in time; try again later", -1, -1
+    )
+
+
 cdef inline int refuse_answer(Buffer* out, uint32_t msgid, Py_ssize_t limit, Py_ssize_t size) noexcept nogil:
     """Instead of an answer that no client would read."""
     return write_error(

@@ -1,7 +1,11 @@
 """What is asked of other nodes and not answered yet.  The idea stands in `_relays.pyx`."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from gossipkv.node._batches cimport Place, Reading
+from gossipkv.node._cold_pages cimport Wait
+from gossipkv.node._published cimport PublishedTable
 from gossipkv.node._read_options cimport IDENTITY_BYTES
 from gossipkv.wire._buffer cimport Buffer
 
@@ -12,7 +16,6 @@ cdef enum:
     MOST_TRIED = 16
     # Answers that nobody awaits any more, of one connection; with more it is closed.
     MOST_ABANDONED = 4096
-    MISSING_VALUE = -1  # not answered yet
 
 cdef extern from "<stdint.h>" nogil:
     const int64_t NEVER "INT64_MAX"
@@ -24,6 +27,7 @@ cdef enum RelayKind:
     REPLIED = 3  # the answer to a question, until it is taken
     BATCH = 4  # a client's get_many
     PART = 5  # of its keys, those that one owner is asked for
+    WAITING_READ = 6  # a client's get of what is here, but not in memory
 
 cdef enum Tried:
     ASKED_STILL = 0  # no answer yet
@@ -43,14 +47,6 @@ cdef struct Asked:
     uint16_t column
     uint8_t outcome
 
-cdef struct Place:  # of a key in a batch
-    Py_ssize_t partition
-    Py_ssize_t key_at  # in `body`, as it came
-    Py_ssize_t key_size
-    Py_ssize_t at  # of its value, or nil, in `values`, as it is sent
-    Py_ssize_t size  # MISSING_VALUE: it is not there
-    bint damaged  # it is here, but cannot be read
-
 cdef struct ClientRelays:  # of a connection; of a batch
     Relay* first
     Py_ssize_t held_bytes
@@ -61,6 +57,7 @@ cdef struct Relay:
     bint resting  # all have been asked, and it waits to begin anew
     bint restless  # in the line of those that go on at once
     bint explain  # who answers is told
+    bint forwarded  # it is counted as such: others were asked
     uint32_t msgid  # of the client
     uint32_t heap_at  # where its deadline stands; NOWHERE_DUE: it has none
     uint64_t client  # the handle of the connection that asked
@@ -71,6 +68,7 @@ cdef struct Relay:
     Relay* later
     ClientRelays* owner
     Attempt* attempts
+    Wait wait  # for pages of what is here
     int64_t due_ns  # of the stage, or of the next round
     int64_t whole_ns  # when it is given up unless an answer is under way
     int64_t limit_ns  # when it is given up
@@ -91,12 +89,15 @@ cdef struct Relay:
     int column  # of the owner that a part is for
     Py_ssize_t keys_size  # of a part's keys, as they are sent
     bint passed_on  # others are asked for a part's keys; its owner may answer yet
-    ClientRelays parts  # of a batch
-    Place* places
+    # Of a batch.
+    ClientRelays parts
+    Reading reading
+    PyObject* table  # what it reads from; NULL: it does not read
+    Buffer values  # those that are here, as an answer begins with them; then those that others have given
+    Py_ssize_t here_bytes  # of the former
+    Buffer places  # of the keys that others are asked for, each a `Place`
+    uint32_t missing  # of these, those that are not answered
     bint hedged  # some parts were passed on, and may be answered
-    uint32_t place_count
-    uint32_t missing
-    Buffer values
     bint refused  # the answer is an error
     bint answered
     Py_ssize_t held
@@ -137,11 +138,15 @@ cdef struct Relays:
     Relay* last_restless
     Relay* first_reply
     Relay* last_reply
+    Buffer spare  # what the values of a batch that has ended were in
     Py_ssize_t held_bytes
 
 
 cdef void relays_release(Relays* relays) noexcept nogil
 cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noexcept nogil
+cdef void relay_keep_spare(Relays* relays, Buffer* values) noexcept nogil
+cdef void relay_hold_table(Relay* relay, PublishedTable table) noexcept nogil
+cdef void relay_let_table_go(Relay* relay) noexcept nogil
 cdef void relay_note_size(Relays* relays, Relay* relay) noexcept nogil
 cdef void relay_end(Relays* relays, Relay* relay) noexcept nogil
 cdef void relay_abandon(Relays* relays, Relay* relay) noexcept nogil
@@ -163,3 +168,11 @@ cdef Relay* pop_due(Relays* relays, int64_t now_ns) noexcept nogil
 cdef inline int64_t next_due(const Relays* relays) noexcept nogil:
     """When the next deadline may be over; it may turn out to be later then."""
     return relays.heap[0].due_ns if relays.heap_count > 0 else NEVER
+
+
+cdef inline uint32_t place_count(const Relay* batch) noexcept nogil:
+    return <uint32_t>(batch.places.end // <Py_ssize_t>sizeof(Place))
+
+
+cdef inline Place* places_of(const Relay* batch) noexcept nogil:
+    return <Place*>batch.places.data

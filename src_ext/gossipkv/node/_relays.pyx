@@ -17,17 +17,23 @@ Nothing here knows of connections beyond two small structs that they hold, nor o
 that stay where they are, so a pointer stays good; it is never given back, as that of connections is not.
 """
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from gossipkv.wire._buffer cimport buffer_release
+from gossipkv.node._published cimport PublishedTable
+from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release
+
+from gossipkv.node._cold_pages cimport forget_wait
 
 cdef enum:
     CHUNK = 256
     MOST_CHUNKS = (1 << SLOT_BITS) // CHUNK
     # A relay that has ended keeps this much for the next one.
     SPARE_BYTES = 1024
+    # The same of the values of a batch: memory that comes anew for each costs more than reading what is put into it.
+    SPARE_VALUES_BYTES = 4 * 1024 * 1024
 
 cdef uint32_t NOWHERE_DUE = 0xFFFFFFFFU
 
@@ -97,6 +103,7 @@ cdef void relays_release(Relays* relays) noexcept nogil:
     free(relays.chunks)
     free(relays.attempt_chunks)
     free(relays.heap)
+    buffer_release(&relays.spare)
     memset(relays, 0, sizeof(Relays))
 
 
@@ -127,6 +134,8 @@ cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noe
     relay.keys_size = 0
     relay.passed_on = False
     relay.hedged = False
+    relay.forwarded = False
+    relay.wait.whose = relay
     relay.previous = NULL
     relay.next = NULL
     if owner != NULL:
@@ -141,8 +150,34 @@ cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noe
 
 cdef void relay_note_size(Relays* relays, Relay* relay) noexcept nogil:
     """Count what it holds now."""
-    cdef Py_ssize_t size = <Py_ssize_t>sizeof(Relay) + relay.body.end + relay.values.end
-    hold(relays, relay, size + relay.place_count * <Py_ssize_t>sizeof(Place))
+    hold(relays, relay, <Py_ssize_t>sizeof(Relay) + relay.body.end + relay.values.end + relay.places.end)
+
+
+cdef void relay_keep_spare(Relays* relays, Buffer* values) noexcept nogil:
+    """Keep the memory of what nobody needs any more for the values of the next batch, or give it back."""
+    values.start = values.end = 0
+    if relays.spare.capacity < values.capacity <= SPARE_VALUES_BYTES:
+        buffer_release(&relays.spare)
+        relays.spare = values[0]
+        buffer_init(values)
+    buffer_release(values)
+
+
+cdef void relay_hold_table(Relay* relay, PublishedTable table) noexcept nogil:
+    """Have a batch read from that table, whose files stay until it lets it go."""
+    relay.table = <PyObject*>table
+    table.readers += 1
+
+
+cdef void relay_let_table_go(Relay* relay) noexcept nogil:
+    """It reads no more, or not now."""
+    if relay.table != NULL:
+        let_go(<PublishedTable>relay.table)
+        relay.table = NULL
+
+
+cdef inline void let_go(PublishedTable table) noexcept nogil:
+    table.readers -= 1
 
 
 cdef void hold(Relays* relays, Relay* relay, Py_ssize_t size) noexcept nogil:
@@ -167,13 +202,13 @@ cdef void relay_abandon(Relays* relays, Relay* relay) noexcept nogil:
 cdef void relay_end(Relays* relays, Relay* relay) noexcept nogil:
     """It is answered, or given up, or nobody awaits it: its memory may be the next one's, its attempts live on."""
     relay_abandon(relays, relay)
+    forget_wait(&relay.wait)
     if relay.restless:
         leave_line(relays, relay)
     relays_drop(relays, &relay.parts)
-    buffer_release(&relay.values)
-    free(relay.places)
-    relay.places = NULL
-    relay.place_count = 0
+    relay_let_table_go(relay)
+    relay_keep_spare(relays, &relay.values)
+    buffer_release(&relay.places)
     hold(relays, relay, 0)
     if relay.owner != NULL:
         if relay.previous != NULL:

@@ -4,15 +4,18 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from gossipkv.latency._histogram cimport LatencyHistogram
 from gossipkv.node._backlog cimport Request
+from gossipkv.node._cold_pages cimport ColdPages
 from gossipkv.node._connections cimport Connection, Connections
 from gossipkv.node._forwarding cimport Forwarding
 from gossipkv.node._published cimport Lookup, PublishedTable, ReadLimits
+from gossipkv.node._scans cimport Scanner
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits
 from gossipkv.wire._message cimport Envelope
 
 cdef enum:
     GATHERED_MOST = 32  # As in a window of `get_many`.
+    INBOX_BYTES = 65536  # One receive: 1,300 gets, which take a quarter of a millisecond.
 
 cdef struct Gathered:
     const uint8_t* message  # its first byte
@@ -41,6 +44,7 @@ cdef class Core:
     cdef Buffer* out  # that of `connections`
     cdef uint64_t* counts  # those of `connections`
     cdef Forwarding forwarding
+    cdef ColdPages cold  # those of `forwarding`
     cdef PublishedTable published
     cdef list retired  # tables that are served no longer, but read by scans
     cdef FrameLimits frame_limits
@@ -51,7 +55,7 @@ cdef class Core:
     cdef GatheredGets gathered  # plain gets of the connection being processed, not answered yet
     cdef uint32_t hand_off_count  # in this step
     cdef Py_ssize_t hand_off_bytes
-    cdef uint64_t turn_ends_at_key  # of `KEYS_READ`
+    cdef int64_t turn_work  # that is left of this connection's turn
     cdef Py_ssize_t elements  # of the message that is looked at
     cdef uint32_t fresh_answers  # in `out`, not yet in `answered`
     cdef LatencyHistogram answered
@@ -59,6 +63,9 @@ cdef class Core:
 
     cdef int check_thread(self) except -1
     cdef void begin_step(self) noexcept nogil
+    cdef void allow_work(self) noexcept nogil
+    cdef bint has_time(self) noexcept nogil
+    cdef Py_ssize_t most_to_receive(self) noexcept nogil
     cdef int release_retired(self) except -1
 
     # What has arrived.
@@ -75,9 +82,13 @@ cdef class Core:
     cdef void take_message(
         self, Connection* connection, int kind, const uint8_t* message, const Envelope* envelope
     ) noexcept nogil
+    cdef int take_batch(self, Connection* connection, const Envelope* request) noexcept nogil
+    cdef int defer_batch(self, Connection* connection, const Envelope* request, bint at_once) noexcept nogil
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil
-    cdef void forward(self, Connection* connection, const Envelope* request, const Lookup* lookup) noexcept nogil
+    cdef void forward(
+        self, Connection* connection, const Envelope* request, const Lookup* lookup, int why
+    ) noexcept nogil
     cdef void count_answered(self, const Connection* connection) noexcept nogil
 
     # What Python answers.
@@ -92,5 +103,7 @@ cdef class Core:
     ) noexcept nogil
 
     # What is answered in slices.
+    cdef void fetch(self, Scanner* scanner) noexcept nogil
+    cdef bint run_batch(self, Scanner* scanner, int64_t* work) noexcept nogil
     cdef Connection* run_scans(self, int64_t* work) noexcept nogil
     cdef void end_scan(self, Connection* connection, int outcome) noexcept nogil

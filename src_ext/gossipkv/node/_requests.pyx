@@ -8,6 +8,7 @@ What becomes of a frame::
     no frame, no message ─────────────────> refused, and the connection ends (HTTP and RESP: told what speaks here)
     plain get ──> gathered with others ──┐
     plain get_many, ping ────────────────┼─────────────────────────────────────────────> answered
+    a get_many that is much work ────────┼──> waits for its turn, is read in slices ───> answered
     plain scan ──────────────────────────┴──> a slice at once, further ones by turns ──> answered
     anything else ──> handed off ──> the backlog, the connections in turn ──> Python ──> answered, now or later
 
@@ -15,7 +16,9 @@ The invariants:
 
 * A message is looked at only after the scanner has bounded all of it.
 * Each request is answered once, or its connection ends; one that is not answered at once has its id in flight.
-* What Python may be asked in one step is bounded in number and bytes, and so is what one connection reads in its turn.
+* What Python may be asked in one step is bounded in number and bytes.
+* Between two looks at sockets the work for requests that have come is bounded (`Connections.work`), whatever they are;
+  beyond it each connection has a little, and what is more is held, the connections in turn.
 
 The rounds of `_serving.pyx` drive it, over sockets or a simulation's streams; `_driver.pyx` takes it step by step, for
 tests.
@@ -31,23 +34,31 @@ from libc.string cimport memcpy
 
 from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
 from gossipkv.node._backlog cimport ASKED, Request, request_bytes
+from gossipkv.node._batches cimport (
+    KEY_WORK, Reading, begin_reading, count_reading, end_reading, plan_reading, read_keys, refuse_reading,
+)
 from gossipkv.node._connections cimport OPEN, Connection, Connections, check, has_room
 from gossipkv.node._counters cimport (
     BAD_REQUESTS, BYTES_RECEIVED, CLOSED_BAD_FRAME, CLOSED_BAD_MESSAGE, CLOSED_MEMORY, CLOSED_UNASKED_RESPONSE,
-    CLOSED_UNAUTHORIZED, DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED, OVERLOADED,
-    PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE, counters_by_name,
-    frame_fault,
+    CLOSED_UNAUTHORIZED, COLD_READS, DUPLICATE_IDS, GET_MANYS, GETS, HANDED_OFF, KEYS_READ, NOTIFICATIONS_IGNORED,
+    OVERLOADED, PAUSED_FOR_HAND_OFFS, PAUSED_FOR_OUTPUT, PINGS, REPLIES, REPLIES_DROPPED, REPLIES_TOO_LARGE,
+    counters_by_name, frame_fault,
 )
 from gossipkv.node._id_set cimport ids_contain
 from gossipkv.node._published cimport (
-    ANSWERED, DAMAGED, ELSEWHERE, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, Lookup, PublishedTable,
+    ANSWERED, COLD, DAMAGED, ELSEWHERE, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, TAKEN_OVER,
+    UNDER_WAY, Lookup, PublishedTable, count_refused,
 )
 from gossipkv.node._refusals cimport (
     refuse_answer, refuse_bounds, refuse_elements, refuse_id, refuse_load, refuse_message, refuse_protocol, refuse_size,
 )
+from gossipkv.node._read_options cimport ReadOptions
+from gossipkv.node._relays cimport Relay
+from gossipkv.node._scan_page cimport BYTES_PER_WORK
 from gossipkv.node._scans cimport (
-    UNDER_WAY, Job, Scanner, release_unread, scans_ask, scans_counters, scans_done, scans_drop, scans_new_step,
-    scans_park, scans_run, scans_turn,
+    BATCH_SLICE_WORK, REQUEST_WORK, Job, Scanner, release_unread, scans_ask, scans_counters, scans_done, scans_drop,
+    scans_fetch, scans_have_begun, scans_have_turn, scans_park, scans_read_cold, scans_run, scans_turn,
+    scans_yield,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
 from gossipkv.wire._frames cimport (
@@ -65,8 +76,16 @@ cdef enum:
     # Hand-offs of one step, and bytes of their parameters: what Python answers before the loop looks at sockets again.
     HAND_OFFS_PER_STEP = 1024
     HAND_OFF_BYTES_PER_STEP = 4 * 1024 * 1024
-    # Keys that one connection reads in one go: about half a millisecond.
-    KEYS_PER_TURN = 4096
+    # Work that is done at once before sockets are looked at again, in units of some 50 ns: 400 µs.
+    WORK_AT_ONCE = 8000
+    # What is received of a connection once it is done.
+    LEAST_INBOX_BYTES = 8192
+    # What a connection has of it in any case: a few requests, so that those who ask for little never wait for a turn.
+    LEAST_TURN_WORK = 64
+    # A batch of more is read in slices if there is not time for all of it at once.
+    SMALL_BATCH_WORK = 1000
+    # Received bytes and looked through, in a unit of work.
+    RECEIVED_BYTES_PER_WORK = 128
     # Elements of a request that Python decodes: 1 ms of decoding, and no method takes more but `get_many`.
     HAND_OFF_ELEMENTS = 1024
     # Parameters of requests that wait for their turn; beyond, further ones are refused.
@@ -86,7 +105,7 @@ cdef inline bint may_process(Core core, const Connection* connection) noexcept n
         and buffer_size(core.out) < BURST_BYTES
         and core.hand_off_count < HAND_OFFS_PER_STEP
         and core.hand_off_bytes < HAND_OFF_BYTES_PER_STEP
-        and core.counts[KEYS_READ] < core.turn_ends_at_key
+        and (core.turn_work - core.gathered.count * REQUEST_WORK) * BYTES_PER_WORK > buffer_size(core.out)
     )
 
 
@@ -102,6 +121,14 @@ cdef inline int gather(Core core, const uint8_t* message, const Envelope* reques
         entry.request = request[0]
         core.gathered.count += 1
     return outcome
+
+
+cdef inline bint must_wait(Core core, const Envelope* request) noexcept nogil:
+    """Whether that is a small batch for which too little is left of this turn: it has the next one."""
+    return (
+        core.turn_work - REQUEST_WORK < KEY_WORK * core.elements <= SMALL_BATCH_WORK
+        and blob_is(&request.method, b"get_many", 8)
+    )
 
 
 cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
@@ -149,7 +176,7 @@ cdef class Pending:
 
 
 @cython.final
-@cython.no_gc_clear  # Scans that are under way hold their table until the end.
+@cython.no_gc_clear  # Scans and batches that are under way hold their table until the end.
 cdef class Core:
     """The connections of a node, and what they ask."""
 
@@ -210,12 +237,17 @@ cdef class Core:
         self.forwarding.frame_limits = self.frame_limits
         self.forwarding.read_limits = self.read_limits
         self.answered = LatencyHistogram()
+        self.forwarding.answered_here = self.answered
+        self.cold = self.forwarding.cold
         self.handed_off = LatencyHistogram()
+        self.forwarding.answered_here = self.answered
         self.begin_step()
 
     def __dealloc__(self):
+        if self.cold is not None:
+            self.cold.end()
         if self.connections is not None:
-            self.connections.drop_scans()
+            self.connections.drop_readers()
 
     cdef int check_thread(self) except -1:
         """A core belongs to the thread that made it: a second one would race with a step that has dropped the GIL."""
@@ -227,7 +259,19 @@ cdef class Core:
         """Let Python be asked anew."""
         self.hand_off_count = 0
         self.hand_off_bytes = 0
-        scans_new_step(&self.connections.scans)
+        self.allow_work()
+
+    cdef void allow_work(self) noexcept nogil:
+        """Let so much be done for those that are ready until sockets are looked at again."""
+        self.connections.work = WORK_AT_ONCE
+
+    cdef bint has_time(self) noexcept nogil:
+        """Whether what is held may go on: there is time for a small batch at least."""
+        return self.connections.work >= SMALL_BATCH_WORK
+
+    cdef Py_ssize_t most_to_receive(self) noexcept nogil:
+        """How much may be received from the next one: once the work is done, what somebody with little to ask sends."""
+        return INBOX_BYTES if self.connections.work > 0 else LEAST_INBOX_BYTES
 
     cdef int release_retired(self) except -1:
         """Let go of the tables that are served no longer, but for those that a scan still reads from."""
@@ -240,13 +284,20 @@ cdef class Core:
     cdef void receive(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
         """Take bytes that arrived.  Requires: `wants_read`, and `out` is empty.  Answers are in `out` afterwards."""
         cdef Py_ssize_t consumed
+        cdef bint in_time = self.connections.work > 0
         check(
             self.connections, connection, connection.state == OPEN and not connection.held and not connection.doomed,
             b"who is held, or has ended, is not read",
         )
         self.counts[BYTES_RECEIVED] += <uint64_t>size
+        self.connections.work -= size // RECEIVED_BYTES_PER_WORK
         connection.active_ms = self.connections.now_ms
         connection.received_ns = self.connections.now_ns
+        if size >= LEAST_INBOX_BYTES and not in_time:
+            if self.connections.hold_input(connection, data, size) == 0:
+                connection.held = True  # Whoever sends much has its turn later; those behind it do not wait for that.
+                self.connections.run_later(connection)
+            return
         if buffer_size(&connection.input) > 0:
             if self.connections.hold_input(connection, data, size) == 0:
                 self.resume(connection)
@@ -277,10 +328,11 @@ cdef class Core:
         cdef int result
         cdef int kind
         cdef Envelope envelope
+        cdef int64_t work = max(self.connections.work, <int64_t>LEAST_TURN_WORK)
         check(self.connections, connection, buffer_size(self.out) == 0, b"`out` is empty when a turn begins")
         check(self.connections, connection, self.gathered.count == 0, b"no get is left behind by a turn")
         check(self.connections, connection, self.fresh_answers == 0, b"answers are counted in the turn that gave them")
-        self.turn_ends_at_key = self.counts[KEYS_READ] + KEYS_PER_TURN
+        self.turn_work = work
         connection.held = False
         while at < size:
             if not may_process(self, connection):
@@ -295,7 +347,7 @@ cdef class Core:
                 if kind == IS_REQUEST and not ids_contain(&connection.in_flight, envelope.msgid):
                     outcome = gather(self, data + at, &envelope)
                 if outcome == ELSEWHERE:
-                    self.forward(connection, &envelope, &self.gathered.entries[self.gathered.count].lookup)
+                    self.forward(connection, &envelope, &self.gathered.entries[self.gathered.count].lookup, outcome)
                     connection.spoken = True
                 if outcome != HAND_OFF:
                     frame_begin(&connection.scan)
@@ -314,10 +366,14 @@ cdef class Core:
                 self.refuse_frame(connection, data + at, size - at, result)
                 break
             frame_begin(&connection.scan)
+            if kind == IS_REQUEST and must_wait(self, &envelope):
+                connection.held = True
+                break
             self.take_message(connection, kind, data + at, &envelope)
             connection.spoken = True
             at += length
         self.answer_gathered(connection, data, &at)
+        self.connections.work -= work - self.turn_work + buffer_size(self.out) // BYTES_PER_WORK
         return at
 
     cdef void note_rest(self, Connection* connection, Py_ssize_t consumed) noexcept nogil:
@@ -371,11 +427,12 @@ cdef class Core:
                 frame_begin(&connection.scan)
                 connection.held = True
                 return False
+            self.turn_work -= REQUEST_WORK
             outcome = self.published.end_get(
-                &entry.lookup, entry.request.msgid, &self.read_limits, &self.forwarding.own_name, self.out
+                &entry.lookup, entry.request.msgid, &self.read_limits, &self.forwarding.own_name, False, self.out
             )
-            if outcome == DAMAGED:
-                self.forward(connection, &entry.request, &entry.lookup)
+            if outcome == DAMAGED or outcome == COLD:
+                self.forward(connection, &entry.request, &entry.lookup, outcome)
                 continue
             if outcome > 0:
                 self.counts[GETS] += 1
@@ -387,6 +444,7 @@ cdef class Core:
         self, Connection* connection, int kind, const uint8_t* message, const Envelope* envelope
     ) noexcept nogil:
         """Take one whole frame."""
+        self.turn_work -= REQUEST_WORK
         if kind == IS_REQUEST:
             self.take_request(connection, envelope)
         elif kind == IS_NOTIFICATION:
@@ -405,32 +463,80 @@ cdef class Core:
     cdef void take_request(self, Connection* connection, const Envelope* request) noexcept nogil:
         """Answer it here if it is plain, else hand it off."""
         cdef int outcome = HAND_OFF
-        cdef Py_ssize_t written = buffer_size(self.out)
+        cdef Py_ssize_t written = buffer_size(self.out) + buffer_size(&connection.output)
         cdef uint32_t in_flight = connection.in_flight.count
         if ids_contain(&connection.in_flight, request.msgid):
             pass  # Refused below, as two gathered gets of one id are.
         elif blob_is(&request.method, b"get_many", 8):
-            outcome = self.published.get_many(
-                request.msgid, request.params, &self.read_limits, self.out,
-                &self.counts[KEYS_READ],
-            )
-            self.counts[GET_MANYS] += outcome == ANSWERED or outcome == REFUSED_SIZE
+            outcome = self.take_batch(connection, request)
         elif blob_is(&request.method, b"scan", 4):
             outcome = scans_ask(
                 &self.connections.scans, &connection.scanner, self.published, request, connection.received_ns,
-                self.connections.in_flight_count < self.max_in_flight_total, self.out,
+                self.connections.in_flight_count < self.max_in_flight_total, &self.turn_work, self.out,
             )
         elif blob_is(&request.method, b"ping", 4):
             outcome = answer_ping(self, request)
-        if outcome == ELSEWHERE or outcome == DAMAGED:
-            self.forward(connection, request, NULL)
-        else:
+        if outcome != TAKEN_OVER:
             self.conclude(connection, request, outcome)
         check(
             self.connections, connection,
-            connection.doomed or (buffer_size(self.out) > written) != (connection.in_flight.count > in_flight),
+            connection.doomed or (
+                buffer_size(self.out) + buffer_size(&connection.output) > written
+            ) != (connection.in_flight.count > in_flight),
             b"a request is answered at once or in flight, and not both",
         )
+
+    cdef int take_batch(self, Connection* connection, const Envelope* request) noexcept nogil:
+        """Answer a batch at once if that is little work and all of it is here."""
+        cdef Py_ssize_t before = buffer_size(self.out)
+        cdef int64_t work = KEY_WORK * self.elements
+        cdef Reading reading
+        cdef ReadOptions options
+        cdef int outcome
+        if work > SMALL_BATCH_WORK and (work > self.turn_work or scans_have_turn(&self.connections.scans)):
+            return self.defer_batch(connection, request, False)
+        outcome = plan_reading(self.published, request.params, &self.read_limits, &reading, &options)
+        if outcome != ANSWERED:
+            return outcome
+        outcome = begin_reading(&reading, request.msgid, self.out)
+        if outcome == ANSWERED:
+            outcome = read_keys(&reading, &self.read_limits, self.out, NULL, &self.turn_work)
+            self.counts[KEYS_READ] += <uint64_t>(reading.count - reading.left)
+        if outcome == ANSWERED:
+            outcome = end_reading(&reading, self.out)
+        if outcome == ANSWERED:
+            count_reading(reading.version, &reading)
+            self.counts[GET_MANYS] += 1
+            return ANSWERED
+        self.out.end = self.out.start + before
+        if outcome == REFUSED_SIZE:
+            count_refused(reading.version, reading.by_name)
+            self.counts[GET_MANYS] += 1
+            return refuse_reading(&reading, request.msgid, &self.read_limits, self.out)
+        if outcome == UNDER_WAY or outcome == COLD:
+            return self.defer_batch(connection, request, False)
+        if outcome == ELSEWHERE or outcome == DAMAGED:
+            return self.defer_batch(connection, request, True) if reading.may_ask else HAND_OFF
+        return outcome
+
+    cdef int defer_batch(self, Connection* connection, const Envelope* request, bint at_once) noexcept nogil:
+        """Read a batch in slices, the connections in turn, or at once if others are to be asked for some of it."""
+        cdef Relay* batch
+        cdef int outcome = UNDER_WAY
+        if self.connections.in_flight_count >= self.max_in_flight_total:
+            return HAND_OFF
+        if not self.connections.add_in_flight(connection, request.msgid):
+            return OUT_OF_MEMORY
+        batch = self.forwarding.begin_batch(connection, request)
+        if batch == NULL:
+            return OUT_OF_MEMORY
+        if at_once:
+            outcome = self.forwarding.read_batch(batch, &self.turn_work, NULL)
+        if outcome != UNDER_WAY and outcome != COLD:
+            return TAKEN_OVER
+        if self.forwarding.queue_batch(connection, batch) < 0 or not self.connections.make_room(connection, 0):
+            return OUT_OF_MEMORY
+        return TAKEN_OVER
 
     cdef void conclude(self, Connection* connection, const Envelope* request, int outcome) noexcept nogil:
         """Do what its outcome leaves to do for a request."""
@@ -446,16 +552,21 @@ cdef class Core:
         elif outcome == OUT_OF_MEMORY or outcome == UNDER_WAY:
             self.connections.doom(connection, CLOSED_MEMORY)
 
-    cdef void forward(self, Connection* connection, const Envelope* request, const Lookup* lookup) noexcept nogil:
-        """Have other nodes answer a get, or (NULL) a batch; what is damaged here, if any is known to hold it."""
+    cdef void forward(
+        self, Connection* connection, const Envelope* request, const Lookup* lookup, int why
+    ) noexcept nogil:
+        """Have other nodes answer a get; or the disk, which has what is `COLD`.
+
+        What is damaged here goes elsewhere if any is known to hold it.
+        """
         cdef int outcome = self.may_hand_off(connection, request)
         if outcome != HAND_OFF:
             self.fresh_answers += outcome == ANSWERED
         elif self.connections.add_in_flight(connection, request.msgid):
-            if lookup != NULL:
-                outcome = self.forwarding.begin(connection, request, lookup)
+            if why == COLD:
+                outcome = self.forwarding.begin_cold(connection, request, lookup)
             else:
-                outcome = self.forwarding.begin_batch(connection, request)
+                outcome = self.forwarding.begin(connection, request, lookup)
             if outcome == HAND_OFF:
                 self.connections.remove_in_flight(connection, request.msgid)
                 self.hand_off(connection, request)
@@ -611,15 +722,47 @@ cdef class Core:
             if connection.doomed:
                 scans_drop(&self.connections.scans, scanner)
                 return connection
-            if not scanner.first.begun and buffer_size(&connection.output) >= self.connections.max_queued:
+            if not scans_have_begun(scanner) and buffer_size(&connection.output) >= self.connections.max_queued:
                 scans_park(&self.connections.scans, scanner)
                 continue
+            if scanner.first.batch != NULL:
+                if self.run_batch(scanner, work):
+                    continue
+                return connection
             outcome = scans_run(&self.connections.scans, scanner, self.published, work, self.out)
+            if outcome == COLD:
+                scans_read_cold(scanner, self.cold)
+                self.fetch(scanner)
+                outcome = UNDER_WAY
             if outcome == UNDER_WAY and self.connections.make_room(connection, 0):
                 continue
             self.end_scan(connection, outcome if outcome != UNDER_WAY else OUT_OF_MEMORY)
             return connection
         return NULL
+
+    cdef void fetch(self, Scanner* scanner) noexcept nogil:
+        """Have it wait for the pages that are being read for it; if there are none, it tries again."""
+        self.counts[COLD_READS] += 1
+        if not scans_fetch(&self.connections.scans, scanner):
+            scans_yield(&self.connections.scans, scanner, 1 << 30)
+
+    cdef bint run_batch(self, Scanner* scanner, int64_t* work) noexcept nogil:
+        """Go on with the connection's first batch, whose answer is in `out` when it ends; whether it is under way."""
+        cdef Connection* connection = self.connections.find(scanner.handle)
+        cdef int64_t slice = BATCH_SLICE_WORK
+        cdef int outcome = self.forwarding.read_batch(scanner.first.batch, &slice, self.out)
+        work[0] -= BATCH_SLICE_WORK - slice + REQUEST_WORK
+        if outcome == COLD:
+            self.forwarding.ask_disk(scanner.first.batch, &scanner.wait)
+            self.fetch(scanner)
+        elif outcome == UNDER_WAY:
+            scans_yield(&self.connections.scans, scanner, BATCH_SLICE_WORK - slice)
+        else:
+            scans_done(&self.connections.scans, scanner)
+            return False
+        if not self.connections.make_room(connection, 0):
+            self.connections.doom(connection, CLOSED_MEMORY)
+        return not connection.doomed
 
     cdef void end_scan(self, Connection* connection, int outcome) noexcept nogil:
         """Count the connection's first scan, which has ended, or hand it off."""

@@ -14,6 +14,7 @@ cdef enum PageResult:
     PAGE_DAMAGED = -1
     PAGE_UNFINISHED = 0
     PAGE_READY = 1
+    PAGE_COLD = 2  # a page of `cold` that it needs is not in memory
 
 cdef enum PageStage:
     OPENING = 0
@@ -68,6 +69,9 @@ cdef struct Page:
     Entry* losers
     Entry winner
     PyObject* damaged
+    bint waits  # for the disk
+    bint owes  # the winner's file was read from, and its next record not found yet
+    PyObject* cold  # the file whose lookup has stopped at a page that is not in memory
     Py_ssize_t too_large
 
     Buffer out
@@ -83,5 +87,6 @@ cdef void page_begin(
     Py_ssize_t limit, Py_ssize_t max_bytes, Py_ssize_t max_value,
 ) noexcept nogil
 cdef int page_run(Page* page, int64_t* work) noexcept nogil
+cdef PyObject* page_look(Page* page, Py_ssize_t ahead) noexcept nogil
 cdef void page_close(Page* page, const uint8_t* envelope, Py_ssize_t size) noexcept nogil
 cdef void page_release(Page* page) noexcept nogil

@@ -25,7 +25,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from gossipkv.storage._format cimport COMPRESSION_NONE, compare_keys, prefetch, word_of
-from gossipkv.storage._mapped_file cimport is_whole
+from gossipkv.storage._mapped_file cimport FAULT_COLD, is_whole
 from gossipkv.storage._records cimport read_record
 from gossipkv.storage._scan cimport (
     WALK_ENDED,
@@ -72,6 +72,9 @@ cdef void page_begin(
     page.shared = 0
     page.first_file = NULL
     page.damaged = NULL
+    page.waits = True
+    page.owes = False
+    page.cold = NULL
     page.too_large = 0
     page.out.start = 0
     page.out.end = 0
@@ -92,14 +95,17 @@ cdef void page_release(Page* page) noexcept nogil:
 
 
 cdef int page_run(Page* page, int64_t* work) noexcept nogil:
-    """Go on for about so much work, which is taken off; a `PageResult`."""
+    """Go on for about so much work, which is taken off; a `PageResult`.
+
+    Unless it `waits` for the disk it may stop as `PAGE_COLD`, and goes on there.
+    """
     cdef int result = PAGE_UNFINISHED
     page.slice += 1
     while result == PAGE_UNFINISHED and work[0] > 0:
         if page.stage == OPENING:
             if page.at < page.file_count:
                 result = open_file(page, page.files[page.at], work)
-                page.at += 1
+                page.at += result != PAGE_COLD
             else:
                 result = begin_ordering(page)
         elif page.stage == ORDERING:
@@ -158,15 +164,8 @@ cdef int open_file(Page* page, PyObject* file, int64_t* work) noexcept nogil:
         return PAGE_UNFINISHED
     look_ahead(page)
     share(page, file)
-    if page.range.reverse:
-        if page.range.has_end:
-            if seek(<SortedFile>file, page.range.end.data, page.range.end.size, &end) < 0:
-                page.damaged = file
-                return PAGE_DAMAGED
-    elif page.range.has_start:
-        if seek(<SortedFile>file, page.range.start.data, page.range.start.size, &at) < 0:
-            page.damaged = file
-            return PAGE_DAMAGED
+    if seek_in(page, file, beginning(page), &end if page.range.reverse else &at) < 0:
+        return why_stopped(page, file)
     if page.head_count == page.head_room and add_heads(page) < 0:
         return PAGE_NO_MEMORY
     head = &page.heads[page.head_count]
@@ -175,7 +174,46 @@ cdef int open_file(Page* page, PyObject* file, int64_t* work) noexcept nogil:
     result = next_record(page, head, work)
     if result == WALK_RECORD and not is_behind(page, head):
         page.head_count += 1
-    return PAGE_DAMAGED if result < 0 else PAGE_UNFINISHED
+    return why_stopped(page, file) if result < 0 else PAGE_UNFINISHED
+
+
+cdef inline int seek_in(Page* page, PyObject* file, const Blob* key, uint64_t* position) noexcept nogil:
+    """`seek`, if the file's last byte can be read, as `is_whole` does; `key` NULL: nothing is searched for."""
+    cdef int result = 0
+    (<SortedFile>file).asks = (<SortedFile>file).paged and not page.waits
+    if (<SortedFile>file).asks and not (<SortedFile>file).is_in_memory((<SortedFile>file).size - 1, 1):
+        result = -1
+    elif key != NULL:
+        result = seek(<SortedFile>file, key.data, key.size, position)
+    (<SortedFile>file).asks = False
+    return result
+
+
+cdef inline const Blob* beginning(const Page* page) noexcept nogil:
+    """The key at which the range begins in the direction of the scan; NULL: it has none."""
+    if page.range.reverse:
+        return &page.range.end if page.range.has_end else NULL
+    return &page.range.start if page.range.has_start else NULL
+
+
+cdef int why_stopped(Page* page, PyObject* file) noexcept nogil:
+    """What it means that a read from that file has just failed, which is noted."""
+    if (<SortedFile>file).fault_reason == FAULT_COLD:
+        page.cold = file
+        return PAGE_COLD
+    page.damaged = file
+    return PAGE_DAMAGED
+
+
+cdef PyObject* page_look(Page* page, Py_ssize_t ahead) noexcept nogil:
+    """See whether the search in a file that is opened later will stop at a cold page: the file, or NULL."""
+    cdef Py_ssize_t at = page.at + ahead
+    cdef uint64_t unused
+    if page.stage != OPENING or at >= page.file_count:
+        return NULL
+    if seek_in(page, page.files[at], beginning(page), &unused) == 0:
+        return NULL
+    return page.files[at] if (<SortedFile>page.files[at]).fault_reason == FAULT_COLD else NULL
 
 
 cdef int add_heads(Page* page) noexcept nogil:
@@ -205,13 +243,14 @@ cdef inline void share(Page* page, PyObject* file) noexcept nogil:
 
 cdef inline int next_record(Page* page, Head* head, int64_t* work) noexcept nogil:
     """Take the next record of a head's file; a `WalkResult`."""
-    cdef int result = walk_next(<SortedFile>head.file, &head.walk, &head.record, &head.position)
+    cdef int result
+    (<SortedFile>head.file).asks = (<SortedFile>head.file).paged and not page.waits
+    result = walk_next(<SortedFile>head.file, &head.walk, &head.record, &head.position)
+    (<SortedFile>head.file).asks = False
     if result == WALK_RECORD:
         head.slice = page.slice
         walk_prefetch(<SortedFile>head.file, &head.walk)
         work[0] -= 1 + (head.record.key.size + head.record.value.size) // BYTES_PER_WORK
-    elif result < 0:
-        page.damaged = head.file
     return result
 
 
@@ -315,7 +354,7 @@ cdef void order_head(Page* page, Py_ssize_t at) noexcept nogil:
 
 
 cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
-    """The next record of the winner's file goes the way up."""
+    """Let the next record of the winner's file go the way up; a `PageResult`."""
     cdef Py_ssize_t at = page.winner.head
     cdef Head* head = &page.heads[at]
     cdef Entry rising
@@ -323,7 +362,7 @@ cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
     cdef Py_ssize_t node = (page.head_count + at) // 2
     cdef int result = next_record(page, head, work)
     if result < 0:
-        return -1
+        return why_stopped(page, head.file)
     if result == WALK_ENDED:
         rising.word = <uint64_t>-1
         rising.head = EXHAUSTED
@@ -337,7 +376,7 @@ cdef inline int replace_winner(Page* page, int64_t* work) noexcept nogil:
             rising = loser
         node //= 2
     page.winner = rising
-    return -1 if page.damaged != NULL else 0
+    return PAGE_DAMAGED if page.damaged != NULL else PAGE_UNFINISHED
 
 
 # Merging ----------------------------------------------------------------------------------------------------------
@@ -347,7 +386,13 @@ cdef int merge(Page* page, int64_t* work) noexcept nogil:
     """Write record after record."""
     cdef Head* head
     cdef Py_ssize_t size
+    cdef int result
     while work[0] > 0:
+        if page.owes:
+            result = replace_winner(page, work)
+            if result != PAGE_UNFINISHED:
+                return result
+            page.owes = False
         if page.winner.head == EXHAUSTED:
             return PAGE_READY
         head = &page.heads[page.winner.head]
@@ -374,8 +419,7 @@ cdef int merge(Page* page, int64_t* work) noexcept nogil:
         page.last_size = head.record.key.size
         page.last_key = page.out.end - page.last_size
         put_bin(&page.out, head.record.value.data, head.record.value.size)
-        if replace_winner(page, work) < 0:
-            return PAGE_DAMAGED
+        page.owes = True
     return PAGE_UNFINISHED
 
 

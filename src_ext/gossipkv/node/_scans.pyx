@@ -1,4 +1,4 @@
-"""Scans: read from the request, made in slices, the connections in turn.
+"""Scans: read from the request, made in slices, the connections in turn; and whose turn it is to read a batch.
 
 A scan that is plain is answered without Python: its options are what `docs/users/wire.md` says, database and version
 are known, every partition is here, and no record is damaged.  Whatever is not, is handed off as it came, also when that
@@ -9,27 +9,30 @@ The life of a scan::
     asked ── ends in its first slice ──────────────────────────> answered at once
       └────> waiting ── a place is free ──> running, in slices ──> answered, or handed off
 
-* A slice is bounded in work, not in time, so that a run can be repeated.  What a get waits for beside scans is two
-  slices at most: one of first slices, which requests that have just come share, and one of a scan that is running.
+* A slice is bounded in work, not in time, so that a run can be repeated.  What a get waits for is
+  what is done at once for requests that have just come (`Connections.work`), and one slice of what is running.
 * A connection has one scan running; the others wait behind it.  Connections whose scans run take turns, a slice each.
 * What is running holds memory, so only some are; other connections wait in the order in which they asked, and one
   that has more to ask goes behind them.
 * A scan is begun when its peer reads; once begun it goes on to its end, so nobody keeps a place by not reading.
+* A scan that needs pages that are not in memory leaves the line until they are there, and keeps its place among those
+  that run.
 * A scan reads from the table that was served when it began, and holds it (`PublishedTable.readers`).
+* A batch that is much work waits in the same lines (`_forwarding.pyx` reads it), and holds its parameters until then.
 """
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from gossipkv.node._cold_pages cimport MOST_AT_ONCE, ColdPages, forget_wait
 from gossipkv.node._published cimport (
-    ANSWERED, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, PublishedTable, DatabaseRow, VersionRow, count_request,
-    version_named,
+    ANSWERED, COLD, HAND_OFF, OUT_OF_MEMORY, REFUSED_SIZE, UNDER_WAY, PublishedTable, VersionRow, count_request,
 )
 from gossipkv.node._refusals cimport refuse_answer
 from gossipkv.node._scan_page cimport (
-    OPENING, PAGE_NO_MEMORY, PAGE_READY, PAGE_UNFINISHED, Entry, Head, Page, page_begin, page_close, page_release,
-    page_run,
+    MERGING, OPENING, PAGE_COLD, PAGE_NO_MEMORY, PAGE_READY, PAGE_UNFINISHED, Entry, Head, Page, page_begin, page_close,
+    page_look, page_release, page_run,
 )
 from gossipkv.node._scan_plan cimport CURSOR_CHECKSUM_BYTES, make_plan
 from gossipkv.storage._checksum cimport crc32c_of
@@ -45,6 +48,11 @@ cdef enum:
     ENVELOPE_BYTES = 1024
     # Scans that run at the same time: each holds a page and 200 bytes for each partition.
     RUNNING_SCANS = 32
+    # What is read with a cold page, at first; it doubles up to the most.  Most scans are short.
+    LEAST_AHEAD = 16 * 1024
+    MOST_AHEAD = 256 * 1024
+    # Stops for cold pages without a record in between; then it waits for the disk where it stands.
+    MOST_STOPS = 64
     # A job that has ended keeps this much for the next one.
     SPARE_BYTES = 4 * 1024 * 1024
 
@@ -84,7 +92,7 @@ cdef void end_job(Scans* scans, Job* job) noexcept nogil:
         job.begun = False
     scans.held_bytes -= job.held
     job.held = 0
-    if scans.spare == NULL and capacity <= SPARE_BYTES:
+    if scans.spare == NULL and job.batch == NULL and capacity <= SPARE_BYTES:
         job.params.start = 0
         job.params.end = 0
         scans.spare = job
@@ -113,6 +121,9 @@ cdef void begin_job(Scans* scans, Job* job, PublishedTable table) noexcept nogil
         min(<Py_ssize_t>PAGE_BYTES, (scans.limits.max_frame - ENVELOPE_BYTES) // 2),
         scans.limits.max_value,
     )
+    job.page.waits = False
+    job.stops = 0
+    job.ahead = LEAST_AHEAD
 
 
 cdef int keep_job(Scans* scans, Scanner* scanner, Job* job, PublishedTable table, const Cursor* params) noexcept nogil:
@@ -140,6 +151,8 @@ cdef int go_on(Scans* scans, Job* job, PublishedTable table, int64_t* work, Buff
     )
     if result == PAGE_UNFINISHED:
         return UNDER_WAY
+    if result == PAGE_COLD:
+        return COLD
     if result == PAGE_NO_MEMORY:
         return OUT_OF_MEMORY
     if result != PAGE_READY:
@@ -208,11 +221,7 @@ cdef void write_cursor(Page* page, const Blob* version) noexcept nogil:
 
 cdef void count_answered(PublishedTable table, const Job* job, bint refused) noexcept nogil:
     """Count it where requests are counted now; the table that it read from may be served no longer."""
-    cdef VersionRow* version = job.plan.version
-    cdef DatabaseRow* database
-    if job.table != <PyObject*>table:
-        database = table.find_database(&job.plan.database)
-        version = version_named(database, &version.name) if database != NULL else NULL
+    cdef VersionRow* version = table.heir_of(job.plan.version)
     if version != NULL:
         count_request(version, job.plan.by_name)
         version.counts.errors += refused
@@ -240,7 +249,10 @@ cdef void move(Scans* scans, Scanner* scanner, ScannerPlace place) noexcept nogi
             scanner.next.previous = scanner.previous
         else:
             line.last = scanner.previous
+    scans.fetching += place == FETCHING
+    scans.fetching -= scanner.place == FETCHING
     scanner.place = place
+    scanner.turn_work = 0
     scanner.next = NULL
     scanner.previous = NULL
     line = line_of(scans, scanner)
@@ -282,33 +294,37 @@ cdef void scans_release(Scans* scans) noexcept nogil:
         scans.spare = NULL
 
 
-cdef void scans_new_step(Scans* scans) noexcept nogil:
-    """Requests that come from now on may share one slice again."""
-    scans.at_once = SLICE_WORK
+cdef inline bint has_place(const Scans* scans) noexcept nogil:
+    """Whether one more may run."""
+    return scans.running.count + scans.fetching < RUNNING_SCANS
 
 
 cdef int scans_ask(
     Scans* scans, Scanner* scanner, PublishedTable table, const Envelope* request, int64_t received_ns, bint may_wait,
-    Buffer* out,
+    int64_t* work, Buffer* out,
 ) noexcept nogil:
-    """A request for a scan: an `Outcome`, or `UNDER_WAY` and then its connection waits for an answer.
+    """A request for a scan: an `Outcome`; `UNDER_WAY`: its connection waits for an answer.
 
     When it may not wait, it is handed off, and then refused.
     """
     cdef Job* job = new_job(scans)
     cdef int outcome
-    cdef bint at_once = scanner.place == NOWHERE and scans.running.count < RUNNING_SCANS and scans.at_once > 0
+    cdef bint at_once = scanner.place == NOWHERE and has_place(scans) and work[0] > 0
+    cdef int64_t slice = min(work[0], <int64_t>SLICE_WORK)
     if job == NULL:
         return OUT_OF_MEMORY
     job.msgid = request.msgid
     job.received_ns = received_ns
-    scans.at_once -= REQUEST_WORK
     outcome = make_plan(table, request.params, &scans.limits, scans.scan_limit, &job.bounds, &job.plan)
     if outcome == ANSWERED:
         outcome = UNDER_WAY
         if at_once:
             begin_job(scans, job, table)
-            outcome = go_on(scans, job, table, &scans.at_once, out)
+            work[0] -= slice
+            outcome = go_on(scans, job, table, &slice, out)
+            work[0] += slice
+        if outcome == COLD:  # It will stop there again, and wait, when it is its turn.
+            outcome = UNDER_WAY
         if outcome == UNDER_WAY and not may_wait:
             outcome = HAND_OFF
         if outcome == UNDER_WAY and keep_job(scans, scanner, job, table, &request.params) < 0:
@@ -316,19 +332,35 @@ cdef int scans_ask(
     if outcome != UNDER_WAY:
         end_job(scans, job)
         return outcome
+    append_job(scans, scanner, job, RUNNING if at_once else WAITING)
+    return UNDER_WAY
+
+
+cdef void append_job(Scans* scans, Scanner* scanner, Job* job, ScannerPlace place) noexcept nogil:
+    """Put it behind those of its connection; if there are none, the connection gets that place."""
     job.next = NULL
     if scanner.first == NULL:
         scanner.first = job
-        move(scans, scanner, RUNNING if at_once else WAITING)
+        move(scans, scanner, place)
     else:
         scanner.last.next = job
     scanner.last = job
-    return UNDER_WAY
+
+
+cdef int scans_queue(Scans* scans, Scanner* scanner, Relay* batch) noexcept nogil:
+    """Have a batch read when it is its turn; -1: no memory."""
+    cdef Job* job = <Job*>calloc(1, sizeof(Job))
+    if job == NULL:
+        return -1
+    job.batch = batch
+    note_size(scans, scanner, job)
+    append_job(scans, scanner, job, WAITING)
+    return 0
 
 
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil:
     """The connection whose turn it is, or NULL: no scan is under way but those of peers that do not read."""
-    while scans.running.count < RUNNING_SCANS and scans.waiting.first != NULL:
+    while has_place(scans) and scans.waiting.first != NULL:
         move(scans, scans.waiting.first, RUNNING)
     return scans.running.first
 
@@ -346,10 +378,51 @@ cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t
             return outcome
         begin_job(scans, job, table)
     outcome = go_on(scans, job, table, work, out)
-    if outcome == UNDER_WAY:
+    if outcome == UNDER_WAY or outcome == COLD:
         note_size(scans, scanner, job)
         move(scans, scanner, RUNNING)
     return outcome
+
+
+cdef void scans_read_cold(Scanner* scanner, ColdPages cold) noexcept nogil:
+    """Have the pages read at which its scan has stopped, and will stop in the files that are searched next."""
+    cdef Job* job = scanner.first
+    cdef PyObject* file = job.page.cold
+    cdef Py_ssize_t records = job.page.records + job.page.at
+    cdef Py_ssize_t i
+    job.stops = job.stops + 1 if job.stopped_at == records else 1
+    job.stopped_at = records
+    job.page.waits = job.stops >= MOST_STOPS
+    cold.ask(&scanner.wait, file, job.table, 0 if job.page.stage == OPENING else job.ahead)
+    if job.page.stage == MERGING:
+        job.ahead = min(<uint64_t>MOST_AHEAD, 2 * job.ahead)
+    for i in range(1, <Py_ssize_t>MOST_AT_ONCE):
+        file = page_look(&job.page, i)
+        if file != NULL:
+            cold.ask(&scanner.wait, file, job.table, 0)
+
+
+cdef bint scans_fetch(Scans* scans, Scanner* scanner) noexcept nogil:
+    """Have it wait for its pages, if there are any that are read: others have its turns."""
+    if scanner.wait.count == 0:
+        return False
+    scanner.wait.scans = True
+    scanner.wait.whose = scanner
+    move(scans, scanner, FETCHING)
+    return True
+
+
+cdef void scans_go_on(Scans* scans, Scanner* scanner) noexcept nogil:
+    """Have it go on, since its pages have come."""
+    if scanner.place == FETCHING:
+        move(scans, scanner, RUNNING)
+
+
+cdef void scans_yield(Scans* scans, Scanner* scanner, int64_t work) noexcept nogil:
+    """A batch's slice is over, in which so much was done; if its turn is as well, the others have theirs."""
+    scanner.turn_work += work
+    if scanner.turn_work >= BATCH_TURN_WORK:
+        move(scans, scanner, RUNNING)
 
 
 cdef void scans_done(Scans* scans, Scanner* scanner) noexcept nogil:
@@ -375,6 +448,7 @@ cdef void scans_unpark(Scans* scans, Scanner* scanner) noexcept nogil:
 cdef void scans_drop(Scans* scans, Scanner* scanner) noexcept nogil:
     """The connection is gone."""
     cdef Job* job
+    forget_wait(&scanner.wait)
     while scanner.first != NULL:
         job = scanner.first
         scanner.first = job.next

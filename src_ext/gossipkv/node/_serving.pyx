@@ -5,6 +5,15 @@ is ready; takes it again and has Python answer what was handed off, the connecti
 for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs many times
 what a look at epoll does, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
 
+The GIL is taken back only when Python is to answer, and at the end: beside a thread that computes each time takes as
+long as that thread may keep it.
+
+Where it can be, this loop sleeps in the place of Trio: it *rests*.  What Trio waits for is watched beside the
+connections (`watch_others`), so a signal, a datagram or a thread's result ends the rest at once, and so does Trio's
+next deadline; while a task of Trio can run there is no sleep, only a look at what is ready.  What Python has to do is
+left to a round, for which a bell is rung that Trio waits for.  So a request costs a sleep, a receive and a send, and
+no GIL.  Rejected: to rest in the task that calls `round`, which cannot know whether others can still run in its turn.
+
 Sockets and clock are a transport's (`_transport.pyx`): this is the one order for a node in the world and for a
 simulated one.  Where time stands still the budgets in time mean nothing, and those in numbers hold.
 
@@ -39,15 +48,14 @@ from gossipkv.node._counters cimport (
     CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
 from gossipkv.node._relays cimport NEVER, next_due
-from gossipkv.node._requests cimport Core, Pending, Refused
+from gossipkv.node._requests cimport INBOX_BYTES, Core, Pending, Refused
 from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.node._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, READABLE, TIMER, WRITABLE, Event, Transport,
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
 )
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 
 cdef enum:
-    INBOX_BYTES = 65536  # One receive: 1,300 gets, which take a quarter of a millisecond.
     EVENTS = 256  # Ready connections fetched at once.
     LEAST_NS = 250000  # What those that are ready have in each step, whatever held input took: thirty gets or so.
     ACCEPTS_PER_STEP = 64  # A flood of newcomers leaves time for those who are here.
@@ -60,6 +68,8 @@ cdef enum:
     SWEEP_NS = 500000000
     # Deadlines within so much are done at once.
     LEAST_WAIT_NS = 1000000
+    MILLISECOND_NS = 1000000
+    MOST_REST_S = 3600
 
 
 @cython.final
@@ -80,6 +90,10 @@ cdef class Loop:
     cdef int event_count
     cdef int event_at
     cdef int64_t deadline_ns  # of this round
+    cdef int64_t serve_ns  # how long others may be kept waiting
+    cdef int64_t rest_until_ns  # others have nothing to do before
+    cdef bint sleeps_for_others
+    cdef bint others_wait  # they do have, and this round is to end
     cdef bint is_due  # something is: the timer has gone off
     cdef PollCredit poll
     cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
@@ -100,6 +114,7 @@ cdef class Loop:
         self.sweep_ns = self.connections.now_ns + SWEEP_NS
         self.arm()
         self.idle_ns = LOOKED_OUT
+        core.cold.pager.tell(transport.waker_fd())
 
     def __dealloc__(self):
         # The connections are closed with the loop, not here: the core may be gone already.
@@ -120,6 +135,7 @@ cdef class Loop:
             or buffer_size(&self.connections.dirty) > 0
             or self.connections.relays.first_restless != NULL
             or self.has_held_work()
+            or self.core.cold.pager.is_pretending()
             or self.transport.has_events()
         )
 
@@ -158,6 +174,32 @@ cdef class Loop:
             raise OSError("the connection to a peer cannot be watched")
         self.core.forwarding.peers.adopt(adopted)
 
+    def watch_others(self, int fd):
+        """Be ready for `rest`: that descriptor is readable when others have something to do; whether that can be.
+
+        From then on this loop's own descriptor is another, which they can watch although they are watched.
+        """
+        self.sleeps_for_others = self.transport.watch_others(fd)
+        return self.sleeps_for_others
+
+    def rest(self, double idle_s, int64_t serve_us):
+        """Serve what needs no Python, in the place of others who would sleep so long, until one of them is to go on.
+
+        It is the end of `idle_s`, or the descriptor that is watched for them says so, or Python has something to do
+        here: then ours is readable.  Takes `serve_us` where `idle_s` is 0.
+        """
+        self.core.check_thread()
+        if self.closed:
+            return
+        self.begin_round(serve_us)
+        self.rest_until_ns = self.connections.now_ns + <int64_t>(1e9 * min(max(idle_s, 0.0), <double>MOST_REST_S))
+        if not self.wants_python():
+            with nogil:
+                self.serve(False)
+            self.core.release_retired()
+        if self.wants_python():
+            self.transport.ring()
+
     def round(self, answer, int64_t serve_us, int64_t answer_us):
         """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
 
@@ -167,25 +209,19 @@ cdef class Loop:
         `answer_us` and what one request takes.
         """
         cdef list pending = []
+        cdef bint answered = False
         self.core.check_thread()
-        self.tell_time()
-        self.deadline_ns = self.connections.now_ns + 1000 * serve_us
+        self.transport.hush()
+        self.begin_round(serve_us)
         while True:
             with nogil:
-                self.serve_ready()
-                self.serve_scans()
-                self.core.forwarding.go_on()
-            if not self.connections.backlog.is_empty():
-                self.answer_some(answer, 1000 * answer_us, pending)
-            with nogil:
-                self.flush_dirty()
-                self.arm()
-            self.core.release_retired()
-            self.transport.raise_failure()
-            if (
-                self.core.hand_off_count == 0 and not scans_have_turn(&self.connections.scans)
-            ) or self.connections.now_ns >= self.deadline_ns:
-                return pending
+                answered = self.serve(answered)
+            if not answered:
+                break
+            self.answer_some(answer, 1000 * answer_us, pending)
+        self.core.release_retired()
+        self.transport.raise_failure()
+        return pending
 
     def complete(self, Pending pending not None, answer):
         """Answer what was pending, with the next round: the result as MessagePack, or a `Refused`."""
@@ -240,6 +276,7 @@ cdef class Loop:
         if not self.closed:
             self.closed = self.draining = True
             self.close_all(CLOSED_CUT)
+            self.core.cold.end()
             self.transport.shut()
             self.core.release_retired()
             self.transport.raise_failure()
@@ -248,6 +285,34 @@ cdef class Loop:
 
     cdef void tell_time(self) noexcept nogil:
         self.connections.set_time(self.transport.now_ns())
+
+    cdef void begin_round(self, int64_t serve_us) noexcept nogil:
+        self.tell_time()
+        self.serve_ns = 1000 * serve_us
+        self.deadline_ns = self.connections.now_ns + self.serve_ns
+        self.rest_until_ns = 0
+        self.others_wait = False
+
+    cdef bint serve(self, bint answered) noexcept nogil:
+        """All that needs no Python, behind what it has `answered`; True: it has to answer, False: the round is over."""
+        cdef bint goes_on = not answered or self.end_step()
+        while goes_on:
+            self.serve_ready()
+            self.serve_scans()
+            self.core.forwarding.go_on()
+            if not self.connections.backlog.is_empty():
+                return True
+            goes_on = self.end_step()
+        return False
+
+    cdef bint end_step(self) noexcept nogil:
+        """Send what is to be sent; whether there is another step."""
+        self.flush_dirty()
+        self.arm()
+        return self.may_rest() or (
+            (self.core.hand_off_count > 0 or scans_have_turn(&self.connections.scans))
+            and self.connections.now_ns < self.deadline_ns
+        )
 
     cdef void serve_ready(self) noexcept nogil:
         """Held input in half of the time, each connection once; then what is ready, in what is left and a little more.
@@ -258,13 +323,19 @@ cdef class Loop:
         cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
         cdef int64_t until_ns = self.connections.now_ns + (self.deadline_ns - self.connections.now_ns) // 2
         self.core.begin_step()
-        while left > 0 and buffer_size(&self.connections.runnable) > 0 and self.connections.now_ns < until_ns:
+        while (
+            left > 0
+            and buffer_size(&self.connections.runnable) > 0
+            and self.core.has_time()
+            and self.connections.now_ns < until_ns
+        ):
             left -= 1
             self.serve_held(self.connections.next_runnable())
-        until_ns = max(self.deadline_ns, self.connections.now_ns + LEAST_NS)
+        until_ns = self.connections.now_ns + LEAST_NS
         if self.event_at == self.event_count and not self.fetch():
             return
         while True:
+            until_ns = max(until_ns, self.deadline_ns)
             while self.event_at < self.event_count:
                 if self.event_at + 1 < self.event_count:
                     fetch_connection(self.connections, self.events[self.event_at + 1].handle)
@@ -272,10 +343,7 @@ cdef class Loop:
                 self.event_at += 1
                 if self.connections.now_ns >= until_ns:
                     return
-            if self.core.hand_off_count > 0:
-                return
-            self.flush_dirty()  # Whoever is waited for next may wait for it.
-            if not self.fetch():
+            if self.core.hand_off_count > 0 or not self.fetch():
                 return
 
     cdef void serve_held(self, Connection* connection) noexcept nogil:
@@ -305,31 +373,77 @@ cdef class Loop:
             or not self.connections.backlog.is_empty()
         )
 
+    cdef bint wants_python(self) noexcept nogil:
+        """Whether a round, and who calls it, has something to do."""
+        return (
+            not self.connections.backlog.is_empty()
+            or self.connections.relays.first_reply != NULL
+            or self.core.forwarding.peers.has_events()
+            or self.connections.broken_count > 0
+            or (self.draining and self.connections.connection_count == self.connections.peer_count)
+        )
+
+    cdef bint may_rest(self) noexcept nogil:
+        """Whether there is nothing to do before the next event, for anybody."""
+        return (
+            self.connections.now_ns < self.rest_until_ns
+            and not self.others_wait
+            and not self.wants_python()
+            and not self.has_held_work()
+            and buffer_size(&self.connections.dirty) == 0
+            and self.connections.relays.first_restless == NULL
+        )
+
     cdef bint fetch(self) noexcept nogil:
-        """Ask for events, and look out for them if that pays; whether there are any."""
+        """Ask for events, look out for them if that pays, rest until some come if that may be; whether any came."""
+        cdef bint rests
         if self.is_due:  # Not before: what came beside the timer may be what is waited for.
             self.is_due = False
             self.expire_due()
+        self.flush_dirty()  # Whoever is waited for next may wait for it.
+        self.arm()
         self.event_at = 0
-        self.event_count = self.transport.fetch(self.events, EVENTS)
+        self.event_count = 0
+        if self.others_wait:  # They are among the events until the round has ended.
+            return False
+        rests = self.may_rest()
+        if self.transport.polls or not rests:
+            self.event_count = self.transport.fetch(self.events, EVENTS, 0)
         if self.event_count == 0 and self.idle_ns == BUSY and not self.has_held_work():
             self.idle_ns = self.connections.now_ns
-            if self.transport.polls and poll_pays(&self.poll) and self.connections.now_ns < self.deadline_ns:
+            if (
+                self.transport.polls
+                and (rests or not self.sleeps_for_others)
+                and poll_pays(&self.poll)
+                and self.connections.now_ns < self.deadline_ns
+            ):
                 self.look_out()
+        if self.event_count == 0 and rests:
+            self.event_count = self.transport.fetch(self.events, EVENTS, self.rest_ms())
+        self.core.allow_work()
         self.tell_time()
+        if self.event_count == 1 and self.events[0].handle == OTHERS:  # It is no event of ours.
+            self.event_count = 0
+            self.others_wait = True
         if self.event_count == 0:
             return False
+        if rests:  # Others had nothing to do until now.
+            self.deadline_ns = self.connections.now_ns + self.serve_ns
         if self.idle_ns > 0:
             poll_slept(&self.poll, self.connections.now_ns - self.idle_ns)
         self.idle_ns = BUSY
         return True
+
+    cdef int rest_ms(self) noexcept nogil:
+        """How long to rest, no shorter than it may be, as Trio does: what is due is not asked about twice."""
+        return <int>((self.rest_until_ns - self.connections.now_ns + MILLISECOND_NS - 1) // MILLISECOND_NS)
 
     cdef void look_out(self) noexcept nogil:
         """Ask again and again for a moment, or until the round ends."""
         cdef int64_t until_ns = min(self.connections.now_ns + POLL_NS, self.deadline_ns)
         self.counts[BUSY_POLLS] += 1
         while self.event_count == 0 and self.connections.now_ns < until_ns:
-            self.event_count = self.transport.fetch(self.events, EVENTS)
+            self.event_count = self.transport.fetch(self.events, EVENTS, 0)
             self.tell_time()
         self.idle_ns = LOOKED_OUT
         if self.event_count > 0:
@@ -377,6 +491,9 @@ cdef class Loop:
 
     cdef void serve_event(self, const Event* event) noexcept nogil:
         cdef Connection* connection
+        if event.handle == OTHERS:
+            self.others_wait = True
+            return
         if event.handle == LISTENER:
             self.accept_some()
             self.tell_time()
@@ -415,7 +532,8 @@ cdef class Loop:
             self.connections, NULL, buffer_size(&self.connections.out) == 0,
             b"no answer is left in `out` when the round's answers are sent",
         )
-        self.tell_time()
+        if buffer_size(&self.given) > 0:
+            self.tell_time()
         while buffer_size(&self.given) > 0:
             received_ns = <int64_t>pop_handle(&self.given)
             histogram_record(&self.core.handed_off.histogram, <uint64_t>(self.connections.now_ns - received_ns), 1)
@@ -493,7 +611,7 @@ cdef class Loop:
             if connection == NULL:
                 self.transport.close(fd, True)
                 continue
-            check(self.connections, connection, connection.handle > TIMER, b"the listener's handle is the listener's")
+            check(self.connections, connection, connection.handle > OTHERS, b"the listener's handle is the listener's")
             connection.interest = READABLE
             if self.transport.begin(fd, connection.handle) < 0:
                 self.connections.doom(connection, CLOSED_MEMORY)
@@ -501,7 +619,7 @@ cdef class Loop:
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once, and answer; whether bytes came."""
-        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
+        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, self.core.most_to_receive())
         if size > 0 and connection.peer:
             self.core.forwarding.receive(connection, self.inbox, size)
             self.tell_time()

@@ -25,7 +25,7 @@ from posix.unistd cimport close as close_descriptor
 
 from gossipkv.node._addresses cimport address_number
 from gossipkv.node._transport cimport (
-    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, NOT_YET, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
 )
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -127,6 +127,8 @@ cdef class Sockets(Transport):
     cdef int epoll  # -1 once it is shut
     cdef int waker
     cdef int timer
+    cdef bint watches_others
+    cdef int bell  # not in `epoll`, which waits for others, who wait for this
     cdef epoll_event ready[EVENTS]
 
     def __cinit__(self, listener, *, bint polls):
@@ -134,6 +136,7 @@ cdef class Sockets(Transport):
         self.epoll = -1
         self.waker = -1
         self.timer = -1
+        self.bell = -1
         self.polls = polls
         self.listener = listener
         self.listener_fd = listener.fileno()
@@ -148,6 +151,9 @@ cdef class Sockets(Transport):
         self.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)
         if self.timer < 0 or self.control(EPOLL_CTL_ADD, self.timer, TIMER, READABLE) < 0:
             raise OSError(errno, "timerfd failed")
+        self.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.bell < 0:
+            raise OSError(errno, "eventfd failed")
 
     def __dealloc__(self):
         if self.epoll >= 0:
@@ -156,6 +162,8 @@ cdef class Sockets(Transport):
             close_descriptor(self.waker)
         if self.timer >= 0:
             close_descriptor(self.timer)
+        if self.bell >= 0:
+            close_descriptor(self.bell)
 
     cdef int control(self, int operation, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
         cdef epoll_event event
@@ -170,8 +178,8 @@ cdef class Sockets(Transport):
         clock_gettime(CLOCK_MONOTONIC, &now)
         return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
-    cdef int fetch(self, Event* events, int most) noexcept nogil:
-        cdef int count = max(0, epoll_wait(self.epoll, self.ready, min(most, EVENTS), 0))
+    cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil:
+        cdef int count = max(0, epoll_wait(self.epoll, self.ready, min(most, EVENTS), wait_ms))
         cdef uint64_t ignored
         cdef int i
         for i in range(count):
@@ -234,10 +242,27 @@ cdef class Sockets(Transport):
     # What Python does between rounds ----------------------------------------------------------------------------
 
     cdef int fileno(self) except -2:
-        return self.epoll
+        return self.bell if self.watches_others else self.epoll
+
+    cdef int waker_fd(self) except -2:
+        return self.waker
 
     cdef int wake(self) except -1:
-        eventfd_write(self.waker, 1)
+        eventfd_write(self.bell if self.watches_others else self.waker, 1)
+        return 0
+
+    cdef bint watch_others(self, int fd) except -1:
+        self.watches_others = self.control(EPOLL_CTL_ADD, fd, OTHERS, READABLE) == 0
+        return self.watches_others
+
+    cdef int ring(self) except -1:
+        eventfd_write(self.bell, 1)
+        return 0
+
+    cdef int hush(self) except -1:
+        cdef uint64_t ignored
+        if self.watches_others:
+            eventfd_read(self.bell, &ignored)
         return 0
 
     cdef int admit(self, connection) except -1:

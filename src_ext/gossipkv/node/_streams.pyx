@@ -91,7 +91,7 @@ cdef class Streams(Transport):
             self.failure = error
         return self.latest_ns
 
-    cdef int fetch(self, Event* events, int most) noexcept with gil:
+    cdef int fetch(self, Event* events, int most, int wait_ms) noexcept with gil:
         cdef int count = 0
         if self.failure is not None:
             return 0  # The round ends, and raises it.

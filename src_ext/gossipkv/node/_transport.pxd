@@ -6,6 +6,7 @@ cdef enum:  # Handles of no connection: generations start at 1.
     LISTENER = 0
     WAKER = 1
     TIMER = 2
+    OTHERS = 3
 
 cdef enum:  # What one waits for, and what has come; as in epoll, so that nothing is translated.
     READABLE = 0x01
@@ -28,7 +29,7 @@ cdef class Transport:
 
     # What a round does.
     cdef int64_t now_ns(self) noexcept nogil
-    cdef int fetch(self, Event* events, int most) noexcept nogil
+    cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil
     cdef void set_timer(self, int64_t due_ns) noexcept nogil
     cdef bint listen(self, bint wanted) noexcept nogil
     cdef int accept(self, uint64_t* address) noexcept nogil
@@ -41,9 +42,13 @@ cdef class Transport:
 
     # What Python does between rounds.
     cdef int fileno(self) except -2
+    cdef int waker_fd(self) except -2
     cdef bint has_events(self) except -1
     cdef object due_s(self)
     cdef int wake(self) except -1
+    cdef bint watch_others(self, int fd) except -1
+    cdef int ring(self) except -1
+    cdef int hush(self) except -1
     cdef int admit(self, connection) except -1
     cdef int raise_failure(self) except -1
     cdef int stop_listening(self) except -1

@@ -26,8 +26,8 @@ cdef class Transport:
         """The time, from any beginning; it never goes back."""
         return 0
 
-    cdef int fetch(self, Event* events, int most) noexcept nogil:
-        """Write down what is ready, and return how many that are; waits for nothing."""
+    cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil:
+        """Write down what is ready, and return how many that are; `wait_ms` are 0 unless others are watched."""
         return 0
 
     cdef void set_timer(self, int64_t due_ns) noexcept nogil:
@@ -66,7 +66,7 @@ cdef class Transport:
     # What Python does between rounds ----------------------------------------------------------------------------
 
     cdef int fileno(self) except -2:
-        """The descriptor that is readable when there are events; -1 once it is shut."""
+        """The descriptor that is readable when there are events, the bell while others are watched; -1: it is shut."""
         return -1
 
     cdef bint has_events(self) except -1:
@@ -77,8 +77,24 @@ cdef class Transport:
         """How long until the timer's event, if the descriptor does not tell of it; else None."""
         return None
 
+    cdef int waker_fd(self) except -2:
+        """An eventfd that does what `wake` does, for any thread; -1: there is none."""
+        return -1
+
     cdef int wake(self) except -1:
-        """Make the descriptor readable, until the next `fetch`."""
+        """Make the descriptor readable, until the next `fetch` or `hush`."""
+        return 0
+
+    cdef bint watch_others(self, int fd) except -1:
+        """Have the event `OTHERS` come while that descriptor is readable; whether that can be."""
+        return False
+
+    cdef int ring(self) except -1:
+        """Make the bell readable, which others can watch while they are watched."""
+        return 0
+
+    cdef int hush(self) except -1:
+        """Make it readable no more."""
         return 0
 
     cdef int admit(self, connection) except -1:

@@ -18,6 +18,7 @@ cdef enum Fault:
     FAULT_PLACE
     FAULT_TABLE
     FAULT_MEMORY
+    FAULT_COLD      # Not damage: `fault_size` bytes from there are not in memory, and who asked does not wait.
 
 
 cdef class MappedFile:
@@ -25,6 +26,11 @@ cdef class MappedFile:
     cdef Py_buffer buffer
     cdef bint holds_buffer
     cdef Map* map               # NULL: what is read is no file's map.
+    cdef int descriptor         # Of the file that is mapped, -1: of none.
+    cdef bint may_look          # Which of its pages are in memory.
+    cdef uint8_t* pretended     # A bit for each page that is said to be in memory; NULL: the kernel is asked.
+    cdef uint64_t asked_last
+    cdef uint64_t drawn         # The state of what draws which pages are said to have gone.
     cdef readonly str name
     cdef const uint8_t* base
     cdef const uint8_t* last_byte
@@ -52,11 +58,22 @@ cdef class MappedFile:
 
     cdef Py_ssize_t pins
 
+    # Residency: whether the file is read by single pages, and whether who reads it now does not wait for the disk, so
+    # that a page is asked for before it is touched.
+    cdef readonly bint paged
+    cdef bint asks
+    cdef uint8_t* there         # A bit for each page that was found in memory in this epoch; NULL: it never was paged.
+    cdef uint64_t epoch
+
     # The first damage that a nogil function met; `damage()` turns it into an exception.
-    cdef uint64_t fault_offset
+    cdef uint64_t fault_offset, fault_size
     cdef int fault_reason
     cdef uint32_t fault_expected, fault_got
 
+    cdef bint is_in_memory(self, uint64_t offset, uint64_t size) noexcept nogil
+    cdef bint find_in_memory(self, uint64_t page) noexcept nogil
+    cdef bint is_pretended(self, uint64_t page) noexcept nogil
+    cdef void note_read(self, uint64_t offset, uint64_t size) noexcept nogil
     cdef int check_page(self, uint64_t page) noexcept nogil
     cdef object damage(self)
     cdef bint lose(self) noexcept nogil
@@ -68,6 +85,9 @@ cdef class MappedFile:
     cdef int parse_footer(self, const uint8_t* footer) except -1
     cdef int check_layout(self, const uint8_t* footer, uint64_t at) except -1
     cdef int refuse(self, uint64_t offset, str reason, object expected=*, object got=*) except -1
+
+
+cdef void next_epoch() noexcept nogil
 
 
 cdef inline int fault(MappedFile file, int reason, uint64_t offset) noexcept nogil:
@@ -89,6 +109,8 @@ cdef inline bint is_whole(MappedFile file) noexcept nogil:
 cdef inline int check_range(MappedFile file, uint64_t offset, uint64_t size) noexcept nogil:
     """Check the pages of `size` > 0 bytes at `offset`, which the caller knows to lie within the body."""
     cdef uint64_t page = offset // PAGE_SIZE, last = (offset + size - 1) // PAGE_SIZE
+    if file.asks and not file.is_in_memory(offset, size):
+        return -1
     while page <= last:
         if not bit(file.checked_pages, page):
             if file.check_page(page) < 0:

@@ -17,6 +17,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
+from posix.types cimport off_t
+from posix.unistd cimport close as close_descriptor
 
 from gossipkv.storage._checksum cimport crc32c_of
 from gossipkv.storage._format cimport *
@@ -29,11 +31,41 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 
-cdef extern from "gossipkv/storage/region.h" nogil:
-    void wish_large_pages "gkv_wish_large_pages"(const void* region, size_t size)
+cdef extern from "gossipkv/storage/residency.h" nogil:
+    void read_by_page "gkv_read_by_page"(int descriptor, const void* region, size_t size)
+    void read_by_stretch "gkv_read_by_stretch"(int descriptor, const void* region, size_t size)
+    void read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
+    void populate "gkv_populate"(const void* region, size_t size)
+    bint may_look "gkv_may_look"(int descriptor)
+    bint is_in_memory "gkv_is_in_memory"(bint may_look, int descriptor, const uint8_t* base, size_t offset)
 
 cdef enum:
     CHUNK_PAGES = PAGE_SIZE // 4    # Whose checksums have a checksum together.
+
+cdef uint64_t this_epoch = 1
+
+
+cdef void next_epoch() noexcept nogil:
+    """Have pages count as being in memory no longer because they were a moment ago.
+
+    Called every few milliseconds by who asks: so a page that many read costs one question in that time, and one that
+    the kernel takes meanwhile is waited for, which is rare, since it takes those that nobody has used for long.
+    """
+    global this_epoch
+    this_epoch += 1
+
+
+cdef object pretence = None
+
+
+def pretend(seeds):
+    """Have each file that is opened from now on pretend that its pages come and go, with the next of these seeds.
+
+    For tests of whoever serves from files; None: no more.
+    """
+    global pretence
+    pretence = seeds
+
 
 HEADER_MAGIC = b"GKVSORT\n"
 FOOTER_MAGIC = b"\nGKVEND\n"
@@ -55,9 +87,10 @@ cdef class MappedFile:
 
     def __cinit__(self, source, *, files=None, name=None, cache_bytes=None):
         cdef bint mapped = isinstance(source, (str, os.PathLike))
+        self.descriptor = -1
         if mapped:
             self.name = os.fspath(source) if name is None else name
-            source = map_file(RealFiles() if files is None else files, source, self.name)
+            source, self.descriptor = map_file(RealFiles() if files is None else files, source, self.name)
         else:
             self.name = "<buffer>" if name is None else name
         PyObject_GetBuffer(source, &self.buffer, PyBUF_SIMPLE)
@@ -66,7 +99,7 @@ cdef class MappedFile:
         self.size = <uint64_t> self.buffer.len
         self.last_byte = self.base + self.size - 1
         try:
-            if mapped and isinstance(source, mmap.mmap):
+            if self.descriptor >= 0:
                 self.map = map_add(self.base, <size_t> self.size)
                 if self.map == NULL:
                     raise MemoryError
@@ -77,13 +110,17 @@ cdef class MappedFile:
             if lost is None:
                 raise
             raise lost from error    # What zeros were taken for says little.
-        if mapped and self.compression == COMPRESSION_NONE:
-            # Uncompressed files are for data that fits into memory: they are read, and mapped, in large pieces.
-            wish_large_pages(self.base, <size_t> self.size)
+        # Uncompressed files are taken to fit into memory until somebody says otherwise; compressed ones are for data
+        # that does not.
+        self.set_paged(self.compression != COMPRESSION_NONE)
+        if pretence is not None:
+            self.pretend(next(pretence))
 
     def __dealloc__(self):
         free(self.checked_pages)
         free(self.checked_chunks)
+        free(self.pretended)
+        free(self.there)
         self.let_go()
 
     cdef int let_go(self) except -1:
@@ -95,6 +132,9 @@ cdef class MappedFile:
         if self.holds_buffer:
             self.holds_buffer = False
             PyBuffer_Release(&self.buffer)
+            if self.descriptor >= 0:
+                close_descriptor(self.descriptor)
+                self.descriptor = -1
         return 0
 
     # -- opening and closing ---------------------------------------------------------------------------------------
@@ -266,6 +306,99 @@ cdef class MappedFile:
         self.ensure_open()
         return None if is_whole(self) else self.loss().offset
 
+    # -- residency -------------------------------------------------------------------------------------------------
+
+    @property
+    def index_range(self):
+        """Where the index lies: its first byte, and how many there are."""
+        self.ensure_open()
+        return <uint64_t> (self.index - self.base), self.bucket_count * BUCKET_SIZE
+
+    def set_paged(self, bint paged):
+        """Say whether the file is read by single pages, as what is larger than memory is; else in large pieces.
+
+        Drops the lock: requires that the file stays open meanwhile.
+        """
+        self.ensure_open()
+        paged = paged or self.pretended != NULL
+        if paged and self.there == NULL:
+            self.there = <uint8_t*> calloc(<size_t> (self.size // PAGE_SIZE // 8 + 1), 1)
+            if self.there == NULL:
+                raise MemoryError
+        if self.descriptor >= 0 and paged and not self.paged:
+            self.may_look = may_look(self.descriptor)
+            with nogil:  # To drop what is cached takes a tenth of a second for each GB.
+                read_by_page(self.descriptor, self.base, <size_t> self.size)
+        elif self.descriptor >= 0 and not paged:
+            with nogil:
+                read_by_stretch(self.descriptor, self.base, <size_t> self.size)
+        self.paged = paged
+
+    def prewarm(self, uint64_t first, uint64_t size):
+        """Wait until those bytes of the file are in memory, and mapped.  For a thread: it waits.
+
+        What cannot be read is left to whoever reads it.  Requires: the file stays open meanwhile.
+        """
+        cdef uint64_t at = first - first % PAGE_SIZE, end = min(first + size, self.size)
+        self.ensure_open()
+        if self.descriptor < 0 or at >= end:
+            return
+        with nogil:
+            read_ahead(self.descriptor, <off_t> at, <off_t> (end - at))
+            populate(self.base + at, <size_t> (end - at))
+
+    def pretend(self, uint64_t seed):
+        """Have its pages count as gone, each until it is read by a pager and now and then again: for tests."""
+        self.ensure_open()
+        self.pretended = <uint8_t*> calloc(<size_t> (self.size // PAGE_SIZE // 8 + 1), 1)
+        if self.pretended == NULL:
+            raise MemoryError
+        self.drawn = seed * 2 + 1
+        self.set_paged(True)
+
+    cdef bint is_in_memory(self, uint64_t offset, uint64_t size) noexcept nogil:
+        """Whether those bytes are in memory, as far as is known; else the first missing page, to the end, is noted."""
+        cdef uint64_t page = offset // PAGE_SIZE, end = offset + size
+        if self.epoch != this_epoch:
+            self.epoch = this_epoch
+            clear_bits(self.there, 0, self.size // PAGE_SIZE + 1)
+        while page * PAGE_SIZE < end:
+            if not bit(self.there, page):
+                if not self.find_in_memory(page):
+                    fault(self, FAULT_COLD, page * PAGE_SIZE)
+                    self.fault_size = end - page * PAGE_SIZE
+                    return False
+                if self.pretended == NULL:
+                    set_bit(self.there, page)
+            page += 1
+        return True
+
+    cdef bint find_in_memory(self, uint64_t page) noexcept nogil:
+        if self.pretended != NULL:
+            return self.is_pretended(page)
+        if self.descriptor < 0 or map_is_lost(self.map):  # Its zeros need no disk.
+            return True
+        return is_in_memory(self.may_look, self.descriptor, self.base, page * PAGE_SIZE)
+
+    cdef bint is_pretended(self, uint64_t page) noexcept nogil:
+        """Whether that page counts as being in memory; asked for others between, one in 32 then counts as gone."""
+        cdef bint there = bit(self.pretended, page)
+        if there and page == self.asked_last:
+            return True
+        self.asked_last = page
+        self.drawn = self.drawn * 6364136223846793005ULL + 1442695040888963407ULL
+        if there and self.drawn >> 59 == 0:
+            clear_bits(self.pretended, page, page + 1)
+        return there
+
+    cdef void note_read(self, uint64_t offset, uint64_t size) noexcept nogil:
+        """A pager has read those bytes."""
+        cdef uint64_t page = offset // PAGE_SIZE
+        if self.pretended != NULL:
+            while page * PAGE_SIZE < offset + size:
+                set_bit(self.pretended, page)
+                page += 1
+
     # -- checking --------------------------------------------------------------------------------------------------
 
     cdef object damage(self):
@@ -295,6 +428,10 @@ cdef class MappedFile:
     cdef int check_page(self, uint64_t page) noexcept nogil:
         """Compare one page with its checksum, and that checksum's own page with its checksum; remember both."""
         cdef uint64_t chunk = page * 4 // PAGE_SIZE, start, length
+        if self.asks and not self.is_in_memory(self.body_size + chunk * PAGE_SIZE, min(
+            <uint64_t> PAGE_SIZE, self.page_count * 4 - chunk * PAGE_SIZE
+        )):
+            return -1
         if not bit(self.checked_chunks, chunk):
             start = chunk * PAGE_SIZE
             length = min(<uint64_t> PAGE_SIZE, self.page_count * 4 - start)
@@ -337,8 +474,8 @@ cdef class MappedFile:
         return bool(bit(self.checked_pages, page))
 
 
-cdef object map_file(files, path, str name):
-    """The whole file as a buffer.
+cdef tuple map_file(files, path, str name):
+    """The whole file as a buffer, and a descriptor of it if that is a map of a real file, else -1.
 
     Raises:
         Corrupt: the file is empty, or was cut short just now.
@@ -351,9 +488,10 @@ cdef object map_file(files, path, str name):
             if size == 0:
                 raise Corrupt(name, 0, "the file is empty")
             try:
-                return files.map(descriptor, size)
+                buffer = files.map(descriptor, size)
             except ValueError as error:    # Python compares the two.
                 raise Corrupt(name, size - 1, "cut short while it was opened") from error
+            return buffer, os.dup(descriptor) if isinstance(buffer, mmap.mmap) else -1
         finally:
             files.close(descriptor)
     except OSError as error:

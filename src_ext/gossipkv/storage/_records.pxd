@@ -33,6 +33,7 @@ cdef class RecordReader(MappedFile):
     cdef int64_t large_block
     cdef int32_t large_size
 
+    cdef void read_ahead(self, uint64_t position, uint64_t end) noexcept nogil
     cdef int read_compressed(self, uint64_t position, Record* record, bint whole) noexcept nogil
     cdef int load_block(self, uint64_t block, uint64_t within, bint whole, Slice* data, uint64_t* next) noexcept nogil
     cdef int load_large(self, uint64_t block, uint64_t length, Slice* data) noexcept nogil
@@ -88,6 +89,8 @@ cdef inline int read_raw(RecordReader file, uint64_t position, Record* record) n
     cdef Slice rest
     if position >= file.position_end or position % 8 != 0:
         return fault(file, FAULT_RECORD, min(offset, file.records_end))
+    if file.asks and not file.is_in_memory(offset, 1):
+        return -1
     if not bit(file.checked_pages, offset // PAGE_SIZE):
         if file.check_page(offset // PAGE_SIZE) < 0:
             return -1

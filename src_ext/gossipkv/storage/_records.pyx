@@ -7,12 +7,16 @@ an lz4 file points into its cache and lives until the next call on the same file
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy
+from posix.types cimport off_t
 
 from gossipkv.storage._compression cimport lz4_decompress
 from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, RAW_BLOCK, load64
 from gossipkv.storage._mapped_file cimport (
     FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, FAULT_TABLE, MappedFile, check_range, fault,
 )
+
+cdef extern from "gossipkv/storage/residency.h" nogil:
+    void file_read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
 
 cdef enum:
     LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.
@@ -38,6 +42,18 @@ cdef class RecordReader(MappedFile):
                 free(self.cache[slot].data)
             free(self.cache)
         free(self.large)
+
+    cdef void read_ahead(self, uint64_t position, uint64_t end) noexcept nogil:
+        """Have the disk read the records between two positions; does not wait.  Requires: position < end."""
+        cdef uint64_t first = HEADER_SIZE + position, last = HEADER_SIZE + end, table
+        if self.compression == COMPRESSION_LZ4:
+            table = <uint64_t> (self.blocks - self.base) + 8 * (position // PAGE_SIZE)
+            end = min((end + PAGE_SIZE - 1) // PAGE_SIZE, self.block_count)
+            if end <= position // PAGE_SIZE or check_range(self, table, 8 * (end + 1 - position // PAGE_SIZE)) < 0:
+                return  # Whoever reads it will say so.
+            first, last = self.block_offset(position // PAGE_SIZE), self.block_offset(end)
+        if self.descriptor >= 0 and first < last <= self.size:
+            file_read_ahead(self.descriptor, <off_t> first, <off_t> (last - first))
 
     cdef int read_compressed(self, uint64_t position, Record* record, bint whole) noexcept nogil:
         """The record at a position of an lz4 file; `whole` when `record.next` is wanted, too."""

@@ -18,6 +18,9 @@ cdef struct Walk:
     uint64_t at
     uint64_t end
     bint reverse
+    # Of a paged file: up to where the disk was asked to read, and how much it is asked for the next time.
+    uint64_t ahead
+    uint64_t ahead_size
     # Backwards: where the records of one stretch between anchors begin that are still to come.
     int last_word           # The words above it are zero; -1: all are.
     uint64_t stretch        # The position that the first bit stands for.
@@ -28,12 +31,15 @@ cdef struct Walk:
 cdef int seek(RecordReader file, const uint8_t* key, Py_ssize_t size, uint64_t* position) noexcept nogil
 cdef void walk_begin(RecordReader file, Walk* walk, uint64_t at, uint64_t end, bint reverse) noexcept nogil
 cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil
+cdef void walk_ahead(RecordReader file, Walk* walk) noexcept nogil
 
 
 cdef inline int walk_next(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
     """The next record and its position, unless the walk has ended or meets damage."""
     if walk.at >= walk.end:
         return WALK_ENDED
+    if file.paged:
+        walk_ahead(file, walk)
     if walk.reverse:
         return walk_back(file, walk, record, position)
     position[0] = walk.at

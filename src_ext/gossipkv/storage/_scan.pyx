@@ -20,6 +20,8 @@ from gossipkv.storage._records cimport Record, RecordReader, read_record
 cdef enum:
     WALK_LINES = 32
     STRETCH_RECORDS = PAGE_SIZE // 8  # At most: the least takes 8 bytes.
+    # What a walk over a paged file has the disk read ahead of it: little at first, since most scans are short.
+    MOST_AHEAD = 64 * PAGE_SIZE
 
 
 cdef inline int anchor_position(RecordReader file, uint64_t anchor, uint64_t* position) noexcept nogil:
@@ -100,32 +102,54 @@ cdef void walk_begin(RecordReader file, Walk* walk, uint64_t at, uint64_t end, b
     walk.at = at
     walk.end = end
     walk.reverse = reverse
+    walk.ahead = end if reverse else at
+    walk.ahead_size = PAGE_SIZE
     walk.last_word = -1
     walk.anchor = file.anchor_count
 
 
+cdef void walk_ahead(RecordReader file, Walk* walk) noexcept nogil:
+    """Have the disk read what comes next, when half of what it was asked for has been passed; does not wait."""
+    cdef uint64_t from_, to
+    if walk.reverse:
+        if walk.end > walk.ahead + walk.ahead_size // 2:
+            return
+        to = walk.ahead
+        walk.ahead_size = min(<uint64_t> MOST_AHEAD, 2 * walk.ahead_size)
+        from_ = max(walk.at, to - min(to, walk.ahead_size))
+        walk.ahead = from_
+    else:
+        if walk.at + walk.ahead_size // 2 < walk.ahead:
+            return
+        from_ = max(walk.at, walk.ahead)
+        walk.ahead_size = min(<uint64_t> MOST_AHEAD, 2 * walk.ahead_size)
+        to = min(walk.end, from_ + walk.ahead_size)
+        walk.ahead = to
+    if from_ < to:
+        file.read_ahead(from_, to)
+
+
 cdef int walk_back(RecordReader file, Walk* walk, Record* record, uint64_t* position) noexcept nogil:
     """`walk_next`, backwards.  Requires: the walk has not ended."""
+    cdef int word, bit
     if walk.last_word < 0 and find_stretch(file, walk) < 0:
         return WALK_DAMAGED
-    position[0] = take_last(walk)
-    walk.end = position[0]
-    return WALK_RECORD if read_record(file, position[0], record) == 0 else WALK_DAMAGED
-
-
-cdef inline uint64_t take_last(Walk* walk) noexcept nogil:
-    """The last of the record's places that are noted, which is forgotten.  Requires: there is one."""
-    cdef int word = walk.last_word
-    cdef int bit = highest_bit(walk.starts[word])
+    word = walk.last_word
+    bit = highest_bit(walk.starts[word])
+    position[0] = walk.stretch + 8 * (64 * <uint64_t> word + <uint64_t> bit)
+    if read_record(file, position[0], record) < 0:
+        return WALK_DAMAGED  # It is still noted: who comes back when the page is there finds it.
     walk.starts[word] ^= <uint64_t> 1 << bit
     while walk.last_word >= 0 and walk.starts[walk.last_word] == 0:
         walk.last_word -= 1
-    return walk.stretch + 8 * (64 * <uint64_t> word + <uint64_t> bit)
+    walk.end = position[0]
+    return WALK_RECORD
 
 
 cdef int find_stretch(RecordReader file, Walk* walk) noexcept nogil:
     """Note where the records begin from the last anchor below `end` up to it: there is at least one."""
     cdef uint64_t at, low = 0, high = walk.anchor, middle, place
+    cdef int last_word = -1
     cdef Record record
     while low < high:
         middle = (low + high) // 2
@@ -137,7 +161,6 @@ cdef int find_stretch(RecordReader file, Walk* walk) noexcept nogil:
             high = middle
     if low == 0:
         return fault(file, FAULT_ANCHOR, <uint64_t> (file.anchor_positions - file.base))
-    walk.anchor = low - 1
     if anchor_position(file, low - 1, &at) < 0:
         return -1
     walk.stretch = at - at % PAGE_SIZE
@@ -149,8 +172,10 @@ cdef int find_stretch(RecordReader file, Walk* walk) noexcept nogil:
         if read_record(file, at, &record) < 0:
             return -1
         walk.starts[place // 64] |= <uint64_t> 1 << place % 64
-        walk.last_word = <int> (place // 64)
+        last_word = <int> (place // 64)
         at = record.next
+    walk.anchor = low - 1
+    walk.last_word = last_word
     return 0
 
 

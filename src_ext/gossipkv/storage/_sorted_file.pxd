@@ -19,6 +19,8 @@ cdef class SortedFile(RecordReader):
     # The stages of a batch, in this order.
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil
+    cdef void read_bucket_ahead(self, uint64_t hash) noexcept nogil
+    cdef void read_record_ahead(self, uint64_t hash) noexcept nogil
     cdef void prefetch_value(self, uint32_t place) noexcept nogil
     cdef int find_at(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t place, Slice* value

@@ -6,11 +6,15 @@ from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
+from posix.types cimport off_t
 
 from gossipkv.storage._format cimport *
 from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault, is_whole
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
 from gossipkv.storage._scan cimport open_scan, seek, write_prefix_end
+
+cdef extern from "gossipkv/storage/residency.h" nogil:
+    void file_read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
 
 cdef extern from "Python.h":
     PyObject** PySequence_Fast_ITEMS(object sequence)
@@ -75,11 +79,15 @@ cdef class SortedFile(RecordReader):
         cdef uint64_t bucket = bucket_of(hash, self.home_count), offset
         cdef const uint8_t* line
         cdef uint32_t mask, place
+        if self.asks and not self.is_in_memory(self.size - 1, 1):  # `is_whole` reads it.
+            return -1
         while True:
             if bucket >= self.bucket_count:
                 return fault(self, FAULT_CHAIN, <uint64_t> (self.index - self.base))
             line = self.index + bucket * BUCKET_SIZE
             offset = <uint64_t> (line - self.base)
+            if self.asks and not self.is_in_memory(offset, BUCKET_SIZE):
+                return -1
             if not bit(self.checked_pages, offset // PAGE_SIZE):
                 if self.check_page(offset // PAGE_SIZE) < 0:
                     return -1
@@ -123,8 +131,7 @@ cdef class SortedFile(RecordReader):
     cdef inline uint32_t candidate(self, uint64_t hash) noexcept nogil:
         """The first place along the key's buckets that may be the key's; 0 too when a page of them is unchecked.
 
-        A place that is off by a bit can lead into a value that looks like the record: it must be checked first.
-        """
+        A place that is off by a bit can lead into a value that looks like the record: it must be checked first."""
         cdef uint64_t bucket = bucket_of(hash, self.home_count)
         cdef const uint8_t* line
         cdef uint32_t mask
@@ -141,8 +148,11 @@ cdef class SortedFile(RecordReader):
         return 0
 
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
-        """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place."""
-        cdef uint32_t position = self.candidate(hash)
+        """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place.
+
+        Of a paged file none is named: only the last stage may wait for a page, or asks whether it is there.
+        """
+        cdef uint32_t position = 0 if self.paged else self.candidate(hash)
         if position == 0:
             return 0
         if self.compression == COMPRESSION_NONE:
@@ -164,6 +174,18 @@ cdef class SortedFile(RecordReader):
             return
         for line in range(FIRST_LINES, min(<uint64_t> VALUE_LINES, <uint64_t> (record.value.size // LINE + 1))):
             prefetch(rest.data + line * LINE)
+
+    cdef void read_bucket_ahead(self, uint64_t hash) noexcept nogil:
+        """The first stage of a batch from a paged file: have the disk read the key's bucket."""
+        cdef uint64_t offset = <uint64_t> (self.index - self.base) + bucket_of(hash, self.home_count) * BUCKET_SIZE
+        if self.descriptor >= 0:
+            file_read_ahead(self.descriptor, <off_t> (offset - offset % PAGE_SIZE), PAGE_SIZE)
+
+    cdef void read_record_ahead(self, uint64_t hash) noexcept nogil:
+        """The second: have it read where the key's record begins."""
+        cdef uint64_t position = <uint64_t> self.candidate(hash) * 8
+        if 0 < position <= self.position_end:
+            self.read_ahead(position - 8, position)
 
     cdef int find_at(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t position, Slice* value
@@ -233,9 +255,13 @@ cdef class SortedFile(RecordReader):
                 pending.key.data = <const uint8_t*> PyBytes_AS_STRING(key)
                 pending.key.size = PyBytes_GET_SIZE(key)
                 pending.hash = self.prefetch_bucket(pending.key.data, pending.key.size)
+                if self.paged:
+                    self.read_bucket_ahead(pending.hash)
             if STAGGER <= i < count + STAGGER:
                 pending = &window[(i - STAGGER) % WINDOW]
                 pending.place = self.prefetch_record(pending.hash)
+                if self.paged:
+                    self.read_record_ahead(pending.hash)
             if long_values and 2 * STAGGER <= i < count + 2 * STAGGER:
                 self.prefetch_value(window[(i - 2 * STAGGER) % WINDOW].place)
             if i >= 3 * STAGGER:
@@ -312,6 +338,8 @@ cdef class SortedFile(RecordReader):
         cdef bytes before = None, key
         self.ensure_open()
         for page in range(self.page_count):
+            if page % PAGES_A_MIB == 0 and self.descriptor >= 0:
+                file_read_ahead(self.descriptor, <off_t> (page * PAGE_SIZE), 2 * PAGES_A_MIB * PAGE_SIZE)
             if self.check_page(page) < 0:
                 raise self.damage()
             if page % PAGES_A_MIB == 0:

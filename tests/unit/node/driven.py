@@ -123,8 +123,11 @@ class Peer:
         return answers
 
     def ask(self, method: str, *params: Value, msgid: int = 1) -> list[Value]:
-        """One request that is answered at once; `[error, result]`."""
+        """One request that the core answers, in as many slices as that takes; `[error, result]`."""
         hand_offs = self.send(rpc.request(msgid, method, params))
+        while self.driver.has_work and self.received == b"":
+            hand_offs += self.driver.run(self.now_ms)
+            self.take()
         assert hand_offs == []
         ((kind, answered, error, result),) = self.answers()
         assert (kind, answered) == (1, msgid)
@@ -134,6 +137,8 @@ class Peer:
         """Whether a request goes to Python, as it came; it is then answered."""
         frame = rpc.request(msgid, method, params)
         hand_offs = self.send(frame)
+        while self.driver.has_work and self.received == b"" and not hand_offs:
+            hand_offs = self.driver.run(self.now_ms)
         if not hand_offs:
             self.received = b""
             return False

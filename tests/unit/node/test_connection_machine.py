@@ -17,6 +17,7 @@ BEYOND_THE_DRIVER = {
     "forwarded", "forward_attempts", "forward_answers", "forward_answers_late", "forward_silences", "forward_rounds",
     "forward_unconnected", "forward_queue_full", "forward_not_served", "forward_not_ready", "forward_unknown_version",
     "forward_corrupt", "forward_overloaded", "forward_refused", "forward_failed",
+    "cold_reads", "cold_pages", "cold_pages_failed", "cold_refused",
     "connections", "in_flight", "held_bytes", "waiting_bytes",
 }  # fmt: skip
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gossipkv.wire import rpc
+from tests.unit.debug_build import NOT_IN_DEBUG_BUILD
 from tests.unit.node.test_serving import PING, PONG, Served
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# What is done at once for requests that have come is 8,000 units, of which a key takes two at least; each of the others
+# has 16 requests of its own, and what waits for its turn a slice of 4,000.  Thrice: where the process loses its
+# processor amid a look at sockets, that ends, and the next may do as much.  All that is asked is 64,000 keys and more.
+MOST_KEYS = 3 * (4000 + 64 * 16 + 2000)
 
 
 def test_a_flood_does_not_starve_others(tmp_path: Path) -> None:
@@ -77,5 +85,38 @@ def test_held_input_that_is_much_work_does_not_starve_others(tmp_path: Path) -> 
                     flood.recv(1 << 20)
             served.step(1)
         assert [other.recv(100) for other in others] == [PONG] * 30
+    finally:
+        served.close()
+
+
+@NOT_IN_DEBUG_BUILD
+@pytest.mark.parametrize(
+    "requests",
+    [
+        rpc.request(1, "get_many", ["db", [b"key%03d" % (number % 100) for number in range(3600)]]),
+        b"".join(rpc.request(number, "get_many", ["db", [b"key001"] * 100]) for number in range(20)),
+        b"".join(rpc.request(number, "get", ["db", b"key001"]) for number in range(1000)),
+    ],
+    ids=["large batches", "small batches", "gets"],
+)
+def test_little_is_done_before_one_that_comes_behind_much(tmp_path: Path, requests: bytes) -> None:
+    """Work, not messages, bounds what somebody waits for: so many keys are read before it is looked at, and no more."""
+    served = Served(tmp_path, max_queued=1 << 24, max_held=1 << 28)
+    floods = [served.connect(receive_buffer=1 << 20) for _ in range(64)]
+    last = served.connect()
+    read: list[int] = []
+
+    def answer(method: bytes, params: bytes) -> bytes:
+        read.append(served.counters("keys_read"))
+        return b"\xc0"
+
+    try:
+        served.until(lambda: served.loop.connection_count == 65)
+        for flood in floods:
+            flood.sendall(requests)
+        last.sendall(rpc.request(1, "m", []))
+        while not read:
+            served.loop.round(answer, 1000, 1000)
+        assert read[0] <= MOST_KEYS
     finally:
         served.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import random
 from typing import TYPE_CHECKING
 
@@ -302,35 +303,37 @@ def test_elements_of_what_comes_behind(tmp_path: Path) -> None:
 
 
 def test_keys_that_were_looked_up_for_nothing(tmp_path: Path) -> None:
-    """A turn is bounded by them as well: each request has a value that is not sent, behind 2,048 keys."""
+    """A slice is bounded by them as well: each request has a value that is not sent, behind 2,048 keys."""
     core = make_core(max_value=10)
     core.publish(one_database(tmp_path, {b"k": b"v", b"long": b"x" * 11}).table())
     peer = Peer(core)
-    request = rpc.request(1, "get_many", ["db", [b"k"] * 2048 + [b"long"]])
-    peer.driver.feed(peer.handle, 6 * request, 1)
+    keys = [b"k"] * 2048 + [b"long"]
+    peer.driver.feed(peer.handle, b"".join(rpc.request(number, "get_many", ["db", keys]) for number in range(6)), 1)
     turns = [core.counters()["replies_too_large"]]
     while turns[-1] < 6:
         assert peer.driver.run(1) == []
         turns.append(core.counters()["replies_too_large"])
-    assert turns == [2, 4, 6]
+    assert max(after - before for before, after in itertools.pairwise(turns)) == 1
+    peer.take()
+    assert [(answer[1], answer[2][0]) for answer in peer.answers()] == [(number, "TOO_LARGE") for number in range(6)]
 
 
 def test_keys_of_one_turn(tmp_path: Path) -> None:
-    """A turn of a connection is bounded in work: after 4,096 keys the others have theirs; nothing is lost."""
-    core = make_core()
-    core.publish(one_database(tmp_path, {b"k": b"v"}).table())
-    peer = Peer(core)
-    stream = b"".join(rpc.request(number, "get_many", ["db", [b"k"] * 2048]) for number in range(6))
-    turns = [0]
-    peer.driver.feed(peer.handle, stream, 1)
-    turns.append(core.counters()["keys_read"])
-    while turns[-1] < 6 * 2048:
-        assert not peer.driver.wants_input(peer.handle)
-        assert peer.driver.run(1) == []
-        turns.append(core.counters()["keys_read"])
-    assert turns == [0, 4096, 8192, 12_288]
-    peer.take()
-    assert [answer[1] for answer in peer.answers()] == list(range(6))
+    """What one connection's batches have of a step is bounded in work, many small ones or few large ones."""
+    for count, size in ((60, 200), (6, 2048)):
+        core = make_core()
+        core.publish(one_database(tmp_path, {b"k": b"v"}).table())
+        peer = Peer(core)
+        stream = b"".join(rpc.request(number, "get_many", ["db", [b"k"] * size]) for number in range(count))
+        peer.driver.feed(peer.handle, stream, 1)
+        turns = [0, core.counters()["keys_read"]]
+        while turns[-1] < count * size:
+            assert peer.driver.run(1) == []
+            turns.append(core.counters()["keys_read"])
+        assert max(after - before for before, after in itertools.pairwise(turns)) <= 4000
+        peer.take()
+        assert [answer[1] for answer in peer.answers()] == list(range(count))
+        assert core.counters()["held_bytes"] == core.counters()["in_flight"] == 0
 
 
 def test_answers_that_one_peer_has_not_read() -> None:

@@ -72,6 +72,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def serve(path: Path, *, checked: bool = True) -> Iterator[Served]:
     """A core that serves the file, mapped anew, with every page checked already or none."""
     with SortedFile(path) as file:
+        file.set_paged(False)  # Or a read would wait for a pager (`test_cold_reads.py`).
         table = publish([(BuiltVersion("db", "v1", [file]), True)]).table()
         core = make_core()
         core.publish(table)
@@ -165,6 +166,8 @@ def test_what_is_missed_between_two_slices_of_a_page(place: Path, tmp_path: Path
     other = tmp_path / "other.gkv"
     build(other, [(b"last%d" % number, b"") for number in range(100)])
     with SortedFile(place) as file, SortedFile(other) as whole:
+        file.set_paged(False)
+        whole.set_paged(False)
         assert len(page([file, whole], work=1)) == len(page([file, whole], work=10_000)) == len(RECORDS) + 100
         os.truncate(place, place.stat().st_size - 1)
         for work in (1, 100, 10_000):

@@ -345,7 +345,9 @@ def test_compressed_files(tmp_path: Path) -> None:
     records = {b"%06d" % number: b"%06d" % number * 20 for number in range(3000)}
     path = tmp_path / "compressed.gkv"
     build(path, records.items(), compression="lz4")
-    peer = peer_on((BuiltVersion("db", "1", [SortedFile(path)]), True))
+    file = SortedFile(path)
+    file.set_paged(False)  # Or a read would wait for a pager.
+    peer = peer_on((BuiltVersion("db", "1", [file]), True))
     keys = [b"%06d" % (number * 7919 % 3100) for number in range(2000)]
     assert peer.ask("get_many", "db", keys) == [None, [[records.get(key) for key in keys], "1"]]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import struct
+import threading
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +17,7 @@ import pytest
 import trio
 import trio.testing
 
+from gossipkv.environment import trio_world
 from gossipkv.environment.trio_world import RealSockets
 from gossipkv.node import pump
 from gossipkv.node._requests import Refused
@@ -33,6 +37,19 @@ if TYPE_CHECKING:
 PATIENCE_S = 120
 LARGE = b"x" * 200_000
 PACKED_LARGE = msgpack.packb(LARGE)
+
+
+@pytest.fixture(params=[True, False], ids=["resting", "waiting"], autouse=True)
+def rests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the loop sleeps in the place of Trio, as it does, or not, as with a Trio that is not known."""
+    if not request.param:
+        monkeypatch.setattr(trio_world, "find_loop", no_loop)
+    may: bool = request.param
+    return may
+
+
+async def no_loop() -> None:
+    """None that is known."""
 
 
 class MadeUpAnswers:
@@ -127,6 +144,38 @@ async def receive(stream: trio.SocketStream, count: int) -> list[list[Value]]:
             unpacker.feed(data)
             answers += unpacker
     return answers
+
+
+async def test_nobody_waits_while_connections_are_served(tmp_path: Path, rests: bool) -> None:
+    """Deadlines, signals, threads and other tasks have their turn beside clients in threads that ask without end."""
+    asked: list[int] = []
+    stop = threading.Event()
+
+    def ask(address: tuple[str, int]) -> None:
+        with socket.create_connection(address) as client:
+            while not stop.is_set():
+                client.sendall(rpc.request(1, "ping", []))
+                assert client.recv(100) == rpc.response(1, "pong")
+                asked.append(1)
+
+    async with serving(tmp_path) as running, trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(trio.to_thread.run_sync, ask, running.address)
+        try:
+            with trio.fail_after(PATIENCE_S), trio.open_signal_receiver(signal.SIGUSR2) as signals:
+                for _ in range(20):
+                    before = len(asked)
+                    await trio.sleep(0.002)
+                    await trio.to_thread.run_sync(lambda: None)
+                    os.kill(os.getpid(), signal.SIGUSR2)
+                    await anext(signals)
+                    await trio.testing.wait_all_tasks_blocked()
+                    while len(asked) == before:
+                        await trio.lowlevel.checkpoint()
+            assert running.core.counters()["pings"] >= len(asked)
+        finally:
+            stop.set()
+        assert running.pump._rests is rests
 
 
 async def test_answers_from_core_and_python(tmp_path: Path) -> None:

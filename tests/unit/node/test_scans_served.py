@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -13,6 +16,7 @@ import trio
 from gossipkv.node.published import publish
 from gossipkv.wire import rpc
 from tests.oracle import scan
+from tests.unit.debug_build import NOT_IN_DEBUG_BUILD
 from tests.unit.node.driven import make_version, one_database
 from tests.unit.node.test_pump import PATIENCE_S, receive, serving
 from tests.unit.node.test_serving import Served
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     from tests.unit.node.driven import BuiltVersion
 
+KEPT_S = 5.0  # The interpreter's lock, by a thread that sees nothing happen meanwhile.
 RECORDS = {b"key%05d" % number: b"value of %05d" % number for number in range(5000)}
 REQUEST = rpc.request(7, "scan", ["db", {"limit": 100_000}])
 GET = rpc.request(1, "get", ["db", b"key00007"])
@@ -85,6 +90,34 @@ def test_a_round_goes_on_until_scans_are_done(served: Served) -> None:
     for _ in range(3):
         served.step(1_000_000)
     assert served.core.counters()["scans"] == 1
+
+
+@NOT_IN_DEBUG_BUILD
+def test_a_round_without_hand_offs_does_not_wait_for_the_lock(served: Served) -> None:
+    """A scan is done in one round beside a thread that computes, and gives the interpreter's lock away to nobody."""
+    under_way(served)
+    for _ in range(20):  # Some milliseconds of work, in which the thread comes to its lock.
+        served.connect().sendall(GET * 1000)
+    compute, done = threading.Lock(), []
+
+    def keep_the_lock() -> None:
+        with compute:
+            until = time.monotonic() + KEPT_S
+        while served.core.counters()["scans"] == 0 and time.monotonic() < until:
+            pass
+        done.append(served.core.counters()["scans"])
+
+    interval_s = sys.getswitchinterval()
+    with compute:
+        thread = threading.Thread(target=keep_the_lock)
+        thread.start()
+        sys.setswitchinterval(PATIENCE_S)  # Longer than it is kept.
+    try:
+        served.step(1_000_000)
+    finally:
+        thread.join()
+        sys.setswitchinterval(interval_s)
+    assert done == [1]
 
 
 def test_a_drain_waits_for_scans(served: Served) -> None:

@@ -1,0 +1,7 @@
+from typing import Self, final
+
+__pyx_capi__: dict[str, object]
+
+@final
+class ColdPages:
+    def __new__(cls, seed: int) -> Self: ...

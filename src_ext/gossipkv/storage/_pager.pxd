@@ -1,0 +1,42 @@
+"""What reads pages that are not in memory, beside the thread that serves.  The idea stands in `pager.h`."""
+
+from libc.stdint cimport uint64_t
+
+from gossipkv.storage._mapped_file cimport MappedFile
+
+cdef extern from "gossipkv/storage/pager.h" nogil:
+    ctypedef struct PageRead "gkv_page_read":
+        int descriptor
+        const unsigned char* base
+        uint64_t first
+        uint64_t size
+        uint64_t ahead
+        int failed
+
+    ctypedef struct PageLine "gkv_page_line":
+        PageRead* first
+
+    ctypedef struct Threads "gkv_pager":
+        int told
+        PageLine done
+
+    void line_put "gkv_page_line_put"(PageLine* line, PageRead* read)
+    PageRead* line_take "gkv_page_line_take"(PageLine* line)
+    int pager_begin "gkv_pager_begin"(Threads* threads)
+    int pager_ask "gkv_pager_ask"(Threads* threads, PageRead* read)
+    PageRead* pager_take "gkv_pager_take"(Threads* threads)
+    void pager_end "gkv_pager_end"(Threads* threads)
+    int eventfd_write(int descriptor, uint64_t value)
+
+
+cdef class Pager:
+    cdef Threads threads
+    cdef PageLine pretended  # reads of files whose pages are only said to be gone
+    cdef uint64_t drawn
+    cdef bint ended
+
+    cdef void tell(self, int descriptor) noexcept nogil
+    cdef int ask(self, PageRead* read, MappedFile file) noexcept nogil
+    cdef PageRead* take(self) noexcept nogil
+    cdef bint is_pretending(self) noexcept nogil
+    cdef void end(self) noexcept nogil
