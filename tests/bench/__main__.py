@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from tests.bench import building, data, engines, goals, machine, reading, report, serving
 from tests.bench.clients import parts as clients
 from tests.bench.cluster import parts as cluster
-from tests.bench.datasets import restart, scrub, sequence_files, switching, two_lanes
+from tests.bench.datasets import queued_builds, restart, scrub, sequence_files, switching, two_lanes
 from tests.bench.gossip import parts as gossip
 from tests.bench.http import parts as http
+from tests.bench.memory import parts as memory
 from tests.bench.network import parts as network
 from tests.bench.register import parts as register
 from tests.bench.store import parts as store
@@ -47,6 +48,7 @@ class Sizes:
     serving: serving.Load = field(default_factory=serving.Load)
     sequence: sequence_files.Load = field(default_factory=sequence_files.Load)
     lanes: two_lanes.Load = field(default_factory=two_lanes.Load)
+    queue: queued_builds.Load = field(default_factory=queued_builds.Load)
     restart: restart.Load = field(default_factory=restart.Load)
     switching: switching.Load = field(default_factory=switching.Load)
     scrub: scrub.Load = field(default_factory=scrub.Load)
@@ -57,6 +59,7 @@ class Sizes:
     http: http.Load = field(default_factory=http.Load)
     store: store.Load = field(default_factory=store.Load)
     register: register.Load = field(default_factory=register.Load)
+    memory: memory.Load = field(default_factory=memory.Load)
 
 
 QUICK = Sizes(
@@ -67,6 +70,7 @@ QUICK = Sizes(
     serving=serving.Load(served_records=2_000, built_bytes=4 * MIB, small_builds=2, idle_s=0.3, rounds=1),
     sequence=sequence_files.Load(short=20_000, long=10_000, rounds=1),
     lanes=two_lanes.Load(records=400_000, loop=2_000_000, rounds=1),  # Enough for lanes to be started at all.
+    queue=queued_builds.Load(builds=2, rounds=1),
     restart=restart.Load(databases=2, total_bytes=8 * MIB, rounds=1),
     switching=switching.Load(keys=1_000, warming_s=0.1, before_s=0.3, rounds=1),
     scrub=scrub.Load(total_bytes=16 * MIB, run_s=0.3, rounds=1, records=2_000, short_rounds=1),
@@ -76,6 +80,7 @@ QUICK = Sizes(
     http=http.QUICK,
     store=store.QUICK,
     register=register.QUICK,
+    memory=memory.QUICK,
     network=network.Load(
         keys=1_000,
         cold_keys=2_000,
@@ -83,6 +88,7 @@ QUICK = Sizes(
         chunks=2,
         chunk_requests=20,
         run_s=0.05,
+        idle_s=1.2,
         rounds=1,
     ),
 )
@@ -145,7 +151,7 @@ class Run:
         rounds = min(LARGE_BUILD_ROUNDS, self.sizes.build_rounds)
         yield building.measure_time(goals.BUILD_LARGE, who, records, self.directory, rounds=rounds)
 
-    def memory(self) -> Iterator[Measurement]:
+    def build_memory(self) -> Iterator[Measurement]:
         """What a build takes of memory when it may not take much."""
         machine.say(f"  {goals.BUILD_MEMORY}")
         yield building.measure_memory(
@@ -170,6 +176,12 @@ class Run:
         """A large build on two cores and on one."""
         yield from self._apart(
             "lanes", lambda place: two_lanes.measure(place, self.sizes.lanes, self.notes[report.DATASETS])
+        )
+
+    def queue(self) -> Iterator[Measurement]:
+        """Small builds, one after the other."""
+        yield from self._apart(
+            "queue", lambda place: queued_builds.measure(place, self.sizes.queue, self.notes[report.DATASETS])
         )
 
     def restart(self) -> Iterator[Measurement]:
@@ -225,6 +237,11 @@ class Run:
         notes = self.notes[report.REGISTER]
         yield from self._apart(part, lambda place: register.measure(part, place, self.sizes.register, notes))
 
+    def larger(self, part: str) -> Iterator[Measurement]:
+        """One part of the rows about data that does not fit into memory."""
+        notes = self.notes[report.LARGER]
+        yield from self._apart(part, lambda place: memory.measure(part, place, self.sizes.memory, notes))
+
     def _apart(self, name: str, measure: Callable[[Path], Iterator[Measurement]]) -> Iterator[Measurement]:
         """In a directory of its own, of which nothing is left."""
         place = self.place(name)
@@ -232,10 +249,11 @@ class Run:
         building.remove(place)
 
 
-ENGINES = {"small": Run.small, "large": Run.large, "memory": Run.memory, "serving": Run.serving}
+ENGINES = {"small": Run.small, "large": Run.large, "memory": Run.build_memory, "serving": Run.serving}
 DATASETS = {
     "sequence": Run.sequence,
     "lanes": Run.lanes,
+    "queue": Run.queue,
     "restart": Run.restart,
     "switching": Run.switching,
     "scrub": Run.scrub,
@@ -247,11 +265,12 @@ CLUSTER = {part: partial(Run.cluster, part=part) for part in cluster.PARTS}
 HTTP = {part: partial(Run.http, part=part) for part in http.PARTS}
 STORE = {part: partial(Run.store, part=part) for part in store.PARTS}
 REGISTER = {part: partial(Run.register, part=part) for part in register.PARTS}
+LARGER = {part: partial(Run.larger, part=part) for part in memory.PARTS}
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
-    "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
+    "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER, "larger-than-memory": LARGER,
 }  # fmt: skip
-PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER | HTTP | STORE | REGISTER
+PARTS = ENGINES | DATASETS | NETWORK | CLIENTS | GOSSIP | CLUSTER | HTTP | STORE | REGISTER | LARGER
 PLACES = {part: place for place, parts in zip(report.PLACES, GROUPS.values(), strict=True) for part in parts}
 PINNED = ("small", "large")  # The others have processes of their own to spread.
 
@@ -261,6 +280,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="little data: a test of the benchmark, not of the store")
     parser.add_argument("--keys", type=int, help="records in each file")
+    parser.add_argument("--records", type=int, help="records of the rows about data larger than memory")
     parser.add_argument("--rounds", type=int, help="rounds of each reading row, after one that does not count")
     parser.add_argument("--queries", type=int, help="keys asked of each engine in a round of a reading row")
     parser.add_argument(
@@ -305,6 +325,8 @@ def main() -> None:
     options = arguments()
     sizes = QUICK if options.quick else Sizes()
     given = {name: getattr(options, name) for name in ("keys", "rounds", "queries")}
+    if options.records is not None:
+        sizes = replace(sizes, memory=memory.Load.of(options.records))
     sizes = replace(sizes, **{name: value for name, value in given.items() if value is not None})
     entrants = engines.Field(None if options.peers is None else frozenset(options.peers.split(",")))
     measured: dict[str, list[Measurement]] = {place: [] for place in report.PLACES}

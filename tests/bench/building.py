@@ -9,17 +9,15 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import subprocess
-import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.child import Order
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
 from tests.bench import goals
 from tests.bench.data import SEED
+from tests.bench.datasets import build_process
 from tests.bench.machine import size_on_disk
 from tests.bench.measurement import Measurement
 from tests.bench.sources import VERSION, bulk, write_database
@@ -77,21 +75,7 @@ def measure_memory(directory: Path, *, budget_bytes: int, data_bytes: int, value
     target.mkdir()
     write_database(source, "memory", bulk(data_bytes, value_bytes, goals.BUILD_MEMORY))
     job = BuildJob.of(Source(source, RealFiles()).version("memory", VERSION), str(target))
-    leash, held = os.pipe()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.bench.memory_child"],
-            input=Order(job, budget_bytes, 0, leash).to_line(),
-            stdout=subprocess.PIPE,
-            pass_fds=(leash,),
-            check=False,
-        )
-    finally:
-        os.close(leash)
-        os.close(held)
-    if done.returncode != 0:
-        raise RuntimeError(f"the build child failed: {done.stdout.decode()}")
+    cost = build_process.run(job, memory_bytes=budget_bytes)
     remove(directory)
-    peak_bytes = int(done.stdout.splitlines()[-1])
-    samples = {"GossipKV": [peak_bytes / MIB], goals.BUDGET: [budget_bytes / MIB]}
+    samples = {"GossipKV": [cost.peak_bytes / MIB], goals.BUDGET: [budget_bytes / MIB]}
     return Measurement(goals.BUILD_MEMORY, "MiB", "GossipKV", samples)

@@ -29,9 +29,13 @@ SERVING_SMALL = "get from a node during small builds, p99"
 ROUND_TRIP = "get from an idle node, one connection, p50"
 SEQUENCE_SHORT = "build from SequenceFiles, CPU per record, 31 B"
 SEQUENCE_LONG = "build from SequenceFiles, CPU per record, 116 B"
+SEQUENCE_SHORT_SORTED = "the same in key order, 31 B"
+SEQUENCE_LONG_SORTED = "the same in key order, 116 B"
+SEQUENCE_START = "build of one record, CPU"
 LANES_BY_HASH = "build from 8 files by hash, two lanes"
 LANES_MIXED = "build from 8 files in no order, two lanes"
-LANES_MEMORY = "peak memory of a build in two lanes, all processes"
+LANES_MEMORY = "peak memory of a build in two lanes"
+QUEUE = "small builds in a queue, CPU each"
 LOOPS = "plain loops in two processes"
 RESTART_READY = "restart, to the ready line"
 RESTART = "restart, to an answer of every partition"
@@ -60,8 +64,12 @@ NETWORK_CONNECTIONS = ("get, 256 connections, CPU", "get, 1,000 connections, CPU
 NETWORK_MEMORY = "memory of an idle connection"
 NETWORK_ROUND_TRIP = "get, one connection, no busy-poll, time"
 NETWORK_BUSY_POLL = "get, one connection, busy-poll, time"
-NETWORK_TASKS = "get, 64 connections, 100 tasks beside, time"
-NETWORK_PLAIN_LOOP = "a loop of Trio that serves nobody, 100 tasks beside, time"
+NETWORK_ROUND_TRIP_CPU = "get, one connection, no busy-poll, CPU"
+NETWORK_BUSY_POLL_CPU = "get, one connection, busy-poll, CPU"
+NETWORK_FEW_CPU = "get, 8 connections, no busy-poll, CPU"
+NETWORK_LONE = "CPU of an idle node without others, a second"
+NETWORK_THREAD = "get, one connection, beside a thread that computes, p99"
+NETWORK_THREAD_PYTHON = "`databases`, one connection, beside a thread that computes, p99"
 NETWORK_HANDED_OFF = "answered by Python, 64 connections, 16 in flight, CPU"
 NETWORK_FORWARDED_ONE = "forwarded get, 64 connections, CPU"
 NETWORK_FORWARDED_PIPELINED = "forwarded get, 64 connections, 16 in flight, CPU"
@@ -123,6 +131,43 @@ STORE = (
     STORE_MISS_YOUNG, STORE_SCAN, STORE_RANGE, STORE_MERGING_GET, STORE_MERGING_PUT, STORE_AMPLIFICATION, STORE_SPACE,
     STORE_SPACE_MERGING, STORE_OPENING, STORE_MEMORY, STORE_MEMORY_CHILD, STORE_SIMULATED,
 )  # fmt: skip
+LARGER_GET = "get, data 3 x memory, uniform"
+LARGER_GET_P99 = "get, data 3 x memory, uniform, p99"
+LARGER_GET_PAGES = "pages read for it"
+LARGER_ZIPF = "get, data 3 x memory, zipf"
+LARGER_ZIPF_P99 = "get, data 3 x memory, zipf, p99"
+LARGER_ZIPF_PAGES = "pages read for it, zipf"
+LARGER_MANY = "get_many of 100, per key, data 3 x memory"
+LARGER_SCAN = "scan of 10,000, per record, data 3 x memory"
+LARGER_LZ4 = "get, lz4, data 3 x memory, uniform"
+LARGER_LZ4_P99 = "get, lz4, data 3 x memory, uniform, p99"
+LARGER_LZ4_PAGES = "pages read for it, lz4"
+LARGER_LZ4_ZIPF = "get, lz4, data 3 x memory, zipf"
+LARGER_LZ4_ZIPF_PAGES = "pages read for it, lz4, zipf"
+LARGER_NODE = "get from a node, 64 connections, data 3 x memory, uniform"
+LARGER_NODE_P50 = "get from a node, 64 connections, data 3 x memory, uniform, p50"
+LARGER_NODE_P99 = "get from a node, 64 connections, data 3 x memory, uniform, p99"
+LARGER_NODE_CPU = "CPU of the node for it"
+LARGER_NODE_PAGES = "pages read for it by a node"
+LARGER_NODE_ZIPF = "get from a node, 64 connections, data 3 x memory, zipf"
+LARGER_NODE_ZIPF_P50 = "get from a node, 64 connections, data 3 x memory, zipf, p50"
+LARGER_NODE_ZIPF_P99 = "get from a node, 64 connections, data 3 x memory, zipf, p99"
+LARGER_NODE_LZ4 = "get from a node, 64 connections, lz4, data 3 x memory, uniform"
+LARGER_NODE_LZ4_P50 = "get from a node, 64 connections, lz4, data 3 x memory, uniform, p50"
+LARGER_NODE_LZ4_P99 = "get from a node, 64 connections, lz4, data 3 x memory, uniform, p99"
+LARGER_NODE_LZ4_CPU = "CPU of the node for it, lz4"
+LARGER_NODE_LZ4_PAGES = "pages read for it by a node, lz4"
+LARGER_HOT = "get of a hot key beside 10,000 cold gets a second, p99"
+LARGER_PING = "ping beside 10,000 cold gets a second, p99"
+LARGER_LIBRARY = (
+    LARGER_GET, LARGER_GET_P99, LARGER_GET_PAGES, LARGER_ZIPF, LARGER_ZIPF_P99, LARGER_ZIPF_PAGES, LARGER_MANY,
+    LARGER_SCAN, LARGER_LZ4, LARGER_LZ4_P99, LARGER_LZ4_PAGES, LARGER_LZ4_ZIPF, LARGER_LZ4_ZIPF_PAGES,
+)  # fmt: skip
+LARGER_SERVED = (
+    LARGER_NODE, LARGER_NODE_P50, LARGER_NODE_P99, LARGER_NODE_CPU, LARGER_NODE_PAGES, LARGER_NODE_ZIPF,
+    LARGER_NODE_ZIPF_P50, LARGER_NODE_ZIPF_P99, LARGER_HOT, LARGER_PING, LARGER_NODE_LZ4, LARGER_NODE_LZ4_P50,
+    LARGER_NODE_LZ4_P99, LARGER_NODE_LZ4_CPU, LARGER_NODE_LZ4_PAGES,
+)  # fmt: skip
 REGISTER_SYNC = "sync of the disk, one after the other"
 REGISTER_P50 = "change of a register, synced, two rounds, p50"
 REGISTER_ONE = "changes of one register, two rounds each"
@@ -152,7 +197,8 @@ REGISTER_UNITS = {
 }  # fmt: skip
 PARTITIONS = (4_096, 100_000)
 DATASETS = (
-    SEQUENCE_SHORT, SEQUENCE_LONG, LANES_BY_HASH, LANES_MIXED, LANES_MEMORY, RESTART, RESTART_COLD, SWITCH_P99,
+    SEQUENCE_SHORT, SEQUENCE_LONG, SEQUENCE_SHORT_SORTED, SEQUENCE_LONG_SORTED, SEQUENCE_START, LANES_BY_HASH,
+    LANES_MIXED, LANES_MEMORY, QUEUE, RESTART, RESTART_COLD, SWITCH_P99,
     SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK, SCRUB_P99, SCRUB_GET, SCRUB_SCAN,
 )  # fmt: skip
 SWITCH_ROWS = (
@@ -182,11 +228,13 @@ SIMULATED_RUNS = "CPU of a simulated run of a minute"
 ITSELF = ""  # A goal for our own figure rather than for a ratio.
 BUDGET = "the budget"
 IDLE = "idle"
-ORACLE = "oracle's reader"
+INFLATE_AND_PASS, INFLATE_AND_PASS_AGAIN = "ISA-L + a copy, new memory", "ISA-L + a copy"
 ONE_CORE = "one core"
+ONE_EACH = "a child each"
 BEFORE = "before"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 REDIS = "redis-server"
+FLOOR = "constant in C"
 WITHOUT = "without"
 FIRST = "nothing before it"
 NOBODY = "the same table, nobody else"
@@ -202,6 +250,8 @@ MEMTABLES = "memtables + 64 MiB"
 ROCKSDB_THREADS = "RocksDB, C interface"
 SERVER, REDIS_BENCHMARK = "GossipKV", "redis-benchmark"
 SYNCS = "3 ms + 2 syncs"
+DISK_1, DISK_8, DISK_16 = (f"C loop, depth {depth}" for depth in (1, 8, 16))
+HOT_BESIDE = "beside hot ones"
 TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
 
 
@@ -237,11 +287,14 @@ GOALS = (
     Goal(SIZE, ITSELF, 10.5),
     Goal(SERVING, IDLE, 3.0),
     Goal(SERVING_SMALL, IDLE, 3.0),
-    Goal(SEQUENCE_SHORT, ORACLE, 0.333),
-    Goal(SEQUENCE_LONG, ORACLE, 0.333),
+    *(
+        Goal(row, INFLATE_AND_PASS, 2.4)
+        for row in (SEQUENCE_SHORT, SEQUENCE_LONG, SEQUENCE_SHORT_SORTED, SEQUENCE_LONG_SORTED)
+    ),
     Goal(LANES_BY_HASH, ONE_CORE, 0.556),  # 1.8 times its rate.
     Goal(LANES_MIXED, ONE_CORE, 0.556),
     Goal(LANES_MEMORY, BUDGET, 1.0),
+    Goal(QUEUE, ONE_EACH, 0.25),
     Goal(RESTART, ITSELF, 3.0),
     Goal(RESTART_COLD, ITSELF, 3.0),
     Goal(SWITCH_P99, BEFORE, 2.0),
@@ -257,14 +310,22 @@ GOALS = (
     Goal(CLIENT_TASK, REDIS_ASYNCIO, 0.9),
     Goal(NETWORK_ONE, REDIS, 0.88),
     Goal(NETWORK_PIPELINED, REDIS, 0.60),
-    Goal(NETWORK_BATCHED, REDIS, 0.40),
-    Goal(NETWORK_COLD_PIPELINED, REDIS, 0.5),
-    Goal(NETWORK_COLD_BATCHED, REDIS, 0.3),
-    *(Goal(row, REDIS, 0.9) for row in NETWORK_CONNECTIONS),
-    Goal(NETWORK_MEMORY, ITSELF, 4.0),
+    Goal(NETWORK_BATCHED, REDIS, 0.25),
+    Goal(NETWORK_COLD_PIPELINED, REDIS, 0.35),
+    Goal(NETWORK_COLD_BATCHED, REDIS, 0.2),
+    Goal(NETWORK_CONNECTIONS[0], REDIS, 0.9),
+    *(Goal(row, REDIS, 0.75) for row in NETWORK_CONNECTIONS[1:]),
+    Goal(NETWORK_ONE, FLOOR, 1.08),
+    Goal(NETWORK_PIPELINED, FLOOR, 1.5),
+    Goal(NETWORK_CONNECTIONS[1], FLOOR, 1.15),
+    Goal(NETWORK_MEMORY, ITSELF, 0.35),
     Goal(NETWORK_ROUND_TRIP, REDIS, 1.05),
     Goal(NETWORK_BUSY_POLL, REDIS, 0.50),
-    Goal(NETWORK_TASKS, WITHOUT, 1.075),  # 0.93 of the throughput.
+    Goal(NETWORK_ROUND_TRIP_CPU, REDIS, 1.2),
+    Goal(NETWORK_FEW_CPU, REDIS, 0.85),
+    Goal(NETWORK_BUSY_POLL_CPU, REDIS, 1.0),
+    Goal(NETWORK_LONE, ITSELF, 1.0),  # A thousandth of a core.
+    Goal(NETWORK_THREAD, ITSELF, 1.0),
     Goal(NETWORK_HANDED_OFF, ITSELF, 1.3),
     Goal(NETWORK_FORWARDED_ONE, REDIS, 1.0),
     Goal(NETWORK_FORWARDED_PIPELINED, REDIS, 0.7),
@@ -312,6 +373,28 @@ GOALS = (
     Goal(STORE_MEMORY_CHILD, BUDGET, 1.0),
     Goal(STORE_SIMULATED, ITSELF, 1.0),
 )
+
+
+LARGER_THAN_MEMORY = (
+    *(
+        Goal(row, peer, 1.0)
+        for row in (LARGER_GET, LARGER_ZIPF, LARGER_MANY, LARGER_SCAN)
+        for peer in ("LMDB", "RocksDB", "tinycdb")
+    ),
+    Goal(LARGER_GET, DISK_1, 1.25),  # 0.8 of its reads.
+    Goal(LARGER_GET_PAGES, ITSELF, 1.0),
+    Goal(LARGER_ZIPF_PAGES, ITSELF, 1.0),
+    Goal(LARGER_LZ4, "RocksDB lz4", 1.0),
+    Goal(LARGER_LZ4_ZIPF, "RocksDB lz4", 1.0),
+    Goal(LARGER_LZ4_PAGES, ITSELF, 2.0),
+    Goal(LARGER_LZ4_ZIPF_PAGES, ITSELF, 2.0),
+    Goal(LARGER_NODE, DISK_16, 1.25),
+    Goal(LARGER_NODE_PAGES, ITSELF, 1.0),
+    Goal(LARGER_NODE_LZ4_PAGES, ITSELF, 2.0),
+    Goal(LARGER_HOT, HOT_BESIDE, 2.0),
+    Goal(LARGER_PING, ITSELF, 2000.0),
+)
+GOALS += LARGER_THAN_MEMORY
 
 
 def metadata(row: str, partitions: int) -> str:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # The marked places of the page.
 ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP = "figures", "datasets", "network", "clients", "gossip"
-CLUSTER, HTTP, STORE, REGISTER = "cluster", "http", "store", "register"
-PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP, CLUSTER, HTTP, STORE, REGISTER)
+CLUSTER, HTTP, STORE, REGISTER, LARGER = "cluster", "http", "store", "register", "larger-than-memory"
+PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP, CLUSTER, HTTP, STORE, REGISTER, LARGER)
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 

@@ -25,6 +25,7 @@ from tests.bench import builds, data, goals, meters, report, verification
 from tests.bench.clients import parts as clients
 from tests.bench.datasets import load_client, records
 from tests.bench.measurement import Measurement
+from tests.bench.memory import cgroup
 from tests.bench.network.rows import WrongAnswerError
 from tests.bench.peers.python_dict import PythonDict
 from tests.bench.register import etcd
@@ -75,6 +76,7 @@ def test_quick_run_without_optional_peers(tmp_path: Path) -> None:
     client_rows = {value for name, value in vars(goals).items() if name.startswith("CLIENT_")}
     apart = {goals.SERVING, goals.SERVING_SMALL, *goals.DATASETS, *network, *goals.NETWORK_CONNECTIONS, *client_rows}
     apart |= {goal.row for goal in (*goals.GOSSIP, *goals.REGISTER_GOALS)}
+    apart |= {goal.row for goal in goals.LARGER_THAN_MEMORY}
     apart |= {*goals.CLUSTER} | {*goals.HTTP} | {*goals.STORE}
     expected = {goal.row for goal in goals.GOALS} - apart
     assert expected <= rows.keys()
@@ -96,8 +98,9 @@ def test_quick_run_beside_a_node(tmp_path: Path) -> None:
     ("part", "rows"),
     drawn(
         [
-            ("sequence", {goals.SEQUENCE_SHORT, goals.SEQUENCE_LONG}),
+            ("sequence", {goals.SEQUENCE_SHORT, goals.SEQUENCE_LONG_SORTED, goals.SEQUENCE_START}),
             ("lanes", {goals.LANES_BY_HASH, goals.LANES_MIXED, goals.LANES_MEMORY}),
+            ("queue", {goals.QUEUE}),
             ("restart", {goals.RESTART, goals.RESTART_COLD}),
             ("switching", {goals.SWITCH_P99, goals.SWITCH_CROWDED_P99, goals.SWITCH_FAILED, goals.SWITCH_BACK}),
             ("scrub", {goals.SCRUB_P99, goals.SCRUB_GET, goals.SCRUB_SCAN}),
@@ -126,8 +129,13 @@ def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> Non
             ("network-behind", {goals.NETWORK_BEHIND}),
             ("network-cold", {goals.NETWORK_COLD_PIPELINED, goals.NETWORK_COLD_BATCHED}),
             ("network-connections", {goals.NETWORK_MEMORY, *goals.NETWORK_CONNECTIONS}),
-            ("network-round-trip", {goals.NETWORK_ROUND_TRIP, goals.NETWORK_BUSY_POLL}),
-            ("network-tasks", {goals.NETWORK_TASKS, goals.NETWORK_PLAIN_LOOP}),
+            (
+                "network-round-trip",
+                {goals.NETWORK_ROUND_TRIP, goals.NETWORK_BUSY_POLL}
+                | {goals.NETWORK_ROUND_TRIP_CPU, goals.NETWORK_BUSY_POLL_CPU, goals.NETWORK_FEW_CPU},
+            ),
+            ("network-thread", {goals.NETWORK_THREAD, goals.NETWORK_THREAD_PYTHON}),
+            ("network-lone", {goals.NETWORK_LONE}),
             ("clients", {goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK}),
             ("network-handed-off", {goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES}),
         ]
@@ -252,6 +260,23 @@ def test_quick_run_of_registers(part: str, rows: set[str], tmp_path: Path) -> No
     assert found.get(goals.CATALOGUE_FAILED, {"GossipKV": [0]}) == {"GossipKV": [0]}
     if goals.REGISTER_P50 in rows:
         assert (etcd.NAME in found[goals.REGISTER_P50]) == (etcd.missing() is None)
+
+
+@pytest.mark.parametrize(
+    ("part", "rows"), drawn([("larger-library", {*goals.LARGER_LIBRARY}), ("larger-node", {*goals.LARGER_SERVED})])
+)
+def test_quick_run_of_what_is_larger_than_memory(part: str, rows: set[str], tmp_path: Path) -> None:
+    """Each part has its rows, with the peers that are here; every value was right, and a disk was read."""
+    if (missing := cgroup.missing()) is not None:
+        pytest.skip(f"needs {missing}")
+    path = tmp_path / "figures.json"
+    run("--only", part, "--json", str(path))
+    found = {row["row"]: row["samples"] for row in json.loads(path.read_text())["rows"]}
+    assert found.keys() == rows
+    assert all(figure > 0 for samples in found.values() for figures in samples.values() for figure in figures)
+    for package, peer in (("rocksdict", "RocksDB"), ("lmdb", "LMDB")):
+        if goals.LARGER_GET in rows:
+            assert (peer in found[goals.LARGER_GET]) == (find_spec(package) is not None)
 
 
 STORE_WRITES = {

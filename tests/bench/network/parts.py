@@ -7,7 +7,6 @@ server that answers a constant of the same size shows what of it is the kernel's
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from tests.bench.serving import Client, node_get, node_value, process, redis_get
 from tests.bench.sources import VERSION
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 KIB = 1024
 SETTLE_S = 0.2
-TASKS = 100
 BATCH = 100
 ID = 0xFFFF  # As long as those of most requests of a run.
 MILLISECOND_NS = 1e6
+MILLISECOND_US = 1e3
 LONG_KEY = b"long"
 LONG_SHARE = 10  # Chunks of a run of short requests to one pair: a long answer takes its time.
 LONG_VALUE_BYTES = 8 << 20
@@ -60,6 +60,7 @@ class Load:
     chunks: int = 200  # Of one run of the single connection.
     chunk_requests: int = 50
     run_s: float = 1.0
+    idle_s: float = 5.0
     rounds: int = 7
 
 
@@ -220,7 +221,7 @@ def _memory(stage: Stage, peers: list[Server]) -> Measurement:
 
 
 def round_trip(stage: Stage) -> Iterator[Measurement]:
-    """One connection, one request at a time: how long it takes, and not what it costs."""
+    """One connection, one request at a time: how long it takes, and what it costs; and what it costs with a few."""
     records = _records(stage.load.keys)
     with ExitStack() as stack:
         polling = stack.enter_context(
@@ -230,6 +231,9 @@ def round_trip(stage: Stage) -> Iterator[Measurement]:
         one, _ = stack.enter_context(stage.floors())
         yield _time(stage, goals.NETWORK_ROUND_TRIP, [*peers, one])
         yield _time(stage, goals.NETWORK_BUSY_POLL, [polling, *peers[1:]])
+        yield stage.measure(stage.shape(goals.NETWORK_ROUND_TRIP_CPU, 1), [*peers, one])
+        yield stage.measure(stage.shape(goals.NETWORK_BUSY_POLL_CPU, 1), [polling, *peers[1:]])
+        yield stage.measure(stage.shape(goals.NETWORK_FEW_CPU, 8), [*peers, one])
 
 
 def _time(stage: Stage, row: str, contestants: list[Server]) -> Measurement:
@@ -254,19 +258,23 @@ def _time(stage: Stage, row: str, contestants: list[Server]) -> Measurement:
     return Measurement(row, "us", contestants[0].name, samples)
 
 
-def tasks(stage: Stage) -> Iterator[Measurement]:
-    """A node beside whose pump other tasks run: throughput with and without them."""
-    machine.say(f"  {goals.NETWORK_TASKS}")
-    shape = stage.shape(goals.NETWORK_TASKS, 64)
-    module = ("tests.bench.network.node_with_tasks", str(TASKS))
+def thread(stage: Stage) -> Iterator[Measurement]:
+    """A node in which a thread computes: what a read waits for, and what needs the interpreter's lock."""
+    shape = stage.shape(goals.NETWORK_THREAD, 1)
+    module = ("tests.bench.network.node_with_thread", "0")
+    records = _records(stage.load.keys)
+    place = stage.directory / "node"
+    with servers.node(place, records, stage.cores, "--busy-poll", "off", module=module) as node:
+        servers.spread(node.process.pid)  # The thread may have a core: it is the lock that is measured.
+        with machine.pinned(stage.cores.load):
+            yield _beside_thread(stage, node, shape)
+            yield _beside_thread(stage, called_databases(node), replace(shape, row=goals.NETWORK_THREAD_PYTHON))
+
+
+def _beside_thread(stage: Stage, node: Server, shape: Shape) -> Measurement:
+    machine.say(f"  {shape.row}")
     figures: dict[str, list[rows.Figure]] = {servers.NODE: [], goals.WITHOUT: []}
-    with (
-        servers.node(
-            stage.directory / "node", _records(stage.load.keys), stage.cores, "--busy-poll", "off", module=module
-        ) as node,
-        machine.pinned(stage.cores.load),
-        rows.open_traffic(node, shape) as traffic,
-    ):
+    with rows.open_traffic(node, shape) as traffic:
         for number in range(2 * (stage.load.rounds + 1)):
             figure = rows.run(node, traffic, shape.run_s)
             if number > 1:
@@ -275,19 +283,22 @@ def tasks(stage: Stage) -> Iterator[Measurement]:
             sleep(SETTLE_S)
     for name, found in figures.items():
         rows.say(name, found)
-    samples = {name: [figure.wall_us for figure in found] for name, found in figures.items()}
-    yield Measurement(goals.NETWORK_TASKS, "us", servers.NODE, samples)
-    yield _plain_loop(stage, shape.run_s)
+    samples = {name: [figure.p99_us / MILLISECOND_US for figure in found] for name, found in figures.items()}
+    return Measurement(shape.row, "ms", servers.NODE, samples)
 
 
-def _plain_loop(stage: Stage, seconds: float) -> Measurement:
-    """What the same tasks cost a loop of Trio that serves nobody."""
-    command = [sys.executable, "-m", "tests.bench.network.loop_with_tasks", str(TASKS), str(stage.load.rounds)]
-    with machine.pinned(stage.cores.server):
-        said = subprocess.run([*command, str(seconds)], check=True, capture_output=True, text=True).stdout
-    turns = [line.split() for line in said.splitlines()]
-    without, beside = ([float(turn[column]) for turn in turns] for column in (0, 1))
-    return Measurement(goals.NETWORK_PLAIN_LOOP, "ms", goals.PLAIN, {goals.PLAIN: beside, goals.WITHOUT: without})
+def lone(stage: Stage) -> Iterator[Measurement]:
+    """What a node uses that nobody asks anything."""
+    machine.say(f"  {goals.NETWORK_LONE}")
+    samples = []
+    with servers.node(stage.directory / "node", _records(stage.load.keys), stage.cores) as node:
+        sleep(stage.load.run_s)
+        for _ in range(stage.load.rounds):
+            before_ns = node.cpu_ns()
+            sleep(stage.load.idle_s)
+            samples.append((node.cpu_ns() - before_ns) / MILLISECOND_NS / stage.load.idle_s)
+    machine.say(f"    {servers.NODE:14} {median(samples):8.2f} ms")
+    yield Measurement(goals.NETWORK_LONE, "ms", servers.NODE, {servers.NODE: samples})
 
 
 def handed_off(stage: Stage) -> Iterator[Measurement]:
@@ -339,7 +350,8 @@ PARTS = {
     "network-forwarded": forwarded,
     "network-connections": connections,
     "network-round-trip": round_trip,
-    "network-tasks": tasks,
+    "network-thread": thread,
+    "network-lone": lone,
     "network-handed-off": handed_off,
 }
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
 from gossipkv.loadtest.load import RedisDialect, RpcDialect
-from tests.bench import machine
+from tests.bench import goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.network import compiled
 from tests.bench.serving import Client, node_get, node_value, process, redis_set, wait_for
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
 
 DATABASE = "db"
-NODE, REDIS, FLOOR = "GossipKV", "redis-server", "constant in C"
+NODE, REDIS, FLOOR = "GossipKV", goals.REDIS, goals.FLOOR
 ASKERS = {1: "GossipKV, elsewhere", 2: "GossipKV, on two others"}  # By how many they ask.
 MOST_CONNECTIONS = 20_000
 CHUNK = 10_000  # Records given to redis at once.
@@ -50,6 +50,13 @@ def pin(process: int, core: int) -> None:
     for task in Path(f"/proc/{process}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(task.name), {core})
+
+
+def spread(process: int) -> None:
+    """Its threads where the system wants them."""
+    for task in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task.name), os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)

@@ -48,14 +48,19 @@ class RocksDB(Engine):
         return "pip install rocksdict" if rocksdict is None else None
 
     @classmethod
-    def options(cls) -> rocksdict.Options:
-        """The settings of both writer and reader."""
+    def blocks(cls) -> rocksdict.BlockBasedOptions:
+        """The settings of blocks."""
         blocks = rocksdict.BlockBasedOptions()
         blocks.set_block_size(BLOCK_BYTES)
         blocks.set_bloom_filter(BLOOM_BITS_PER_KEY, False)  # noqa: FBT003  # Positional only.
         blocks.set_block_cache(rocksdict.Cache(cls.cache_bytes))
+        return blocks
+
+    @classmethod
+    def options(cls) -> rocksdict.Options:
+        """The settings of both writer and reader."""
         options = rocksdict.Options(raw_mode=True)
-        options.set_block_based_table_factory(blocks)
+        options.set_block_based_table_factory(cls.blocks())
         kind = rocksdict.DBCompressionType
         options.set_compression_type(kind.lz4() if cls.compressed else kind.none())
         options.set_allow_mmap_reads(cls.mapped)

@@ -1,0 +1,41 @@
+"""The yardstick under all contestants: random pages of the same file, read by a loop in C past the page cache."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+MICROSECOND_NS = 1e3
+SOURCE = Path(__file__).with_name("direct_reads.c")
+TARGET = Path(__file__).parents[3] / "build" / "bench" / "direct_reads"
+
+
+@cache
+def _program() -> Path:
+    """Compiled when its source is newer."""
+    if not TARGET.exists() or TARGET.stat().st_mtime < SOURCE.stat().st_mtime:
+        TARGET.parent.mkdir(parents=True, exist_ok=True)
+        compiler = (sysconfig.get_config_var("CC") or "cc").split()
+        command = [*compiler, "-O2", "-Wall", "-Wextra", "-pthread", str(SOURCE), "-o", str(TARGET)]
+        subprocess.run(command, check=True)
+    return TARGET
+
+
+class Read(NamedTuple):
+    """A read of a page, of many."""
+
+    wall_us: float
+    cpu_us: float  # Of all threads.
+
+
+def read(path: Path, threads: int, seconds: float, seed: int) -> Read:
+    """Random pages of a file, with so many threads that read at once."""
+    command = [str(_program()), str(path), str(threads), str(seconds), str(seed)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    reads, elapsed_ns, used_ns = map(int, done.stdout.split())
+    return Read(elapsed_ns / MICROSECOND_NS / reads, used_ns / MICROSECOND_NS / reads)

@@ -1,0 +1,153 @@
+"""A contestant in a process of its own: opens its store, asks it as it is told, line by line, and checks each value.
+
+    python -m tests.bench.memory.reader ENGINE PATH RECORDS CACHE_BYTES RUNS
+
+It says `ready`.  Each line that it is given is a turn, `SHAPE SECONDS SEED`; its answer is one line, a `Turn` as JSON.
+The clock is the wall's, since a cold read is a wait; drawing keys and checking values are outside of it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import sys
+from array import array
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.loadtest._keys import KeyChooser
+from tests.bench.memory import engines, records
+from tests.bench.memory.records import key_of, value_of
+
+if TYPE_CHECKING:
+    from tests.bench.peers.base import Engine
+
+    # The first key of a run of records in key order, and the checksum of the run.
+    Run = tuple[str, int]
+
+UNIFORM, ZIPF, BATCHES, SCANS = "uniform", "zipf", "batches", "scans"
+CHUNK = 200  # Keys drawn at once.
+BATCH = 100
+RUN = 10_000  # Records of a scan: 1.2 MB.
+PAGE_BYTES = 4096
+SECOND_NS, MICROSECOND_NS = 1e9, 1e3
+
+
+class Turn(NamedTuple):
+    """What a turn found.  A unit is a get, a key of a batch, or a record of a scan; times are of calls."""
+
+    units: int
+    busy_ns: int
+    p99_us: float
+    pages: float  # Read from the disk, of 4 KiB.
+    faults: int  # That waited for the disk.
+
+    @property
+    def unit_us(self) -> float:
+        """Microseconds of a unit."""
+        return self.busy_ns / MICROSECOND_NS / self.units
+
+    @property
+    def unit_pages(self) -> float:
+        """Pages read for a unit."""
+        return self.pages / self.units
+
+
+def pages_read(process: int | str = "self") -> float:
+    """Pages that a process has had read from disks since its start: through a mapping, by call, past the page cache."""
+    lines = Path(f"/proc/{process}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:")) / PAGE_BYTES
+
+
+@final
+class Asker:
+    """An open store, and what has been asked of it in this turn."""
+
+    def __init__(self, engine: Engine, count: int, runs: list[Run]) -> None:
+        self._engine = engine
+        self._count = count
+        self._runs = [(start.encode(), checksum) for start, checksum in runs]
+        self._units = 0
+        self._calls_ns = array("Q")
+
+    def turn(self, shape: str, seconds: float, seed: int) -> Turn:
+        """Ask for so long, of `seconds` that are all spent waiting for the store."""
+        self._units, self._calls_ns = 0, array("Q")
+        before_pages, before_faults = pages_read(), _faults()
+        chooser = KeyChooser(ZIPF if shape == ZIPF else UNIFORM, self._count, seed=seed)
+        rng = random.Random(seed)
+        end_ns = perf_counter_ns() + int(seconds * SECOND_NS)
+        while perf_counter_ns() < end_ns:
+            match shape:
+                case "scans":
+                    self._scan(*rng.choice(self._runs))
+                case "batches":
+                    self._batch(chooser.draws(BATCH))
+                case _:
+                    self._gets(chooser.draws(CHUNK))
+        ordered = sorted(self._calls_ns)
+        return Turn(
+            units=self._units,
+            busy_ns=sum(ordered),
+            p99_us=ordered[len(ordered) * 99 // 100] / MICROSECOND_NS,
+            pages=pages_read() - before_pages,
+            faults=_faults() - before_faults,
+        )
+
+    def _gets(self, numbers: list[int]) -> None:
+        get = self._engine.get
+        keys = [key_of(number) for number in numbers]
+        found, moments = [], [perf_counter_ns()]
+        for key in keys:
+            found.append(get(key))
+            moments.append(perf_counter_ns())
+        self._calls_ns.extend(after - before for before, after in pairwise(moments))
+        self._check(numbers, found)
+
+    def _batch(self, numbers: list[int]) -> None:
+        keys = [key_of(number) for number in numbers]
+        begin_ns = perf_counter_ns()
+        found = self._engine.get_many(keys)
+        self._calls_ns.append(perf_counter_ns() - begin_ns)
+        self._check(numbers, [value[1] if isinstance(value, tuple) else value for value in found])
+
+    def _scan(self, start: bytes, checksum: int) -> None:
+        begin_ns = perf_counter_ns()
+        found = self._engine.first(start, RUN)
+        self._calls_ns.append(perf_counter_ns() - begin_ns)
+        self._units += len(found)
+        if records.checksum(found) != checksum:
+            raise RuntimeError(f"{self._engine.name}: the records from {start!r} are not those that were written")
+
+    def _check(self, numbers: list[int], found: list[bytes | None]) -> None:
+        self._units += len(numbers)
+        if found != [value_of(number) for number in numbers]:
+            raise RuntimeError(f"{self._engine.name}: a wrong value among those of {numbers}")
+
+
+def _faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def main() -> None:
+    """Open, then take turns."""
+    name, path, count, cache_bytes, runs = sys.argv[1:]
+    kind = engines.ALL[name]
+    if issubclass(kind, engines.RocksDBShort):
+        kind.cache_bytes = int(cache_bytes)
+    engine = kind.open(Path(path), [])
+    asker = Asker(engine, int(count), json.loads(Path(runs).read_text()))
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        shape, seconds, seed = line.split()
+        sys.stdout.write(json.dumps(asker.turn(shape, float(seconds), int(seed))) + "\n")
+        sys.stdout.flush()
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()
