@@ -24,17 +24,18 @@ async def test_builds_give_way_once_something_is_served(world, monkeypatch):
     """Until then the machine is theirs: a small build beside busy neighbours is soon done; reads come first after."""
     monkeypatch.setattr(parent, "FREE_S", 0.0)
     monkeypatch.setattr(parent, "FREE_PART", 0.0)
-    world.put("v1", database="slow")
+    world.put("v1", b"a\t1\n" * 3_000_000, database="slow")
     async with world.node() as library:
         await until(builds)
         (slow,) = builds()
+        await until(lambda: activity_of(slow).processor_s > 0.1)  # It has said who it is.
         os.kill(slow, signal.SIGSTOP)
         assert niceness(slow) == os.nice(0)
         world.put("v1", database="quick")
         await library.rescan()
         await active(library, "v1", "quick")
         await until(lambda: niceness(slow) == max(NICENESS, os.nice(0)))
-        world.put("v2", database="quick")
+        world.put("v2", b"a\t1\n" * 1_000_000, database="quick")  # Long enough to be seen.
         await library.rescan()
         await until(lambda: len(builds()) > 1)
         await until(lambda: {niceness(build) for build in builds()} <= {max(NICENESS, os.nice(0))})
