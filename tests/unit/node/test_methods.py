@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgpack
@@ -255,20 +255,6 @@ def test_python_tells_who_has_answered(node: Node) -> None:
     assert node.ask("get", "db", b"nowhere", {"explain": True}) == [None, "v1", {"node": "n"}]
     for given in (False, None):
         assert node.ask("get", "db", b"key07", {"explain": given}) == [b"value7", "v1"]
-
-
-@pytest.mark.parametrize("method", ["get", "get_many"])
-def test_a_partition_that_others_have(tmp_path: Path, method: str) -> None:
-    """Python asks nobody: who may be answered by others is to ask again, who may not hears that it is not here."""
-    shared = make_version(tmp_path, "db", "v1", {b"a": b"1"})
-    shared.wire_id = bytes(16)
-    shared.files = [None]
-    asked: Value = b"a" if method == "get" else [b"a"]
-    node = Node((shared, True))
-    assert node.refusal(method, "db", asked)[0] == "NOT_READY"
-    assert node.refusal(method, "db", asked, {"local": True})[0] == "NOT_SERVED"
-    alone = replace(shared, wire_id=None)
-    assert Node((alone, True)).refusal(method, "db", asked)[0] == "NOT_SERVED"
 
 
 def test_keys_without_a_partition(tmp_path: Path) -> None:
