@@ -15,6 +15,7 @@ from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
+from gossipkv.dataset.source.reader import CHUNK_BYTES
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
@@ -103,11 +104,11 @@ def test_telling_progress_takes_no_longer_for_many_files(job, monkeypatch):
 
 def test_each_chunk_is_paced_before_it_is_used(job):
     """All bytes, none twice."""
-    one = job([b"a\t1\n" * 100_000, b"b\t1\n"])
+    one = job([b"a\t1\n" * 300_000, b"b\t1\n"])
     sizes = []
     build(one, pace=sizes.append)
     assert sum(sizes) == one.source_bytes
-    assert max(sizes) == 256 << 10
+    assert max(sizes) == CHUNK_BYTES
 
 
 def test_a_wrong_line_leaves_no_manifest_and_no_files(job):
