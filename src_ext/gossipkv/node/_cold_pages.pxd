@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from gossipkv.storage._pager cimport PageRead, Pager
 
 cdef enum:
-    # Pages that one request has read at the same time: more than there are threads to read them.
+    # Pages that one request has read at the same time.
     MOST_AT_ONCE = 32
 
 cdef struct Wait:  # of a relay, or of a connection's scans

@@ -10,7 +10,7 @@ from gossipkv.node._connections cimport Connection, Connections
 from gossipkv.node._peers cimport Peers
 from gossipkv.node._published cimport DatabaseRow, Lookup, PublishedTable, ReadLimits, VersionRow
 from gossipkv.node._read_options cimport ReadOptions
-from gossipkv.node._relays cimport Relay, Relays, Tried
+from gossipkv.node._relays cimport Relay, RelayKind, Relays, Tried
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits
 from gossipkv.wire._message cimport Blob, Cursor, Envelope
@@ -35,6 +35,8 @@ cdef class Forwarding:
     # A client's read.
     cdef int begin(self, Connection* client, const Envelope* request, const Lookup* lookup) noexcept nogil
     cdef int begin_cold(self, Connection* client, const Envelope* request, const Lookup* lookup) noexcept nogil
+    cdef Relay* begin_get(self, Connection* client, const Envelope* request, RelayKind kind) noexcept nogil
+    cdef void go_elsewhere(self, Relay* relay, const Lookup* lookup) noexcept nogil
     cdef void wait_for(self, Relay* relay, PyObject* file) noexcept nogil
     cdef bint is_patient(self, const Relay* relay) noexcept nogil
     cdef void look_up_again(self, Relay* relay) noexcept nogil

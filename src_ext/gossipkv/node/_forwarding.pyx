@@ -57,7 +57,7 @@ from gossipkv.node._refusals cimport refuse_disk
 from gossipkv.node._relays cimport (
     ASKED_STILL, BATCH, MOST_TRIED, NEVER, PART, QUESTION, READ, SAID_CORRUPT, SAID_NONSENSE, SAID_NOT_READY,
     SAID_NOT_SERVED, SAID_OTHERWISE, SAID_OVERLOADED, SAID_UNKNOWN_VERSION, WAITING_READ, WAS_FULL, WAS_SILENT,
-    WAS_UNCONNECTED, Asked, Attempt, Relay, Tried, attempt_begin, attempt_end, attempt_find, next_restless,
+    WAS_UNCONNECTED, Asked, Attempt, Relay, RelayKind, Tried, attempt_begin, attempt_end, attempt_find, next_restless,
     place_count, places_of, pop_due, relay_begin, relay_end, relay_hold_table, relay_keep_spare,
     relay_let_table_go, relay_note, relay_note_size, relay_reply, relay_stir, relays_drop, set_due,
 )
@@ -188,45 +188,39 @@ cdef class Forwarding:
 
         `HAND_OFF`: it is here, but damaged, and nobody else is to be asked.
         """
-        cdef Cursor params = request.params
-        cdef ReadOptions options
         cdef Relay* relay
-        if lookup.file != NULL and not self.may_divert(params, lookup):
+        if lookup.file != NULL and not self.may_divert(request.params, lookup):
             return HAND_OFF
-        relay = relay_begin(self.relays, READ, &client.relays)
+        relay = self.begin_get(client, request, READ)
         if relay == NULL:
             return OUT_OF_MEMORY
-        if self.remember(relay, &params) < 0 or self.set_version(relay, lookup) < 0:
+        if self.set_version(relay, lookup) < 0:
             relay_end(self.relays, relay)
             return OUT_OF_MEMORY
-        params.at = request.params.at
-        take_array(&params)
-        params.at += relay.subject_size
-        take_options(&params, 2 + (params.at < params.end), False, &options)
-        relay.client = client.handle
-        relay.msgid = request.msgid
-        relay.explain = options.explain
-        relay.begun_ns = client.received_ns
-        self.set_limits(relay, &options)
-        relay.forwarded = True
-        relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
-        self.counts[FORWARDED] += 1
-        count_forwarded(lookup.version, lookup.by_name)
-        if lookup.file != NULL:
-            self.note_damage(relay, NULL)
-        self.ask_next(relay)
+        self.go_elsewhere(relay, lookup)
         return UNDER_WAY
 
     cdef int begin_cold(self, Connection* client, const Envelope* request, const Lookup* lookup) noexcept nogil:
         """Have the page read that the lookup has missed: `UNDER_WAY`, and the id of the request is in flight then."""
-        cdef Cursor params = request.params
-        cdef ReadOptions options
-        cdef Relay* relay = relay_begin(self.relays, WAITING_READ, &client.relays)
+        cdef Relay* relay = self.begin_get(client, request, WAITING_READ)
         if relay == NULL:
             return OUT_OF_MEMORY
+        relay.limit_ns = min(relay.limit_ns, self.connections.now_ns + DISK_NS)
+        set_due(self.relays, relay, relay.limit_ns)
+        self.counts[COLD_READS] += 1
+        self.wait_for(relay, lookup.file)
+        return UNDER_WAY
+
+    cdef Relay* begin_get(self, Connection* client, const Envelope* request, RelayKind kind) noexcept nogil:
+        """A get that is not answered at once, and what it asks for; NULL: no memory."""
+        cdef Cursor params = request.params
+        cdef ReadOptions options
+        cdef Relay* relay = relay_begin(self.relays, kind, &client.relays)
+        if relay == NULL:
+            return NULL
         if self.remember(relay, &params) < 0:
             relay_end(self.relays, relay)
-            return OUT_OF_MEMORY
+            return NULL
         relay_note_size(self.relays, relay)
         take_array(&params)
         params.at += relay.subject_size
@@ -236,11 +230,19 @@ cdef class Forwarding:
         relay.explain = options.explain
         relay.begun_ns = client.received_ns
         self.set_limits(relay, &options)
-        relay.limit_ns = min(relay.limit_ns, self.connections.now_ns + DISK_NS)
-        set_due(self.relays, relay, relay.limit_ns)
-        self.counts[COLD_READS] += 1
-        self.wait_for(relay, lookup.file)
-        return UNDER_WAY
+        return relay
+
+    cdef void go_elsewhere(self, Relay* relay, const Lookup* lookup) noexcept nogil:
+        """Ask an owner in place of what is here."""
+        relay.kind = READ
+        relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
+        if not relay.forwarded:  # It may have waited for the disk since.
+            relay.forwarded = True
+            self.counts[FORWARDED] += 1
+            count_forwarded(lookup.version, lookup.by_name)
+        if lookup.file != NULL:
+            self.note_damage(relay, NULL)
+        self.ask_next(relay)
 
     cdef void wait_for(self, Relay* relay, PyObject* file) noexcept nogil:
         """Have it go on when the page is there at which that file's last lookup stopped."""
@@ -263,16 +265,7 @@ cdef class Forwarding:
         if outcome == HAND_OFF or self.set_version(relay, &lookup) < 0:
             self.hand_back(relay)
             return
-        # It has gone elsewhere meanwhile, or is damaged here and not there.
-        relay.kind = READ
-        relay.whole_ns = min(self.connections.now_ns + self.whole_ns, relay.limit_ns)
-        self.counts[FORWARDED] += not relay.forwarded
-        if not relay.forwarded:
-            relay.forwarded = True
-            count_forwarded(lookup.version, lookup.by_name)
-        if lookup.file != NULL:
-            self.note_damage(relay, NULL)
-        self.ask_next(relay)
+        self.go_elsewhere(relay, &lookup)  # It is there by now, or damaged here.
 
     cdef void refuse_slow(self, Relay* relay) noexcept nogil:
         """Say that the disk does not answer.  Requires: `out` is empty."""
@@ -361,6 +354,7 @@ cdef class Forwarding:
             elif not relay.resting:
                 self.ask_next(relay)
             relay = next_restless(self.relays)
+        self.cold.pager.submit()
 
     cdef void ask_next(self, Relay* relay) noexcept nogil:
         """Ask the next owner, or have it rest until it begins anew."""

@@ -1,8 +1,12 @@
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from posix.types cimport off_t
 
 from gossipkv.storage._format cimport PAGE_SIZE, bit, load8_after
 from gossipkv.storage._sigbus cimport Map
+
+cdef extern from "gossipkv/storage/residency.h" nogil:
+    void file_read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
 
 cdef enum:
     LAST_BYTE = 10  # Of every whole file: the line feed that its footer's magic ends with.

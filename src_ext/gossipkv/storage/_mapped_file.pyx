@@ -34,7 +34,6 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 cdef extern from "gossipkv/storage/residency.h" nogil:
     void read_by_page "gkv_read_by_page"(int descriptor, const void* region, size_t size)
     void read_by_stretch "gkv_read_by_stretch"(int descriptor, const void* region, size_t size)
-    void read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
     void populate "gkv_populate"(const void* region, size_t size)
     bint may_look "gkv_may_look"(int descriptor)
     bint is_in_memory "gkv_is_in_memory"(bint may_look, int descriptor, const uint8_t* base, size_t offset)
@@ -344,7 +343,7 @@ cdef class MappedFile:
         if self.descriptor < 0 or at >= end:
             return
         with nogil:
-            read_ahead(self.descriptor, <off_t> at, <off_t> (end - at))
+            file_read_ahead(self.descriptor, <off_t> at, <off_t> (end - at))
             populate(self.base + at, <size_t> (end - at))
 
     def pretend(self, uint64_t seed):

@@ -18,12 +18,13 @@ cdef extern from "gossipkv/storage/pager.h" nogil:
 
     ctypedef struct Threads "gkv_pager":
         int told
-        PageLine done
+        PageLine taken
 
     void line_put "gkv_page_line_put"(PageLine* line, PageRead* read)
     PageRead* line_take "gkv_page_line_take"(PageLine* line)
     int pager_begin "gkv_pager_begin"(Threads* threads)
     int pager_ask "gkv_pager_ask"(Threads* threads, PageRead* read)
+    void pager_submit "gkv_pager_submit"(Threads* threads)
     PageRead* pager_take "gkv_pager_take"(Threads* threads)
     void pager_end "gkv_pager_end"(Threads* threads)
     int eventfd_write(int descriptor, uint64_t value)
@@ -37,6 +38,7 @@ cdef class Pager:
 
     cdef void tell(self, int descriptor) noexcept nogil
     cdef int ask(self, PageRead* read, MappedFile file) noexcept nogil
+    cdef void submit(self) noexcept nogil
     cdef PageRead* take(self) noexcept nogil
     cdef bint is_pretending(self) noexcept nogil
     cdef void end(self) noexcept nogil

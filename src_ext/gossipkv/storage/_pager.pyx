@@ -35,7 +35,7 @@ cdef class Pager:
         self.threads.told = descriptor
 
     cdef int ask(self, PageRead* read, MappedFile file) noexcept nogil:
-        """Have the page read where the file's last lookup stopped; -1: nobody can.
+        """Have the page read where the file's last lookup stopped, by the next `submit`; -1: nobody can.
 
         Requires: it stopped with `FAULT_COLD`, `read.ahead` is set, and the file stays as it is until `take`.
         """
@@ -51,6 +51,10 @@ cdef class Pager:
         if self.threads.told >= 0:
             eventfd_write(self.threads.told, EVENTS_TOLD)
         return 0
+
+    cdef void submit(self) noexcept nogil:
+        """Hand over what was asked for since: whoever sleeps has to."""
+        pager_submit(&self.threads)
 
     cdef PageRead* take(self) noexcept nogil:
         """A read that is done, with `failed`; NULL: none is."""
@@ -78,5 +82,5 @@ cdef class Pager:
         pager_end(&self.threads)
         read = line_take(&self.pretended)
         while read != NULL:
-            line_put(&self.threads.done, read)
+            line_put(&self.threads.taken, read)
             read = line_take(&self.pretended)

@@ -12,11 +12,8 @@ from posix.types cimport off_t
 from gossipkv.storage._compression cimport lz4_decompress
 from gossipkv.storage._format cimport COMPRESSION_LZ4, HEADER_SIZE, MAX_RECORD_SIZE, PAGE_SIZE, RAW_BLOCK, load64
 from gossipkv.storage._mapped_file cimport (
-    FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, FAULT_TABLE, MappedFile, check_range, fault,
+    FAULT_BLOCK, FAULT_MEMORY, FAULT_RECORD, FAULT_TABLE, MappedFile, check_range, fault, file_read_ahead,
 )
-
-cdef extern from "gossipkv/storage/residency.h" nogil:
-    void file_read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
 
 cdef enum:
     LOOKAHEAD = 192       # Bytes of a block decompressed past a record's start: most records end within them.

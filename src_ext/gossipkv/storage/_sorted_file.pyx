@@ -9,12 +9,9 @@ from libc.string cimport memcmp
 from posix.types cimport off_t
 
 from gossipkv.storage._format cimport *
-from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault, is_whole
+from gossipkv.storage._mapped_file cimport FAULT_CHAIN, FAULT_PLACE, fault, file_read_ahead, is_whole
 from gossipkv.storage._records cimport Record, RecordReader, Slice, parse_record, read_raw, read_record
 from gossipkv.storage._scan cimport open_scan, seek, write_prefix_end
-
-cdef extern from "gossipkv/storage/residency.h" nogil:
-    void file_read_ahead "gkv_read_ahead"(int descriptor, off_t offset, off_t size)
 
 cdef extern from "Python.h":
     PyObject** PySequence_Fast_ITEMS(object sequence)
