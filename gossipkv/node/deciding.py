@@ -257,9 +257,10 @@ class Deciding:
                 if error.message != why:  # It may stay so for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
-            with trio.move_on_after(STEP_S):
+            with trio.move_on_after(STEP_S) as step:
                 await self._news.wait()
-            await trio.sleep(STEP_S / 20)  # What comes at once is looked at once.
+            if not step.cancelled_caught:
+                await trio.sleep(STEP_S / 20)  # What comes at once is looked at once.
 
     async def _look_at_some(self) -> None:
         """Look at those tables that were not looked at for longest."""

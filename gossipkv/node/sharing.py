@@ -119,11 +119,12 @@ class Sharing:
         self.look()
         task_status.started()
         while True:
-            await trio.sleep(PAUSE_S)
-            with trio.move_on_after(TICK_S):
+            with trio.move_on_after(TICK_S) as tick:
                 await self._wake.wait()
             self._wake = trio.Event()
             self.look()
+            if not tick.cancelled_caught:
+                await trio.sleep(PAUSE_S)
 
     def wake(self) -> None:
         """Have it look soon."""

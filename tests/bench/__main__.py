@@ -23,6 +23,7 @@ from tests.bench.gossip import parts as gossip
 from tests.bench.http import parts as http
 from tests.bench.memory import parts as memory
 from tests.bench.network import parts as network
+from tests.bench.network import pings
 from tests.bench.register import parts as register
 from tests.bench.store import parts as store
 
@@ -90,6 +91,7 @@ QUICK = Sizes(
         run_s=0.05,
         idle_s=1.2,
         rounds=1,
+        pings=pings.Load(batches=(4, 100), gets=(4, 20), scans=(2, 2)),
     ),
 )
 LARGE_BUILD_ROUNDS = 3  # Each engine writes a gigabyte a round.

@@ -16,6 +16,7 @@ from time import thread_time_ns
 from typing import TYPE_CHECKING
 
 from tests.bench import goals
+from tests.bench.chase import Chase
 from tests.bench.data import SEED, fresh
 from tests.bench.measurement import Measurement
 
@@ -132,6 +133,7 @@ class Reading:
     keys: Callable[[Data, random.Random, int], list[bytes]]
     batched: bool = False
     ordered: bool = False
+    beside_misses: bool = False  # What two misses of the processor's caches take is measured in the same rounds.
 
     def takes(self, engine: Engine) -> bool:
         """Whether this engine can do it at all."""
@@ -139,7 +141,7 @@ class Reading:
 
 
 SMALL = (
-    Reading(goals.GET_HIT_SMALL, time_hits, any_present),
+    Reading(goals.GET_HIT_SMALL, time_hits, any_present, beside_misses=True),
     Reading(goals.GET_MISS_SMALL, time_misses, any_absent),
     Reading(goals.GET_MANY_SMALL, time_batches, any_present, batched=True),
     Reading(goals.SCAN, time_scan, every, ordered=True),
@@ -160,10 +162,13 @@ def measure(reading: Reading, engines: list[Engine], data: Data, *, rounds: int,
     rng = random.Random(f"{SEED} {reading.row}")
     taking_part = [engine for engine in engines if reading.takes(engine)]
     samples: dict[str, list[float]] = {engine.name: [] for engine in taking_part}
+    chase = Chase(data.raw_bytes, SEED) if reading.beside_misses else None
     for number in range(rounds + 1):
         keys = reading.keys(data, rng, queries)
         for engine in rng.sample(taking_part, len(taking_part)):
             figure = reading.time(engine, fresh(keys))
             if number > 0:
                 samples[engine.name].append(figure)
+        if chase is not None and number > 0:
+            samples.setdefault(goals.TWO_MISSES, []).append(chase.time(len(keys)))
     return Measurement(reading.row, "ns", engines[0].name, samples)

@@ -136,6 +136,7 @@ def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> Non
             ),
             ("network-thread", {goals.NETWORK_THREAD, goals.NETWORK_THREAD_PYTHON}),
             ("network-lone", {goals.NETWORK_LONE}),
+            ("network-pings", {*goals.NETWORK_PINGS}),
             ("clients", {goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK}),
             ("network-handed-off", {goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES}),
         ]
@@ -158,6 +159,7 @@ def test_quick_run_of_the_network(part: str, rows: set[str], tmp_path: Path) -> 
     drawn(
         [
             ("local", {goals.CLUSTER_LOCAL, goals.CLUSTER_LOCAL_PIPELINED}),
+            ("deadlines", {goals.CLUSTER_DEADLINES}),
             ("scan", {goals.CLUSTER_SCAN, goals.CLUSTER_PAGES}),
             ("frozen", {goals.CLUSTER_FROZEN_FIRST, goals.CLUSTER_FROZEN_LATER, goals.CLUSTER_FROZEN_FAILED}),
             ("killed", {goals.CLUSTER_KILLED_FAILED}),

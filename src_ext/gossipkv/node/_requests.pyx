@@ -237,7 +237,6 @@ cdef class Core:
         self.forwarding.frame_limits = self.frame_limits
         self.forwarding.read_limits = self.read_limits
         self.answered = LatencyHistogram()
-        self.forwarding.answered_here = self.answered
         self.cold = self.forwarding.cold
         self.handed_off = LatencyHistogram()
         self.forwarding.answered_here = self.answered

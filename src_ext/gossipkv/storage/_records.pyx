@@ -153,6 +153,9 @@ cdef class RecordReader(MappedFile):
         if start < HEADER_SIZE or end > self.records_end or start >= end:
             return fault(self, FAULT_TABLE, <uint64_t> (self.blocks - self.base) + 8 * block)
         stored = end - start
+        if self.paged and not self.asks and self.descriptor >= 0 and start // PAGE_SIZE != (end - 1) // PAGE_SIZE:
+            # What lies across two pages is waited for once.
+            file_read_ahead(self.descriptor, <off_t> (start - start % PAGE_SIZE), <off_t> (stored + start % PAGE_SIZE))
         if check_range(self, start, stored) < 0:
             return -1
         if load64(self.blocks + 8 * block) & RAW_BLOCK:

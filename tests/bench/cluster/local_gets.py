@@ -46,7 +46,7 @@ def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measureme
     held = held_records(load, chosen)
     with ExitStack() as stack:
         contestants = [
-            stack.enter_context(serving(directory / name, name, counts, held, cores))
+            stack.enter_context(serving(directory / name, name, counts, held, cores, others=name == servers.NODE))
             for name, counts in (
                 (servers.NODE, load.partitions),
                 (goals.WITHOUT, (load.here,)),
@@ -80,8 +80,10 @@ def held_records(load: Load, chosen: frozenset[int]) -> list[Record]:
 
 
 @contextmanager
-def serving(directory: Path, name: str, counts: tuple[int, ...], held: list[Record], cores: Cores) -> Iterator[Server]:
-    """The loop with these tables, and with the records in partitions of the first."""
+def serving(
+    directory: Path, name: str, counts: tuple[int, ...], held: list[Record], cores: Cores, *, others: bool
+) -> Iterator[Server]:
+    """The loop with these tables, and the records in partitions of the first; `others` have all that is not here."""
     directory.mkdir()
     groups: dict[int, list[Record]] = {}
     for key, value in held:
@@ -89,7 +91,7 @@ def serving(directory: Path, name: str, counts: tuple[int, ...], held: list[Reco
     for number, group in groups.items():
         build(directory / f"{number}.gkv", group)
     command = [sys.executable, "-m", "tests.bench.cluster.table_node", str(directory)]
-    command += [str(int(name == servers.NODE)), *map(str, counts)]
+    command += [str(int(others)), *map(str, counts)]
     with process(command, ready=lambda line: line.startswith("ready ")) as (running, line):
         host, _, port = line.split()[1].rpartition(":")
         dialect = RpcDialect(table_node.database(0), held)

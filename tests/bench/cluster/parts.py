@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.bench import machine
-from tests.bench.cluster import faults, local_gets, scans, suspicion, versions
+from tests.bench.cluster import deadlines, faults, local_gets, scans, suspicion, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +22,7 @@ class Load:
     """How much of each."""
 
     local: local_gets.Load = field(default_factory=local_gets.Load)
+    deadlines: deadlines.Load = field(default_factory=deadlines.Load)
     scan: scans.Load = field(default_factory=scans.Load)
     faults: faults.Load = field(default_factory=faults.Load)
     versions: versions.Load = field(default_factory=versions.Load)
@@ -30,6 +31,7 @@ class Load:
 
 QUICK = Load(
     local=local_gets.Load(partitions=(1_024, 512), here=16, keys=1_000, run_s=0.05, rounds=1),
+    deadlines=deadlines.Load(keys=1_000, run_s=0.3, rounds=1, least=0.01),
     scan=scans.Load(records=5_000, rounds=1),
     faults=faults.Load(
         keys=1_000,
@@ -58,6 +60,7 @@ QUICK = Load(
 
 PARTS: dict[str, Part] = {
     "cluster-local": lambda place, load, notes: local_gets.measure(place, load.local, notes),
+    "cluster-deadlines": lambda place, load, notes: deadlines.measure(place, load.deadlines, notes),
     "cluster-scan": lambda place, load, notes: scans.measure(place, load.scan, notes),
     "cluster-frozen": lambda place, load, notes: faults.frozen(place, load.faults, notes),
     "cluster-killed": lambda place, load, notes: faults.killed(place, load.faults, notes),

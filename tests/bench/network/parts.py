@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from time import sleep
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from gossipkv.address import Address
 from gossipkv.loadtest.load import RpcDialect
 from tests.bench import data, goals, machine
 from tests.bench.measurement import Measurement
-from tests.bench.network import compiled, inline_pump, rows, servers
+from tests.bench.network import compiled, inline_pump, pings, rows, servers
 from tests.bench.network.rows import Shape
 from tests.bench.serving import Client, node_get, node_value, process, redis_get, redis_value
 from tests.bench.sources import VERSION
@@ -62,6 +62,7 @@ class Load:
     run_s: float = 1.0
     idle_s: float = 5.0
     rounds: int = 7
+    pings: pings.Load = field(default_factory=pings.Load)
 
 
 @dataclass(frozen=True)
@@ -301,6 +302,16 @@ def lone(stage: Stage) -> Iterator[Measurement]:
     yield Measurement(goals.NETWORK_LONE, "ms", servers.NODE, {servers.NODE: samples})
 
 
+def behind_others(stage: Stage) -> Iterator[Measurement]:
+    """What a ping waits for that comes last."""
+    records = _records(stage.load.keys)
+    with (
+        servers.node(stage.directory / "node", records, stage.cores, "--busy-poll", "off") as node,
+        machine.pinned(stage.cores.load),
+    ):
+        yield from pings.measure(node, stage.load.pings, records, stage.load.rounds)
+
+
 def handed_off(stage: Stage) -> Iterator[Measurement]:
     """Requests that Python answers: with the least that it can do, and a real method of a node."""
     command = [sys.executable, "-m", "tests.bench.network.inline_pump"]
@@ -352,6 +363,7 @@ PARTS = {
     "network-round-trip": round_trip,
     "network-thread": thread,
     "network-lone": lone,
+    "network-pings": behind_others,
     "network-handed-off": handed_off,
 }
 
