@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import goals, machine
+from tests.bench import data, goals, machine
 from tests.bench.datasets.restart import forget
 from tests.bench.measurement import Measurement
 from tests.bench.memory import cgroup, disk, engines, reader, records
@@ -178,7 +179,9 @@ def _with_disk(rows: Iterator[Measurement], name: str, samples: list[float]) -> 
 def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
     """Plain, then in lz4."""
     stores = Stores(directory, load)
-    stores.fill(records.make(load.records))
+    made = records.make(load.records)
+    random.Random(data.SEED).shuffle(made)  # Or what is popular would lie together in a store that keeps their order.
+    stores.fill(made)
     kept = {name: machine.size_on_disk(path) for name, path in stores.paths.items()}
     notes += [f"{kind.name}: {kind.settings}" for kind in (*engines.PLAIN, *engines.COMPRESSED)] + stores.notes
     memory_bytes = max(load.records * records.RECORD_BYTES // RATIO, LEAST_BYTES)
