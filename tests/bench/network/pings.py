@@ -6,7 +6,6 @@ ping is answered is what the ping has waited for, whatever else the machine does
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import socket
@@ -108,13 +107,20 @@ def _connected(server: Server) -> socket.socket:
 @contextmanager
 def stopped(server: Server) -> Iterator[None]:
     """Have it stand, all of its threads, meanwhile."""
-    number = server.process.pid
-    os.kill(number, signal.SIGSTOP)
-    tasks = Path(f"/proc/{number}/task")
-    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+    server.process.send_signal(signal.SIGSTOP)
+    while not _stands(server.process.pid):
         pass
     yield
-    os.kill(number, signal.SIGCONT)
+    server.process.send_signal(signal.SIGCONT)
+
+
+def _stands(number: int) -> bool:
+    """Whether all threads of a process were seen to be stopped; not, if one has ended meanwhile."""
+    try:
+        said = [(task / "stat").read_text() for task in Path(f"/proc/{number}/task").iterdir()]
+    except OSError:
+        return False
+    return all(text.rpartition(")")[2].split()[0] == "T" for text in said)
 
 
 def check(connection: socket.socket, requests: list[bytes], values: dict[bytes, bytes]) -> None:
