@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
@@ -82,7 +82,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def asked(address: str, *params: object) -> tuple[list[Any] | None, list[Any]]:
+def asked(address: str, *params: object) -> tuple[list[str] | None, list[bytes]]:
     """The error and the result of a get, without a client that gives up by itself."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
