@@ -18,6 +18,7 @@ import pytest
 from gossipkv.launcher import Cluster
 from gossipkv.loadtest import documents
 from tests.cluster.node_process import NodeProcess, wait_for
+from tests.preload import preload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,9 +189,7 @@ def test_an_interrupt_tells_of_what_was(node: str, truth: Path, tmp_path: Path) 
 
 def test_a_wall_clock_that_jumps_changes_nothing(node: str, truth: Path, tmp_path: Path) -> None:
     """It is an hour off at every other look: as many requests fall due, and no time is off, but for when it began."""
-    library = tmp_path / "jumping_clock.so"
-    source = Path(__file__).with_name("jumping_clock.c")
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    library = preload(Path(__file__).with_name("jumping_clock.c"), tmp_path)
     environ = {**os.environ, "LD_PRELOAD": str(library)}
     look = "import time; a, b = time.time(), time.time(); print(round(abs(a - b)))"
     assert int(subprocess.check_output([sys.executable, "-c", look], env=environ)) == 2 * 3600

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +13,7 @@ import msgpack
 import pytest
 
 from tests.cluster.node_process import PATIENCE_S, UNHURRIED, NodeProcess, connect, wait_for
+from tests.preload import preload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,9 +54,7 @@ def disk(tmp_path: Path) -> Disk:
 @pytest.fixture
 def node(tmp_path: Path, disk: Disk) -> Iterator[NodeProcess]:
     """A node that reads page by page, on that disk, all of whose pages are cold."""
-    library = tmp_path / "slow_disk.so"
-    source = Path(__file__).with_name("slow_disk.c")
-    subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    library = preload(Path(__file__).with_name("slow_disk.c"), tmp_path)
     making = tmp_path / "source/db/.v1"
     making.mkdir(parents=True)
     (making / "part-0").write_bytes(b"".join(b"%s\t%s\n" % record for record in RECORDS.items()))

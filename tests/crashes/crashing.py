@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import NamedTuple
+
+from tests.preload import preload
 
 SHIM = Path(__file__).with_name("crash.c")
 
@@ -58,11 +59,7 @@ class Watch:
 
 def compile_shim(place: Path) -> Path:
     """Compile what is to be loaded before libc; return where it is."""
-    library = place / "crash.so"
-    subprocess.run(
-        [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-o", library, SHIM], check=True
-    )
-    return library
+    return preload(SHIM, place, "-fvisibility=hidden")
 
 
 class Order:

@@ -16,6 +16,7 @@ import pytest
 from gossipkv.errors import DirectoryInUse
 from gossipkv.storage.engine.blocking import Store
 from tests.crashes.writing_store import OPTIONS, SPACE, WRITERS, keys_of, newest_of, value_of
+from tests.preload import preload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,9 +82,7 @@ def look(directory: Path, acknowledged: list[int]) -> list[int]:
 @pytest.mark.parametrize("how", ["alone", "together"])
 def test_writers_that_are_killed(how: str, tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
     """In the middle of anything, with a clock that jumps: what was acknowledged is there, what was not, in order."""
-    library = tmp_path / "jumping_clock.so"
-    compiler = os.environ.get("CC", "cc")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, CLOCK, "-ldl"], check=True)
+    library = preload(CLOCK, tmp_path)
     chance, newest, untold = random.Random(1), [-1] * WRITERS, 0
     for turn in range(KILLS):
         least = chance.choice((1, 10, 50, 200))
