@@ -34,7 +34,7 @@ test: build  ## Run every test; ARGS="-k name" chooses
 	$(BIN)/python -m pytest $(ARGS)
 
 fuzz: build  ## Run the properties and fuzz tests with fresh random input, ten times more of it
-	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/fuzz $(ARGS)
+	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/nightly/fuzz $(ARGS)
 
 # Each number is read by a test, which says what it counts; tests/nightly has the legs, and ARGS="soak" chooses some.
 NIGHTLY = SIMULATED_SEEDS=1000 FUZZ_FRAMES=2500000 FUZZ_FLIPS=1000000 CRASH_STRIDE=1 KILL_STRIDE=1 BENCH_STRIDE=1 SOAK_SECONDS=3600 FAULTS_SECONDS=1200 TABLES=1000
@@ -69,7 +69,7 @@ types-stubs: build
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml $(EXTENSIONS)
 
 tidy: build  ## Only the tests that read the source: layers, sizes, reasons, names
-	$(BIN)/python -m pytest tests/tidy $(ARGS)
+	$(BIN)/python -m pytest tests/ci/tidy $(ARGS)
 
 bench: build  ## Compare with the peers (installs them)
 	$(BIN)/pip install -q -e '.[bench]'

@@ -1,12 +1,17 @@
-"""What every test run shares: where the properties' inputs come from, and two guards.
+"""What every test run shares: where the properties' inputs come from, sums over many tests, and two guards.
 
 * Extensions older than their source stop the run: a test of yesterday's compiled code proves nothing.
 * Every skipped test is printed with its reason, and one that `tests/skips.txt` does not list fails the run.
+
+Which tests run when is told by their folder: README's line collects `testpaths` of pyproject.toml, `.ci/run` what is
+in `tests/ci` as well, and `make nightly` the rest (docs/development/contributing.md).
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,35 +19,42 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests import tally as tallies
 from tests.skips import SkipReport, read_skips
 
 if TYPE_CHECKING:
-    from xdist.remote import Producer
-    from xdist.scheduler import Scheduling
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent
 
-# With `-n 2`: what starts many processes, or looks at how long they take, stays in one worker and so never runs beside
-# its like; and so does what remembers its runs.
-TOGETHER = {
-    "tests/cluster/": "processes",
-    "tests/crashes/": "processes",
-    "tests/soak/": "processes",
-    "tests/bench/": "processes",
-    "tests/simulation/test_seeds.py": "seeds",
-}
+# The tests start a thousand interpreters.  Who wants no bytecode in the source tree gets it elsewhere, not never.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / "build" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What takes long comes before what is soon done: begun last, it would keep one worker busy while the other has nothing.
-LONG = ("tests/simulation/", "tests/mutants/", "tests/fuzz/")
+LONG = ("tests/smoke/", "tests/simulation/", "tests/nightly/", "tests/ci/cluster/")
 
 # The same inputs on every run, so that a red run means changed code; `make fuzz` looks for new ones.
 settings.register_profile(
-    "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "fixed",
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
-settings.register_profile("brief", settings.get_profile("fixed"), max_examples=20)  # Of a further Python.
+settings.register_profile(
+    "brief", settings.get_profile("fixed"), max_examples=5
+)  # Of a further Python, the debug build.
 settings.register_profile("explore", settings.get_profile("fixed"), derandomize=False, max_examples=1000)
 settings.register_profile(  # Of code with a defect: that it is found is enough, how little shows it is of no use.
-    "planted", settings.get_profile("fixed"), phases=[Phase.explicit, Phase.generate], report_multiple_bugs=False
+    "planted",
+    settings.get_profile("fixed"),
+    max_examples=100,
+    phases=[Phase.explicit, Phase.generate],
+    report_multiple_bugs=False,
 )
 settings.load_profile("fixed")
 
@@ -75,6 +87,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(message)
     end_with_a_crashed_worker(config)
     config.pluginmanager.register(SkipReport(read_skips(ROOT / "tests" / "skips.txt")), "gossipkv-skips")
+    tallies.begin(config)
 
 
 def end_with_a_crashed_worker(config: pytest.Config) -> None:
@@ -86,18 +99,25 @@ def end_with_a_crashed_worker(config: pytest.Config) -> None:
         config.option.maxworkerrestart = "0"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the same code runs once more, on another Python or in a debug build, one of a kind is enough."""
+    parser.addoption(
+        "--one-of-each", action="store_true", help="run each test function with the first of its parameters alone"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what `LONG` says; within that and the rest the order stays as it was drawn."""
+    if config.getoption("--one-of-each"):
+        ordered = sorted(items, key=lambda item: item.nodeid, reverse=True)
+        first = {item.nodeid.partition("[")[0]: item for item in ordered}
+        items[:] = first.values()
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """Keep together what `TOGETHER` says (`--dist loadgroup` groups nothing under pytest 9.2)."""
-    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415  # Whoever runs tests in one process needs none.
-
-    class Groups(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return next((group for path, group in TOGETHER.items() if nodeid.startswith(path)), nodeid)
-
-    return Groups(config, log)
+@pytest.fixture
+def note(pytestconfig: pytest.Config) -> Callable[..., None]:
+    """`note(judge, record)`: what this test adds to its series (`tests/tally.py`)."""
+    tally = pytestconfig.pluginmanager.get_plugin("gossipkv-tally")
+    assert isinstance(tally, tallies.Tally)
+    return tally.note

@@ -68,6 +68,11 @@ class Outcome:
         """Whether no promise was broken."""
         return not self.violations
 
+    @property
+    def complaint(self) -> str:
+        """What was broken first, and how to see it again."""
+        return "\n    ".join([f"to replay: {self.plan.command}", *map(str, self.violations[:1])])
+
 
 class Subject(Protocol):
     """What a plan makes."""

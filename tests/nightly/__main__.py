@@ -28,7 +28,7 @@ STRIDES = ("CRASH_STRIDE", "KILL_STRIDE", "BENCH_STRIDE")
 NUMBERS = ("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", *STRIDES, "SOAK_SECONDS", "FAULTS_SECONDS", "TABLES")
 # What the process takes is measured here, and a sanitizer takes several times as much for itself.
 OF_MEMORY = (
-    "tests/fuzz/test_datagrams.py",
+    "tests/nightly/fuzz/test_datagrams.py",
     "tests/unit/storage/test_builder_memory.py",
     "tests/unit/node/test_connection.py::test_large_frames_leave_no_memory_behind",
     "tests/unit/dataset/build/test_child.py::test_the_whole_process_stays_within_its_memory",
@@ -77,12 +77,12 @@ def legs() -> list[Leg]:
         Leg("registers", tests=("-n", "2", "tests/simulation/test_registers.py")),
         Leg("metadata", tests=("-n", "2", "tests/simulation/test_metadata.py")),
         Leg("nodes", tests=("-n", "2", "tests/simulation/test_whole_nodes_sharing.py")),
-        Leg("fuzz", tests=("-n", "2", "--hypothesis-profile=explore", "tests/unit", "tests/fuzz")),
-        Leg("crashes", tests=("tests/crashes",)),
+        Leg("fuzz", tests=("-n", "2", "--hypothesis-profile=explore", "tests/unit", "tests/nightly/fuzz")),
+        Leg("crashes", tests=("tests/nightly/crashes",)),
         Leg("benchmarks", tests=("tests/bench",)),
-        Leg("kills", tests=("-n", "2", "tests/mutants")),
-        Leg("soak", tests=("tests/soak",)),
-        Leg("tables", tests=("tests/cluster/test_tables.py", "tests/cluster/test_tables_faults.py")),
+        Leg("kills", tests=("-n", "2", "tests/nightly/mutants")),
+        Leg("soak", tests=("tests/nightly/soak",)),
+        Leg("tables", tests=("tests/ci/cluster/test_tables.py", "tests/ci/cluster/test_tables_faults.py")),
         *(Leg(f"python {version}", before=[(".ci/run", "--python", version)]) for version in ("3.12", "3.13")),
         Leg(
             "sanitizers",
@@ -92,7 +92,7 @@ def legs() -> list[Leg]:
                 "--timeout=3600",
                 *(f"--deselect={place}" for place in OF_MEMORY),
                 "tests/unit",
-                "tests/fuzz",
+                "tests/nightly/fuzz",
             ),
             # A frame costs twenty times what it does otherwise.
             environ=sanitized | {"FUZZ_FRAMES": "100000", "FUZZ_FLIPS": "20000", "BUILD_MEMORY": str(256 << 20)},

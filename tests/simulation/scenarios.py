@@ -1,7 +1,7 @@
 """Scenarios with an aim: each does one thing to a few members and returns the promises that were broken by it.
 
-They are functions, so that they can be run on patched code as well (`tests/mutants`): every one of them must be able to
-see something that the drawn faults of `test_seeds.py` see too rarely.
+They are functions, so that they can be run on patched code as well (`tests/nightly/mutants`): every one of them must be
+able to see something that the drawn faults of `test_seeds.py` see too rarely.
 """
 
 from __future__ import annotations

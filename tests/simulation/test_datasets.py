@@ -10,12 +10,12 @@ import os
 import pytest
 
 from gossipkv.testing.datasets.swarm import run
+from tests.simulation import judges
 from tests.simulation.scenarios_of_datasets import SCENARIOS, empty_cluster
 
 pytestmark = pytest.mark.timeout(1200)
 
-PIECE = 100
-SEEDS = int(os.environ.get("SIMULATED_SEEDS", PIECE))
+SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "12")))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -29,15 +29,13 @@ def test_thirty_nodes():
     assert empty_cluster(30) == {}
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PIECE))
-def test_drawn_faults_break_none(first):
+@pytest.mark.parametrize("seed", SEEDS)
+def test_drawn_faults_break_none(seed, note):
     """Whatever strikes, nobody answers what is not so; and soon after it ends all have the newest version."""
-    outcomes = [run(seed) for seed in range(first, min(first + PIECE, SEEDS))]
-    assert {outcome.seed: outcome.violations for outcome in outcomes if outcome.violations} == {}
-    # And they are worth something: there were faults, switches, and reads that others answered.
-    assert sum(not outcome.faults for outcome in outcomes) < len(outcomes) // 2
-    assert sum(outcome.switches > outcome.machines for outcome in outcomes) > len(outcomes) // 2
-    assert sum(outcome.forwarded for outcome in outcomes) > 100 * len(outcomes)
+    outcome = run(seed)
+    assert outcome.violations == {}
+    counted = {name: getattr(outcome, name) for name in ("machines", "switches", "forwarded")}
+    note(judges.datasets, {"faults": sorted(outcome.faults), **counted})
 
 
 def test_a_run_is_the_same_twice():

@@ -30,7 +30,7 @@ from gossipkv.placement.statement import (
     encode_database,
 )
 from gossipkv.settings.databases import MAX_NAME_CHARACTERS
-from tests.fuzz.test_documents import mutated
+from tests.nightly.fuzz.test_documents import mutated
 from tests.oracle import placement as oracle
 
 UUID = bytes(range(16))

@@ -1,0 +1,146 @@
+"""The fenced blocks of README.md and docs/, and what a reader types and sees in them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE
+)
+PYTHON_NOTE = re.compile(r"^(?P<indent>\s*)(?P<code>\S.*?)  # (?P<note>.+)$")
+HERE_DOCUMENT = re.compile(r"<<-?\s*'?(\w+)'?")
+WILD = "…"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the page it is on, the line of its fence, what stands behind the fence, its text."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        """The place, for people."""
+        return f"{self.page}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command, and what the page shows of it: nothing where it shows no output."""
+
+    command: str
+    shown: str = ""
+
+
+def pages() -> list[str]:
+    """README.md and every page of docs/, as paths from the root."""
+    return ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+
+
+def blocks_in(page: str, text: str) -> list[Block]:
+    """The fenced blocks of a text, in its order; an indented one without its indentation."""
+    found = []
+    for fence in FENCE.finditer(text):
+        lines = [line.removeprefix(fence["indent"]) for line in fence["text"].splitlines(keepends=True)]
+        line = text.count("\n", 0, fence.start()) + 1
+        found.append(Block(page, line, fence["language"].strip(), "".join(lines)))
+    return found
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The fenced blocks of a page."""
+    return blocks_in(page, (ROOT / page).read_text(encoding="utf-8"))
+
+
+def commands(block: Block) -> list[Typed]:
+    """What is typed in a block of `sh` or `console`, command by command."""
+    return _of_a_console(block) if block.language == "console" else [Typed(text) for text in _of_a_script(block.text)]
+
+
+def _of_a_script(text: str) -> list[str]:
+    """The commands of a script: a line each, but for what goes on behind a backslash or in a here-document."""
+    found: list[str] = []
+    begun: list[str] = []
+    end = ""
+    for line in text.splitlines():
+        if not begun and (not line.strip() or line.lstrip().startswith("#")):
+            continue
+        begun.append(line)
+        if end:
+            end = "" if line.strip() == end else end
+        elif document := HERE_DOCUMENT.search(line):
+            end = document[1]
+        if not end and not line.endswith("\\"):
+            found.append("\n".join(begun))
+            begun = []
+    assert not begun, f"a command that does not end: {begun}"
+    return found
+
+
+def _of_a_console(block: Block) -> list[Typed]:
+    """`$ ` begins a command and `> ` goes on with it; the lines below are what it shows."""
+    found: list[tuple[list[str], list[str]]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append(([line[2:]], []))
+            continue
+        assert found, f"{block.where}: output before the first command"
+        typed, shown = found[-1]
+        if line.startswith("> ") and not shown:
+            typed.append(line[2:])
+        else:
+            shown.append(line)
+    return [Typed("\n".join(typed), "\n".join(shown)) for typed, shown in found]
+
+
+def is_shown(expected: str, actual: str) -> bool:
+    """Whether output is what a page shows: `…` stands for anything in its line, and alone for any lines."""
+    pattern = []
+    for line in expected.rstrip().splitlines():
+        if line.strip() == WILD:
+            pattern.append(r"(?:[^\n]*\n)*")
+        else:
+            pattern.append("[^\n]*".join(re.escape(part) for part in line.rstrip().split(WILD)) + r"[ ]*\n")
+    return re.fullmatch("".join(pattern), actual.rstrip() + "\n") is not None
+
+
+def value_noted(note: str) -> str | None:
+    """The Python literal with which a comment begins, up to its end, a comma or a colon; None if it is prose."""
+    ends = [len(note), *(found.start() for found in re.finditer(r"[,:;] ", note))]
+    for end in sorted(ends, reverse=True):
+        try:
+            ast.literal_eval(note[:end])
+        except (ValueError, SyntaxError):
+            continue
+        return note[:end]
+    return None
+
+
+def checked(program: str) -> str:
+    """The program with each expression compared that a comment behind it gives the value of."""
+    lines = ["def shown_as(value, noted):", "    assert value == noted, (value, noted)", ""]
+    for line in program.splitlines():
+        noted = PYTHON_NOTE.match(line)
+        value = value_noted(noted["note"]) if noted else None
+        if noted is None or value is None or not _is_expression(noted["code"]):
+            lines.append(line)
+            continue
+        code = noted["code"]
+        printed = re.fullmatch(r"print\((.*)\)", code)
+        lines.append(f"{noted['indent']}shown_as({printed[1] if printed else code}, {value})")
+    return "\n".join(lines) + "\n"
+
+
+def _is_expression(code: str) -> bool:
+    try:
+        ast.parse(code.removeprefix("await "), mode="eval")
+    except SyntaxError:
+        return False
+    return True

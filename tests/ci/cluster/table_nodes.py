@@ -1,0 +1,222 @@
+"""Nodes that decide on tables, as tests ask them; and what clients were told, held against what is there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from gossipkv.client import blocking
+from gossipkv.errors import GossipKVError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gossipkv.launcher import Cluster
+    from tests.ci.cluster.networks import Network
+
+PATIENCE_S = 120.0  # Seconds do; two busy cores may have others to do.
+POLL_S = 0.1
+CLIENTS = Path(__file__).with_name("table_clients.py")
+OPTIONS = {"kind": "hash", "partitions": 8, "replication": 3}
+
+
+class Nodes:
+    """The nodes of a cluster, by their numbers, also where only the switch of a network reaches them."""
+
+    def __init__(self, cluster: Cluster, network: Network | None = None) -> None:
+        self.cluster = cluster
+        self._network = network
+        self._clients: dict[int, blocking.Client] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def ask(self, index: int, method: str, *params: object) -> object:
+        """What a node answers.  Raises GossipKVError, or ConnectionError where a network is between."""
+        if self._network is not None:
+            return self._network.ask(index, method, *params)
+        node = self.cluster.node(index)
+        if node.process not in self._clients:  # One that was started again is asked anew.
+            self._clients[node.process] = blocking.connect(node.address, timeout_ms=30_000)
+        return self._clients[node.process].call(method, *params)
+
+    def tables(self, index: int) -> dict[str, tuple[str, int]]:
+        """The tables that a node knows, with id and config id, by their maps."""
+        found = {}
+        for database in self.ask(index, "databases"):
+            told = self.ask(index, "partition_map", database["name"])
+            if "table" in told:
+                found[database["name"]] = told["table"], told["config"]
+        return found
+
+    def status(self, index: int, table: str | None = None) -> dict[str, object]:
+        """What a node tells of the register of the catalogue, or of a table; nothing, if it knows of none."""
+        return next(iter(self.ask(index, "metadata_status", table)), {"old": [], "new": []})
+
+    def acceptors(self, index: int) -> list[str]:
+        """Who decides on the catalogue, as a node knows it."""
+        told = self.status(index)
+        sides = [[acceptor["node"] for acceptor in told[side]] for side in ("old", "new")]
+        return sides[1] if sides[0] == sides[1] else []
+
+    def grown(self, by: Iterable[int], wanted: Sequence[str]) -> None:
+        """Return when all of these say that those decide on the catalogue."""
+        for index in by:
+            until(lambda index=index: sorted(self.acceptors(index)), lambda found: found == sorted(wanted))
+
+    def all_answer(self, by: Iterable[int]) -> None:
+        """Return when each of these says of all registers that everybody answers."""
+        for index in by:
+            until(lambda index=index: self._silent(index), lambda silent: silent == [])
+
+    def _silent(self, index: int) -> list[object]:
+        registers = self.ask(index, "metadata_status", None)
+        return [
+            (register["table"], acceptor)
+            for register in registers
+            for side in ("old", "new")
+            for acceptor in register[side]
+            if not acceptor["answers"]
+        ]
+
+    def all_alive(self, by: Iterable[int]) -> None:
+        """Return when each of these sees exactly these alive."""
+        wanted = sorted(f"n{index}" for index in by)
+        for index in by:
+            until(lambda index=index: self.alive(index), lambda found: found == wanted)
+
+    def alive(self, index: int) -> list[str]:
+        """Whom a node sees alive, itself among them."""
+        return sorted(member["node"] for member in self.ask(index, "members") if member["state"] == "alive")
+
+    def same(self, by: Iterable[int]) -> dict[str, tuple[str, int]]:
+        """Return the tables that all of these know, once they know the same."""
+        found = until(lambda: [self.tables(index) for index in by], lambda all_: all(one == all_[0] for one in all_))
+        return found[0]
+
+
+def until(look: Callable[[], object], holds: Callable[[object], bool], *, within_s: float = PATIENCE_S) -> object:
+    """Look until it holds; what was seen then."""
+    give_up_s = time.monotonic() + within_s
+    while True:
+        try:
+            seen = look()
+            if holds(seen):
+                return seen
+        except (GossipKVError, ConnectionError) as error:
+            seen = error
+        assert time.monotonic() < give_up_s, seen
+        time.sleep(POLL_S)
+
+
+class Loop:
+    """Clients that make and drop tables (`table_clients.py`), until they are told to end."""
+
+    def __init__(self, addresses: Sequence[str], *, clients: int, seed: int, network: Network | None = None) -> None:
+        told = json.dumps({"addresses": [*addresses], "clients": clients, "seed": seed})
+        command = [sys.executable, str(CLIENTS), told]
+        self._process = subprocess.Popen(
+            network.command_at_switch(*command) if network else command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def end(self) -> list[dict[str, object]]:
+        """What was settled, and seen."""
+        said, _ = self._process.communicate()
+        assert self._process.returncode == 0
+        return [json.loads(line) for line in said.splitlines()]
+
+
+def judge(history: list[dict[str, object]], tables: dict[str, tuple[str, int]]) -> dict[str, int]:
+    """Hold what clients were told against the tables that are there in the end; how many of each were acknowledged."""
+    settled = sorted((line for line in history if "what" in line), key=lambda line: line["began_s"])
+    check_heads([line for line in history if "what" not in line])
+    by_name = defaultdict(list)
+    for line in settled:
+        by_name[line["name"]].append(line)
+    made = [line["table"] for line in settled if line["what"] == "create" and line["end"] == "done"]
+    assert len(made) == len(set(made)), "two creations were told the same table"
+    for name, lines in by_name.items():
+        if name.startswith("own"):
+            check_own(lines, tables.get(name, (None, 0))[0])
+        else:
+            check_shared(lines, tables.get(name, (None, 0))[0])
+    assert tables.keys() <= by_name.keys() | {"first"}
+    counted = defaultdict(int)
+    for line in settled:
+        counted[line["what"], line["end"]] += 1
+    return counted
+
+
+def check_own(lines: list[dict[str, object]], there: str | None) -> None:
+    """One client has asked for all of these, one after the other."""
+    expected: set[str | None] = {None}
+    for line in lines:
+        match line["what"], line["end"]:
+            case "create", "done":
+                assert None in expected, lines
+                expected = {line["table"]}
+            case "create", "refused":
+                assert None in expected, lines
+                assert "CONFLICT" not in line["tries"], lines
+            case "create", "open":
+                expected = expected | {"any"}
+            case "drop", "done":
+                assert line["table"] is None or line["table"] in expected, lines
+                expected = {None}
+            case "drop", "refused":
+                assert "UNKNOWN_DATABASE" not in line["tries"], lines
+            case "drop", "open":
+                expected = expected | {None}
+    assert there in expected or "any" in expected, (lines, there)
+
+
+def check_shared(lines: list[dict[str, object]], there: str | None) -> None:
+    """Many have asked for these: one table at a time has the name, and what was dropped does not come back."""
+    created = [line for line in lines if line["what"] == "create" and line["end"] == "done"]
+    dropping = [line for line in lines if line["what"] == "drop" and line["end"] != "refused"]
+    dropped = {line["table"] for line in dropping if line["end"] == "done"} - {None}
+    if all(line["end"] != "open" for line in lines):
+        assert dropped <= {line["table"] for line in created}, lines
+    assert there not in dropped, lines
+    for line in created:
+        for other in created:
+            if line["ended_s"] < other["began_s"]:  # In between it was dropped.
+                assert any(
+                    drop["table"] in {line["table"], None}
+                    and drop["began_s"] < other["ended_s"]
+                    and drop["ended_s"] > line["began_s"]
+                    for drop in dropping
+                ), (line, other)
+    if there is not None:
+        assert there in {line["table"] for line in created} or any(line["end"] == "open" for line in lines), lines
+
+
+def check_heads(seen: list[dict[str, object]]) -> None:
+    """One chain of the catalogue: a number has one root everywhere, and falls nowhere."""
+    roots: dict[tuple[int, int], str] = {}
+    last: dict[str, tuple[int, int]] = {}
+    assert seen, "nobody has looked"
+    for line in seen:
+        config, node = (line["generation"], line["sequence"]), line["node"]
+        assert roots.setdefault(config, line["root"]) == line["root"], line
+        assert config >= last.get(node, (0, 0)), (last[node], line)
+        last[node] = config

@@ -1,0 +1,323 @@
+"""Real nodes that find each other: what each knows of the others, over the wire and on the command line.
+
+`profile local` probes twice a second, so that a test takes seconds.
+"""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from gossipkv.address import Address
+from gossipkv.client import blocking
+from gossipkv.errors import Unavailable
+from gossipkv.gossip.member import Member, State, member_id
+from gossipkv.gossip.packets import messages
+from gossipkv.gossip.packets.envelope import Envelope
+from gossipkv.gossip.packets.prefix import cluster_id_of
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
+from tests.ports import quiet_ports
+from tests.unit.client.fake_node import FakeNode, answering
+
+AT_ONCE_MS = 2000  # Of a busy machine; whoever waited for the other node would wait for ever.
+QUICK = ("--profile", "local", "--time-to-converge", "300ms")
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a node of a name, in a directory of that name; it is ready."""
+    with ExitStack() as stack:
+
+        def begin(name, *options, directory=None, ready=True):
+            place = tmp_path / (directory or name)
+            place.mkdir(exist_ok=True)
+            node = stack.enter_context(NodeProcess(place, "--node", name, *QUICK, *options))
+            if ready:
+                node.ready()
+            return node
+
+        yield begin
+
+
+def joining(*others):
+    """The flags that join these nodes."""
+    return [flag for other in others for flag in ("--join", other.address)]
+
+
+def ask(node, method, *params):
+    """Any method."""
+    with blocking.connect(node.address, timeout_ms=1000 * PATIENCE_S) as client:
+        return client.call(method, *params)
+
+
+def states(node):
+    """What it knows of whom."""
+    return {member["node"]: member["state"] for member in ask(node, "members")}
+
+
+def eventually(look, expected, node):
+    """Waits until that is what there is to be seen."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while (found := look()) != expected:
+        assert time.monotonic() < give_up_s, (found, expected, node.said())
+        time.sleep(0.02)
+
+
+def until(condition, node):
+    """Waits until it holds."""
+    eventually(condition, expected=True, node=node)
+
+
+def command(node, *arguments):
+    """A command, asking this node."""
+    line = [sys.executable, "-m", "gossipkv", *arguments, "--node", node.address, "--timeout", "60s"]
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def test_nodes_find_each_other(start):
+    """All know all, each has a place of its own in the ring, and says so on the wire and on the command line."""
+    alpha = start("alpha")
+    beta = start("beta", *joining(alpha))
+    gamma = start("gamma", *joining(beta))
+    nodes = (alpha, beta, gamma)
+    for node in nodes:
+        eventually(lambda node=node: states(node), dict.fromkeys(("alpha", "beta", "gamma"), "alive"), node)
+    places = [f"{ask(node, 'info')['shard_id']}@{node.address}" for node in nodes]
+    for node in nodes:
+        eventually(lambda node=node: len(ask(node, "children", "nodes")), 3, node)
+    eventually(lambda: {ask(node, "info")["shard_id"] for node in nodes}, {"1", "2", "3"}, alpha)
+    places = sorted(f"{ask(node, 'info')['shard_id']}@{node.address}" for node in nodes)
+    for node in nodes:
+        eventually(lambda node=node: ask(node, "children", "nodes"), places, node)
+        assert ask(node, "children", "") == ["nodes", "tables"]  # One of them may found the catalogue, and says so.
+        owners = {entry["owner"]: entry for entry in ask(node, "entries", "nodes", {"all": True})}
+        assert owners.keys() == {"alpha", "beta", "gamma"}
+        assert all(entry["state"] == "alive" and entry["age_s"] < PATIENCE_S for entry in owners.values())
+        assert ask(node, "info")["isolated"] is False
+    told = json.loads(command(gamma, "members", "--json").stdout)
+    assert [(one["node"], one["address"], one["state"], one["epoch"]) for one in told] == [
+        (name, node.address, "alive", ask(node, "info")["epoch"])
+        for name, node in zip(("alpha", "beta", "gamma"), nodes, strict=True)
+    ]
+    rows = [line.split() for line in command(alpha, "tree", "nodes").stdout.splitlines()[1:]]
+    assert [row[0] for row in rows] == [f"nodes/{place}" for place in places]
+    assert command(alpha, "tree", "nowhere").returncode == 1
+
+
+def test_a_node_that_leaves_says_so(start):
+    """On SIGTERM: the other knows without a suspicion before, and what it published is gone."""
+    alpha = start("alpha")
+    beta = start("beta", *joining(alpha))
+    eventually(lambda: len(ask(alpha, "children", "nodes")), 2, alpha)
+    beta.process.send_signal(signal.SIGTERM)
+    eventually(lambda: (states(alpha)["beta"], len(ask(alpha, "children", "nodes"))), ("left", 1), alpha)
+    assert beta.process.wait(PATIENCE_S) == 0
+    assert "state=suspect" not in alpha.said()
+    kept = ask(alpha, "entries", "nodes", {"all": True})
+    assert {entry["owner"]: entry["state"] for entry in kept} == {"alpha": "alive", "beta": "left"}
+
+
+def test_a_node_comes_back(start):
+    """With the data it had, on another port and without `join`: a higher epoch, the same place, remembered peers."""
+    alpha = start("alpha")
+    beta = start("beta", *joining(alpha))
+    eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
+    until(lambda: confirmed(beta), beta)
+    place = ask(beta, "info")["shard_id"]
+    epoch = ask(beta, "info")["epoch"]
+    peers = beta.log.parent / "data" / "PEERS"
+    until(lambda: peers.exists() and alpha.address in peers.read_text(), beta)
+    assert beta.stop(signal.SIGKILL) != 0
+    again = start("beta")
+    eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
+    eventually(lambda: states(again), {"alpha": "alive", "beta": "alive"}, again)
+    higher = ask(again, "info")["epoch"]
+    assert higher > epoch
+    eventually(lambda: known(alpha)["beta"], (again.address, higher, "alive"), alpha)
+    eventually(lambda: ask(again, "info")["shard_id"], place, again)
+
+
+def known(node):
+    """Where it knows whom, and of which epoch."""
+    return {member["node"]: (member["address"], member["epoch"], member["state"]) for member in ask(node, "members")}
+
+
+def confirmed(node):
+    """Whether its place is its own by now."""
+    own = ask(node, "info")["node"]
+    return any(entry["owner"] == own and b"confirmed" in entry["value"] for entry in ask(node, "entries", "nodes"))
+
+
+def test_a_node_that_hears_from_nobody_is_isolated(start, tmp_path):
+    """It says so, on the wire and to people, and goes on; a node that never knew another is not."""
+    alpha = start("alpha")
+    assert ask(alpha, "info")["isolated"] is False
+    beta = start("beta", *joining(alpha))
+    eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
+    beta.stop(signal.SIGKILL)
+    until(lambda: ask(alpha, "info")["isolated"], alpha)
+    assert "isolated: it hears from no other node" in command(alpha, "status").stdout
+    eventually(lambda: states(alpha)["beta"], "dead", alpha)
+    eventually(lambda: ask(alpha, "children", "nodes"), [f"1@{alpha.address}"], alpha)
+
+
+def test_a_name_claimed_twice(start):
+    """Two nodes that have been of one name for a while meet through a third: both go on, and all three say so."""
+    one, two = start("alpha", directory="one"), start("alpha", directory="two")
+    until(lambda: confirmed(one) and confirmed(two), one)
+    beta = start("beta", *joining(one, two))
+    for node in beta, one, two:
+        until(lambda node=node: ask(node, "info")["claimed_twice"] == ["alpha"], node)
+    assert {each["node"] for each in ask(beta, "members") if each["claimed_twice"]} == {"alpha"}
+    assert "alive, claimed twice" in command(beta, "members").stdout
+    assert "two nodes are called alpha" in command(beta, "status").stdout
+    for node, other in (one, two), (two, one):
+        assert node.process.poll() is None
+        until(lambda node=node, other=other: f"another at {other.address}" in node.said(), node)
+
+
+def test_a_forged_packet_ends_no_node(start):
+    """A stranger asks for the cluster id, claims the name in a datagram and answers as an elder: no more than that."""
+    node = start("alpha")
+    until(lambda: ask(node, "info")["uptime_s"] > 2, node)  # It is established by then.
+    id_, asked = member_id("alpha"), []
+    empty = Envelope("gossipkv").wrap(messages.sync(id_, bytes(8), 0))
+    envelope = Envelope("gossipkv", cluster_id_of(ask(node, "gossip", empty)))
+
+    def answer(request):
+        who = messages.read_who(envelope.unwrap(request))
+        asked.append(who)
+        return envelope.wrap(messages.who(messages.ME, id_, who._replace(uuid=b"liar" * 4, age_ms=1 << 40)))
+
+    with FakeNode(answering(("gossip", answer))) as liar, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        place = Address("127.0.0.1", liar.port)
+        claim = Member(id_, "alpha", b"liar" * 4, place, ask(node, "info")["epoch"] + 1, 0, State.ALIVE)
+        packet = envelope.wrap(messages.gossip(id_) + messages.record(claim))
+        host, _, port = node.address.rpartition(":")
+        datagrams.sendto(packet, (host, int(port)))
+        until(lambda: f"another at {place}" in node.said(), node)
+        assert len(asked) == 1
+    assert ask(node, "ping") == "pong"
+    assert ask(node, "info")["claimed_twice"] == ["alpha"]
+    assert node.process.poll() is None
+
+
+def test_reads_wait_for_nobody(start, tmp_path):
+    """Promise P1: they go on while the only other node dies, when it is dead, and after a restart that hears nobody."""
+    files = tmp_path / "source" / "capitals" / "1"
+    files.mkdir(parents=True)
+    files.joinpath("part-0").write_text("peru\tLima\n")
+
+    def read_until(node, condition):
+        with blocking.connect(node.address, timeout_ms=AT_ONCE_MS) as client:
+            is_over = False
+            while not is_over:
+                is_over = condition()
+                assert client.dataset("capitals").get_with_version(b"peru") == (b"Lima", "1")
+
+    alpha = start("alpha", "--source", str(tmp_path / "source"))
+    wait_for(alpha.address, "capitals", "1")
+    beta = start("beta", *joining(alpha))
+    eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
+    beta.stop(signal.SIGKILL)
+    read_until(alpha, lambda: ask(alpha, "info")["isolated"])
+    read_until(alpha, lambda: states(alpha)["beta"] == "dead")
+    alpha.stop(signal.SIGKILL)
+    again = start("alpha", *joining(beta))
+    read_until(again, lambda: ask(again, "info")["uptime_s"] > 1)
+    assert states(again) == {"alpha": "alive"}
+
+
+def test_a_name_that_is_taken_stops_the_newcomer(start):
+    """With one line that names both addresses, and status 3; the older one goes on."""
+    alpha = start("alpha")
+    beta = start("beta", *joining(alpha))
+    eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
+    other = start("beta", *joining(alpha), directory="other", ready=False)
+    assert other.process.wait(PATIENCE_S) == 3
+    (line,) = [line for line in other.said().splitlines() if line.startswith("gossipkv:")]
+    assert beta.address in line
+    assert "'beta'" in line
+    assert "Traceback" not in other.said()
+    assert states(alpha) == {"alpha": "alive", "beta": "alive"}
+    assert beta.process.poll() is None
+
+
+def test_another_cluster_is_refused_and_told(start):
+    """Nobody joins, both go on, and the log of who asked names both clusters."""
+    alpha = start("alpha")
+    stranger = start("stranger", "--cluster", "elsewhere", *joining(alpha))
+    until(lambda: "'elsewhere'" in stranger.said() and "'gossipkv'" in stranger.said(), stranger)
+    assert states(alpha) == {"alpha": "alive"}
+    assert states(stranger) == {"stranger": "alive"}
+
+
+def test_what_is_no_gossip_is_counted_and_harmless(start):
+    """Over UDP and over TCP, each with a reason."""
+    alpha = start("alpha")
+    host, port = alpha.address.split(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for packet in (b"", b"x", b"GET / HTTP/1.0\r\n\r\n" * 3, b"\xff" * 5000, b"G" * 100):
+            stranger.sendto(packet, (host, int(port)))
+    with pytest.raises(Unavailable, match="no request that the node answers"):
+        ask(alpha, "gossip", b"junk")
+
+    def dropped():
+        counters = ask(alpha, "info")["counters"]
+        return sum(count for name, count in counters.items() if name.startswith("gossip_dropped"))
+
+    eventually(dropped, 6, alpha)
+    assert ask(alpha, "info")["counters"]["gossip_dropped_oversized"] == 1
+    assert alpha.stop() == 0
+
+
+def test_everywhere_is_told_as_the_way_to_the_others(start):
+    """A node that listens on every interface tells the address from which it reaches whom it joins."""
+    alpha = start("alpha")
+    beta = start("beta", "--listen", "0.0.0.0:0", "--insecure-gossip", *joining(alpha))
+    port = beta.address.rpartition(":")[2]
+    eventually(lambda: states(alpha), {"alpha": "alive", "beta": "alive"}, alpha)
+    assert {member["node"]: member["address"] for member in ask(alpha, "members")}["beta"] == f"127.0.0.1:{port}"
+    assert "advertised" in beta.said()
+
+
+@pytest.mark.parametrize(("host", "name"), [("127.0.0.1", "localhost"), ("[::1]", "[::1]")])
+def test_members_are_joined_by_name_and_over_either_family(start, host, name):
+    """`localhost` often stands for an address of each family; only that is asked which this node can speak with."""
+    alpha = start("alpha", "--listen", f"{host}:0")
+    port = alpha.address.rpartition(":")[2]
+    beta = start("beta", "--listen", f"{host}:0", "--join", f"{name}:{port}")
+    for node in (alpha, beta):
+        eventually(lambda node=node: states(node), {"alpha": "alive", "beta": "alive"}, node)
+    counters = ask(beta, "info")["counters"]
+    assert not [name for name in counters if name.startswith(("gossip_asks_failed", "gossip_send_failed"))]
+
+
+def test_a_port_that_is_taken_for_datagrams(start, tmp_path):
+    """Said in one line, before anything else happens."""
+    (port,) = quiet_ports(1)  # Free for connections: not the same port as another test's client.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", port))
+        address = f"127.0.0.1:{port}"
+        node = start("alpha", "--listen", address, ready=False)
+        assert node.process.wait(PATIENCE_S) == 3
+    assert f"gossipkv: cannot listen on {address} over UDP: Address already in use" in node.said()
+    assert not (tmp_path / "alpha" / "data").exists()
+
+
+def test_the_watched_members(start):
+    """`members --watch` writes a line for each change."""
+    alpha = start("alpha")
+    line = [sys.executable, "-m", "gossipkv", "members", "--watch", "--json", "--node", alpha.address]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as watching:
+        assert json.loads(watching.stdout.readline())["node"] == "alpha"
+        start("beta", *joining(alpha))
+        found = json.loads(watching.stdout.readline())
+        assert (found["node"], found["state"]) == ("beta", "alive")
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(PATIENCE_S) == 130

@@ -1,0 +1,85 @@
+"""A hold on a real node: set, changed and removed in the settings file, with SIGHUP, across a SIGKILL."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.errors import UnknownVersion
+from tests.ci.cluster.test_node_process import PATIENCE_S, NodeProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = "[databases.geo]\nhold = '{}'\n"
+
+
+def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
+    """At once, without a restart; a killed node answers from it again; without the hold the newest one answers."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_text("")
+    flags = ["--refresh-period", "off", "--retire-after", "10m", "--config", str(file)]
+    with NodeProcess(tmp_path, *flags) as node:
+        node.add("geo", "1", b"paris\tFrance\n")
+        node.ready()
+        node.until_active("geo", "1")
+        node.add("geo", "2", b"paris\tTexas\n")
+        node.process.send_signal(signal.SIGHUP)
+        node.until_active("geo", "2")
+        file.write_text(SETTINGS.format("1"))
+        node.process.send_signal(signal.SIGHUP)
+        node.until_active("geo", "1")
+        with node.connect() as client:
+            assert client.dataset("geo").get_with_version("paris") == (b"France", "1")
+            assert client.call("get", "geo", "paris", {"version": "2"}) == [b"Texas", "2"]
+            assert client.status("geo")["geo"]["hold"] == "1"
+        assert node.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    with NodeProcess(tmp_path, *flags) as node:
+        node.ready()
+        with node.connect() as client:
+            assert client.dataset("geo").get_with_version("paris") == (b"France", "1")
+        file.write_text(SETTINGS.format("3"))
+        node.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + PATIENCE_S
+        with node.connect() as client:
+            while (told := client.status("geo")["geo"])["error"] is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert told["error"] == "hold: version 3 is neither here nor at the source; 1 goes on being served"
+            assert told["active"] == "1"
+        file.write_text("")
+        node.process.send_signal(signal.SIGHUP)
+        node.until_active("geo", "2")
+        assert node.end()[0] == 0
+
+
+@pytest.mark.parametrize("method", ["get", "scan"])
+def test_what_is_asked_for_by_name_is_kept(tmp_path: Path, method: str) -> None:
+    """By a read that the serving loop answers itself, and by one that goes through Python; then it goes."""
+    with NodeProcess(tmp_path, "--refresh-period", "off", "--retire-after", "500ms") as node:
+        node.add("geo", "1", b"paris\tFrance\n")
+        node.ready()
+        node.until_active("geo", "1")
+        with node.connect() as client:
+
+            def ask() -> object:
+                if method == "get":
+                    return client.call("get", "geo", "paris", {"version": "1"})
+                return client.call("scan", "geo", {"version": "1"})
+
+            node.add("geo", "2", b"paris\tTexas\n")
+            client.refresh("geo")
+            while client.status("geo")["geo"]["active"] != "2":
+                ask()
+            for _ in range(30):
+                ask()
+                time.sleep(0.05)
+            deadline = time.monotonic() + PATIENCE_S
+            while "1" in client.status("geo")["geo"]["versions"]:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            with pytest.raises(UnknownVersion):
+                ask()

@@ -1,0 +1,378 @@
+"""A real node among peers that behave badly: each is closed in time, and others never notice."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.wire import rpc
+from tests.ci.cluster.hostile_peers import (
+    BIG,
+    GET,
+    GOT,
+    PING,
+    PONG,
+    RECORDS,
+    SETTINGS,
+    StarvedError,
+    Victim,
+    answers,
+    attacked,
+    check_typed,
+    patient,
+    reset,
+    until_end,
+)
+from tests.ci.cluster.node_process import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    """One node for all attacks that do not end it."""
+    with attacked(tmp_path_factory.mktemp("hostile"), *SETTINGS) as victim:
+        yield victim
+
+
+def test_a_bystander_that_is_starved_is_noticed(victim: Victim) -> None:
+    """The check can fail: a node that stands still for 100 ms in each second is found out."""
+
+    def stand_still() -> None:
+        with victim.undisturbed():
+            for _ in range(3):
+                victim.node.process.send_signal(signal.SIGSTOP)
+                time.sleep(0.1)
+                victim.node.process.send_signal(signal.SIGCONT)
+                time.sleep(0.4)
+
+    with pytest.raises(StarvedError):
+        stand_still()
+
+
+@patient
+def test_half_sent_requests_and_a_byte_at_a_time(victim: Victim) -> None:
+    """Timed from the first byte, not from the last: whoever sends a byte now and then is closed as well."""
+    before = victim.counters()["closed_frame_timeout"]
+    large = rpc.request(7, "get", ["geo", b"x" * 1000])
+    with victim.undisturbed(least_s=2), victim.clock() as clock, contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(victim.connect()) for _ in range(100)]
+        began_s, began_ms = time.monotonic(), clock.now_ms()
+        for number, peer in enumerate(peers):
+            peer.sendall(GET[: 1 + number % (len(GET) - 1)] if number % 2 else large[:1])
+        alive, at = set(range(0, 100, 2)), 1
+        while alive:
+            assert time.monotonic() - began_s < PATIENCE_S
+            time.sleep(0.1)
+            for number in tuple(alive):
+                try:
+                    peers[number].send(large[at : at + 1])
+                except ConnectionError:
+                    alive.remove(number)
+            at += 1
+        assert time.monotonic() - began_s > 0.9  # frame_timeout, and the half second that it is looked at.
+        assert clock.now_ms() - began_ms < 4000
+        assert all(until_end(peer) == [] for peer in peers[1::2])
+    assert victim.counters()["closed_frame_timeout"] == before + 100
+
+
+@patient
+def test_peers_that_never_read(victim: Victim) -> None:
+    """Closed after `output_timeout`; meanwhile, and whatever they ask, what is held for them is bounded."""
+    before = victim.counters()
+    with victim.undisturbed(most_mib=20), contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(victim.connect(receive_buffer=4096)) for _ in range(20)]
+        for peer in peers:
+            with contextlib.suppress(ConnectionError):
+                peer.sendall(BIG * 100)
+            time.sleep(0.01)
+        held = []
+        while (now := victim.counters())["connections"] > 2:
+            held.append(now["held_bytes"])
+            time.sleep(0.05)
+        assert max(held) <= 8 << 20
+        assert now["held_bytes"] == 0
+    closed = {name: now[name] - before[name] for name in ("closed_output_timeout", "closed_memory")}
+    assert sum(closed.values()) == 20
+    assert closed["closed_output_timeout"] > 5
+
+
+@patient
+def test_a_peer_that_reads_slowly_gets_everything(victim: Victim) -> None:
+    """Four megabytes a second, and what it asked for is neither lost nor kept by the megabyte."""
+    before = victim.counters()["paused_for_output"]
+    with victim.undisturbed(most_mib=8), victim.connect(receive_buffer=65_536) as peer:
+        peer.sendall(BIG * 10)
+        left = 10 * len(rpc.response(8, [RECORDS[b"big"], "1"]))
+        for turn in itertools.count():
+            data = peer.recv(min(left, 200_000 if turn < 15 else 1 << 20))
+            assert data
+            left -= len(data)
+            if not left:
+                break
+            time.sleep(0.05 if turn < 15 else 0)  # The kernel tells of room by the megabyte: see `output_timeout`.
+    assert victim.counters()["paused_for_output"] > before
+
+
+@patient
+def test_a_byte_in_each_segment(victim: Victim) -> None:
+    """Pipelined requests of a hundred connections, each byte alone: every answer is right."""
+    stream = b"".join(rpc.request(number, "get", ["geo", b"key%04d" % number]) for number in range(10))
+    expected = b"".join(rpc.response(number, [RECORDS[b"key%04d" % number], "1"]) for number in range(10))
+    with victim.undisturbed(), contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(victim.connect()) for _ in range(100)]
+        for at in range(len(stream)):
+            for peer in peers:
+                peer.send(stream[at : at + 1])
+        for peer in peers:
+            received = b""
+            while len(received) < len(expected):
+                received += peer.recv(1 << 16)
+            assert received == expected
+
+
+@patient
+def test_urgent_data(victim: Victim) -> None:
+    """It stands beside the stream and is ignored; a peer that sends nothing else keeps nobody busy."""
+    with victim.undisturbed(), victim.connect() as peer:
+        before_s = sum(cpu_seconds(victim))
+        for _ in range(3):
+            peer.send(b"!", socket.MSG_OOB)
+            peer.sendall(GET[:5])
+            peer.send(b"!", socket.MSG_OOB)
+            peer.sendall(GET[5:])
+            assert peer.recv(100) == GOT
+        time.sleep(0.5)
+        assert sum(cpu_seconds(victim)) - before_s < 0.4
+
+
+def cpu_seconds(victim: Victim) -> tuple[float, float]:
+    """User and system time of the node."""
+    stat = Path(f"/proc/{victim.node.process.pid}/stat").read_text(encoding="ascii")
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return int(user) / 100, int(system) / 100
+
+
+@patient
+def test_ends_at_every_byte(victim: Victim) -> None:
+    """Our end, or a reset, behind each byte of a pipeline: what was whole is answered, if somebody is there to hear."""
+    stream = GET + rpc.request(9, "scan", ["geo", {"limit": 1}]) + PING + BIG
+    whole = [len(GET), len(GET) + len(stream[len(GET) : -len(PING + BIG)]), len(stream) - len(BIG), len(stream)]
+    with victim.undisturbed(most_mib=16):
+        for at in range(len(stream) + 1):
+            with victim.connect() as peer:
+                peer.sendall(stream[:at])
+                peer.shutdown(socket.SHUT_WR)
+                assert len(until_end(peer)) == sum(at >= end for end in whole)
+            peer = victim.connect()
+            peer.sendall(stream[:at])
+            reset(peer)
+
+
+@patient
+def test_a_flood_of_connections(victim: Victim) -> None:
+    """From many addresses: as many as allowed are served, the others closed; and those that go leave room."""
+    before = victim.counters()
+    with victim.undisturbed(most_mib=16), contextlib.ExitStack() as stack:
+        addresses = [f"127.0.0.{number}" for number in range(2, 12)]
+        peers = [stack.enter_context(victim.connect(source=one)) for one in addresses for _ in range(100)]
+        served = 0
+        for peer in peers:
+            with contextlib.suppress(ConnectionError):
+                peer.sendall(PING)
+                served += peer.recv(100) == PONG
+        assert 290 <= served <= 300
+    victim.until("closed_by_peer", before["closed_by_peer"] + served)
+    after = victim.counters()
+    assert after["connections_refused"] - before["connections_refused"] == 1000 - served
+    assert after["connections"] <= 3
+
+
+@patient
+def test_one_address_cannot_take_all_connections(victim: Victim) -> None:
+    """Beyond its share its connections are closed, and others come in."""
+    before = victim.counters()["connections_refused_by_address"]
+    with victim.undisturbed(most_mib=16), contextlib.ExitStack() as stack:
+        for _ in range(400):
+            stack.enter_context(victim.connect(source="127.0.0.2"))
+        with victim.connect() as other:
+            other.sendall(PING)
+            assert other.recv(100) == PONG
+        assert victim.counters()["connections_refused_by_address"] == before + 150
+
+
+@patient
+def test_peers_that_vanish_at_once(victim: Victim) -> None:
+    """Before they are accepted, with an end, with a reset, with half a request, two thousand times."""
+    with victim.undisturbed(most_mib=16):
+        for number in range(2000):
+            peer = socket.socket()
+            peer.setblocking(number % 4 > 0)
+            with contextlib.suppress(BlockingIOError):
+                peer.connect(victim.place)
+            if number % 4 > 1:
+                peer.send(GET[: number % len(GET)])
+            reset(peer) if number % 2 else peer.close()
+    with victim.connect() as peer:
+        peer.sendall(PING)
+        assert peer.recv(100) == PONG
+
+
+DYING = """
+import os, random, signal, socket, sys, threading, time
+from gossipkv.wire import rpc
+host, _, port = sys.argv[1].rpartition(":")
+asked = [rpc.request(7, "get", ["geo", b"big"]), rpc.request(8, "scan", ["geo", {"limit": 50, "prefix": "key"}]),
+         rpc.request(9, "refresh", []), rpc.request(10, "get_many", ["geo", [b"key%04d" % n for n in range(1000)]])]
+draw = random.Random(int(sys.argv[2]))
+threading.Timer(0.05 + draw.random() / 4, os.kill, (os.getpid(), signal.SIGKILL)).start()
+while True:
+    peers = [socket.create_connection((host, int(port)), timeout=60) for _ in range(4)]
+    for peer in peers:
+        peer.sendall(b"".join(draw.choices(asked, k=3))[: -draw.randint(1, 20)])
+    for peer in peers:
+        peer.recv(draw.choice([1, 1000, 1 << 20]))
+    time.sleep(0.02)
+"""
+
+
+@patient
+def test_clients_that_die_in_the_middle_of_anything(victim: Victim) -> None:
+    """Killed while they connect, send, and read: nothing of them is left."""
+    with victim.undisturbed(least_s=1, most_mib=40):
+        for seed in range(6):
+            client = subprocess.run(
+                [sys.executable, "-c", DYING, victim.node.address, str(seed)],
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            assert client.returncode == -signal.SIGKILL, client.stderr
+    give_up_s = time.monotonic() + PATIENCE_S
+    while (left := victim.counters())["connections"] > 2 or left["held_bytes"] or left["in_flight"] > 1:
+        assert time.monotonic() < give_up_s, left
+        time.sleep(0.05)
+
+
+@patient
+def test_descriptors_run_out(victim: Victim) -> None:
+    """Those who are here are served; newcomers wait in the backlog and are served when there are descriptors again."""
+    pid = victim.node.process.pid
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    used = max(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
+    before = victim.counters()["accept_pauses"]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 20, limits[1]))
+    try:
+        with victim.undisturbed(least_s=1.5), contextlib.ExitStack() as stack:
+            peers = [stack.enter_context(victim.connect()) for _ in range(50)]
+            for peer in peers:
+                peer.sendall(PING)
+            peers[0].settimeout(PATIENCE_S)
+            assert peers[0].recv(100) == PONG
+            peers[-1].settimeout(0.7)
+            with pytest.raises(TimeoutError):
+                peers[-1].recv(100)
+            for peer in peers[:40]:
+                peer.close()
+            peers[-1].settimeout(PATIENCE_S)
+            assert all(peer.recv(100) == PONG for peer in peers[40:])
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    assert victim.counters()["accept_pauses"] > before
+
+
+@patient
+def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
+    """However often: with a period of a second instead of a minute, and nothing is left out of the counts."""
+    hostile = {
+        "closed_bad_message": b"GET / HTTP/1.1\r\n\r\n",
+        "closed_unasked_response": rpc.response(1, None),
+        "bad_requests": b"\x92\x00\x07",
+        "notifications_ignored": b"\x91\x02" * 10,
+        "closed_frame_timeout": GET[:3],
+    }
+    changed = "from gossipkv.node import pump\npump.REPORT_PERIOD_S = 1.0"
+    with attacked(tmp_path, "--frame-timeout", "100ms", "--idle-timeout", "1s", changed=changed) as victim:
+        victim.began_s = float("-inf")  # Any number of lines.
+        with victim.undisturbed(), contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(victim.connect()) for _ in range(100)]
+            began_s, rounds = time.monotonic(), 0
+            while time.monotonic() - began_s < 3 or rounds <= 20:
+                for data in hostile.values():
+                    for _ in range(5):
+                        stack.enter_context(victim.connect()).sendall(data)
+                rounds += 1
+                time.sleep(0.02)
+            assert all(until_end(peer) == [] for peer in idle)
+            for reason in hostile:
+                victim.until(reason, 5 * rounds)
+            time.sleep(1.2)
+        seconds = time.monotonic() - began_s
+        counters, troubles = victim.counters(), victim.troubles()
+    for reason in hostile:
+        lines = [count for name, count in troubles if name == reason]
+        assert 2 <= len(lines) <= seconds + 1
+        assert sum(lines) == counters[reason] == 5 * rounds * (10 if reason == "notifications_ignored" else 1)
+    assert counters["closed_idle"] >= 100
+
+
+@patient
+def test_a_flood_of_requests_that_take_time(victim: Victim) -> None:
+    """Twenty peers with a thousand `refresh` each: all are answered, or OVERLOADED; those that left are forgotten."""
+    flood = b"".join(rpc.request(number, "refresh", []) for number in range(1000))
+    with victim.undisturbed(least_s=1, most_mib=64), contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(victim.connect()) for _ in range(20)]
+        for peer in peers:
+            peer.sendall(flood)
+        for number, peer in enumerate(peers):
+            if number % 2:
+                reset(peer)
+                continue
+            found = answers(peer, 1000)
+            check_typed(found)
+            assert sorted(msgid for _, msgid, _, _ in found) == list(range(1000))
+            assert {error and error[0] for _, _, error, _ in found} <= {None, "OVERLOADED"}
+    give_up_s = time.monotonic() + PATIENCE_S
+    while victim.counters()["in_flight"] > 1:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
+
+
+@patient
+def test_requests_that_cost_more_than_they_look(victim: Victim) -> None:
+    """Sixteen thousand keys, empty or missing, in one request; or the last one wrong."""
+    many = b"\x94\x00\x07\xa8get_many\x92\xa3geo\xdd"
+    many += (16_000).to_bytes(4, "big")
+    requests = [many + b"\xa0" * 16_000, many + b"\xa1z" * 16_000, many + b"\xa0" * 15_999 + b"\xc0"]
+    with victim.undisturbed(least_s=1, most_mib=48), contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(victim.connect()) for _ in range(3)]
+        for _ in range(3):
+            for peer, request in zip(peers, requests, strict=True):
+                peer.sendall(request)
+            found = [answers(peer, 1)[0] for peer in peers]
+            assert [error and error[0] for _, _, error, _ in found] == [None, None, "BAD_REQUEST"]
+            assert [len(result[0]) for _, _, _, result in found[:2]] == [16_000, 16_000]
+            time.sleep(0.1)
+
+
+def test_collections_leave_out_what_a_node_is_made_of() -> None:
+    """Else whoever has Python answer much stops everybody for 30 ms, again and again."""
+    program = (
+        "import gc\nfrom gossipkv.cli import serve\nserve._Announcement().started(('127.0.0.1', 7070))\n"
+        "print(gc.get_freeze_count() > 20_000, gc.isenabled())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    assert said == "ready 127.0.0.1:7070\nTrue True\n"

@@ -1,0 +1,231 @@
+"""Sixteen real nodes find each other, and survive what happens to processes and their directories."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.client import blocking
+from gossipkv.gossip.profile import LAN
+from gossipkv.launcher import Cluster
+from tests.ci.cluster.hostile_peers import StarvedError, patient
+from tests.ci.cluster.views import LOGGED, NAME, PATIENCE_S, Views, alive, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(600)
+
+N = 16
+ALL = range(1, N + 1)
+FROZEN_S = 20  # Longer than the longest suspicion of a healthy cluster.
+QUICK_S = LAN.suspicion_least_ms(N) / 2000  # Nobody is declared dead so soon, and half is left to be heard of again.
+
+SUCCESSOR = """
+import sys
+from gossipkv import cli
+from gossipkv.cli import serve
+print("loaded", flush=True)
+sys.stdin.read()
+sys.exit(cli.run(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Views]]:
+    """Sixteen nodes that know each other."""
+    with Cluster(tmp_path_factory.mktemp("sixteen"), nodes=N, settings=LOGGED) as cluster:
+        views = Views(cluster)
+        try:
+            yield cluster, views
+        finally:
+            views.close()
+
+
+@pytest.fixture
+def cluster(started: tuple[Cluster, Views]) -> Cluster:
+    """The same for all tests, and whole before each."""
+    cluster, views = started
+    for node in cluster.status():
+        if node.state == "ended" and node.index <= N:
+            cluster.start(node.index)
+    views.until(alive(names(ALL)), ALL)
+    return cluster
+
+
+@pytest.fixture
+def views(started: tuple[Cluster, Views]) -> Views:
+    """What its nodes see."""
+    return started[1]
+
+
+def others(*indexes: int) -> list[int]:
+    """All but these."""
+    return [index for index in ALL if index not in indexes]
+
+
+def test_a_killed_node_is_dead_to_all(cluster, views):
+    """SIGKILL: all others come to see it dead, and nobody else; started again it is alive to all in a later epoch."""
+    epoch, mark = views.of(1)["n16"].epoch, views.mark()
+    cluster.kill(16)
+    views.until(lambda view: view["n16"].state == "dead", others(16))
+    assert views.declared_dead(mark) == {"n16"}
+    cluster.start(16)
+    views.until(alive(names(ALL)), ALL)
+    assert all(views.of(index)["n16"].epoch > epoch for index in ALL)
+
+
+def test_frozen_nodes_harm_nobody(cluster, views):
+    """Four stand still for 20 s: no healthy node is declared dead by anybody, and the four come back by themselves."""
+    frozen, mark = (3, 7, 11, 15), views.mark()
+    epochs = {index: views.of(1)[f"n{index}"].epoch for index in frozen}
+    for index in frozen:
+        cluster.send(index, signal.SIGSTOP)
+    time.sleep(FROZEN_S)
+    assert "n3" in views.declared_dead(mark)  # It was long enough to matter.
+    for index in frozen:
+        cluster.send(index, signal.SIGCONT)
+    views.until(alive(names(ALL)), ALL)
+    assert views.declared_dead(mark) <= set(names(frozen))
+    assert {index: views.of(1)[f"n{index}"].epoch for index in frozen} == epochs  # They were not started anew.
+
+
+class LateError(StarvedError):
+    """How long it took, in s, and what should not have been."""
+
+
+@contextlib.contextmanager
+def succeeded(cluster: Cluster, views: Views, index: int, *, elsewhere: bool = False) -> Iterator[str]:
+    """While the block runs, a node that was killed has a successor with its data; the address of that.
+
+    The successor has loaded its code before: what that costs a busy machine would be most of the time without a node.
+    """
+    node = cluster.node(index)
+    running = Path(f"/proc/{node.process}")
+    _, _, arguments = running.joinpath("cmdline").read_bytes().partition(b"\0gossipkv\0")
+    command = arguments.decode().rstrip("\0").split("\0")
+    if elsewhere:
+        command[command.index("--listen") + 1] = "127.0.0.1:0"
+    environ = dict(part.split(b"=", 1) for part in running.joinpath("environ").read_bytes().split(b"\0") if part)
+    run = [sys.executable, "-c", SUCCESSOR, *command]
+    with Path(node.log).open("ab") as log, subprocess.Popen(run, env=environ, stdin=-1, stdout=-1, stderr=log) as next_:
+        try:
+            assert next_.stdout.readline() == b"loaded\n"
+            began_s = time.monotonic()
+            cluster.kill(index)
+            next_.stdin.close()
+            ready = next_.stdout.readline().decode().split()
+            down_s = time.monotonic() - began_s
+            assert ready[0] == "ready", cluster.log(index)
+            if down_s >= QUICK_S:
+                raise LateError(down_s, QUICK_S)
+            yield ready[1]
+            assert next_.poll() is None, cluster.log(index)  # It met nobody of its name.
+        finally:
+            next_.kill()
+            next_.wait()
+            if cluster.node(index).state == "ended":
+                cluster.start(index)
+            views.until(alive(names(ALL)), ALL)
+
+
+@patient
+def test_a_quick_restart(cluster, views):
+    """Gone for less than any suspicion, and back at its port: alive to all in its new epoch, and nobody was dead."""
+    epoch, mark = views.of(1)["n5"].epoch, views.mark()
+    with succeeded(cluster, views, 5) as address:
+        assert address == cluster.node(5).address
+        views.until(lambda view: view["n5"].state == "alive" and view["n5"].epoch > epoch, ALL)
+        assert views.declared_dead(mark) == set()
+
+
+@patient
+def test_a_quick_restart_elsewhere(cluster, views):
+    """Gone for less than any suspicion, and back at another port: all know its new address, and nobody was dead."""
+    mark = views.mark()
+    with succeeded(cluster, views, 6, elsewhere=True) as address:
+        assert address != cluster.node(6).address
+        views.until(lambda view: (view["n6"].state, view["n6"].address) == ("alive", address), others(6))
+        with blocking.connect(address, timeout_ms=60_000) as client:
+            assert {member["node"]: member["state"] for member in client.call("members")} == dict.fromkeys(
+                names(ALL), "alive"
+            )
+        assert views.declared_dead(mark) == set()
+
+
+def test_all_are_restarted_at_once(cluster, views):
+    """SIGKILL to all sixteen: started again, they find each other from what they remember."""
+    epochs = {name: seen.epoch for name, seen in views.of(1).items() if seen.state == "alive"}
+    for index in ALL:
+        cluster.send(index, signal.SIGKILL)
+    for index in ALL:
+        cluster.wait_ended(index)
+    for index in ALL:
+        cluster.start(index, wait=False)
+    cluster.wait_ready(*ALL)
+    views.until(alive(names(ALL)), ALL)
+    assert all(seen.epoch > epochs[name] for name, seen in views.of(9).items() if name in epochs)
+
+
+@patient
+def test_a_node_leaves(cluster, views):
+    """SIGTERM: all others see that it left, and none suspected it before; started again it is back."""
+    mark = views.mark()
+    cluster.send(8, signal.SIGTERM)
+    took_s = views.until(lambda view: view["n8"].state == "left", others(8))
+    assert cluster.wait_ended(8).exit_status == 0
+    seen = {change.state for change in views.changes(mark) if change.node == "n8"}
+    assert views.declared_dead(mark) == set()
+    cluster.start(8)
+    views.until(alive(names(ALL)), ALL)
+    if seen != {"left"}:  # A machine that was held up suspects anybody.
+        raise LateError(took_s, seen)
+
+
+def test_a_wrong_cluster_name(cluster, views):
+    """A node of another cluster is not let in, and its log names both clusters."""
+    stranger = cluster.add(settings={"cluster": "other"})
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not any(NAME in line and "other" in line for line in refusals(cluster.log(stranger.index))):
+        assert time.monotonic() < give_up_s, cluster.log(stranger.index)
+        time.sleep(0.2)
+    assert views.states(stranger.index) == {stranger.name: "alive"}
+    assert all(stranger.name not in views.of(index) for index in ALL)
+    cluster.stop(stranger.index)
+
+
+def refusals(log: str) -> list[str]:
+    """The lines about what others refused."""
+    return [line for line in log.splitlines() if "refused" in line or "complaint" in line]
+
+
+def test_a_lost_data_directory(cluster, views):
+    """A node whose files are gone comes back under its name, after everything it ever said."""
+    epoch = views.of(1)["n10"].epoch
+    shutil.rmtree(Path(cluster.kill(10).data))
+    cluster.start(10)
+    views.until(lambda view: view["n10"].state == "alive" and view["n10"].epoch > epoch, ALL)
+
+
+def test_a_copied_data_directory(cluster, views):
+    """The copy of a node that runs stops and names both addresses; the node itself goes on in everybody's view."""
+    node, mark = cluster.node(12), views.mark()
+    place = Path(node.data).parents[1] / f"n{len(cluster.status()) + 1}" / "data"
+    shutil.copytree(node.data, place)
+    copy = cluster.add(called="n12", wait=False)
+    assert Path(copy.data) == place
+    ended = cluster.wait_ended(copy.index)
+    assert ended.exit_status == 3
+    assert node.address in "".join(ended.last_words())
+    assert copy.address in "".join(ended.last_words())
+    views.until(alive(names(ALL)), ALL)
+    assert views.declared_dead(mark) == set()
+    assert all(views.of(index)["n12"].address == node.address for index in ALL)

@@ -1,0 +1,138 @@
+"""Health and metrics of a real node: all that its `info` says is told, in a form that Prometheus' checker takes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+
+import pytest
+import trio
+
+import gossipkv
+from gossipkv.errors import GossipKVError, UnknownDatabase
+from gossipkv.http.health import healthz, livez, readyz
+from gossipkv.http.metric_table import IDENTITY, LEFT_OUT
+from gossipkv.http.metrics import debug_vars, metrics
+from gossipkv.http.samples import metric_at
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
+
+KEYS = 300
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A node with a database, of which everything that a client can ask was asked."""
+    files = tmp_path / "source" / "geo" / "v1"
+    files.mkdir(parents=True)
+    (files / "part-0").write_bytes(b"".join(b"k%d\tv%d\n" % (number, number) for number in range(KEYS)))
+    with NodeProcess(tmp_path, source=tmp_path / "source") as node:
+        node.ready()
+        wait_for(node.address, "geo", "v1")
+        yield node
+
+
+async def ask_all(client):
+    """One request of each kind: hits, misses, a scan, an error of the loop's own and one of Python's."""
+    geo = client.dataset("geo")
+    await geo.get(b"k1")
+    await geo.get(b"absent")
+    await geo.get_many([b"k1", b"k2", b"absent"])
+    assert len([record async for record in geo.scan()]) == KEYS
+    with pytest.raises(UnknownDatabase):
+        await client.call("get", "nope", b"k")
+    with pytest.raises(GossipKVError):
+        await client.call("get", "geo", b"k", {"moons": 3})
+
+
+def talk_nonsense(address):
+    """Begin a frame that no scanner takes, and wait for the end."""
+    host, _, port = address.rpartition(":")
+    with contextlib.closing(socket.create_connection((host, int(port)), timeout=PATIENCE_S)) as peer:
+        peer.sendall(b"\xc1" * 8)
+        with contextlib.suppress(ConnectionError):
+            peer.recv(100)
+
+
+def leaves(value, path=()):
+    """Every path of nested maps to something that is no map."""
+    if isinstance(value, dict) and value:
+        return [leaf for key, inner in value.items() for leaf in leaves(inner, (*path, key))]
+    return [path]
+
+
+def is_left_out(path):
+    """Whether a path is, or begins with, one that is left out or says who answers."""
+    return any(path[: len(left)] == left for left in [*LEFT_OUT, *((name,) for name in IDENTITY)])
+
+
+async def test_all_that_a_node_says_is_told(node):
+    """Each field of `info`, every counter among them, belongs to a metric or is left out with a reason."""
+    async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+        await ask_all(client)
+        await trio.to_thread.run_sync(talk_nonsense, node.address)
+        told = leaves(await client.info())
+    assert ("counters", "errors_unknown_database") in told
+    assert [path for path in told if metric_at(path) is None and not is_left_out(path)] == []
+    assert [path for path in LEFT_OUT if path[0] not in {leaf[0] for leaf in told}] == []
+
+
+async def test_what_was_asked_is_counted(node):
+    """Requests, errors by code and what was wrong with a connection arrive in `/debug/vars`."""
+    async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+        before = json.loads((await debug_vars(client)).body)
+        await ask_all(client)
+        await trio.to_thread.run_sync(talk_nonsense, node.address)
+        after = json.loads((await debug_vars(client)).body)
+
+    def grown(name, label):
+        return after[name][label] - before[name][label]
+
+    assert [grown("gossipkv_requests_total", method) for method in ("get", "get_many", "scan")] == [2, 1, 1]
+    assert grown("gossipkv_errors_total", "UNKNOWN_DATABASE") == 1
+    assert grown("gossipkv_errors_total", "BAD_REQUEST") == 1
+    assert grown("gossipkv_frames_refused_total", "malformed") == 1
+    assert after["gossipkv_node_info"]["node"] == (await name_of(node))
+    assert after["gossipkv_errors_total"]["CORRUPT"] == 0
+
+
+async def name_of(node):
+    """The node's name."""
+    async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+        return (await client.info())["node"]
+
+
+async def test_health_of_a_real_node(node):
+    """Alive, ready, with an active version in Sequins' form; then killed, and none of it, in one line each."""
+    name = await name_of(node)
+    async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+        assert (await livez(client)).status == 200
+        give_up = trio.current_time() + PATIENCE_S
+        while (ready := await readyz(client, verbose=True)).status != 200 and trio.current_time() < give_up:
+            await trio.sleep(0.1)
+        assert ready.body.splitlines()[-1] == b"ready"
+        health = await healthz(client)
+        assert (health.status, json.loads(health.body)) == (200, {"geo": {"v1": {name: "ACTIVE"}}})
+        assert (await metrics(client)).status == 200
+
+        node.stop(signal.SIGKILL)
+        for answer in (await livez(client), await readyz(client, verbose=True)):
+            assert (answer.status, answer.body.count(b"\n")) == (503, 1)
+        for answer in (await healthz(client), await metrics(client), await debug_vars(client)):
+            assert answer.status in {502, 504}
+            assert answer.body.count(b"\n") == 1
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+async def test_promtool_takes_what_a_node_says(node):
+    """Prometheus' own checker has nothing to say of a real node's metrics."""
+    async with gossipkv.connect(node.address, timeout_ms=PATIENCE_S * 1000) as client:
+        await ask_all(client)
+        scraped = (await metrics(client)).body
+    assert b"gossipkv_keys_read_total" in scraped
+    checked = await trio.run_process(
+        ["promtool", "check", "metrics"], stdin=scraped, capture_stdout=True, capture_stderr=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

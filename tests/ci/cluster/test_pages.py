@@ -1,0 +1,523 @@
+"""Every fenced block of README.md and docs/ is run, checked in a way of its own, or listed with the reason why not."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import socket
+import time
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from gossipkv import cli
+from tests.ci.cluster.node_process import NodeProcess, wait_for
+from tests.ci.cluster.pages import (
+    ROOT,
+    WILD,
+    Block,
+    Typed,
+    blocks_in,
+    blocks_of,
+    checked,
+    commands,
+    is_shown,
+    pages,
+    value_noted,
+)
+from tests.ci.cluster.terminal import Reader, Said
+from tests.unit.node.real_store import make_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+CLIENT = "tests/unit/client/test_client_page.py::test_every_example_runs"
+SPARK = "tests/ci/cluster/test_spark.py::test_the_page_has_both_examples"
+OFFLINE = "tests/unit/dataset/offline/test_offline_builds_page.py"
+LIFE = "tests/unit/dataset/test_life_page.py::test_the_documentation_draws_the_tables"
+GOSSIP = "tests/unit/gossip/test_gossip_page.py::test_the_drawing_is_the_automaton"
+HERE = "tests/ci/cluster/test_pages.py::"
+NO_COMMANDS = {"gossipkv packets 1"}  # A word of a key's derivation.
+HEARD = re.compile(r"gossipkv (?:members|tree)\b")
+LOOKED_AT = re.compile(r"gossipkv (?:get|scan|status|members|tree)\b")
+MOMENT_S = 20
+PROGRAMS = ("curl", "nvim", "redis-server")
+RUNNABLE = {"sh", "console", "python", "lua"}
+FILE = re.compile(r"# (\S+\.\w+)\n")
+TABLES = "tests/ci/cluster/test_tables.py::"
+NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Blocks of one page and language that hold a text, how many they are, and the test that sees to them, or why none.
+
+    `by` is a test's id; or `not run: ` and the reason.
+    """
+
+    page: str
+    language: str
+    count: int
+    by: str
+    holding: str = ""
+
+    def covers(self, block: Block) -> bool:
+        """Whether the block is one of these."""
+        return (block.page, block.language) == (self.page, self.language) and self.holding in block.text
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a page takes for granted: what is made before, words that stand for others, lines before each program."""
+
+    prepare: Callable[[Reader], None] = lambda _: None
+    words: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    prelude: str = ""
+
+
+CLAIMS = (
+    Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
+    Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
+    Claim("docs/users/client.md", "python", 3, CLIENT),
+    Claim("docs/users/spark.md", "python", 2, SPARK),
+    Claim("docs/users/offline-builds.md", "python multiprocessing", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
+    Claim("docs/users/offline-builds.md", "python dask", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
+    Claim("docs/users/offline-builds.md", "json", 1, f"{OFFLINE}::test_the_declaration_of_the_page_is_one"),
+    Claim("docs/operators/gossip.md", "mermaid", 1, GOSSIP),
+    Claim("docs/operators/life-of-a-version.md", "mermaid", 2, LIFE),
+    # The page shows what a node that is not ready says, and files of others.
+    Claim("docs/operators/metrics.md", "console", 1, "not run: shows a node before it is ready", "not ready"),
+    Claim("docs/operators/metrics.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
+    Claim("docs/operators/metrics.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
+    Claim("docs/operators/running.md", "ini", 1, f"{HERE}test_systemd_takes_the_unit"),
+    Claim("docs/operators/running.md", "dockerfile", 1, "not run: it needs a container's registry, and says so"),
+    Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
+    Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "--forget-tables"),
+    Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "gossipkv backup"),
+    Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_were_forgotten_and_restored", "leave n3"),
+    Claim("docs/operators/cluster.md", "python", 1, f"{HERE}test_the_fixture_of_the_page_is_one"),
+    Claim("docs/operators/command-line.md", "sh", 1, "not run: needs machines called seed-1 and seed-2", "seed-1"),
+    Claim("docs/development/contributing.md", "sh", 1, "not run: compiles everything; `make nightly` has it as a leg"),
+    Claim("docs/development/performance.md", "console", 3, "not run: measures for hours, on a machine that is quiet"),
+    Claim("docs/development/simulation.md", "python", 1, f"{HERE}test_the_scenario_of_the_page_is_right"),
+)
+
+
+CAPITALS = "france\tParis\nperu\tLima\nportugal\tLisbon\n"
+
+
+def the_start(reader: Reader) -> None:
+    """A node that serves the first version of `docs/users/start.md`."""
+    place = reader.place / "tmp" / "source" / "capitals" / "1"
+    place.mkdir(parents=True)
+    (place / "part-0").write_text(CAPITALS)
+    reader.type("gossipkv serve --source /tmp/source --data /tmp/data --http-listen 127.0.0.1:8080")
+    assert reader.type("gossipkv status --wait").status == 0
+
+
+def datasets(reader: Reader) -> None:
+    """Two databases of two versions below /srv/datasets, and a settings file that names it."""
+    for database in ("capitals", "geo"):
+        for version in ("1", "2"):
+            place = reader.place / "srv" / "datasets" / database / version
+            place.mkdir(parents=True)
+            (place / "part-0").write_text("france\tParis\nperu\tLima\nlima\tPeru\n")
+    (reader.place / "etc" / "gossipkv.toml").write_text(reader.here('source = "/srv/datasets"\n'))
+
+
+def a_node(reader: Reader) -> None:
+    """A node that serves them, as a service would."""
+    datasets(reader)
+    reader.type("gossipkv serve --config /etc/gossipkv.toml --data /var/lib/gossipkv")
+    reader.type("gossipkv status --wait")
+
+
+def key_rings(reader: Reader) -> None:
+    """A directory for one, and another that is there."""
+    (reader.place / "etc" / "gossipkv").mkdir()
+    assert reader.type("gossipkv keys new RING").status == 0
+
+
+def a_source(reader: Reader) -> None:
+    """A source in a file, and 64 partitions of it that machines have made, which nobody has declared to be whole."""
+    (reader.directory / "SOURCE").write_text("france\tParis\nperu\tLima\n")
+    made = reader.type("gossipkv build SOURCE /srv/datasets/geo/2026-11-20 --partitions 64")
+    assert made.status == 0, made.text
+    for name in ("_SUCCESS", "_PARTITIONS.json", "_MANIFEST"):
+        (reader.place / "srv" / "datasets" / "geo" / "2026-11-20" / name).unlink()
+
+
+# A load test of a page, in seconds on a machine that does other things as well, and a port that may be another's.
+SHORTER = {
+    "--duration 10s": "--duration 500ms", "--duration 20s": "--duration 500ms", "--duration 60s": "--duration 500ms",
+    "40000/60s": "40000/1s", "--rounds 5": "--rounds 5 --duration 200ms", "loadtest --": "loadtest --warm-up 0s --",
+    "--warm-up 0s --compare": "--compare", "p99>5ms": "p99>5s", "rate<1990": "rate<1", "6379": "8099",
+}  # fmt: skip
+
+# The pages whose blocks a reader types and runs in their order.
+RUN: dict[str, Stage] = {
+    "README.md": Stage(),
+    "docs/users/start.md": Stage(),
+    "docs/users/publish.md": Stage(),
+    "docs/users/read.md": Stage(the_start),
+    "docs/users/http.md": Stage(the_start),
+    "docs/users/load-test.md": Stage(the_start, SHORTER),
+    "docs/users/keyspace.md": Stage(),
+    "docs/users/offline-builds.md": Stage(
+        a_source, prelude="key, partitions, partition, records, directory = b'k', 1, 0, [(b'k', b'v')], 'version'"
+    ),
+    "docs/users/wire.md": Stage(a_node),
+    "docs/operators/cluster.md": Stage(datasets),
+    "docs/operators/command-line.md": Stage(datasets),
+    "docs/operators/gossip.md": Stage(a_node),
+    "docs/operators/metrics.md": Stage(the_start),
+    "docs/operators/running.md": Stage(a_node),
+    "docs/operators/status-page.md": Stage(the_start),
+    "docs/operators/tables.md": Stage(a_node),
+    "docs/development/gossip-packets.md": Stage(
+        key_rings, {"KEY-ID": "$(gossipkv keys list RING | tail -n 1 | cut -f 1)"}
+    ),
+    "docs/development/simulation.md": Stage(words={"--runs 1000": "--runs 20"}),
+    "docs/development/whole-nodes.md": Stage(),
+}
+
+
+def all_blocks() -> list[Block]:
+    """The blocks of all pages."""
+    return [block for page in pages() for block in blocks_of(page)]
+
+
+def claims_on(block: Block) -> list[str]:
+    """Who claims a block."""
+    return [claim.by for claim in CLAIMS if claim.covers(block)]
+
+
+def seen_to(block: Block) -> list[str]:
+    """Who sees to a block: exactly one, if all is well."""
+    if claims := claims_on(block):
+        return claims
+    if not block.language:
+        return [f"{HERE}test_drawings_hold_no_commands"]
+    if block.language == "toml":
+        return [f"{HERE}test_settings_are_accepted"]
+    if block.language in {"json", "jsonl"}:
+        return [f"{HERE}test_json_is_json"]
+    return [f"{HERE}test_a_page_does_what_it_says"] if block.page in RUN and block.language in RUNNABLE else []
+
+
+def is_test(name: str) -> bool:
+    """Whether there is a test of that id."""
+    file, _, function = name.partition("::")
+    path = ROOT / file
+    return (
+        path.exists() and re.search(rf"(?m)^def {re.escape(function)}\(", path.read_text(encoding="utf-8")) is not None
+    )
+
+
+def run_blocks(page: str, stage: Stage, reader: Reader) -> None:
+    """Type and run what a page has, in its order."""
+    stage.prepare(reader)
+    for block in blocks_of(page):
+        if block.language == "toml":
+            save(block, reader)
+        elif block.language in RUNNABLE and not claims_on(block) and can_run(block):
+            run_block(block, stage, reader)
+
+
+def programs_of(block: Block) -> set[str]:
+    """The programs that a block needs and a reader may lack."""
+    return {"nvim"} if block.language == "lua" else {name for name in PROGRAMS if re.search(rf"\b{name} ", block.text)}
+
+
+def can_run(block: Block) -> bool:
+    """Whether its programs are installed; `test_what_needs_a_program_was_run` says which are not."""
+    return all(shutil.which(program) for program in programs_of(block))
+
+
+def save(block: Block, reader: Reader) -> None:
+    """Add a block to the file that its first line names in a comment, if it does."""
+    if named := FILE.match(block.text):
+        path = reader.directory / reader.here(named[1])
+        with path.open("a", encoding="utf-8") as file:
+            file.write(reader.here(block.text))
+
+
+def run_block(block: Block, stage: Stage, reader: Reader) -> None:
+    """Run a program, or type command by command; each ends well and shows what the page shows."""
+    if block.language in {"python", "lua"}:
+        program = reader.directory / f"block-{block.line}.{block.language}"
+        text = stage.prelude + "\n" + checked(block.text) if block.language == "python" else block.text
+        program.write_text(reader.here(text), encoding="utf-8")
+        said = reader.run(f"python -W error {program}" if block.language == "python" else NVIM.format(program))
+        assert (said.status, "Error" in said.text) == (0, False), f"{block.where}: {said.text}"
+        return
+    for typed in commands(block):
+        command = typed.command
+        for word, meant in stage.words.items():
+            command = command.replace(word, meant)
+        said = reader.type(command)
+        give_up_s = time.monotonic() + MOMENT_S
+        while is_for_later(typed, said) and time.monotonic() < give_up_s:
+            time.sleep(0.1)
+            said = reader.type(command)
+        assert said.status == 0, f"{block.where}: {typed.command}\nended with {said.status}:\n{said.text}"
+        if typed.shown:
+            difference = f"{block.where}: {typed.command}\nshows\n{said.text}\nand the page\n{typed.shown}"
+            assert is_shown(typed.shown, said.text), difference
+
+
+def is_for_later(typed: Typed, said: Said) -> bool:
+    """Whether a reader would look again: what members hear of each other, and what follows a signal, takes a moment."""
+    if said.status != 0:
+        return HEARD.search(typed.command) is not None
+    return LOOKED_AT.search(typed.command) is not None and not is_shown(typed.shown or WILD, said.text)
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_a_page_does_what_it_says(page: str, tmp_path: Path) -> None:
+    """A reader types its commands and runs its programs, from top to bottom, and sees what it shows."""
+    with Reader(tmp_path) as reader:
+        run_blocks(page, RUN[page], reader)
+
+
+def test_every_block_is_seen_to() -> None:
+    """One that nobody runs, checks or gives a reason for is an error, as is one with two."""
+    wrong = {block.where: (block.language, seen_to(block)) for block in all_blocks() if len(seen_to(block)) != 1}
+    assert wrong == {}
+
+
+def test_every_claim_is_true() -> None:
+    """The pages have exactly the blocks that are claimed, and the tests that see to them exist."""
+    found = Counter(claim for block in all_blocks() for claim in CLAIMS if claim.covers(block))
+    assert {claim: found[claim] for claim in CLAIMS if found[claim] != claim.count} == {}
+    ids = {claim.by for claim in CLAIMS if not claim.by.startswith("not run: ")}
+    assert [name for name in sorted(ids) if not is_test(name)] == []
+    assert [page for page in RUN if not set(RUNNABLE) & {block.language for block in blocks_of(page)}] == []
+
+
+def test_drawings_hold_no_commands() -> None:
+    """A block without a language is a drawing or a table: nothing in it is to be typed."""
+    typed = re.compile(r"(?m)^\s*(?:\$ |gossipkv |\.venv/|curl |wget |pip |python |import |from \w+ import )")
+    found = {block.where: typed.findall(block.text) for block in all_blocks() if not block.language}
+    assert {where: lines for where, lines in found.items() if lines} == {}
+
+
+def test_settings_are_accepted(tmp_path: Path) -> None:
+    """Each block of TOML is a settings file that `gossipkv config` takes."""
+    with Reader(tmp_path) as reader:
+        for block in (block for block in all_blocks() if block.language == "toml" and not claims_on(block)):
+            assert tomllib.loads(block.text), block.where
+            (reader.directory / "settings.toml").write_text(block.text, encoding="utf-8")
+            said = reader.type("gossipkv config --config settings.toml")
+            assert said.status == 0, f"{block.where}: {said.text}"
+
+
+def test_configurations_of_others_can_be_read() -> None:
+    """What Prometheus, Datadog and Telegraf are told is YAML or TOML, and holds something."""
+    yaml = pytest.importorskip("yaml")
+    for block in blocks_of("docs/operators/metrics.md"):
+        if block.language in {"toml", "yaml"}:
+            assert (tomllib.loads if block.language == "toml" else yaml.safe_load)(block.text), block.where
+
+
+def test_json_is_json() -> None:
+    """Each block of JSON can be read, line by line where it is lines."""
+    for block in (block for block in all_blocks() if block.language in {"json", "jsonl"}):
+        texts = [block.text] if block.language == "json" else block.text.splitlines()
+        assert [json.loads(text) for text in texts], block.where
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """`systemd-analyze verify` has nothing to say of it, but that its program is elsewhere here."""
+    (block,) = (block for block in blocks_of("docs/operators/running.md") if block.language == "ini")
+    with Reader(tmp_path) as reader:
+        program = reader.directory / ".venv" / "bin" / "gossipkv"
+        unit = block.text.replace("/opt/gossipkv/bin/gossipkv", str(program)).replace("User=gossipkv", "User=root")
+        (tmp_path / "gossipkv.service").write_text(unit)
+        said = reader.run(f"systemd-analyze verify {tmp_path}/gossipkv.service 2>&1 | grep gossipkv.service; true")
+        assert said.text == ""
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_needs_a_program_was_run(program: str) -> None:
+    """Where it is installed the blocks that need it are run with the rest; where it is not they are left out."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    assert program in {name for page in RUN for block in blocks_of(page) for name in programs_of(block)}
+
+
+def test_a_reader_installs_as_the_readme_does() -> None:
+    """The first line of the page begins the README's, which continuous integration runs; the second is Python's."""
+    (block,) = (block for block in blocks_of("docs/users/start.md") if "-m venv" in block.text)
+    install, activate = block.text.splitlines()
+    (readme, _) = (block.text for block in blocks_of("README.md") if "-m venv" in block.text)
+    assert readme.startswith(f"{install} && ")
+    assert activate == ". .venv/bin/activate"
+
+
+def test_the_bytes_of_the_page_are_those_on_the_wire(tmp_path: Path) -> None:
+    """A node takes the request that is drawn in docs/users/read.md, and gives the answer that is."""
+    page = blocks_of("docs/users/read.md")
+    request, answer = (
+        bytes.fromhex("".join(re.findall(r"(?m)^ *((?:[0-9a-f]{2} +)+) ", block.text)))
+        for block in page
+        if not block.language
+    )
+    version = tmp_path / "source" / "capitals" / "1"
+    version.mkdir(parents=True)
+    (version / "part-0").write_text(CAPITALS)
+    with NodeProcess(tmp_path, source=tmp_path / "source") as node:
+        node.ready()
+        wait_for(node.address, "capitals", "1")
+        host, _, port = node.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=MOMENT_S) as connection:
+            connection.sendall(request)
+            assert connection.makefile("rb").read(len(answer)) == answer
+
+
+def test_the_fixture_of_the_page_is_one(tmp_path: Path) -> None:
+    """The example of a test with a cluster passes under pytest."""
+    (block,) = (block for block in blocks_of("docs/operators/cluster.md") if block.language == "python")
+    with Reader(tmp_path) as reader:
+        (reader.directory / "test_example.py").write_text(block.text)
+        said = reader.type("python -m pytest -q -p no:cacheprovider test_example.py", within_s=120)
+        assert said.status == 0, said.text
+
+
+def test_tables_are_lost_and_put_back(tmp_path: Path) -> None:
+    """A node is copied while it runs, forgets its tables, and has them again when the copy was put back."""
+    blocks = [block.text for block in blocks_of("docs/operators/running.md") if block.language == "sh"]
+    (forget,) = (text for text in blocks if "--forget-tables" in text)
+    (both,) = (text for text in blocks if "gossipkv backup" in text)
+    backup, restore = both.replace("/backups/", "/srv/").splitlines()
+    data = tmp_path / "var" / "lib" / "gossipkv"
+    make_tables(data)
+    with Reader(tmp_path) as reader:
+        serve = "gossipkv serve --data /var/lib/gossipkv"
+        reader.type(serve)
+        assert (said := reader.type(backup)).status == 0, said.text
+        reader.end_servers()
+        reader.type(forget.replace(" ...", f" {serve.partition('serve ')[2]}"))
+        reader.end_servers()
+        assert not (data / "tables").exists()
+        assert (said := reader.type(restore)).status == 0, said.text
+        reader.type(serve)
+        assert "tables: open, life 2" in reader.type("gossipkv status").text
+
+
+def test_the_scenario_of_the_page_is_right() -> None:
+    """It runs with what `tests/simulation/scenarios.py` has at hand, and breaks no promise."""
+    from tests.simulation import scenarios  # noqa: PLC0415  # Only this one needs the simulated world.
+
+    (block,) = (block for block in blocks_of("docs/development/simulation.md") if block.language == "python")
+    names = dict(vars(scenarios))
+    exec(compile(block.text, block.where, "exec"), names)
+    assert names["leave"]() == {}
+
+
+def mentioned() -> list[tuple[str, str]]:
+    """Every `gossipkv …` that a page names in its sentences or has in a block, with its place."""
+    found = []
+    for page in pages():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        inline = re.findall(r"`(?:\.venv/bin/)?(gossipkv [^`\n]+)`", text)
+        found += [(page, line) for line in inline if line not in NO_COMMANDS]
+        for block in blocks_in(page, text):
+            if block.language in {"sh", "console"}:
+                found += [
+                    (block.where, "gossipkv " + line)
+                    for typed in commands(block)
+                    for line in re.findall(r"(?:^|[\s/(])gossipkv (?!demo$)([^|;&#)\n]+)", typed.command)
+                ]
+    return found
+
+
+def unknown_words(line: str) -> list[str]:
+    """The commands and options of a line that `gossipkv` does not have."""
+    command: click.Command = cli.gossipkv_command
+    wrong = []
+    options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    for word in re.split(r"[\s=]+", line.partition("gossipkv …")[0])[1:]:
+        context = click.Context(command)
+        if isinstance(command, click.Group) and re.fullmatch(r"[a-z][a-z-]*", word):
+            following = command.get_command(context, word)
+            if following is None:
+                return [word]
+            command = following
+            options |= {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        elif re.fullmatch(r"--[a-z][a-z-]*", word) and word not in options | {"--help"}:
+            wrong.append(word)
+    return wrong
+
+
+def test_commands_and_options_exist() -> None:
+    """Whatever a page writes of `gossipkv` has its commands and options."""
+    wrong = [(where, line, words) for where, line in mentioned() if (words := unknown_words(line))]
+    assert wrong == []
+
+
+def test_an_unknown_option_is_seen() -> None:
+    """Commands and options that do not exist are named, others are not."""
+    assert unknown_words("gossipkv get capitals peru --version 1 --node 127.0.0.1:7070") == []
+    assert unknown_words("gossipkv cluster up --nodes=3 --noodles") == ["--noodles"]
+    assert unknown_words("gossipkv cluster fly") == ["fly"]
+
+
+def test_an_unclaimed_block_is_seen() -> None:
+    """A block of a page that nobody runs has nobody, one of a page that is run has that."""
+    unclaimed, indented = blocks_in("docs/new.md", "```sh\nls\n```\n\n- so\n\n  ```console\n  $ ls\n  a\n  ```\n")
+    assert (unclaimed.line, unclaimed.text, seen_to(unclaimed)) == (1, "ls\n", [])
+    assert (indented.language, indented.text) == ("console", "$ ls\na\n")
+    (run,) = blocks_in("README.md", "```sh\nls\n```\n")
+    assert seen_to(run) == [f"{HERE}test_a_page_does_what_it_says"]
+
+
+def test_commands_are_told_from_output() -> None:
+    """Lines that go on belong to their command, comments to nobody."""
+    (script,) = blocks_in("page", "```sh\n# first\necho a \\\n  b\ncat > x <<'END'\n# kept\nEND\nls\n```\n")
+    assert [typed.command for typed in commands(script)] == ["echo a \\\n  b", "cat > x <<'END'\n# kept\nEND", "ls"]
+    (console,) = blocks_in("page", "```console\n$ cat <<END\n> b\n> END\nb\n$ true\n```\n")
+    assert [(typed.command, typed.shown) for typed in commands(console)] == [("cat <<END\nb\nEND", "b"), ("true", "")]
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "so"),
+    [
+        ("a", "a\n", True), ("a", "b\n", False), ("a", "a\nb\n", False), ("a.c", "abc\n", False),
+        ("a … c", "a b c  \n", True), ("a … c", "a b\nc\n", False), ("…", "a\nb\n", True),
+        ("a\n…\nc", "a\nc\n", True), ("a\n…\nc", "a\nb\nd\n", False),
+    ],
+)  # fmt: skip
+def test_output_is_compared(expected: str, actual: str, *, so: bool) -> None:
+    """`…` stands for anything within its line, alone for any lines, and nothing else for what it is not."""
+    assert is_shown(expected, actual) is so
+
+
+def test_values_in_comments_are_compared() -> None:
+    """A comment that begins with a literal is what the expression before it gives; prose is not."""
+    assert [value_noted(note) for note in ("19", "11, beside 19", "-1: signed", "twenty bytes", 'b"a", or None')] == [
+        "19", "11", "-1", None, 'b"a"'
+    ]  # fmt: skip
+    exec(checked("value = 1 + 1  # 3\nvalue + 1  # 3\nprint(value)  # 2, no more\nvalue  # prose\n"), {})
+    with pytest.raises(AssertionError):
+        exec(checked("1 + 1  # 3\n"), {})
+
+
+def test_a_reader_has_a_shell_of_its_own(tmp_path: Path) -> None:
+    """What is exported stays, a status is told, and the page's places and ports are the reader's."""
+    with Reader(tmp_path) as reader:
+        assert reader.type("export NAME=value; cd ..; false").status == 1
+        assert reader.type("echo $NAME").text == "value\n"
+        said = reader.type("echo a > /tmp/a; ls /tmp/a; echo 127.0.0.1:7071")
+        assert said.text == "/tmp/a\n127.0.0.1:7071\n"
+        assert (tmp_path / "tmp" / "a").exists()
+        assert str(tmp_path) in shlex.quote(reader.here("/srv/x"))

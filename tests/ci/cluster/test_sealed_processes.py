@@ -1,0 +1,95 @@
+"""Real nodes with key rings: a wrong key keeps out, keys change and sealing is turned on while they run."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from gossipkv.launcher import Cluster
+from tests.ci.cluster.views import LOGGED, PATIENCE_S, Views, alive, names
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+ALL = range(1, 4)
+TWO = range(1, 3)
+
+
+def keys(*arguments: str | Path) -> str:
+    """`gossipkv keys`: what it wrote."""
+    command = [sys.executable, "-m", "gossipkv", "keys", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return done.stdout.strip()
+
+
+def dropped(cluster: Cluster, index: int) -> dict[str, int]:
+    """What a node has dropped of gossip, by reason."""
+    with cluster.connect(index, timeout_ms=60_000) as client:
+        counters = client.info()["counters"]
+    return {name: count for name, count in counters.items() if name.startswith("gossip_dropped") and count}
+
+
+def test_a_wrong_key(tmp_path):
+    """A node with another key ring is heard by nobody and hears nobody; each counts why."""
+    ring, other = tmp_path / "keys", tmp_path / "others"
+    keys("new", ring)
+    keys("new", other)
+    with Cluster(tmp_path / "cluster", nodes=3, settings={**LOGGED, "key_ring": str(ring)}) as cluster:
+        views = Views(cluster)
+        views.until(alive(names(ALL)), ALL)
+        assert dropped(cluster, 1) == {}
+        stranger = cluster.add(settings={"key_ring": str(other)})
+        give_up_s = time.monotonic() + PATIENCE_S
+        while not dropped(cluster, 1):
+            assert time.monotonic() < give_up_s
+            time.sleep(0.2)
+        assert views.states(stranger.index) == {stranger.name: "alive"}
+        assert all(stranger.name not in views.of(index) for index in ALL)
+        views.close()
+
+
+def test_keys_change_while_nodes_run(tmp_path):
+    """Install, use, remove, each told by SIGHUP: nobody is declared dead, and the old one is useless after."""
+    ring, old = tmp_path / "keys", tmp_path / "old"
+    first = keys("new", ring)
+    shutil.copy(ring, old)
+    with Cluster(tmp_path / "cluster", nodes=3, settings={**LOGGED, "key_ring": str(ring)}) as cluster:
+        views = Views(cluster)
+        views.until(alive(names(ALL)), ALL)
+        mark = views.mark()
+        second = keys("install", ring)
+        for step in ((), ("use", ring, second), ("remove", ring, first)):
+            if step:
+                keys(*step)
+            for index in ALL:
+                cluster.send(index, signal.SIGHUP)
+            time.sleep(2)  # Time to notice, if they did not understand each other.
+        views.until(alive(names(ALL)), ALL)
+        stranger = cluster.add(settings={"key_ring": str(old)})
+        time.sleep(2)
+        assert all(stranger.name not in views.of(index) for index in ALL)
+        assert views.declared_dead(mark) == set()
+        views.close()
+
+
+def test_sealing_is_turned_on_in_a_live_cluster(tmp_path):
+    """Node after node restarted with `accept`, then `send`, then `require`: all know each other at every step."""
+    ring = tmp_path / "keys"
+    keys("new", ring)
+    with Cluster(tmp_path / "cluster", nodes=2, settings=LOGGED) as cluster:
+        views = Views(cluster)
+        views.until(alive(names(TWO)), TWO)
+        for seal in ("accept", "send", "require"):
+            for index in TWO:
+                cluster.stop(index)
+                cluster.start(index, settings={"key_ring": str(ring), "seal": seal})
+                views.until(alive(names(TWO)), TWO)
+        plain = cluster.add()
+        time.sleep(2)
+        assert all(plain.name not in views.of(index) for index in TWO)
+        views.close()

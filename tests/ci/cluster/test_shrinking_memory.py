@@ -1,0 +1,163 @@
+"""A real node in a real control group, whose limit is lowered below its data and raised again, under a reader."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.environment.memory import memory_mounts, numbers
+from gossipkv.errors import GossipKVError
+from gossipkv.status import sentences
+from tests.ci.cluster.node_process import PATIENCE_S, UNHURRIED, NodeProcess, connect, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gossipkv.client import blocking
+
+MIB = 1 << 20
+KEYS = [b"key%05d" % number for number in range(16_000)]
+VALUE_BYTES = 4_096  # Each in another page than the last one: 64 MB in all.
+CACHED = 24 * MIB  # Of that, while memory is short.
+READS = 2_000  # In each state.
+
+
+def value_of(key: bytes) -> bytes:
+    """The one value that a key has."""
+    return hashlib.sha256(key).hexdigest().encode() * (VALUE_BYTES // 64)
+
+
+class Group:
+    """A control group of its own."""
+
+    def __init__(self, place: Path, limit: str) -> None:
+        self.place = place
+        self._limit = place / limit
+
+    def allow(self, size_bytes: int) -> None:
+        """Let what is in it have so much memory."""
+        self._limit.write_text(str(size_bytes))
+
+    @property
+    def held_bytes(self) -> int:
+        """What is in it that cannot be dropped."""
+        counts = numbers((self.place / "memory.stat").read_text())
+        return counts["total_rss"] + counts["total_shmem"] if "total_rss" in counts else counts["anon"]
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[Group]:
+    """A group beneath the top one, empty again at the end."""
+    for mount in memory_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8")):
+        place = Path(mount.place) / f"gossipkv-test-{os.getpid()}"
+        made = Group(place, "memory.max" if mount.is_unified else "memory.limit_in_bytes")
+        with suppress(OSError):
+            place.mkdir()
+            try:
+                made.allow(1 << 30)
+            except OSError:  # Memory is not counted there.
+                place.rmdir()
+                continue
+            try:
+                yield made
+            finally:
+                place.rmdir()
+            return
+    pytest.skip("needs the right to make a control group that counts memory")
+
+
+class Reader(threading.Thread):
+    """Reads keys at random and compares, until it is told to stop."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+        self.right = 0
+        self.wrong: list[object] = []
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        draw = random.Random(0)
+        try:
+            with connect(self.address) as client:
+                while not self.stopping.is_set():
+                    self._read(client, draw.sample(KEYS, 10))
+        except (GossipKVError, OSError) as error:
+            self.wrong.append(error)
+
+    def _read(self, client: blocking.Client, keys: list[bytes]) -> None:
+        dataset = client.dataset("db")
+        for found in ([dataset.get(key) for key in keys], dataset.get_many(keys)):
+            if found == [value_of(key) for key in keys]:
+                self.right += len(keys)
+            else:
+                self.wrong.append(found)
+
+    def more(self, reads: int) -> None:
+        """Wait until so many more were right."""
+        wanted = self.right + reads
+        until(lambda: self.right >= wanted or self.wrong)
+        assert not self.wrong, self.wrong
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds; a test that hangs here has failed."""
+    give_up_s = time.monotonic() + 2 * PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
+
+
+def test_a_limit_that_is_lowered_and_raised_while_it_serves(group: Group, tmp_path: Path) -> None:
+    """Its files are paged, status says so and why, they are resident again; not one read fails or is wrong."""
+    making = tmp_path / "source/db/.v1"
+    making.mkdir(parents=True)
+    (making / "part-0").write_bytes(b"".join(b"%s\t%s\n" % (key, value_of(key)) for key in KEYS))
+    making.rename(tmp_path / "source/db/v1")
+    join = f"import os\nopen({str(group.place / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n{UNHURRIED}"
+    options = "--build-memory", "64MiB", "--max-parallel-loads", "1"
+    with NodeProcess(tmp_path, *options, source=tmp_path / "source", changed=join) as node:
+        node.ready()
+        wait_for(node.address, "db", "v1")
+        reader = Reader(node.address)
+        reader.start()
+        try:
+            with connect(node.address) as client:
+                _follow(client, group, reader)
+        finally:
+            reader.stopping.set()
+            reader.join()
+        assert not reader.wrong
+        assert node.stop() == 0, node.said()
+
+
+def _follow(client: blocking.Client, group: Group, reader: Reader) -> None:
+    """Shrink and grow the group, and see what is told and read."""
+
+    def is_paged() -> bool:
+        return client.status()["db"]["versions"]["v1"]["paged"]
+
+    until(lambda: client.info()["memory"]["mapped_bytes"] > 0)
+    assert (client.info()["memory"]["resident"], is_paged()) == ("all", False)
+    reader.more(READS)
+    group.allow(group.held_bytes + CACHED)
+    until(is_paged)
+    info = client.info()
+    assert info["memory"]["resident"] == "none"
+    assert info["memory"]["room_bytes"] < CACHED < info["memory"]["mapped_bytes"]
+    line = sentences.of_memory(info)
+    assert "mapped, paged: room for" in line
+    assert line.endswith(str(PurePosixPath(group.place)))
+    reader.more(READS)
+    group.allow(1 << 30)
+    until(lambda: not is_paged())
+    assert client.info()["memory"]["resident"] == "all"
+    reader.more(READS)

@@ -1,0 +1,100 @@
+"""Real nodes of which one cannot write: its disk is full, or read-only.  The others decide, and it says why."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+
+import pytest
+
+from gossipkv.errors import Unavailable, Unknown
+from gossipkv.launcher import Cluster
+from tests.ci.cluster.table_nodes import OPTIONS, Nodes, until
+from tests.ci.cluster.test_cli import gossipkv
+from tests.ci.cluster.test_unwritable_disk import fill
+from tests.ci.cluster.views import LOGGED, names
+
+pytestmark = pytest.mark.timeout(600)
+
+ALL = (1, 2, 3)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small file system where `n3` has its data; what it is given is options of a remount."""
+    path = tmp_path / "n3" / "data"
+    path.mkdir(parents=True, mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96m,mode=700", "tmpfs", path]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield lambda options: subprocess.run(["mount", "-o", f"remount,{options}", path], check=True)
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.fixture
+def nodes(tmp_path, disk):
+    """Three nodes that decide."""
+    settings = {**LOGGED, "refresh_period": "off", "table_segment": "1MiB"}
+    with Cluster(tmp_path, nodes=3, settings=settings) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(ALL)
+        nodes.ask(1, "create_table", "first", {**OPTIONS, "replication": 2})
+        nodes.grown(ALL, names(ALL))
+        yield nodes
+
+
+def why(nodes, index):
+    """What a node says of the acceptor at `n3`."""
+    (told,) = [acceptor["why"] for acceptor in nodes.status(index)["new"] if acceptor["node"] == "n3"]
+    return told
+
+
+def test_an_acceptor_whose_disk_is_full(tmp_path, disk, nodes):
+    """It says why nothing is decided there; tables are made and dropped by the two others; with room it goes on."""
+    hog = tmp_path / "n3" / "data" / "hog"
+    with pytest.raises(OSError, match="No space left"):
+        fill(hog)
+    two, made = {**OPTIONS, "partitions": 2000, "replication": 2}, 0
+    with contextlib.suppress(Unavailable, Unknown):  # What it still had room for is taken.
+        while "decisions_wait_for_room" not in nodes.cluster.log(3):
+            nodes.ask(1, "create_table", f"t{made}", two)
+            made += 1
+            assert made < 1000
+    assert "too little free space" in until(lambda: why(nodes, 1), lambda told: told is not None)
+    go_on(nodes)
+    assert "too little free space" in why(nodes, 2)
+    hog.unlink()
+    come_back(nodes)
+
+
+def test_an_acceptor_whose_disk_is_read_only(tmp_path, disk, nodes):
+    """It starts there, silent; the two others decide; when it can write it takes part again."""
+    nodes.cluster.kill(3)
+    disk("ro")
+    nodes.cluster.start(3)
+    assert "Read-only file system" in nodes.ask(3, "info")["silent"]
+    nodes.all_alive((1, 2))
+    go_on(nodes)
+    assert why(nodes, 1) is not None
+    disk("rw")
+    until(lambda: nodes.ask(3, "info")["silent"], lambda silent: silent is None)
+    come_back(nodes)
+
+
+def go_on(nodes):
+    """The others decide."""
+    two = {**OPTIONS, "replication": 2}
+    until(lambda: nodes.ask(1, "create_table", "meanwhile", two), lambda told: told["table"])
+    nodes.ask(2, "drop_table", "first")
+    assert nodes.same((1, 2)).keys() >= {"meanwhile"}
+    assert gossipkv("metadata", "status", node=nodes.cluster.node(1).address).returncode == 0
+
+
+def come_back(nodes):
+    """After a start it takes part, and knows what the others do."""
+    if nodes.ask(3, "info")["tables"]["state"] != "open":
+        nodes.cluster.stop(3)
+        nodes.cluster.start(3)
+    nodes.all_alive(ALL)
+    nodes.all_answer(ALL)
+    nodes.ask(3, "create_table", "after", OPTIONS)
+    assert nodes.same(ALL).keys() >= {"meanwhile", "after"}

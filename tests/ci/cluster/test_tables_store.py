@@ -1,0 +1,171 @@
+"""Real nodes over a store of tables: opened, copied, killed, opened again; closed where it must not be opened."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+
+import pytest
+
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.node.directory import DataDirectory
+from gossipkv.node.identity import read_node
+from gossipkv.storage.engine.manifest import segment_path
+from tests.ci.cluster.node_process import NodeProcess, connect, wait_for
+from tests.ci.cluster.test_cli import gossipkv
+from tests.unit.node.real_store import BATCH_AT, RECORDS, make_tables, read_store, write_store
+
+SETTINGS = ("--table-segment", "1MiB", "--refresh-period", "off")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """The data directory of a node that has tables."""
+    make_tables(tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A source with a database, which is served whatever becomes of the tables."""
+    version = tmp_path / "source" / "geo" / "1"
+    version.mkdir(parents=True)
+    (version / "part-0").write_bytes(b"peru\tLima\n")
+    return tmp_path / "source"
+
+
+def tables_of(node):
+    """What a node tells of its tables."""
+    with connect(node.address) as client:
+        return client.info()["tables"]
+
+
+def content(place):
+    """Every file below a directory."""
+    return {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_a_store_through_kills_and_a_backup(data, tmp_path):
+    """Each start is a life of the store; what it has is told, copied and checked while the node runs."""
+    store = f"{read_node(RealFiles(), data).store:016x}"
+    backup = tmp_path / "monday"
+    with NodeProcess(tmp_path, *SETTINGS) as node:
+        node.ready()
+        told = tables_of(node)
+        assert (told["state"], told["why"], told["store"], told["life"]) == ("open", None, store, 2)
+        assert "tables: open, life 2" in gossipkv("status", node=node.address).stdout.decode()
+        done = gossipkv("backup", backup, "--json", node=node.address)
+        assert done.returncode == 0, done.stderr
+        copied = json.loads(done.stdout)
+        assert (copied["directory"], copied["copied_bytes"] > sum(map(len, RECORDS.values()))) == (str(backup), True)
+        done = gossipkv("backup", backup, node=node.address)
+        assert (done.returncode, b"is not empty" in done.stderr) == (3, True)
+        done = gossipkv("verify", data)
+        assert (done.returncode, done.stdout[:8]) == (0, b"3 files,"), done
+        assert json.loads(gossipkv("inspect", data, "--json").stdout)["tables"]["life"] == 2
+        assert node.stop(signal.SIGKILL) == -signal.SIGKILL
+    with NodeProcess(tmp_path, *SETTINGS) as node:
+        node.ready()
+        assert tables_of(node)["life"] == 3
+        assert node.stop() == 0
+    assert read_node(RealFiles(), data).life == 3
+    assert read_store(data / "tables") == RECORDS
+    assert gossipkv("verify", backup).stdout.startswith(b"2 files,")
+    assert read_store(backup) == RECORDS
+
+
+def test_a_backup_in_a_node_of_its_own(tmp_path, source):
+    """`restore` needs a node that has lived there and has no tables; that one starts with those of the backup."""
+    write_store(tmp_path / "backup")
+    data = tmp_path / "data"
+    done = gossipkv("restore", tmp_path / "backup", "--data", tmp_path)
+    assert (done.returncode, b"no node has lived here yet" in done.stderr) == (3, True)
+    with NodeProcess(tmp_path, *SETTINGS, source=source) as node:
+        node.ready()
+        assert tables_of(node)["state"] == "none"
+        done = gossipkv("restore", tmp_path / "backup", "--data", data)
+        assert (done.returncode, b"in use by process" in done.stderr) == (3, True)
+        assert node.stop() == 0
+    done = gossipkv("restore", tmp_path / "backup", "--data", data)
+    assert done.returncode == 0, done.stderr
+    store = read_node(RealFiles(), data).store
+    with NodeProcess(tmp_path, *SETTINGS) as node:
+        node.ready()
+        told = tables_of(node)
+        assert (told["state"], told["store"], told["life"]) == ("open", f"{store:016x}", 2)
+        assert node.stop() == 0
+    assert read_store(data / "tables") == RECORDS
+
+
+def lose(data):
+    """The store, as a whole."""
+    shutil.rmtree(data / "tables")
+
+
+def exchange(data):
+    """Another node's store in its place."""
+    lose(data)
+    write_store(data / "tables", seed=8)
+
+
+def put_an_old_copy_back(data):
+    """The store of two lives ago."""
+    shutil.copytree(data / "tables", data.with_name("copy"))
+    make_tables(data)
+    make_tables(data)
+    lose(data)
+    data.with_name("copy").rename(data / "tables")
+
+
+def flip_a_bit(data):
+    """Of what was synced."""
+    log = segment_path(data / "tables", 1)
+    written = bytearray(log.read_bytes())
+    written[BATCH_AT + 100] ^= 1
+    log.write_bytes(written)
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (lose, "the store of this node's tables is missing"), (exchange, "is not of this node"),
+        (put_an_old_copy_back, "an older copy of the store: it is in life 1, and was in 3"),
+        (flip_a_bit, f"log/0000000000000001.log: damaged at byte {BATCH_AT}: "),
+    ],
+)  # fmt: skip
+def test_a_store_that_must_not_be_opened(data, tmp_path, source, harm, why):
+    """It stays as it is, the node says why, and serves its datasets."""
+    harm(data)
+    before = content(data / "tables")
+    with NodeProcess(tmp_path, *SETTINGS, source=source) as node:
+        node.ready()
+        wait_for(node.address, "geo", "1")
+        told = tables_of(node)
+        assert (told["state"], why in told["why"], "--forget-tables" in told["why"]) == ("closed", True, True), told
+        done = gossipkv("backup", tmp_path / "backup", node=node.address)
+        assert (done.returncode, why in done.stderr.decode()) == (3, True), done
+        assert node.stop() == 0
+    assert "tables_closed" in node.said()
+    assert content(data / "tables") == before
+
+
+def test_a_node_that_forgets_its_tables(data, tmp_path, source):
+    """Another node starts, without tables; those that were there are beside, whole.  There is no second time."""
+    flip_a_bit(data)
+    before, uuid = len(content(data / "tables")), read_node(RealFiles(), data).uuid
+    done = gossipkv("verify", data)
+    assert (done.returncode, f"damaged at byte {BATCH_AT}: " in done.stdout.decode()) == (3, True)
+    with NodeProcess(tmp_path, *SETTINGS, "--forget-tables", source=source) as node:
+        node.ready()
+        wait_for(node.address, "geo", "1")
+        assert tables_of(node) == {"state": "none", "why": None, "store": None, "life": 0}
+        assert node.stop() == 0
+    assert read_node(RealFiles(), data).uuid != uuid
+    assert len(content(data / "tables-forgotten-1")) == before
+    assert gossipkv("verify", data).returncode == 0
+    done = gossipkv("serve", "--data", data, "--listen", "127.0.0.1:0", "--forget-tables")
+    assert (done.returncode, b"no tables to forget" in done.stderr) == (2, True), done
+    with DataDirectory.open(data, RealFiles(), cluster="gossipkv", random=random.Random(1)) as directory:
+        assert directory.record.store == 0

@@ -1,0 +1,208 @@
+"""Real nodes restarted where nothing can be written: a tmpfs that is full, and one that is mounted read-only.
+
+All the while somebody reads every key and checks what comes.
+"""
+
+import contextlib
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+from gossipkv.client import blocking
+from gossipkv.errors import NotReady, Unavailable
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
+from tests.ci.cluster.test_gossip_nodes import ask, command, eventually, joining, until
+from tests.ports import quiet_ports
+
+pytestmark = pytest.mark.timeout(300)
+
+QUICK = ("--profile", "local", "--time-to-converge", "300ms", "--refresh-period", "off")
+KEYS = [b"key%03d" % number for number in range(200)]
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small file system where the node `b` has its data; what it is given is options of a remount."""
+    path = tmp_path / "b" / "data"
+    path.mkdir(parents=True, mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", path]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield lambda options: subprocess.run(["mount", "-o", f"remount,{options}", path], check=True)
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Adds a version at the source."""
+    root = tmp_path / "source"
+    root.mkdir()
+
+    def add(version):
+        building = root / "geo" / f".{version}"
+        building.mkdir(parents=True)
+        for part in range(2):
+            lines = [b"%s\t%s of %s\n" % (key, version.encode(), key) for key in KEYS[part::2]]
+            (building / f"part-{part}").write_bytes(b"".join(lines))
+        building.rename(root / "geo" / version)
+
+    add("1")
+    return root, add
+
+
+@pytest.fixture
+def start(tmp_path, source):
+    """Starts a node of a name; it is ready."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(name, *options):
+            place = tmp_path / name
+            place.mkdir(exist_ok=True)
+            node = stack.enter_context(NodeProcess(place, "--node", name, *QUICK, *options, source=source[0]))
+            node.ready()
+            return node
+
+        yield begin
+
+
+class Reader:
+    """Reads every key again and again, one by one and all at once; `allowed` are the versions that may answer."""
+
+    def __init__(self, address):
+        self.address = address
+        self.allowed = {b"1"}
+        self.reads = 0
+        self.wrong = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        with blocking.connect(self.address, timeout_ms=1000 * PATIENCE_S) as client:
+            geo = client.dataset("geo")
+            while not self._is_over.is_set():
+                allowed = {version: [version + b" of " + key for key in KEYS] for version in self.allowed}
+                one = self.reads % len(KEYS)
+                if geo.get(KEYS[one]) not in {values[one] for values in allowed.values()}:
+                    self.wrong.append(KEYS[one])
+                if geo.get_many(KEYS) not in allowed.values():
+                    self.wrong.append("all")
+                self.reads += 1 + len(KEYS)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_over.set()
+        self._thread.join()
+
+
+def known(node, name):
+    """State and epoch of a member, to a node."""
+    return next(((one["state"], one["epoch"]) for one in ask(node, "members") if one["node"] == name), None)
+
+
+def published(node, owner):
+    """What a member publishes, dead or alive, to a node."""
+    return [entry["name"] for entry in ask(node, "entries", "nodes", {"all": True}) if entry["owner"] == owner]
+
+
+def files(path):
+    """All that is below a path."""
+    return {place: place.read_bytes() for place in path.rglob("*") if place.is_file()}
+
+
+def fill(path):
+    """A file that takes all the room there is."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_restart_on_a_full_disk(tmp_path, disk, source, start):
+    """Not a byte is free: it serves, takes part in a new epoch, and what is newer waits for room."""
+    first = start("a")
+    port = str(quiet_ports(1)[0])
+    node = start("b", "--listen", f"127.0.0.1:{port}", *joining(first))
+    wait_for(node.address, "geo", "1")
+    until(lambda: (known(first, "b") or ("",))[0] == "alive", node)
+    epoch = ask(node, "info")["epoch"]
+    node.stop()
+    hog = tmp_path / "b" / "data" / "building" / "hog"
+    with pytest.raises(OSError, match="No space left"):
+        fill(hog)
+    hog.rename(tmp_path / "b" / "data" / "datasets" / "hog")  # Where nobody clears it away.
+    assert os.statvfs(hog.parent).f_bavail == 0
+    node = start("b", "--listen", f"127.0.0.1:{port}", *joining(first))
+    with Reader(node.address) as reader:
+        info = ask(node, "info")
+        assert info["silent"] is None
+        assert info["epoch"] > epoch
+        eventually(lambda: known(first, "b"), ("alive", info["epoch"]), node)
+        until(lambda: "cannot_remember" in node.said(), node)  # PEERS, which is written beside.
+        source[1]("2")
+        ask(node, "refresh", None)
+        until(lambda: "needed_bytes" in ask(node, "status")["geo"]["versions"].get("2", {}), node)
+        (tmp_path / "b" / "data" / "datasets" / "hog").unlink()
+        reader.allowed = {b"1", b"2"}
+        wait_for(node.address, "geo", "2")
+        until(lambda: reader.reads > 20 * len(KEYS), node)
+    assert reader.wrong == []
+    assert node.said().count("cannot_remember") == 1
+
+
+def test_a_restart_on_a_read_only_disk(tmp_path, disk, source, start):
+    """It serves and hears, nobody hears of it, nothing is built; when it can write, it is alive in a higher epoch."""
+    first = start("a")
+    port = str(quiet_ports(1)[0])
+    options = ("--listen", f"127.0.0.1:{port}", *joining(first))
+    node = start("b", *options)
+    wait_for(node.address, "geo", "1")
+    until(lambda: published(first, "b") != [] and (known(first, "b") or ("",))[0] == "alive", node)
+    epoch = ask(node, "info")["epoch"]
+    node.process.kill()
+    node.process.wait()
+    disk("ro")
+    before = files(tmp_path / "b" / "data")
+    source[1]("2")
+    node = start("b", *options)
+    with Reader(node.address) as reader:
+        assert "Read-only file system" in ask(node, "info")["silent"]
+        assert "silent" in node.said()
+        eventually(lambda: known(first, "b"), ("dead", epoch), node)  # Found by pings that nobody answers.
+        eventually(lambda: known(node, "a")[0], "alive", node)
+        until(lambda: published(node, "a") != [], node)
+        assert known(node, "b")[0] == "silent"
+        assert "silent: nothing is built or switched" in command(node, "status").stdout
+        with pytest.raises(NotReady, match="Read-only file system"):
+            ask(node, "refresh", None)
+        with pytest.raises(Unavailable, match="this node is silent"):
+            ask(node, "gossip", b"anything")
+        beside = ["serve", "--data", tmp_path / "b" / "data", "--listen", "127.0.0.1:0"]
+        second = subprocess.run(
+            [*node.process.args[:3], *beside], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert (second.returncode, "in use by another process" in second.stderr) == (3, True), second
+        assert ask(node, "status")["geo"]["versions"]["2"]["state"] == "SEEN"
+        begun, reads = time.monotonic(), reader.reads
+        until(lambda: reader.reads > reads + 20 * len(KEYS) and time.monotonic() > begun + 6, node)  # A try or more.
+        assert known(first, "b") == ("dead", epoch)
+        assert files(tmp_path / "b" / "data") == before
+        reader.allowed = {b"1", b"2"}
+        disk("rw")
+        until(lambda: ask(node, "info")["silent"] is None, node)
+        info = ask(node, "info")
+        assert info["epoch"] > epoch
+        eventually(lambda: known(first, "b"), ("alive", info["epoch"]), node)
+        eventually(lambda: known(node, "b"), ("alive", info["epoch"]), node)
+        until(lambda: published(first, "b") != [], node)
+        wait_for(node.address, "geo", "2")
+        reader.allowed = {b"2"}
+        reads = reader.reads
+        until(lambda: reader.reads > reads + 20 * len(KEYS), node)
+    assert reader.wrong == []
+    assert "speaks" in node.said()
+    assert node.stop() == 0

@@ -1,0 +1,194 @@
+"""The pages on architecture and promises and the code say the same, and the checks see where they do not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ci.tidy import architecture, layers
+from tests.ci.tidy.planted import plant
+from tests.ci.tidy.source import ROOT, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROMISES = (ROOT / "docs" / "development" / "promises.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
+DRAWING_COLUMNS = 100  # It is read in terminals and beside code.
+WALKS = ("A get", "A datagram that wakes a watcher", "A version, from its source to ACTIVE")
+(FLOORS,) = architecture.FENCE.findall(architecture.section(PAGE, "The floors"))
+(TREE,) = architecture.FENCE.findall(architecture.section(PAGE, "The tree of the code"))
+
+
+def test_imports_go_down_the_floors() -> None:
+    """Every part of the package is drawn, once, and above all that it may import."""
+    assert architecture.check_floors(architecture.floors(FLOORS), layers.MAY_IMPORT) == []
+    drawn = [part for floor in architecture.floors(FLOORS) for part in floor]
+    assert len(drawn) == len(set(drawn))
+
+
+def test_every_package_has_its_line() -> None:
+    """The tree lists the packages and the modules beside them that exist, and no others."""
+    assert architecture.listed_tree(TREE) - {"gossipkv/"} == architecture.real_tree(ROOT / "gossipkv") - {"gossipkv/"}
+
+
+def test_every_definition_is_where_the_page_says() -> None:
+    """Each named path exists, and each definition beside it is in it."""
+    assert architecture.check_definitions(PAGE, ROOT) == []
+
+
+@pytest.mark.parametrize("title", ["Where would I look for", *WALKS])
+def test_the_tables_are_read(title: str) -> None:
+    """The check above sees the rows of each of them."""
+    assert len(list(architecture.rows(architecture.section(PAGE, title)))) > 10
+
+
+def test_drawings_fit_a_terminal() -> None:
+    """No line of a drawing is wider than a hundred columns."""
+    wide = [line for drawing in architecture.FENCE.findall(PAGE) for line in drawing.splitlines()]
+    assert [line for line in wide if len(line) > DRAWING_COLUMNS] == []
+
+
+def test_every_test_of_a_promise_exists() -> None:
+    """Each that the page names, by its path and name."""
+    assert architecture.check_tests(PROMISES, ROOT) == []
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_every_promise_has_tests_or_says_that_it_has_none(number: int) -> None:
+    """P1 to P10: a row in the table, a part of the page, and tests, unless it says in words that there are none yet."""
+    assert f"\n| P{number} | " in PROMISES
+    (part,) = re.findall(rf"^## P{number}: .*?(?=^## )", PROMISES, re.MULTILINE | re.DOTALL)
+    assert architecture.TEST.search(part) or "no test yet" in part
+
+
+def test_what_code_cites_is_defined() -> None:
+    """Promises and seeds that code names by their number have their row."""
+    cited = architecture.cited(source.text for source in sources(ROOT, "gossipkv", "src_ext"))
+    assert {"P2", "seed 001"} <= cited
+    assert {name for name in cited if f"\n| {name} | " not in PROMISES} == set()
+
+
+TABLE = {"node": {"wire", "dataset"}, "dataset": {"wire"}, "dataset.formats": {"wire"}, "wire": set[str]()}
+
+
+@pytest.mark.parametrize(
+    ("drawing", "wrong"),
+    [
+        ("node/\n+--\ndataset/ serves\n+--\nwire/", []),
+        ("node/\n+--\nwire/\n+--\ndataset/", ["`dataset` may import `wire`, which stands no lower"] * 2),
+        ("node/ dataset/\n+--\nwire/", ["`node` may import `dataset`, which stands no lower"]),
+        ("node/\n+--\ndataset/", ["`wire` is drawn on no floor"]),
+        ("node/\n+--\ndataset/\n+--\nwire/ ring.py", ["`ring` is drawn and does not exist"]),
+    ],
+)
+def test_a_wrong_floor_is_seen(drawing: str, wrong: list[str]) -> None:
+    """What is missing, what does not exist, and an import that goes up or along is reported."""
+    assert architecture.check_floors(architecture.floors(drawing), TABLE) == wrong
+
+
+def test_a_forgotten_package_is_seen(tmp_path: Path) -> None:
+    """A listing names rooms within rooms; neither a package nor a module beside them is lost."""
+    plant(
+        tmp_path, {f"top/{name}": "" for name in ("__init__.py", "a.py", "b/__init__.py", "b/c/__init__.py", "b/d.py")}
+    )
+    assert architecture.listed_tree("top/\n  a.py  what it is\n  b/    more\n    c/\n") == {
+        "top/", "top/a.py", "top/b/", "top/b/c/",
+    }  # fmt: skip
+    assert architecture.real_tree(tmp_path / "top") == {"top/", "top/a.py", "top/b/", "top/b/c/"}
+
+
+PYTHON = "MOST: int = 3\n\nclass A:\n    async def f(self):\n        def inner(): pass\n\ndef g(): pass\n"
+CYTHON = """\
+cdef struct S:
+    int a
+
+cdef class A:
+    cdef int f(
+        self, int b
+    ) noexcept nogil:
+        return inner(b)
+
+    def h(self):
+        pass
+
+cdef inline int g(const char* text) except -1:
+    return h(text)
+"""
+
+
+def test_definitions_are_found(tmp_path: Path) -> None:
+    """Tables, functions, classes and their methods; nothing that is only called, and nothing from within functions."""
+    python, cython = plant(tmp_path, {"a.py": PYTHON, "_a.pyx": CYTHON})
+    assert architecture.definitions(python.path) == {"MOST", "A", "A.f", "g"}
+    assert architecture.definitions(cython.path) == {"S", "A", "A.f", "A.h", "g"}
+
+
+def test_a_lost_test_is_seen(tmp_path: Path) -> None:
+    """One that was renamed, and one whose file has moved."""
+    plant(tmp_path, {"tests/a/test_b.py": "def test_c() -> None: ..."})
+    page = "- `tests/a/test_b.py::test_c`\n- `tests/a/test_b.py::test_d`\n- `tests/test_b.py::test_c`\n"
+    assert architecture.check_tests(page, tmp_path) == [
+        "tests/a/test_b.py::test_d: there is no such test",
+        "tests/test_b.py::test_c: there is no such test",
+    ]
+
+
+def test_citations_are_found() -> None:
+    """In comments and docstrings; what is called P4 and is no promise is none."""
+    text = '"""What keeps promise P2; see promises P3."""\n# As it was (seed 001).\nh = h * P4\nseed 7\n'
+    assert architecture.cited([text]) == {"P2", "P3", "seed 001"}
+
+
+def test_a_lost_definition_is_seen(tmp_path: Path) -> None:
+    """A file that is not there, a name that is not in it, and a row that names none are reported."""
+    plant(tmp_path, {"top/a.py": PYTHON})
+    page = "| what | file | definition |\n|---|---|---|\n| x | `top/a.py` | `A.f`, `g` |\n"
+    assert architecture.check_definitions(page, tmp_path) == []
+    page += "| `top/b.py` | `g` | x |\n| `top/a.py` | `A.g` | x |\n| `top/a.py` | nothing | x |\n"
+    assert architecture.check_definitions(page, tmp_path) == [
+        "top/b.py: there is no such file",
+        "top/a.py: does not define `A.g`",
+        "top/a.py: no definition is named",
+    ]
+
+
+def test_every_package_says_in_which_order_to_read() -> None:
+    """Its `__init__` lists the modules and rooms that it has, all of them, and none that has moved."""
+    assert architecture.check_reading_orders(ROOT) == []
+
+
+STALE = '''"""A.
+
+Read in this order:
+
+    b.py, _e.pyx   both; c.py: old
+    d/   a room
+"""
+'''
+
+
+def test_a_stale_reading_order_is_seen(tmp_path: Path) -> None:
+    """What has moved, what is new, and a package that says nothing are reported; an extension may be listed."""
+    plant(
+        tmp_path,
+        {
+            "gossipkv/__init__.py": '"""For users."""',
+            "gossipkv/a/__init__.py": STALE,
+            "gossipkv/a/b.py": "",
+            "gossipkv/a/new.py": "",
+            "gossipkv/a/d/__init__.py": '"""D, of one module."""',
+            "gossipkv/a/d/e.py": "",
+            "gossipkv/f/__init__.py": '"""F says nothing, and not why docs/page.md would."""',
+            "gossipkv/f/g.py": "",
+            "gossipkv/f/h.py": "",
+            "src_ext/gossipkv/a/_e.pyx": "",
+        },
+    )
+    assert architecture.check_reading_orders(tmp_path) == [
+        "gossipkv/a/__init__.py: lists `c.py`, which does not exist",
+        "gossipkv/a/__init__.py: does not list `new.py`",
+        "gossipkv/f/__init__.py: does not say in which order to read",
+    ]

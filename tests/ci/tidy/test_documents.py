@@ -1,0 +1,101 @@
+"""The README's commands are the ones that are tried, and no page of the documentation is lost or points nowhere."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ci.tidy.source import ROOT, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMAND = re.compile(r"^python3 -m venv \.venv && .*$", re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
+NAMED = re.compile(r"(?<![\w/])docs/[\w/-]+\.md\b")
+WORD = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """The pages that people read."""
+    return [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def dead_links(page: Path) -> list[str]:
+    """The links of a page to files that do not exist."""
+    return [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+
+
+def unlisted(root: Path) -> set[str]:
+    """The pages of the documentation that its index does not link."""
+    index = root / "docs" / "README.md"
+    listed = set(LINK.findall(index.read_text(encoding="utf-8")))
+    return {page.relative_to(index.parent).as_posix() for page in index.parent.rglob("*.md")} - {"README.md"} - listed
+
+
+def lost_pages(text: str, root: Path = ROOT) -> list[str]:
+    """The pages that a text names by their path, and that are not there."""
+    return [name for name in NAMED.findall(text) if not (root / name).exists()]
+
+
+def test_the_readme_has_two_lines() -> None:
+    """One line ends in the demo and one in the tests, in that order, and continuous integration runs both."""
+    demo, tests = COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert demo.endswith("&& .venv/bin/gossipkv demo")
+    assert tests.endswith("&& .venv/bin/pytest -n 2")
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "$(readme_line 'gossipkv demo')" in script
+    assert "$(readme_line 'pytest -n 2')" in script
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link of a page names a file of the project."""
+    assert dead_links(page) == []
+
+
+def test_a_dead_link_is_seen(tmp_path: Path) -> None:
+    """A link to nothing is reported, others are not."""
+    page = tmp_path / "page.md"
+    page.write_text("[a](page.md#part) [b](https://example.org/x) [c](gone.md) [d](#here)", encoding="utf-8")
+    assert dead_links(page) == ["gone.md"]
+
+
+def test_every_page_is_listed() -> None:
+    """The index of the documentation links every page, whichever group it is in."""
+    assert unlisted(ROOT) == set()
+
+
+def test_a_page_outside_the_index_is_seen(tmp_path: Path) -> None:
+    """A page that nobody listed is reported with its group."""
+    for name, text in {"README.md": "[a](users/a.md)", "users/a.md": "", "users/b.md": ""}.items():
+        page = tmp_path / "docs" / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+    assert unlisted(tmp_path) == {"users/b.md"}
+
+
+def test_pages_that_code_names_are_there() -> None:
+    """A docstring or comment that sends its reader to a page names it by the path that it has."""
+    lost = {source.where: lost_pages(source.text) for source in sources(ROOT, "gossipkv", "src_ext")}
+    assert {where: names for where, names in lost.items() if names} == {}
+
+
+def test_a_lost_page_is_seen(tmp_path: Path) -> None:
+    """A path to a page that has moved is reported, one that stands is not."""
+    page = tmp_path / "docs" / "users" / "wire.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("", encoding="utf-8")
+    assert lost_pages("`docs/wire.md` and docs/users/wire.md.", tmp_path) == ["docs/wire.md"]
+
+
+def test_every_word_of_make_is_explained() -> None:
+    """The page for developers names only words that the Makefile has, and continuous integration uses them."""
+    words = set(WORD.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
+    page = ROOT / "docs" / "development" / "contributing.md"
+    explained = set(re.findall(r"\bmake ([a-z]+)", page.read_text(encoding="utf-8")))
+    used = set(re.findall(r"(?m)^step .* tools ([a-z]+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8")))
+    assert explained - {"alone"} <= words
+    assert {"lint", "types", "dist"} == used

@@ -1,0 +1,68 @@
+"""Each extension has a stub, a test and an oracle, and the checks see where one has not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.ci.tidy.extensions import PROOFS, Proof, check_proofs, check_stubs
+from tests.ci.tidy.planted import plant
+from tests.ci.tidy.source import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHOLE = {
+    "src_ext/gossipkv/wire/_frames.pyx": "",
+    "gossipkv/wire/_frames.pyi": "",
+    "tests/oracle/frames.py": "import struct\n",
+    "tests/unit/wire/test_frames.py": "from tests.oracle import frames\n",
+}
+PROVEN = {"gossipkv.wire._frames": Proof("tests/unit/wire/test_frames.py", "tests.oracle.frames")}
+
+
+def test_each_extension_has_a_stub() -> None:
+    """Extensions and stubs belong together, one to one."""
+    assert check_stubs(ROOT) == []
+
+
+def test_each_extension_has_an_oracle() -> None:
+    """The table of proofs names a test and an oracle for every extension, and both exist and meet."""
+    assert check_proofs(ROOT, PROOFS) == []
+
+
+def test_a_whole_extension_passes(tmp_path: Path) -> None:
+    """An extension with stub, test and oracle is not reported."""
+    plant(tmp_path, WHOLE)
+    assert check_stubs(tmp_path) + check_proofs(tmp_path, PROVEN) == []
+
+
+def test_a_lonely_extension_and_a_lonely_stub_are_seen(tmp_path: Path) -> None:
+    """An extension without a stub, a stub without an extension, and a name without `_` are reported."""
+    plant(tmp_path, {"src_ext/gossipkv/wire/_frames.pyx": "", "gossipkv/wire/_other.pyi": ""})
+    assert len(check_stubs(tmp_path)) == 2
+    plant(tmp_path, {"src_ext/gossipkv/wire/bare.pyx": "", "gossipkv/wire/bare.pyi": ""})
+    assert sum("misnamed" in line for line in check_stubs(tmp_path)) == 1
+
+
+def test_an_unproven_extension_is_seen(tmp_path: Path) -> None:
+    """Without a line in the table, or with a line for nothing, the check fails."""
+    plant(tmp_path, WHOLE)
+    assert check_proofs(tmp_path, {}) == ["gossipkv.wire._frames: no line in the table of proofs"]
+    extra = PROVEN | {"gossipkv.wire._gone": PROVEN["gossipkv.wire._frames"]}
+    assert check_proofs(tmp_path, extra) == ["gossipkv.wire._gone: in the table of proofs, but no extension"]
+
+
+def test_a_missing_test_or_oracle_is_seen(tmp_path: Path) -> None:
+    """A line of the table whose files are not there is reported."""
+    plant(tmp_path, {"src_ext/gossipkv/wire/_frames.pyx": ""})
+    assert len(check_proofs(tmp_path, PROVEN)) == 2
+
+
+def test_a_partial_oracle_is_seen(tmp_path: Path) -> None:
+    """An oracle that imports the package judges nothing, and neither does one that the test does not use."""
+    plant(tmp_path, WHOLE | {"tests/oracle/frames.py": "from gossipkv.wire import frames\n"})
+    (wrong,) = check_proofs(tmp_path, PROVEN)
+    assert "imports what it is to judge" in wrong
+    plant(tmp_path, WHOLE | {"tests/unit/wire/test_frames.py": "import struct\n"})
+    (wrong,) = check_proofs(tmp_path, PROVEN)
+    assert "does not import tests.oracle.frames" in wrong

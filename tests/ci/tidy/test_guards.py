@@ -1,0 +1,151 @@
+"""The guards around every test run: skips that nobody expects, and extensions older than their source."""
+
+from __future__ import annotations
+
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, stale_extensions
+from tests.skips import read_skips
+
+pytest_plugins = ["pytester"]
+
+GUARDED = """
+import pytest
+from pathlib import Path
+from tests.skips import SkipReport, read_skips
+
+def pytest_configure(config):
+    config.pluginmanager.register(SkipReport(read_skips(Path(__file__).with_name("skips.txt"))))
+"""
+
+SKIPPING = """
+import pytest
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.skip(reason="no tmpfs here")
+def test_disk(n): ...
+
+@pytest.mark.xfail(strict=True)
+def test_known(): assert False
+
+def test_fine(): ...
+"""
+
+CRASHING = """
+import os
+import pytest
+
+@pytest.mark.parametrize("n", range(30))
+def test_number(n):
+    if n == 7:
+        os.abort()
+"""
+
+
+def run(pytester: pytest.Pytester, skips: str, tests: str = SKIPPING) -> pytest.RunResult:
+    """Run the tests under the guard, with the given list of skips."""
+    pytester.makeconftest(GUARDED)
+    pytester.makefile(".txt", skips=skips)
+    pytester.makepyfile(test_it=tests)
+    # Its end would take back every handler of a fault in this process, also what outlives a lost map.
+    return pytester.runpytest("-p", "no:randomly", "-p", "no:faulthandler")
+
+
+def test_a_listed_skip_passes_and_is_printed(pytester: pytest.Pytester) -> None:
+    """A skip that the list covers does not fail the run, and is printed with its reason."""
+    result = run(pytester, "test_it.py::test_disk[*]\tno tmpfs")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["*skipped: 2, not listed in tests/skips.txt: 0*", "listed  *test_disk[[]1]  no tmpfs*"]
+    )
+
+
+@pytest.mark.parametrize("skips", ["", "# only words", "test_it.py::test_other\tno tmpfs", "*\tno root", "*[1]\ttmpfs"])
+def test_an_unlisted_skip_fails_the_run(pytester: pytest.Pytester, skips: str) -> None:
+    """A skip that no line covers, by its id or by its reason, fails the run."""
+    result = run(pytester, skips)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["NOT LISTED  *test_disk*  no tmpfs*"])
+
+
+def test_a_skipped_module_counts(pytester: pytest.Pytester) -> None:
+    """A module that is skipped as a whole needs its line like any test."""
+    module = "import pytest\npytest.importorskip('no_such_module_anywhere')\ndef test_x(): ...\n"
+    assert run(pytester, "", module + "\n").ret != pytest.ExitCode.OK
+    result = run(pytester, "*test_it.py\tcould not import", module)
+    result.stdout.fnmatch_lines(["*not listed in tests/skips.txt: 0*"])
+
+
+@pytest.mark.parametrize("line", ["tests/unit/x no tab", "\tno id", "id\t", "id\t(unclosed"])
+def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
+    """A line that is not `pattern TAB expression` is named with its number."""
+    listed = tmp_path / "skips.txt"
+    listed.write_text(f"# words\n{line}\n", encoding="utf-8")
+    with pytest.raises(pytest.UsageError, match=r"skips\.txt:2: "):
+        read_skips(listed)
+
+
+def test_a_crashed_worker_ends_the_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two workers that share the tests, one that crashes fails the run, which ends and names the test."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeconftest("from tests.conftest import end_with_a_crashed_worker as pytest_configure")
+    pytester.makepyfile(test_it=CRASHING)
+    result = pytester.runpytest_subprocess("-n", "2", "-ra", timeout=120)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_number[[]7] - worker 'gw?' crashed*"])
+
+
+SERIES = """
+import pytest
+from judging import judge
+
+@pytest.mark.parametrize("n", range(20))
+def test_number(n, note):
+    note(judge, {"n": n})
+"""
+
+JUDGES = """
+def judge(records):
+    assert sum(record["n"] for record in records) == %d, len(records)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize(("total", "ends"), [(190, pytest.ExitCode.OK), (191, pytest.ExitCode.TESTS_FAILED)])
+def test_a_series_is_judged_as_a_whole(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...], total: int, ends: int
+) -> None:
+    """Whichever worker ran its tests, its judge sees all of their records, once; a complaint fails the run."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(pytester.path)]))
+    pytester.makeconftest("from tests.conftest import note\nfrom tests.tally import begin as pytest_configure")
+    pytester.makepyfile(judging=JUDGES % total, test_it=SERIES)
+    result = pytester.runpytest_subprocess(*workers)
+    assert result.ret == ends
+    assert ("FAILED judging:judge, of 20 runs: 20" in result.stdout.str()) == (ends != pytest.ExitCode.OK)
+
+
+def test_no_clock_dumps_stacks(pytestconfig: pytest.Config) -> None:
+    """No watchdog thread reads the stacks of a busy test: those change meanwhile, which can crash the interpreter."""
+    assert float(pytestconfig.getini("faulthandler_timeout")) == 0
+
+
+def test_stale_extensions_are_seen(tmp_path: Path) -> None:
+    """An extension that is missing, or older than its source, its header or setup.py, is stale; a fresh one is not."""
+    source = tmp_path / "src_ext" / "gossipkv" / "wire" / "_frames.pyx"
+    built = tmp_path / "gossipkv" / "wire" / f"_frames{EXTENSION_SUFFIXES[0]}"
+    header = tmp_path / "src_ext" / "bits.h"
+    for path in (source, built, header, tmp_path / "setup.py"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1000, 1000))
+    assert stale_extensions(tmp_path) == []
+    for newer in (source, header, tmp_path / "setup.py"):
+        os.utime(newer, (2000, 2000))
+        assert stale_extensions(tmp_path) == [str(Path("gossipkv", "wire", "_frames"))]
+        os.utime(newer, (1000, 1000))
+    built.rename(built.with_name("_frames.cpython-305-other.so"))
+    assert stale_extensions(tmp_path) == [str(Path("gossipkv", "wire", "_frames"))]

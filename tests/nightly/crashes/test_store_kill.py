@@ -1,0 +1,93 @@
+"""Processes that write to a store are killed, again and again; what they acknowledged was kept outside and is there."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.errors import DirectoryInUse
+from gossipkv.storage.engine.blocking import Store
+from tests.nightly.crashes.writing_store import OPTIONS, SPACE, WRITERS, keys_of, newest_of, value_of
+from tests.preload import preload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 10
+ROOT = Path(__file__).parents[3]
+CLOCK = ROOT / "tests" / "ci" / "cluster" / "jumping_clock.c"
+KILLS = max(15, 375 // int(os.environ.get("CRASH_STRIDE", "25")))  # Of each sort of writers.
+
+
+def write_and_die(command: list[str], newest: list[int], least: int, environ: dict[str, str]) -> list[int]:
+    """Have a process write on, kill it some time after so many acknowledgements; return the last of each writer."""
+    first = [str(number + 1) for number in newest]
+    program = [sys.executable, "-m", "tests.nightly.crashes.writing_store", *command, *first]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | environ) as process:
+        said = b""
+        while said.count(b"\n") < least:
+            more = os.read(process.stdout.fileno(), 1 << 16)
+            assert more, "it ended by itself"
+            said += more
+        process.send_signal(signal.SIGKILL)
+        said += process.stdout.read()  # What it has said nobody takes back.
+    acknowledged = list(newest)
+    for line in said.split(b"\n")[:-1]:
+        writer, number = map(int, line.split())
+        assert number == acknowledged[writer] + 1
+        acknowledged[writer] = number
+    return acknowledged
+
+
+def opened(directory: Path) -> Store:
+    """Open the store, once a child that was just forked, and has the lock until it is a program, is gone as well."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return Store.open(directory, options=OPTIONS)
+        except DirectoryInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def look(directory: Path, acknowledged: list[int]) -> list[int]:
+    """Open the store: all records are of the newest batch that wrote them; return which is each writer's newest."""
+    with opened(directory) as store:
+        newest = [int(store.get(SPACE, newest_of(writer)) or b"-1") for writer in range(WRITERS)]
+        expected = {}
+        for writer, number in enumerate(newest):
+            assert number >= acknowledged[writer], "a batch that was acknowledged is not there"
+            for one in range(number + 1):
+                expected.update(dict.fromkeys(keys_of(writer, one), value_of(one)))
+                expected[newest_of(writer)] = b"%d" % one
+        found, cursor = {}, None
+        while True:
+            page, cursor = store.scan(SPACE, cursor)
+            found.update(page)
+            if cursor is None:
+                break
+        assert found == expected
+        return newest
+
+
+@pytest.mark.parametrize("how", ["alone", "together"])
+def test_writers_that_are_killed(how: str, tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
+    """In the middle of anything, with a clock that jumps: what was acknowledged is there, what was not, in order."""
+    library = preload(CLOCK, tmp_path)
+    chance, newest, untold = random.Random(1), [-1] * WRITERS, 0
+    for turn in range(KILLS):
+        least = chance.choice((1, 10, 50, 200))
+        environ = {"LD_PRELOAD": str(library)} if turn % 2 else {}
+        acknowledged = write_and_die([how, str(tmp_path / "store"), str(turn)], newest, least, environ)
+        newest = look(tmp_path / "store", acknowledged)
+        untold += sum(newest) - sum(acknowledged)
+    record_property("measured", f"{sum(newest)} batches in {KILLS} lives; {untold} found that nobody was told of")

@@ -1,0 +1,100 @@
+"""Mutated Parquet files through the reader, in a process that may die of one: each case follows from its number alone.
+
+    python -m tests.nightly.fuzz.parquet_mutations FIRST COUNT PLACE
+
+tries cases FIRST to FIRST + COUNT - 1, keeping the number of the case under way at PLACE, and prints how often each
+outcome occurred.  Behind a mutation that nothing covers the file says something else, so any records will do.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import parquet as pq
+
+from gossipkv.dataset.formats.parquet import batches
+from gossipkv.dataset.formats.reading import Reading
+from gossipkv.errors import SourceError
+from tests.unit.dataset.formats.cut_reader import CutReader, everything
+
+SEED = 20_030_007
+ROWS = 200
+FOOTER_BYTES = 700  # About so many: half of the mutations fall into them.
+ODD = [0, 1, 0x15, 0x7F, 0x80, 0xFF]
+
+
+def originals() -> list[bytes]:
+    """Small files of every kind: pages of both versions, every encoding, dictionaries, several row groups."""
+    rng = random.Random(SEED)
+    values = [b"v" * rng.randrange(30) + b"%d" % (row % 9) for row in range(ROWS)]
+    plain = pa.table({"key": [b"key%d" % row for row in range(ROWS)], "value": values})
+    fixed = pa.table(
+        {
+            "key": pa.array([b"%04d" % row for row in range(ROWS)], pa.binary(4)),
+            "value": pa.array(["x", "y"] * (ROWS // 2)).dictionary_encode(),
+        }
+    )
+    deltas = {"key": "DELTA_BYTE_ARRAY", "value": "DELTA_LENGTH_BYTE_ARRAY"}
+    files = []
+    for table, options in (
+        (plain, {}),
+        (plain, {"use_dictionary": False, "compression": "none"}),
+        (plain, {"data_page_version": "2.0", "compression": "zstd"}),
+        (plain, {"use_dictionary": False, "column_encoding": deltas}),
+        (plain, {"row_group_size": 50, "write_page_index": True, "compression": "gzip", "data_page_size": 100}),
+        (fixed, {"compression": "none"}),
+    ):
+        target = io.BytesIO()
+        pq.write_table(table, target, **options)
+        files.append(target.getvalue())
+    return files
+
+
+def mutated(files: list[bytes], case: int) -> bytes:
+    """A file with one to ten mutations."""
+    rng = random.Random(SEED + case)
+    data = bytearray(rng.choice(files))
+    for _ in range(rng.choice([1, 1, 2, 4, 10])):
+        at = rng.randrange(len(data))
+        if rng.random() < 0.5:
+            at = max(0, len(data) - 1 - rng.randrange(FOOTER_BYTES))
+        kind = rng.randrange(7)
+        if kind < 2:
+            data[at] = rng.randrange(256)
+        elif kind < 4:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind < 6:
+            data[at] = rng.choice(ODD)
+        else:
+            del data[at : at + rng.randrange(1, 9)]
+    return bytes(data)
+
+
+def outcome(data: bytes) -> str:
+    """What reading a file comes to; anything but these two ends the process with its traceback."""
+    try:
+        everything(batches(CutReader(data), Reading()))
+    except SourceError:
+        return "refused"
+    return "read"
+
+
+def main() -> None:
+    """The command."""
+    first, count, place = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    files = originals()
+    counts: Counter[str] = Counter()
+    for case in range(first, first + count):
+        place.write_text(f"{case} {json.dumps(counts)}")
+        counts[outcome(mutated(files, case))] += 1
+    sys.stdout.write(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main()

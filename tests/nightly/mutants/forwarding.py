@@ -1,0 +1,205 @@
+"""Mutants of reads that other nodes answer: who is asked, what is believed, which ids are used again."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Edit, Mutant
+
+BY_HAND = ("tests/unit/node/test_forwarding.py",)
+BATCHES = ("tests/unit/node/test_forwarded_batches.py",)
+SOCKETS = ("tests/unit/node/test_forwarding_sockets.py",)
+DAMAGED = ("tests/unit/node/test_damaged_here.py",)
+
+MUTANTS_OF_FORWARDING = (
+    Mutant(
+        "an answer of another version is believed",
+        (
+            Edit(
+                "gossipkv.node._forwarding:is_version_asked",
+                "and memcmp(version.data, asked.data, asked.size) == 0",
+                "and True",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "a miss is no answer",
+        (
+            Edit(
+                "gossipkv.node._forwarding:is_value",
+                "and (take_nil(&result) or take_bin(&result, &unused))",
+                "and take_bin(&result, &unused)",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "what was forwarded is forwarded again",
+        (
+            Edit(
+                "gossipkv.node._published:PublishedTable.begin_get",
+                "return ELSEWHERE if may_go_elsewhere(version, &options) else HAND_OFF",
+                "return ELSEWHERE if version.shared and not options.local else HAND_OFF",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "a client that goes takes its ids along",
+        (Edit("gossipkv.node._relays:relay_abandon", "attempt.peer.abandoned += 1", "attempt.used = False"),),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "only who is alive is asked",
+        (
+            Edit(
+                "gossipkv.node._peers:Peers.next_owner",
+                "if not peer.known or rank > least:",
+                "if not peer.known or peer.state > 0 or rank > least:",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "silence has nobody else asked",
+        (
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.expire_one",
+                "relay_stir(self.relays, relay)",
+                "set_due(self.relays, relay, relay.whole_ns)",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "asking another one as well cancels the first",
+        (
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.expire_one",
+                "self.counts[FORWARD_SILENCES] += 1",
+                "relay.attempts.peer.abandoned += 1; relay.attempts.relay = NULL; relay.attempts = NULL",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "half a reply is relayed",
+        (
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.consume",
+                "if result == FRAME_PARTIAL:",
+                "if result == FRAME_PARTIAL and size - at < 12:",
+            ),
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.consume",
+                "if result != FRAME_COMPLETE:",
+                "if result != FRAME_COMPLETE and result != FRAME_PARTIAL:",
+            ),
+            Edit("gossipkv.node._forwarding:is_value", "and is_version_asked(relay, result)", "and True"),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "the owner does not look at the identity",
+        (
+            Edit(
+                "gossipkv.node._published:PublishedTable.plan",
+                "return choose_version(database, options)",
+                "return database.active if options.forwarded else choose_version(database, options)",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "a part is believed that has another number of values",
+        (
+            Edit(
+                "gossipkv.node._forwarding:are_values",
+                "if take_array(&result) != 2 or take_array(&result) != left:",
+                "take_array(&result)\n    left = take_array(&result)\n    if left < 0:",
+            ),
+        ),
+        BATCHES,
+        "property",
+    ),
+    Mutant(
+        "who is silent to a part is asked for it again",
+        (
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.begin_part_round",
+                "note_silent(part)",
+                "pass",
+            ),
+        ),
+        BATCHES,
+        "property",
+    ),
+    Mutant(
+        "a late answer to a part is taken for those that it was passed on to, too",
+        (
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.take_values",
+                "if place.size == MISSING_VALUE:",
+                "if True:",
+            ),
+        ),
+        BATCHES,
+        "property",
+    ),
+    Mutant(
+        "what is damaged here is asked for elsewhere though it is to stay here",
+        (
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.may_divert",
+                "return may_go_elsewhere(version, &options) and self.peers.is_held(version.identity, lookup.partition)",
+                "return self.peers.is_held(version.identity, lookup.partition)",
+            ),
+        ),
+        DAMAGED,
+        "property",
+    ),
+    Mutant(
+        "nobody hears of damage for which others answer",
+        (
+            Edit(
+                "gossipkv.node._forwarding:Forwarding.note_damage",
+                "put_bin(told, version.data, version.size)",
+                "told.end = 0",
+            ),
+        ),
+        DAMAGED,
+        "property",
+    ),
+    Mutant(
+        "an owner sends more than the asker reads",
+        (
+            Edit(
+                "gossipkv.node._published:PublishedTable.begin_get",
+                "lookup.max_frame = answer_limit(limits, &options)",
+                "lookup.max_frame = limits.max_frame",
+            ),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "whoever is of another cluster may go on asking",
+        (
+            Edit(
+                "gossipkv.node._requests:Core.deliver",
+                "self.connections.finish(connection, CLOSED_UNAUTHORIZED)",
+                "pass",
+            ),
+        ),
+        SOCKETS,
+        "property",
+    ),
+)

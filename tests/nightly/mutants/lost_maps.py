@@ -1,0 +1,85 @@
+"""Mutants of what is read from mapped files: whether, and when, a reader looks that the file is whole."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Edit, Mutant
+
+MUTANTS_OF_LOST_MAPS = (
+    Mutant(
+        "a get does not look whether its file is whole",
+        (
+            Edit(
+                "gossipkv.node._published:PublishedTable.end_get",
+                "if not is_whole(<SortedFile>lookup.file):",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/node/test_lost_maps.py",),
+        "property",
+    ),
+    Mutant(
+        "a get looks whether its file is whole before it copies",
+        (
+            Edit(
+                "gossipkv.node._published:PublishedTable.end_get",
+                "if found < 0:",
+                "if found < 0 or not is_whole(<SortedFile>lookup.file):",
+            ),
+            Edit(
+                "gossipkv.node._published:PublishedTable.end_get",
+                "if not is_whole(<SortedFile>lookup.file):",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/node/test_lost_maps.py",),
+        "property",
+    ),
+    Mutant(
+        "a get_many does not look whether its files are whole",
+        (
+            Edit(
+                "gossipkv.node._batches:read_value",
+                "if not is_whole(<SortedFile>target.file):",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/node/test_lost_maps.py",),
+        "property",
+    ),
+    Mutant(
+        "a scan does not look whether its files are whole",
+        (
+            Edit(
+                "gossipkv.node._scan_page:page_run",
+                "return result if all_whole(page) else PAGE_DAMAGED",
+                "return result",
+            ),
+        ),
+        ("tests/unit/node/test_lost_maps.py",),
+        "property",
+    ),
+    Mutant(
+        "a lookup in Python does not look whether its file is whole",
+        (
+            Edit(
+                "gossipkv.storage._sorted_file:SortedFile.get",
+                "if is_whole(self):",
+                "if True:",
+            ),
+        ),
+        ("tests/unit/storage/test_sigbus.py",),
+        "property",
+    ),
+    Mutant(
+        "what was lost in its map is not opened anew",
+        (
+            Edit(
+                "gossipkv.dataset.copies:Copies.damaged",
+                "if version is not None and error.file in version.lost_names:",
+                "if False:",
+            ),
+        ),
+        ("tests/unit/dataset/test_lost_maps.py",),
+        "property",
+    ),
+)

@@ -1,0 +1,122 @@
+"""Bugs planted in METADATA: in what is held and let go, in transactions, in what is known, in who founds."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Edit, Mutant
+
+METADATA = "gossipkv.register.metadata"
+TESTS = "tests/unit/register/metadata"
+TRANSACTIONS = f"{TESTS}/test_transactions.py"
+SERVER = f"{TESTS}/test_server.py"
+LEDGER = f"{TESTS}/test_ledger.py"
+CATALOGUE = f"{TESTS}/test_catalogue.py"
+
+TRANSACT = f"{METADATA}.transactions:Transactions._transact"
+UNTIL_DONE = f"{METADATA}.transactions:Transactions._until_done"
+HAVE_HELD = "await self._have_held(chosen, head.root, changed.root, config, changed.pages)"
+FORGETS = "await self._ledger.discard()\n            self._chosen = None"
+COLLECTS = "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))"
+HEARD = "newest = after if before is None or after.place >= before.place else before"
+
+DECIDING = "gossipkv.node.deciding:Deciding"
+DECIDING_TESTS = "tests/unit/node/test_deciding.py"
+HEEDS = """heard_of = self.metadata.known.get(register)
+                    if heard_of is not None:
+                        higher = heard_of.head._replace(config=max(heard_of.head.config, hint.config))
+                        await self.metadata._know(register, heard_of._replace(head=higher))"""
+DEAD = "return generation_of(config) > generation_of(base) or sequence_of(config) > sequence_of(base) + LIFE"
+
+
+def planted(name: str, aim: str, *edits: tuple[str, str, str]) -> Mutant:
+    """Return a mutant that the tests of one file must see."""
+    return Mutant(name, tuple(Edit(*edit) for edit in edits), (aim,), "property")
+
+
+MUTANTS_OF_METADATA = (
+    planted(
+        "a body is removed when its swap came to nothing",
+        f"{SERVER}::test_nothing_goes_that_a_swap_may_name",
+        (UNTIL_DONE, "self._chosen = None", FORGETS),
+    ),
+    planted(
+        "a page is unpinned while a swap may name it",
+        f"{SERVER}::test_nothing_goes_that_a_swap_may_name",
+        (
+            f"{METADATA}.server:Metadata._know",
+            COLLECTS,
+            "await ledger.collect(1 << 64, known.head.roots | self._accepted(register))",
+        ),
+    ),
+    planted(
+        "what is not synced is held",
+        f"{LEDGER}::test_a_first_map_and_a_change",
+        (
+            f"{METADATA}.ledger:Ledger.holds",
+            "return self._holding.holds(root)",
+            "return root in self._holding.roots",
+        ),
+    ),
+    planted(
+        "a head is accepted without its pages",
+        SERVER,
+        (
+            f"{METADATA}.server:Metadata._holds",
+            "return is_held",
+            "return True",
+        ),
+    ),
+    planted(
+        "a swap comes before a majority holds the body",
+        f"{TRANSACTIONS}::test_nothing_is_swapped_before_a_majority_holds_it",
+        (TRANSACT, HAVE_HELD, "await self._ledger.pin(changed.root, config, changed.pages)"),
+    ),
+    planted(
+        "an operation is re-based over a touched partition",
+        f"{TRANSACTIONS}::test_conflicts_go_by_partition",
+        (f"{METADATA}.operations:_try", "if newest > operation.base:", "if False:"),
+    ),
+    planted(
+        "an operation lives for ever",
+        f"{TRANSACTIONS}::test_its_life_ends",
+        (f"{METADATA}.operations:is_dead", DEAD, "return False"),
+    ),
+    planted(
+        "the catalogue is founded by anyone",
+        "tests/unit/node/test_founding.py",
+        ("gossipkv.node.founding:may_not_found", "if record.drew != cluster_id:", "if False:"),
+    ),
+    planted(
+        "what was shown by a late look takes the place of what is newer",
+        f"{SERVER}::test_an_older_look_changes_nothing",
+        (f"{METADATA}.server:Metadata.learn", HEARD, "newest = after"),
+    ),
+    planted(
+        "a lost creation is let go at once",
+        f"{CATALOGUE}::test_a_creation_that_is_lost",
+        (
+            f"{METADATA}.server:Metadata.let_go",
+            "if is_dead(self._unnamed.setdefault(register, config + LIFE), config):",
+            "if True:",
+        ),
+    ),
+    planted(
+        "a lost answer of a server counts as nothing done",
+        f"{CATALOGUE}::test_an_answer_that_is_lost_is_unknown",
+        (f"{METADATA}.catalogue:Catalogue.transact", "why, is_sent = error.message, True", "why = error.message"),
+    ),
+    planted(
+        "an id is not pinned",
+        f"{DECIDING_TESTS}::test_pinned_first_then_a_store_then_founded",
+        (f"{DECIDING}.take_part", "await self._gossiping.pin()", "pass"),
+        (
+            f"{DECIDING}._begin",
+            "assert self._directory.record.pinned, self._directory.record",
+            "pass",
+        ),
+    ),
+    planted(
+        "a sequence that was heard is persisted",
+        f"{DECIDING_TESTS}::test_lies_about_what_was_decided_cause_one_look_each",
+        (f"{DECIDING}._heed", "await self.metadata.look(register, hint.acceptors)", HEEDS),
+    ),
+)

@@ -1,0 +1,198 @@
+"""Runs aims on patched code, in a process of its own: `python -m tests.nightly.mutants.patched NAME` says what broke.
+
+The patch is laid over the module's text as it is imported; an extension is built with it elsewhere.  Nothing is written
+in this tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import json
+import sys
+import tempfile
+import traceback
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import pytest
+
+from tests.nightly.mutants import compiled
+from tests.nightly.mutants.compiled import source_of
+from tests.nightly.mutants.table import MUTANTS
+
+TESTS = Path(__file__).parents[2]
+
+
+class Patching(MetaPathFinder, Loader):
+    """Finds one module, and loads it patched; `aside` is a directory for what is built."""
+
+    def __init__(self, mutant, aside):
+        self.mutant = mutant
+        self.is_loaded = False
+        self.text = patched_text(mutant, source_of(module_of(mutant)).read_text())
+        self.built = compiled.build(module_of(mutant), self.text, aside) if is_compiled(mutant) else None
+
+    def find_spec(self, fullname, path, target=None):
+        """Only that module is ours."""
+        if fullname != module_of(self.mutant):
+            return None
+        if self.built is not None:
+            self.is_loaded = True
+            return importlib.util.spec_from_file_location(fullname, self.built)
+        found = PathFinder.find_spec(fullname, path)
+        return importlib.util.spec_from_file_location(fullname, found.origin, loader=self)
+
+    def create_module(self, spec):
+        """The usual one."""
+        return
+
+    def exec_module(self, module):
+        """Compile the patched text, past any cache."""
+        exec(compile(self.text, module.__file__, "exec"), module.__dict__)
+        self.is_loaded = True
+
+
+def module_of(mutant):
+    """Module that a mutant edits: one."""
+    (module,) = {edit.module for edit in mutant.edits}
+    return module
+
+
+def is_compiled(mutant):
+    """Whether it edits an extension."""
+    return source_of(module_of(mutant)).suffix == ".pyx"
+
+
+def patched_text(mutant, text):
+    """Text of the module with the mutant's edits in it.
+
+    Raises:
+        ValueError: a place does not exist, or its line does not stand there exactly once.
+    """
+    lines = text.splitlines(keepends=True)
+    for edit in mutant.edits:
+        names = edit.place.partition(":")[2].split(".")
+        begin, end = compiled.span(text, names) if is_compiled(mutant) else span(ast.parse(text), names)
+        found = [at for at in range(begin, end) if lines[at].strip() == edit.line]
+        if len(found) != 1:
+            raise ValueError(f"{mutant.name}: {edit.line!r} stands {len(found)} times in {edit.place}")
+        (at,) = found
+        lines[at] = lines[at].replace(edit.line, edit.instead)
+    return "".join(lines)
+
+
+def span(node, names):
+    """Lines, counted from zero, of the definition or table of that qualified name below a node of the syntax tree."""
+    for name in names:
+        inner = [child for child in node.body if name in defined(child)]
+        if not inner:
+            raise ValueError(f"there is no {'.'.join(names)}")
+        node = inner[-1]
+    return node.lineno - 1, node.end_lineno
+
+
+def defined(statement):
+    """Names that a statement defines."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {target.id for target in targets if isinstance(target, ast.Name)}
+    return set()
+
+
+class Properties:
+    """Looks at the tests that fail: a property that does not hold says so, anything else has only been raised."""
+
+    def __init__(self):
+        self.broken = []
+        self.raised = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        """The first property ends the run; before it, what was raised may hide one in another test."""
+        report = yield
+        if report.failed:
+            told = f"{report.nodeid}: {report.longreprtext}"
+            if is_a_property(call.excinfo.value):
+                self.broken.append({"property": told})
+            else:
+                self.raised.append({"raised": told, "asserted": asserted(call.excinfo.value)})
+            if self.broken:
+                item.session.shouldstop = "one is enough"
+        return report
+
+
+def is_a_property(error):
+    """Whether it is an assertion that a test itself has made, and not something on the way to it."""
+    if isinstance(error, BaseExceptionGroup):  # Hypothesis found several.
+        return any(map(is_a_property, error.exceptions))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, AssertionError) and bool(frames) and in_tests(frames[-1])
+
+
+def asserted(error):
+    """Whose assertions have failed, one or in a group, as a mutant names them."""
+    if isinstance(error, BaseExceptionGroup):
+        return sorted({name for one in error.exceptions for name in asserted(one)})
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [frames[-1].f_code.co_qualname] if isinstance(error, AssertionError) else []
+
+
+def in_tests(frame):
+    """Whether it runs code of a test."""
+    return Path(frame.f_code.co_filename).is_relative_to(TESTS)
+
+
+def properties(path):
+    """What the tests of properties in this file say."""
+    said = Properties()
+    quiet = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-profile=planted"]
+    pytest.main([*quiet, path], plugins=[said])
+    return next(iter(said.broken + said.raised), {})
+
+
+def broken(aims):
+    """What each aim says is broken, up to the first that says anything; an aim that raises says nothing."""
+    swarm = importlib.import_module("gossipkv.testing.gossip.swarm")  # Not before the patch is in place.
+    scenarios = importlib.import_module("tests.simulation.scenarios").SCENARIOS
+    said = {}
+    for aim in aims:
+        try:
+            if aim.partition("::")[0].endswith(".py"):
+                found = properties(aim)
+            elif aim.isdigit():
+                found = {
+                    violation.checker: str(violation) for violation in swarm.run(swarm.SwarmPlan(int(aim))).violations
+                }
+            else:
+                found = scenarios[aim]()
+        except Exception as error:  # noqa: BLE001  # Whatever it is, it kills nothing but what names it.
+            said[aim] = {"raised": traceback.format_exc(limit=-6), "asserted": asserted(error)}
+            continue
+        said[aim] = found
+        if found.keys() - {"raised", "asserted"}:
+            break
+    return said
+
+
+def main(mutant):
+    """Patch, run, print."""
+    with tempfile.TemporaryDirectory() as aside, contextlib.redirect_stdout(sys.stderr):  # Where pytest may talk.
+        patching = Patching(mutant, Path(aside))
+        if patching.built is not None:
+            importlib.import_module("gossipkv")  # It has a finder of its own for extensions, and puts it first.
+        sys.meta_path.insert(0, patching)
+        said = broken(mutant.aims)
+    assert patching.is_loaded, f"{module_of(mutant)} was never imported"
+    sys.stdout.write(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(next(mutant for mutant in MUTANTS if mutant.name == sys.argv[1]))

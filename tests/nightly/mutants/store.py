@@ -1,0 +1,217 @@
+"""Bugs planted in the store under the tables: in its log, its recovery, its merges and switches, and its backup."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Edit, Mutant
+
+ENGINE = "gossipkv.storage.engine"
+TESTS = "tests/unit/storage/engine"
+STORE = f"{TESTS}/test_store.py"
+CRASHES = f"{TESTS}/test_store_crashes.py"
+DAMAGE = f"{TESTS}/test_store_damage.py"
+FAULTS = f"{TESTS}/test_store_faults.py"
+BACKUP = f"{TESTS}/test_store_backup.py"
+
+COMMIT = f"{ENGINE}.blocking:Store.commit"
+CONTINUE = f"{ENGINE}.opening:_continue"
+ENDS = "ends = (*manifest.lives, LifeEnd(manifest.life, cut.name.number, cut.end, found.position, name))"
+SKIP = """whole = self._files.pread(self._descriptor, self.header.size_bytes, 0)
+                places = range(reader.offset + 8, len(whole) - 31, 8)
+                found = [at for at in places if FrameReader(whole, self.header.salt, at).next() is not None]
+                if not found:
+                    break
+                reader = FrameReader(whole, self.header.salt, found[0])"""
+SOURCES = (
+    "sources: list[Source] = [FilesSource(self._open, map(self._path_of, names)) for names in reversed(order.young)]"
+)
+INPUTS = "log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)"
+UNMERGED = """left = [run for run in young[first:] if tuple(file.name for file in run.files) not in merged]
+    return (*young[:first], *([Run(files)] if files else []), *left)"""
+
+
+def planted(name: str, aim: str, *edits: tuple[str, str, str]) -> Mutant:
+    """Return a mutant that the tests of one file must see."""
+    return Mutant(name, tuple(Edit(*edit) for edit in edits), (aim,), "property")
+
+
+MUTANTS_OF_THE_STORE = (
+    planted(
+        "a batch is applied before it is synced",
+        STORE,
+        (
+            f"{ENGINE}.engine:Engine.append",
+            "return self._writer.plan_plain(batch) or self._append(batch)",
+            "self._apply(batch)\n        return self._writer.plan_plain(batch) or self._append(batch)",
+        ),
+    ),
+    planted(
+        "a batch is acknowledged by the sync that ran before it",
+        CRASHES,
+        (
+            COMMIT,
+            "self.files.pwrite(group.descriptor, group.data, group.offset)",
+            "self.files.sync(group.descriptor)  # Of what was written before.",
+        ),
+        (
+            COMMIT,
+            "self.files.sync(group.descriptor)",
+            "self.files.pwrite(group.descriptor, group.data, group.offset)",
+        ),
+    ),
+    planted(
+        "a sync is tried again after a failure",
+        FAULTS,
+        (COMMIT, "self.engine.failed(error)", "self.files.sync(group.descriptor)"),
+        (COMMIT, "break", "pass"),
+    ),
+    planted(
+        "the salt is ignored",
+        DAMAGE,
+        (f"{ENGINE}._log:seed_of", "return crc32c_of(salted, 8, 0)", "return 0"),
+    ),
+    planted(
+        "the next segment is not named",
+        CRASHES,
+        (
+            f"{ENGINE}.recovery:_Recovery.run",
+            "name = self._following(reader, walked[-1])",
+            "name = None",
+        ),
+    ),
+    planted(
+        "no mark is written",
+        DAMAGE,
+        (f"{ENGINE}.engine:Engine.mark", "self._writer.mark()", "pass"),
+    ),
+    planted(
+        "a recovered tail is shown before it is synced",
+        CRASHES,
+        (f"{ENGINE}.segments:make_segment", "files.sync(descriptor)", "fill or files.sync(descriptor)"),
+    ),
+    planted(
+        "a cut segment is continued",
+        CRASHES,
+        (CONTINUE, "name = SegmentName(found.next_number, random.getrandbits(64))", "name = found.cut.name"),
+        (CONTINUE, "active = _rewrite(files, directory, found, header)", "active = found.cut"),
+        (CONTINUE, ENDS, "ends = manifest.lives"),
+        (CONTINUE, "next_number=name.number + 1,", "next_number=found.next_number,"),
+        (CONTINUE, "remove_files(files, directory, found.outlived)", "pass"),
+    ),
+    planted(
+        "where a life ended is not recorded",
+        CRASHES,
+        (CONTINUE, ENDS, "ends = manifest.lives"),
+    ),
+    planted(
+        "a hole is skipped",
+        CRASHES,
+        (f"{ENGINE}.segments:SegmentReader.frames", "break", SKIP),
+    ),
+    planted(
+        "damage is taken for a tail",
+        DAMAGE,
+        (f"{ENGINE}.recovery:_Recovery._judge", "if claimed >= least:", "if False:"),
+    ),
+    planted(
+        "a tail is taken for damage",
+        DAMAGE,
+        (
+            f"{ENGINE}.recovery:_Recovery._judge",
+            "if claimed >= least:",
+            "if claimed >= least or reader.is_torn:",
+        ),
+    ),
+    planted(
+        "the directory of the log is not synced",
+        CRASHES,
+        (f"{ENGINE}.segments:make_segment", "files.sync_directory(directory / LOG)", "pass"),
+    ),
+    planted(
+        "the manifest comes before the names of its files",
+        CRASHES,
+        (f"{ENGINE}.merge:_Merging.cut", "self._files.sync_directory(self._directory / RUNS)", "pass"),
+    ),
+    planted(
+        "a tombstone is dropped in a young run",
+        CRASHES,
+        (
+            f"{ENGINE}.merge:_Merging.begin",
+            "self._merge = StoreMerge(sources, self._spaces, order.into_oldest)",
+            "self._merge = StoreMerge(sources, self._spaces, True)",
+        ),
+    ),
+    planted(
+        "what is merged does not neighbour in age",
+        CRASHES,
+        (
+            f"{ENGINE}.upkeep:Upkeep.begin_compaction",
+            "young = self.manifest.young[chosen.first : chosen.first + chosen.count]",
+            "young = self.manifest.young[chosen.first : chosen.first + chosen.count : 2]",
+        ),
+        (
+            f"{ENGINE}.upkeep:place_of",
+            'assert names[first : first + len(merged)] == list(merged), "inputs neighbour each other in age"',
+            "pass",
+        ),
+        (
+            f"{ENGINE}.upkeep:with_merged",
+            "return (*young[:first], *([Run(files)] if files else []), *young[first + len(merged) :])",
+            UNMERGED,
+        ),
+    ),
+    planted(
+        "the older run wins",
+        CRASHES,
+        (
+            f"{ENGINE}.merge:_Merging.begin",
+            SOURCES,
+            SOURCES.replace("reversed(order.young)", "order.young"),
+        ),
+    ),
+    planted(
+        "a dropped space is given out again",
+        STORE,
+        (
+            f"{ENGINE}.upkeep:Upkeep.next_switch",
+            "next_space=now.next_space,",
+            "next_space=max(now.spaces, default=0) + 1,",
+        ),
+    ),
+    planted(
+        "a segment is used again before its run is in place",
+        CRASHES,
+        (
+            f"{ENGINE}.upkeep:Upkeep.begin_flush",
+            INPUTS,
+            f"{INPUTS}\n        self._free += [segment.name.number for segment in self.closed]",
+        ),
+    ),
+    planted(
+        "memtables are read in the wrong order",
+        CRASHES,
+        (
+            f"{ENGINE}.engine:Engine._new_view",
+            "memtables = [memtable] if self._frozen is None else [memtable, self._frozen]",
+            "memtables = [memtable] if self._frozen is None else [self._frozen, memtable]",
+        ),
+    ),
+    planted(
+        "runs are read in the wrong order",
+        CRASHES,
+        (
+            f"{ENGINE}.engine:Engine._new_view",
+            "runs = [*self.manifest.young, self.manifest.oldest]",
+            "runs = [self.manifest.oldest, *self.manifest.young]",
+        ),
+    ),
+    planted(
+        "a store that is put back keeps its id",
+        BACKUP,
+        (f"{ENGINE}.backup:restore", "store = random.getrandbits(64) or 1", "store = old.store"),
+    ),
+    planted(
+        "a backup is not synced",
+        BACKUP,
+        (f"{ENGINE}.backup:_copy", "files.sync(writing)", "pass"),
+    ),
+)
