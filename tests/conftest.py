@@ -25,6 +25,8 @@ from tests.skips import SkipReport, read_skips
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytest.register_assert_rewrite("tests.simulation.judges")  # So that a judge shows what it saw.
+
 ROOT = Path(__file__).parent.parent
 
 # The tests start a thousand interpreters.  Who wants no bytecode in the source tree gets it elsewhere, not never.

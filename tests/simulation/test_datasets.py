@@ -11,7 +11,7 @@ import pytest
 
 from gossipkv.testing.datasets.swarm import run
 from tests.simulation import judges
-from tests.simulation.scenarios_of_datasets import SCENARIOS, empty_cluster
+from tests.simulation.scenarios_of_datasets import SCENARIOS
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -22,11 +22,6 @@ SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "12")))
 def test_no_promise_is_broken(name):
     """What the scenario does breaks none."""
     assert SCENARIOS[name]() == {}
-
-
-def test_thirty_nodes():
-    """They share out what comes as three do."""
-    assert empty_cluster(30) == {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -17,7 +17,7 @@ from tests.simulation import judges
 
 pytestmark = pytest.mark.timeout(1200)
 
-SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "15")))
+SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "30")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from gossipkv.dataset.local.store import VersionStore
-from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.errors import GossipKVError
 from gossipkv.testing.faulty_files import CHANGING, Action, Fault
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
 
 CONFIG = replace(USUAL, source="/source", refresh_period=5_000, retire_after=20_000, build_memory=8 << 20)
 KEYS = 50
+MANY = "SIMULATED_SEEDS" in os.environ
 
 
 def put(machine: NodeMachine, version: str) -> None:
@@ -106,24 +105,12 @@ async def upgrades(cluster: SimulatedCluster) -> None:
     await machine.stop()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(20 if MANY else 2))
 def test_answers_never_go_back(seed: int) -> None:
     """Whatever crashes when: from one version to the next and never back, and in the end the newest is served."""
     first = simulate(upgrades, seed, machines=1, config=CONFIG)
-    assert simulate(upgrades, seed, machines=1, config=CONFIG).trace == first.trace
-
-
-def test_a_node_that_forgets_what_it_has_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readers see it go back after a restart, with some of the seeds."""
-    monkeypatch.setattr(VersionStore, "set_active", lambda *_: None)
-    monkeypatch.setattr(VersionStore, "_move", lambda self, source, target: self.files.rename(source, target))
-
-    def twenty() -> None:
-        for seed in range(20):
-            simulate(upgrades, seed, machines=1, config=CONFIG)
-
-    with pytest.raises(Violation, match="and then"):
-        twenty()
+    if MANY:
+        assert simulate(upgrades, seed, machines=1, config=CONFIG).trace == first.trace
 
 
 PART = "/data/datasets/db/v1/part-00000.gkv"
@@ -168,21 +155,10 @@ async def rots(cluster: SimulatedCluster) -> None:
     await machine.stop()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(10 if MANY else 2))
 def test_what_rots_on_the_disk_is_mended_within_a_period(seed: int) -> None:
     """Every bit of the file, while each read is answered rightly from what is mapped."""
     simulate(rots, seed, machines=1, config=SCRUBBED)
-
-
-def test_a_node_that_does_not_read_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is mapped is whole, so nothing else ever looks at the disk."""
-
-    async def rest(_scrub: Scrub) -> None:
-        await trio.sleep_forever()
-
-    monkeypatch.setattr(Scrub, "_read_back_in_turn", rest)
-    with pytest.raises(AssertionError, match="does not hold"):
-        simulate(rots, 0, machines=1, config=SCRUBBED)
 
 
 async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:
@@ -221,7 +197,7 @@ async def memory_comes_and_goes(cluster: SimulatedCluster) -> None:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if MANY else 1))
 def test_memory_that_comes_and_goes(seed: int) -> None:
     """A node follows what its machine has; whatever that is, its answers are right and never older than before."""
     simulate(memory_comes_and_goes, seed, machines=1, config=CONFIG)

@@ -160,36 +160,3 @@ def _cython(text: str) -> Iterator[str]:
                 yield f"{owner}.{name}"
         elif line and not line[0].isspace() and not line.startswith(("#", ")", "@", '"')):
             owner = ""
-
-
-# Reading orders
-
-ORDER = "Read in this order:"
-LISTED_MODULE = re.compile(r"(?<![\w/.])(\w+\.(?:pyx|pxd|py))\b")
-LISTED_ROOM = re.compile(r"(?<![\w/])(\w+/)(?![\w/])")
-
-
-def check_reading_orders(root: Path) -> list[str]:
-    """Packages below `gossipkv/` whose docstring lists what does not exist, or not all that does.
-
-    Extensions may be listed; modules and rooms must be, where there is more than one of them.
-    """
-    wrong = []
-    for start in sorted((root / "gossipkv").rglob("__init__.py")):
-        package = start.parent
-        if package == root / "gossipkv":
-            continue  # Its docstring is for users; the page on the architecture lists what is in it.
-        where = start.relative_to(root).as_posix()
-        text = ast.get_docstring(ast.parse(start.read_text(encoding="utf-8"))) or ""
-        modules = {path.name for path in package.glob("*.py")} - {"__init__.py"}
-        rooms = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
-        mirrored = {path.name for path in (root / "src_ext" / package.relative_to(root)).glob("_*.p*")}
-        told = set(LISTED_MODULE.findall(text)) | set(LISTED_ROOM.findall(text))
-        if ORDER not in text:
-            wrong += [f"{where}: does not say in which order to read"] if len(modules | rooms) > 1 else []
-            continue
-        wrong += [
-            f"{where}: lists `{name}`, which does not exist" for name in sorted(told - modules - rooms - mirrored)
-        ]
-        wrong += [f"{where}: does not list `{name}`" for name in sorted((modules | rooms) - told)]
-    return wrong

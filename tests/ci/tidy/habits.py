@@ -1,8 +1,7 @@
-"""House rules about the text itself: sizes, names, reasons for exceptions, docstrings of tests, foreign places."""
+"""House rules about the text itself: sizes, names, reasons for exceptions, foreign places."""
 
 from __future__ import annotations
 
-import ast
 import re
 from statistics import median
 from typing import TYPE_CHECKING
@@ -108,15 +107,6 @@ def check_reasons(tree: list[Source]) -> list[str]:
     ]
 
 
-def count_exceptions(tree: list[Source]) -> dict[str, int]:
-    """How many exceptions of each kind there are."""
-    counts = dict.fromkeys(MARKERS, 0)
-    for source in tree:
-        for _, marker, _ in exceptions(source):
-            counts[marker] += 1
-    return counts
-
-
 DIRECTIVE = re.compile(r"^\s*#\s*(cython|distutils)\s*:")
 UNCHECKED = re.compile(r"""boundscheck["']?\s*[:=]\s*False""")
 
@@ -130,20 +120,6 @@ def check_directives(tree: list[Source]) -> list[str]:
                 wrong.append(f"{source.where}:{number}: directives of a module stand in setup.py alone")
             if source.where == "setup.py" and UNCHECKED.search(line):
                 wrong.append(f"{source.where}:{number}: bounds checks are never off for a whole module")
-    return wrong
-
-
-def check_test_docstrings(tree: list[Source]) -> list[str]:
-    """Test functions that do not say in one line what they show."""
-    wrong = []
-    for source in tree:
-        if not source.path.name.startswith("test_"):
-            continue
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-                text = ast.get_docstring(node)
-                if not text or len(text.splitlines()) != 1:
-                    wrong.append(f"{source.where}:{node.lineno}: {node.name} needs a docstring of one line")
     return wrong
 
 

@@ -11,7 +11,7 @@ import io
 import re
 import tokenize
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,13 +110,19 @@ class Source:
         return _split_python(self.text)
 
 
+@cache
+def read(root: Path, path: Path) -> Source:
+    """The file of that path: the same object for every check of a run, since parsing is what they cost."""
+    return Source(root, path)
+
+
 def sources(root: Path = ROOT, *tops: str) -> list[Source]:
     """All files of code below `tops`, sorted."""
     found = []
     for top in tops or ("gossipkv", "src_ext", "tests", "setup.py"):
         start = root / top
         paths = [start] if start.is_file() else start.rglob("*")
-        found += [Source(root, path) for path in paths if path.suffix in CODE and "__pycache__" not in path.parts]
+        found += [read(root, path) for path in paths if path.suffix in CODE and "__pycache__" not in path.parts]
     return sorted(found, key=lambda source: source.where)
 
 

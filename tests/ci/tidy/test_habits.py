@@ -1,4 +1,4 @@
-"""Sizes, names, reasons, docstrings, places: the tree keeps the house rules, and the checks see what does not."""
+"""Sizes, names, reasons, places: the tree keeps the house rules, and the checks see what does not."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from tests.ci.tidy.source import ROOT, sources, texts
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-# How many exceptions the project allows itself.  Lower a number when one goes; raise it only with an argument.
-ALLOWED = {"Any": 0, "type: ignore": 0, "noqa": 47, "pragma": 0, "no-cython-lint": 0}
 
 
 def test_sizes() -> None:
@@ -38,20 +35,9 @@ def test_exceptions_have_reasons() -> None:
     assert habits.check_reasons(sources()) == []
 
 
-def test_exceptions_are_counted() -> None:
-    """There are no more exceptions of a kind than were agreed on."""
-    counts = habits.count_exceptions(sources())
-    assert {kind: count for kind, count in counts.items() if count > ALLOWED[kind]} == {}
-
-
 def test_directives() -> None:
     """Cython's directives for whole modules stand in setup.py, and none of them turns bounds checks off."""
     assert habits.check_directives(sources()) == []
-
-
-def test_tests_say_what_they_show() -> None:
-    """Each test has a docstring of one line."""
-    assert habits.check_test_docstrings(sources(ROOT, "tests")) == []
 
 
 def test_no_foreign_places() -> None:
@@ -132,11 +118,10 @@ BARE = [
 
 @pytest.mark.parametrize(("name", "text", "marker"), BARE)
 def test_an_exception_without_reason_is_seen(tmp_path: Path, name: str, text: str, marker: str) -> None:
-    """Each kind of exception is reported when nothing beside it says why, and counted."""
+    """Each kind of exception is reported when nothing beside it says why."""
     tree = plant(tmp_path, {f"gossipkv/{name}": text})
     (wrong,) = habits.check_reasons(tree)
     assert wrong.startswith(f"gossipkv/{name}:1: `{marker}`")
-    assert habits.count_exceptions(tree)[marker] == 1
 
 
 REASONED = [
@@ -150,17 +135,18 @@ REASONED = [
 
 
 @pytest.mark.parametrize(("name", "text", "marker"), REASONED)
-def test_a_reasoned_exception_is_counted_only(tmp_path: Path, name: str, text: str, marker: str) -> None:
-    """With its reason beside it an exception passes, and still counts."""
-    tree = plant(tmp_path, {f"gossipkv/{name}": text})
-    assert habits.check_reasons(tree) == []
-    assert habits.count_exceptions(tree)[marker] == 1
+def test_a_reasoned_exception_passes(tmp_path: Path, name: str, text: str, marker: str) -> None:
+    """With its reason beside it an exception passes, and it was seen."""
+    (source,) = plant(tmp_path, {f"gossipkv/{name}": text})
+    assert habits.exceptions(source) == [(1, marker, True)]
+    assert habits.check_reasons([source]) == []
 
 
 def test_words_in_strings_are_no_exceptions(tmp_path: Path) -> None:
     """Any in a sentence, a string or a longer name is not an exception."""
     text = '"""Any of these."""\nx = "Any"  # Any word here is only a word.\nAnything = 1\n'
-    assert set(habits.count_exceptions(plant(tmp_path, {"gossipkv/a.py": text})).values()) == {0}
+    (source,) = plant(tmp_path, {"gossipkv/a.py": text})
+    assert habits.exceptions(source) == []
 
 
 @pytest.mark.parametrize(
@@ -174,19 +160,6 @@ def test_words_in_strings_are_no_exceptions(tmp_path: Path) -> None:
 def test_a_directive_is_seen(tmp_path: Path, name: str, text: str) -> None:
     """Each planted directive for a whole module is reported."""
     assert len(habits.check_directives(plant(tmp_path, {name: text}))) == 1
-
-
-@pytest.mark.parametrize(
-    "body",
-    ["    assert True\n", '    """Two.\n\n    Lines.\n    """\n', '    """"""\n', "    # A comment.\n    pass\n"],
-)
-def test_a_silent_test_is_seen(tmp_path: Path, body: str) -> None:
-    """A test without a docstring of one line is reported, in a class as well."""
-    inside = "class TestIt:\n" + "".join(
-        f"    {line}" for line in f"def test_b(self):\n{body}".splitlines(keepends=True)
-    )
-    tree = plant(tmp_path, {"tests/test_a.py": f"async def test_a():\n{body}", "tests/test_b.py": inside})
-    assert len(habits.check_test_docstrings(tree)) == 2
 
 
 FOREIGN = [("/{}/x", "work"), ("/root/{}", ".pyenv"), ("/tmp/{}/x", "wt"), ("{}-bench", "farm")]

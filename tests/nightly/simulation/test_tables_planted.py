@@ -1,0 +1,37 @@
+"""Defects planted in whole nodes that decide on tables: a scenario finds each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.node.deciding import Deciding
+from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.testing.nodes.cluster import Violation
+from gossipkv.testing.nodes.replay import WholePlan, run
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def found(scenario: str, members: int, seeds: int) -> list[str]:
+    """What is said of a defect that was planted, by the runs that find it."""
+    said = []
+    for seed in range(seeds):
+        try:
+            run(WholePlan(scenario, members, seed))
+        except (AssertionError, Violation) as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_catalogue_that_anybody_founds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All say that they may, or somebody does it although it was not its to found."""
+    monkeypatch.setattr(Deciding, "may_not_found", lambda self: None if self.register else "no cluster yet")
+    assert found("founder_lost", 3, 1)
+
+
+def test_a_table_that_is_made_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not know its own operation again tells whoever repeats it that another was faster."""
+    monkeypatch.setattr(Catalogue, "_made", lambda *_: None)
+    monkeypatch.setattr("gossipkv.register.metadata.tree.Tree.outcome", lambda *_: None)
+    assert any("cannot be made" in words for words in found("cut_while_founding", 5, 4))
