@@ -31,13 +31,13 @@ OF_MEMORY = (
     "tests/nightly/fuzz/test_datagrams.py",
     "tests/unit/storage/test_builder_memory.py",
     "tests/unit/node/test_connection.py::test_large_frames_leave_no_memory_behind",
-    "tests/unit/dataset/build/test_child.py::test_the_whole_process_stays_within_its_memory",
-    "tests/unit/dataset/build/test_lane_builds.py::test_two_lanes_stay_within_the_memory",
+    "tests/nightly/unit/dataset/build/test_child.py::test_the_whole_process_stays_within_its_memory",
+    "tests/nightly/unit/dataset/build/test_lane_builds.py::test_two_lanes_stay_within_the_memory",
     "tests/unit/dataset/formats/test_codecs.py::test_bombs_take_no_memory",
     "tests/unit/dataset/formats/test_codecs.py::test_long_values_do_not_wait_for_a_full_batch",
-    "tests/unit/dataset/formats/test_codecs.py::test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take",
-    "tests/unit/dataset/formats/test_parquet.py::test_a_large_row_group_is_read_in_pieces",
-    "tests/unit/dataset/formats/test_parquet.py::test_one_long_value_for_every_row_is_no_bomb",
+    "tests/nightly/unit/dataset/formats/test_codecs.py::test_the_largest_that_is_allowed_is_read_in_the_memory_it_is_said_to_take",
+    "tests/nightly/unit/dataset/formats/test_parquet.py::test_a_large_row_group_is_read_in_pieces",
+    "tests/nightly/unit/dataset/formats/test_parquet.py::test_one_long_value_for_every_row_is_no_bomb",
     "tests/unit/dataset/formats/test_text.py::test_a_bomb_takes_no_memory",
 )
 ROOT = Path(__file__).parents[2]

@@ -375,7 +375,7 @@ MUTANTS = (
                 "self._rest_ms = self._profile.probe_interval_ms",
             ),
         ),
-        ("tests/unit/gossip/membership/test_namesakes.py::test_a_flood_of_claims_costs_little",),
+        ("tests/nightly/unit/gossip/membership/test_namesakes.py::test_a_flood_of_claims_costs_little",),
         "property",
     ),
     Mutant(

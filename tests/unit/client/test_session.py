@@ -128,7 +128,7 @@ def check_against_oracle(session: Session, requests: dict[int, Request], slow: o
         assert session.abandoned == len(slow.abandoned)
 
 
-@settings(max_examples=400)
+@settings(max_examples=settings.default.max_examples * 4)
 @given(
     asked=conversations(),
     order=st.randoms(use_true_random=False),

@@ -1,6 +1,5 @@
 """A kill at every operation of build, publication, switch and removal: after a restart the old or the new, whole."""
 
-import itertools
 import random
 from collections import Counter
 
@@ -87,32 +86,6 @@ def test_an_upgrade_performs_every_kind_of_operation():
     """Else a kind would not be struck below."""
     assert min(operations().values()) > 0
     assert sum(operations().values()) >= 45
-
-
-@pytest.mark.parametrize("action", CRASHES)
-def test_a_power_loss_at_every_operation(action):
-    """With every un-synced write and name forgotten or not; several seeds for each."""
-    struck, served = Counter(), Counter()
-    total = sum(operations().values())
-    for at, seed in itertools.product(range(total), range(4)):
-        files = SimulatedFiles()
-        files.make_directory("/source")
-        files.sync_directory("/")
-        prepare(files, "")
-        faulty = FaultyFiles(files, Fault(at, action, kinds=CHANGING))
-        said = []
-        with pytest.raises(Crash):
-            raise_to(faulty, "", "v2", said)
-        struck[faulty.struck[0].split()[0]] += 1
-        restarted = files.power_loss(seed * total + at)
-        active = what_is_served(restarted, "")
-        if said:
-            assert active == "v2"  # It was answered from; answers never go back.
-        served[active] += 1
-        raise_to(restarted, "", "v2")
-        assert what_is_served(restarted, "") == "v2"
-    assert struck == {kind: 4 * count for kind, count in operations().items()}
-    assert min(served["v1"], served["v2"]) > 0
 
 
 class Unsynced(RealFiles):

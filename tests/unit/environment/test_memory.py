@@ -165,7 +165,7 @@ def test_nothing_is_known(tmp_path):
 
 
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3)
 def test_garbage_is_not_known(data, tmp_path):
     """Whatever stands in a file, or in several, nothing is raised, and what is told elsewhere still counts."""
     files = {

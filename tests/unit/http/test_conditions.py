@@ -52,7 +52,7 @@ def in_bytes(headers):
     }
 
 
-@settings(max_examples=500)
+@settings(max_examples=settings.default.max_examples * 5)
 @given(
     st.sampled_from(["GET", "GET", "HEAD"]),
     HEADERS,

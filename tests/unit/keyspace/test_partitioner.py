@@ -38,7 +38,7 @@ def near(number: int) -> st.SearchStrategy[bytes]:
 
 
 @pytest.mark.parametrize("name", partitioner.FUNCTIONS)
-@settings(max_examples=1000)
+@settings(max_examples=settings.default.max_examples * 4)
 @given(key=keys, count=counts)
 def test_hash_and_partition_are_the_oracle_s(name: str, key: bytes, count: int) -> None:
     """Any key of 0 to 300 bytes and any count: the same hash and partition, or both refuse at the same byte."""
@@ -54,7 +54,7 @@ def test_hash_and_partition_are_the_oracle_s(name: str, key: bytes, count: int) 
 
 
 @pytest.mark.parametrize("name", partitioner.FUNCTIONS)
-@settings(max_examples=300)
+@settings(max_examples=settings.default.max_examples)
 @given(key=near(2**31 + 30) | near(31) | near(2**31 - 1), count=counts)
 def test_partitions_where_the_hash_changes_sign(name: str, key: bytes, count: int) -> None:
     """Around 0 and around 2**31, where masking, wrapping and floor-mod part ways."""
@@ -72,14 +72,14 @@ def test_every_count_to_4096(name: str) -> None:
             assert partitioner.partition(name, key, count) == oracle.partition(name, key, count)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=settings.default.max_examples * 4)
 @given(key=keys, count=counts)
 def test_alternate_is_the_oracle_s(key: bytes, count: int) -> None:
     """Mostly the partition itself."""
     assert partitioner.sequins_alternate(key, count) == oracle.sequins_alternate(key, count)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=settings.default.max_examples * 4)
 @given(key=keys, seed=st.just(0) | st.integers(0, 2**32 - 1))
 def test_murmur3_is_the_oracle_s(key: bytes, seed: int) -> None:
     """With any seed, and with none said."""

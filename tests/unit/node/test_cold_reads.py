@@ -163,32 +163,6 @@ def test_a_ping_waits_for_no_page(served: Served, tmp_path: Path) -> None:
     assert waited > 20, "or no page was cold"
 
 
-def test_a_thousand_cold_batches_at_once(served: Served, tmp_path: Path) -> None:
-    """Each is answered right, pings meanwhile as well, and nothing is held when all are."""
-    with pages_come_and_go(4):
-        version = made(tmp_path / "cold", "none")
-    served.core.publish(publish([(version, True)]).table())
-    chance = random.Random(4)
-    clients, other = [Client(served) for _ in range(20)], Client(served)
-    for msgid in range(1000):
-        keys = chance.choices(KEYS, k=60)
-        batch = Question("get_many", ["db", [*keys]], [RECORDS[key] for key in keys])
-        clients[msgid % len(clients)].ask(msgid, batch)
-    for msgid in range(PATIENT_ROUNDS):
-        if not other.asked:
-            other.ask(msgid, Question("ping", [], "p"))
-        served.step()
-        for client in (*clients, other):
-            client.look()
-        if not any(client.asked for client in (*clients, other)):
-            break
-    assert sum(client.answered for client in clients) == 1000
-    assert other.answered > 5, "or they were not asked at once"
-    counters = served.core.counters()
-    assert counters["cold_pages"] > 1000
-    assert (counters["held_bytes"], counters["in_flight"]) == (0, 0)
-
-
 def test_who_leaves_while_its_pages_are_read_leaves_nothing(served: Served, tmp_path: Path) -> None:
     """The pages come back to nobody; the table is let go when they have, and its files can be closed."""
     with pages_come_and_go(2):

@@ -158,15 +158,6 @@ def test_all_pages_are_all_records(splits: list[Split], reverse: bool) -> None:
         assert found == (expected[::-1] if reverse else expected)
 
 
-def test_more_records_than_short_heads_can_say(tmp_path: Path) -> None:
-    """15, 16, 65,535 and 65,536 records: the array's head grows, in front of records that stand already."""
-    records = {b"%06d" % number: b"" for number in range(70_000)}
-    split = deal(tmp_path, records, 3)
-    for count in (0, 1, 15, 16, 65_535, 65_536):
-        end = b"%06d" % count
-        assert make(split, Ask(end=end)) == ([[key, b""] for key in sorted(records)[:count]], None)
-
-
 def test_a_value_over_the_limit(tmp_path: Path) -> None:
     """TOO_LARGE when it is the first; behind others, the page ends before it."""
     split = deal(tmp_path, {b"a": b"x", b"b": b"y" * 101, b"c": b"z"}, 2)

@@ -10,7 +10,6 @@ import select
 import socket
 import struct
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +18,6 @@ import pytest
 
 from gossipkv.node._serving import Loop
 from gossipkv.node._sockets import Sockets
-from gossipkv.node.node import polls
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle import connection
@@ -530,35 +528,6 @@ def test_a_loop_that_may_not_look_out_never_does(served: Served) -> None:
         client.sendall(PING)
         assert served.receive(client, len(PONG)) == PONG
     assert served.counters("busy_polls") == 0
-
-
-@pytest.mark.skipif(not polls("auto"), reason="one core: nobody asks while the loop looks out")
-def test_looking_out_for_requests(tmp_path: Path) -> None:
-    """It happens while requests follow each other closely, meets some, and stops when nobody asks."""
-    served = Served(tmp_path, polls=True)
-    client = served.connect()
-    client.settimeout(PATIENCE_S)
-    stop = threading.Event()
-
-    def ask() -> None:
-        while not stop.is_set():
-            client.sendall(PING)
-            assert client.recv(100) == PONG
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        served.until(lambda: served.counters("busy_poll_hits") > 0)
-    finally:
-        stop.set()
-        served.until(lambda: not asking.is_alive())
-        asking.join()
-    served.step()
-    before = served.counters("busy_polls")
-    for _ in range(1000):
-        served.step()
-    assert served.counters("busy_polls") == before
-    served.close()
 
 
 def test_how_long_answers_took(served: Served) -> None:

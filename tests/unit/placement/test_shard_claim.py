@@ -382,20 +382,6 @@ def test_two_at_the_same_instant(first: int) -> None:
         assert all(one.claim.standing is Standing.CONFIRMED for one in claimers)
 
 
-@pytest.mark.parametrize(("size", "seeds"), [(3, 20), (8, 5), (40, 1)])
-def test_many_at_the_same_instant(size: int, seeds: int) -> None:
-    """The first numbers and no others, without a round for each of them."""
-    for seed in range(seeds):
-        link = Link(seed)
-        claimers = cluster(link, *(f"n{seed}-{number}" for number in range(size)))
-        for one in claimers:
-            one.step()
-        spread(claimers, 6000)
-        assert ids(claimers) == [str(number) for number in range(1, size + 1)]
-        spread(claimers, SETTLE_MS)
-        assert all(one.claim.standing is Standing.CONFIRMED for one in claimers)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_across_a_partition(seed: int) -> None:
     """Both sides pick and confirm; after it heals exactly one of two equal claims moves, and nobody else does."""

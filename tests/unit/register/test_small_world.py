@@ -5,14 +5,8 @@
 
 from __future__ import annotations
 
-import os
-
-import pytest
-
 from tests.unit.register.small_world import Odds, SmallWorld
 
-RUNS = int(os.environ.get("SMALL_WORLDS", "40"))
-FIRST = int(os.environ.get("SMALL_WORLDS_FIRST", "0"))
 STEPS = 400
 
 ODDS = {
@@ -32,17 +26,6 @@ ODDS = {
 def world_of(name: str, seed: int) -> SmallWorld:
     """The world of a run."""
     return SmallWorld(seed, ODDS[name])
-
-
-@pytest.mark.parametrize("name", ODDS)
-def test_nothing_that_was_told_is_untrue(name):
-    """No fork, nothing shown or acknowledged is lost, what is refused never appears, and healed it goes on."""
-    for seed in range(FIRST, FIRST + RUNS):
-        try:
-            world_of(name, seed).run(STEPS)
-        except Exception as error:
-            error.add_note(f'again: SMALL_WORLDS_FIRST={seed} SMALL_WORLDS=1 pytest {__file__} -k "{name}"')
-            raise
 
 
 def test_a_run_follows_from_its_seed():

@@ -202,20 +202,6 @@ def test_records_in_order_need_no_items() -> None:
     assert sort(IN_ORDER[::-1], ARENA_BYTES, groups=3).scratches > 0
 
 
-def test_the_last_records_stay_in_memory() -> None:
-    """Where parts of the runs have room beside them, they are merged from there as the newest; else from a run."""
-    memory_bytes = 4 << 20
-    values = [b"%07d" % number * 1000 for number in range(1500)]  # 10 MB: two runs and a rest of half the memory.
-    records = [(b"%04d" % (number * 7 % 1000), value, 0) for number, value in enumerate(values)]
-    found = sort(records, memory_bytes)
-    assert found.images == expected(records)
-    assert found.scratches == 2
-    records += records[:270]  # The rest nearly fills the memory.
-    found = sort(records, memory_bytes)
-    assert found.images == expected(records)
-    assert found.scratches == 3
-
-
 @pytest.mark.parametrize("memory_bytes", [ARENA_BYTES // 3, ARENA_BYTES + 100, ROOMY])
 @pytest.mark.parametrize("place", [0, 1, 700, 1499])
 def test_one_key_out_of_order_at_the_end(memory_bytes: int, place: int) -> None:

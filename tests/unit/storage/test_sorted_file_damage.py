@@ -27,7 +27,7 @@ from tests.oracle import sorted_file as oracle
 from tests.unit.storage.examination import MET, NAME, REFUSED, UNHARMED, Examination, nested, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 FOOTER = oracle.Footer.SIZE
 PAGE = oracle.PAGE
@@ -111,37 +111,6 @@ def test_the_samples_are_worth_it(whole: Sample) -> None:
         assert kinds[True] >= 1
         assert kinds[False] >= 3
         assert max(len(contents) for _, contents in file.units()) > PAGE
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda byte, _: byte ^ 0xFF,
-        lambda byte, at: byte ^ 1 << at % 8,
-        lambda byte, at: byte ^ 1 << (at + 4) % 8,
-        lambda _byte, _at: 0,
-    ],
-    ids=["inverted", "one bit", "another bit", "zeroed"],
-)
-def test_every_byte_changed(whole: Sample, change: Callable[[int, int], int]) -> None:
-    """Refused, met, or all answers as before; and `verify` notices each one."""
-    image = whole.image
-    images = {at: changed(image, at, new) for at, old in enumerate(image) if (new := change(old, at)) != old}
-    missed = []
-    for at, damaged in images.items():
-        try:
-            verify(damaged)
-        except (Corrupt, UnsupportedFormat) as error:
-            place_of(error, len(image))
-        else:
-            missed.append(at)
-    assert missed == []
-    whole.examine.questions.clear()
-    counts = outcomes(whole, images.values())
-    assert counts.total() == len(images) > (len(image) - 3000 if change(7, 0) else 5000)
-    assert counts[REFUSED] >= (8 + 4 + 4 + FOOTER if change(0, 0) else 50)  # Magic, format, chunk checksum, footer.
-    assert counts[MET] == len(images) - counts[REFUSED], "the questions touch every page, so all damage is met"
-    assert min(whole.examine.questions.values()) > len(images), "and only where it is"
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])

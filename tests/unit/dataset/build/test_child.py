@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import random
 import select
 import signal
 import subprocess
@@ -93,21 +92,6 @@ def test_an_error_is_its_last_word(job, start):
     assert (kind, details["line"], details["offset"]) == ("SourceError", 2, 4)
     assert "line 2" in message
     assert status == 1
-
-
-def test_the_whole_process_stays_within_its_memory(job, start):
-    """VmHWM, with several times more data than memory."""
-    rng = random.Random(1)
-    keys = [rng.randbytes(8).hex().encode() for _ in range(400_000)]
-    data = b"".join(b"%s\t%s\n" % (key, key * 20) for key in keys)
-    one = job([data[: data.index(b"\n", len(data) // 2) + 1], data[data.index(b"\n", len(data) // 2) + 1 :]])
-    assert one.source_bytes > 130_000_000
-    child, _ = start(one, memory_bytes=64 << 20)
-    said, _ = last_word(child)
-    assert said["done"] <= 64 << 20
-    version = open_version(RealFiles(), Path(one.directory), "db", "v1")
-    assert version.records == len(set(keys))
-    version.close()
 
 
 def test_too_little_memory_is_refused_with_the_least_that_would_do(job, start):

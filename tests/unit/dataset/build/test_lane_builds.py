@@ -1,17 +1,12 @@
 """Whole builds in several lanes: the version that one lane makes, from the real formats."""
 
-import json
 import os
-import random
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gossipkv.dataset.build import lanes
-from gossipkv.dataset.build.child import Order
 from gossipkv.dataset.build.job import Progress
 from gossipkv.dataset.build.memory import share_of_lanes
 from gossipkv.dataset.build.steps import Lanes, Means, perform
@@ -146,29 +141,3 @@ def test_the_memory_says_how_many_lanes(job, eager):
     assert found == sorted(found)
     assert set(found) == {0, 2, 3, 4}
     assert share_of_lanes(one, 600 * mib, process_bytes=25 * mib, most_lanes=1) is None
-
-
-def test_two_lanes_stay_within_the_memory(job):
-    """VmHWM of a child with two lanes, with more data than memory."""
-    source = random.Random(1)
-    lines = [b"%s\t%s\n" % (key, key * 30) for key in (source.randbytes(8).hex().encode() for _ in range(450_000))]
-    one = job([b"".join(lines[at::4]) for at in range(4)])
-    memory_bytes = 128 << 20
-    assert one.source_bytes > memory_bytes
-    leash, held = os.pipe()
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        pass_fds=[leash],
-    )
-    os.close(leash)
-    said, _ = child.communicate(Order(one, memory_bytes, 0, leash, most_lanes=2).to_line())
-    os.close(held)
-    last = json.loads(said.splitlines()[-3])
-    assert share_of_lanes(one, memory_bytes, process_bytes=30 << 20, most_lanes=2).lanes == 2
-    assert 60 << 20 < last["done"] <= memory_bytes
-    version = open_version(RealFiles(), Path(one.directory), "db", "v1")
-    assert version.records == len(lines)
-    version.close()

@@ -1,8 +1,6 @@
 """Some partitions of a version: added to it and dropped from it, whole across a crash at every operation."""
 
-import itertools
 import random
-from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,11 +16,10 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
 
-CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 KEYS = [f"k{number}" for number in range(60)]
 N = 4
 WHOLE = PartitionSet.whole(N)
@@ -89,13 +86,6 @@ def simulated():
     return files
 
 
-def operations():
-    """How often each operation that changes the disk is performed."""
-    calm = FaultyFiles(simulated())
-    change(calm)
-    return {kind: calm.counts[kind] for kind in CHANGING if calm.counts[kind]}
-
-
 def test_partitions_come_and_go():
     """Those that stay are the same files; what is listed is there."""
     files = simulated()
@@ -106,24 +96,6 @@ def test_partitions_come_and_go():
         manifest = data.store.drop_partitions("db", "v1", WHOLE)
         assert manifest.held == []
         assert open_version(files, data.store.version_path("db", "v1"), "db", "v1").here == PartitionSet.empty(N)
-
-
-@pytest.mark.parametrize("action", CRASHES)
-def test_a_power_loss_at_every_operation(action):
-    """What was there before or after, whole, however much was not synced; then the change succeeds."""
-    total, struck, seen = sum(operations().values()), Counter(), Counter()
-    for at, seed in itertools.product(range(total), range(4)):
-        files = simulated()
-        faulty = FaultyFiles(files, Fault(at, action, kinds=CHANGING))
-        with pytest.raises(Crash):
-            change(faulty)
-        struck[faulty.struck[0].split()[0]] += 1
-        restarted = files.power_loss(seed * total + at)
-        seen[found(restarted)] += 1
-        change(restarted)
-        assert found(restarted) == (0, 1)
-    assert struck == {kind: 4 * count for kind, count in operations().items()}
-    assert set(seen) == {(0, 2), (0, 1, 2), (0, 1)}
 
 
 def test_a_file_that_the_manifest_lists_is_never_missing():

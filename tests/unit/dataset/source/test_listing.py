@@ -1,6 +1,5 @@
 """The source is listed with suspicion."""
 
-import itertools
 import os
 import socket
 from dataclasses import asdict, replace
@@ -11,7 +10,7 @@ from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.listing import MAX_FILES, MAX_IGNORED, Source, SourceVersion
 from gossipkv.dataset.source.reader import SourceReader
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.environment.seam import MOST_ENTRIES, Entry
+from gossipkv.environment.seam import Entry
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import is_name
 
@@ -187,38 +186,6 @@ def test_too_many_files_are_refused():
 
     with pytest.raises(SourceError, match="more than 16,384 data files"):
         Source("/x", Many()).version("db", "v")
-
-
-def test_a_directory_without_end_is_refused_soon(monkeypatch):
-    """However many entries there are, so many are looked at and held."""
-    looked = []
-
-    class Endless:
-        """An entry, and the iterator over all of them."""
-
-        name = "part"
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            """Nothing to close."""
-
-        def __iter__(self):
-            return itertools.repeat(self)
-
-        def stat(self, follow_symlinks):
-            """A plain file."""
-            looked.append(follow_symlinks)
-            return os.stat(__file__)
-
-    monkeypatch.setattr(os, "scandir", lambda path: Endless())
-    source = Source("/root", FILES)
-    for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
-        looked.clear()
-        with pytest.raises(SourceError, match="cannot be read: more than 65,536 entries; write fewer, larger files"):
-            look()
-        assert len(looked) == MOST_ENTRIES
 
 
 def test_what_is_ignored_is_told_within_limits(tmp_path):

@@ -13,10 +13,9 @@ from gossipkv.gossip.packets.fields import MAX_VARINT_BYTES
 from gossipkv.gossip.packets.messages import Delta, Digest, Known, Want
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.tree.branch import Branch, DeltaOutcome, chunks, joined
-from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES
 from tests.oracle.branches import History
 from tests.unit.gossip.anti_entropy.test_exchange import compare
-from tests.unit.gossip.tree.linked import ROOM, Link, Node, equal, member, pair
+from tests.unit.gossip.tree.linked import ROOM, Link, Node, member, pair
 from tests.unit.gossip.tree.test_tree import ANN, names, publish, tree
 from tests.unit.gossip.tree.transfers import MOST, OWNER, deltas, shown, whole
 
@@ -286,27 +285,6 @@ def fill(node: Node, keys: int) -> None:
     """As a node of a large cluster."""
     for number in range(keys):
         node.tree.publish(f"partitions/geo/2026/{number:05}@{node.me.address}", b"x" * 16)
-
-
-def test_500_keys_on_each_of_64_nodes() -> None:
-    """quickwit#4561: 32,000 keys, none of whose branches fits a packet: who joins gets all in one packed reply."""
-    link = Link(2)
-    one, two = link.node("one"), link.node("two")
-    for number in range(62):
-        owner = link.node(f"n{number}")
-        fill(owner, 500)
-        one.knows(owner)
-        for delta in whole(owner.tree.deltas(owner.id, 1, 0, part_bytes=60_000)):
-            one.tree.apply(delta)
-    for node in (one, two):
-        fill(node, 500)
-    two.exchange._request(one.me.address, two.exchange.request(now_ms=link.now_ms))
-    link.run()
-    assert equal([one, two])
-    for node in (one, two):
-        assert len(node.tree.children("partitions/geo/2026")) == 32_000
-        assert node.tree.size_bytes < 64 * MAX_BRANCH_BYTES
-    assert link.asked[0][1] < 500_000
 
 
 def test_bursts_on_each_of_16_nodes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from gossipkv.errors import LimitExceeded, ProtocolError
+from gossipkv.errors import ProtocolError
 from gossipkv.register.metadata.operations import (
     EXPIRED,
     TOO_LARGE,
@@ -168,28 +168,6 @@ def test_an_entry_that_is_too_large_is_refused_whole():
     assert [answer.code for answer in judgement.answers] == [TOO_LARGE, ""]
     store = new_store()
     assert [entry.key for entry in store.open(store.take(judgement.changed)).scan()] == [b"c"]
-
-
-def test_a_full_map_takes_what_does_not_grow_it():
-    """An operation too many is refused, and one that takes away or replaces is done beside it."""
-    store, root, config = new_store(), None, 0
-    puts = {b"%0250d" % number: bytes(8000) for number in range(0, 20_000, 10)}
-    full = len(puts)
-    while root is None:
-        try:
-            root = store.take(put_all(Tree.empty("any"), 1, dict(list(puts.items())[:full])))
-        except LimitExceeded:
-            full -= 10
-    keys = list(puts)[:full]
-    more = {b"%0250d" % (number * 10 + 5): bytes(8000) for number in range(60)}
-    operations = [
-        wanted(1, 1, more), wanted(2, 1, {keys[-1]: None}), wanted(3, 1, {keys[-2]: bytes(7000)}),
-        wanted(4, 1, {keys[-3]: bytes(8001)}),
-    ]  # fmt: skip
-    judgement = judge(store.open(root), operations, 2 + config, FUNCTIONS)
-    assert [answer.code for answer in judgement.answers] == [TOO_LARGE, "", "", TOO_LARGE]
-    tree = store.open(store.take(judgement.changed))
-    assert (len(tree), tree.get(keys[-1]), tree.get(keys[-2]).record) == (full - 1, None, bytes(7000))
 
 
 def test_a_transaction_has_at_most_64():

@@ -39,29 +39,6 @@ def identity(number):
     return b"%020d" % number
 
 
-def test_an_edit_of_one_of_100000_entries():
-    """It reads the root and a leaf, and writes these and a page of ids, at most 256 KiB; so does the check."""
-    store = new_store()
-    first = put_all(Tree.empty("any"), 1, {key(number): bytes(120) for number in range(100_000)})
-    check_change(store.read, ANY, None, first, 1)
-    root = store.take(first)
-    for config in range(2, 6):
-        store.asked.clear()
-        edit = store.open(root).edit(config)
-        assert edit.get(key(70_000 + config)).version < config
-        edit.put(key(70_000 + config), b"r" * 130)
-        edit.record(identity(config), Outcome.DONE)
-        changed = edit.finish()
-        assert len(set(store.asked)) == (2 if config == 2 else 3)
-        assert len(changed.pages) == 3
-        assert sum(map(len, changed.pages.values())) < 160 << 10
-        store.asked.clear()
-        check_change(store.read, ANY, root, changed, config)
-        assert len(set(store.asked)) == (2 if config == 2 else 3)
-        root = store.take(changed)
-    assert len(store.open(root)) == 100_000
-
-
 def test_a_root_that_outgrows_its_page():
     """Is refused with the numbers; so is the id of a transaction too many, were it ever to come to that."""
     puts = {b"%0250d" % number: bytes(7000) for number in range(1500)}

@@ -101,7 +101,7 @@ class Machine(RuleBasedStateMachine):
 
 def test_a_map_on_pages_is_the_oracle_s():
     """Random transactions, bases, repetitions, forces and pauses; equal edits are equal bytes, and pass the check."""
-    run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=25))
+    run_state_machine_as_test(Machine, settings=settings(stateful_step_count=25))
 
 
 def test_the_machine_sees_each_outcome():

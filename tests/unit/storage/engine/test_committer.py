@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.storage.engine._committer import Committer
@@ -48,7 +48,6 @@ def run(code, *arguments):
     return done.returncode, done.stdout.decode().split()
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 5000), st.booleans()), max_size=20))
 def test_what_is_written_is_what_a_plain_file_holds(tmp_path_factory, jobs):
     """At any places, over each other, synced or not."""

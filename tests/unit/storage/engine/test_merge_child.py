@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -23,7 +22,7 @@ from gossipkv.processes import leash
 from gossipkv.processes.program import command
 from gossipkv.storage.engine.child import MODULE, Done, Heard, Order, Progress, Refused, understand
 from gossipkv.storage.engine.manifest import RunFile
-from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, LogInput, MergeOrder, Output
+from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine.merge_log import write_segment
 from tests.unit.storage.engine.merge_world import World, parts
@@ -265,54 +264,3 @@ def test_paces_that_come_while_nobody_waits() -> None:
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
-
-# A map's pages that were read just now are resident, too: at most so many of each input, and of a segment a part.
-MAPPED_BYTES = 3 * MIB
-
-MEASURED = """
-import sys, threading, time
-from gossipkv.storage.engine import child
-most = [0]
-def look():
-    while True:
-        with open("/proc/self/status") as status:
-            most[0] = max([most[0], *(int(line.split()[1]) for line in status if line.startswith("RssAnon"))])
-        time.sleep(0.002)
-threading.Thread(target=look, daemon=True).start()
-status = child.main()
-sys.stderr.write(str(most[0] << 10))
-sys.exit(status)
-"""
-
-
-@pytest.mark.parametrize(("value_bytes", "count"), [(100, 150_000), (20_000, 1_500), (1, 300_000)])
-def test_memory_within_the_budget(tmp_path: Path, value_bytes: int, count: int) -> None:
-    """With inputs larger than the budget, the whole program stays within it; what it maps comes on top, a little."""
-    (tmp_path / "runs").mkdir()
-    source = random.Random(4)
-    segments = []
-    for number in range(3):
-        done = [(1, 1, source.randbytes(12), source.randbytes(value_bytes)) for _ in range(count)]
-        segments.append(
-            write_segment(tmp_path, number, [oracle.encode(done[at : at + 100]) for at in range(0, count, 100)])
-        )
-    world = World(RealFiles(), str(tmp_path))
-    order = replace(world.order([], {1}, file_bytes=16 * MIB), log=tuple(segments))
-    with Child(order) as child:
-        (output,) = outputs_of(child)
-    young = tuple((file.name,) for file in output.files)
-    merged = replace(order, number=8, young=young, file_bytes=64 * MIB)
-    for told in (replace(order, number=9), merged):
-        worn, held = leash.braid()
-        done = subprocess.run(
-            [sys.executable, "-c", MEASURED], input=Order(told, worn).to_line(), pass_fds=[worn], capture_output=True,
-            check=True,
-        )  # fmt: skip
-        leash.let_go(held)
-        os.close(worn)
-        last = understand(done.stdout.splitlines()[-1])
-        assert isinstance(last, Done)
-        assert int(done.stderr) <= LEAST_MEMORY_BYTES, f"{int(done.stderr) / MIB:.1f} MiB"
-        mapped = MAPPED_BYTES * (1 + len(told.young))
-        program = 16 * MIB  # Shared libraries and the interpreter itself, mapped from files.
-        assert last.peak_bytes <= LEAST_MEMORY_BYTES + mapped + program, f"{last.peak_bytes / MIB:.1f} MiB"

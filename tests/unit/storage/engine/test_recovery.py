@@ -106,7 +106,7 @@ def of_many_segments():
     return log
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=settings.default.max_examples * 2)
 @given(st.data())
 def test_damage_anywhere_is_refused_or_harmless(data):
     """Any byte flipped, any sector zeroed: refused where the oracle says, or every batch is there."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
@@ -207,7 +207,6 @@ def test_real_files(tmp_path):
 # Reading -------------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32))
 def test_frames_of_any_length_are_read_across_parts(seed):
     """Parts of a segment end anywhere within frames, and some frames are longer than a part."""
@@ -300,7 +299,6 @@ def long_log():
     return log
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_pages_of_batches(data):
     """From any position, in pages of any size, up to what is synced: all, each once, by a reader new or used."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 
 import pytest
 
@@ -18,14 +17,11 @@ from tests.unit.storage.engine.crashing import (
     WITHIN,
     Crashes,
     Moment,
-    after_a_power_loss,
     live,
 )
 from tests.unit.storage.engine.places import SimulatedPlace
 
 STRIDE = int(os.environ.get("CRASH_STRIDE", "25"))
-MOST_PENDING = 12
-LIVES = 10
 
 LOG, RUN, MANIFEST = "/store/log/N.log", "/store/runs/N-N.gkv", "/store/MANIFEST"
 # What a store does to its disk, and so where it may be struck.  Of what an opening does as well:
@@ -75,77 +71,3 @@ def test_a_crash_at_every_moment(judge):
     assert crashes.tried.keys() == crashes.seen.keys()
     assert crashes.seen.keys() >= moments(IN_RECOVERY, IN_LIFE)
     assert STRIDE > 1 or crashes.tried == crashes.seen
-
-
-def test_a_crash_at_every_moment_of_recovery():
-    """After a crash the store is opened, and crashes again at each moment of that; then it is opened in peace."""
-    tried: Counter[Moment] = Counter()
-
-    def judge(crashes, fork):
-        disk = fork()
-        disk.close_all()
-        again = Crashes(JUDGES[crashes.number % 3], max(1, STRIDE // 2), crashes.number * 1_000)
-        again.watch(crashes.survivor(disk))
-        again.witness.open()
-        tried.update(again.tried)
-
-    crashes = watched(Crashes(judge, 8 * STRIDE), seed=18, batches=110)
-    assert crashes.tried.keys() == crashes.seen.keys()
-    assert tried.keys() >= moments(IN_RECOVERY)
-
-
-def test_every_state_that_a_power_loss_may_leave():
-    """Where few changes are not synced, twelve at most: each combination of them."""
-    most, seen, states = Counter(), Counter(), Counter()
-
-    def judge(crashes, fork):
-        disk = fork()
-        pending = disk.pending
-        if pending <= MOST_PENDING and most[pending] < 4_096 * 2 // STRIDE:
-            seen[pending] += 1
-            for left in disk.power_loss_states():
-                states[pending] += 1
-                most[pending] += 1
-                crashes.survivor(left).open()
-
-    watched(Crashes(judge, max(1, STRIDE // 8)), seed=19, batches=60, most_bytes=300)
-    assert {0, 1, 2, 3} < seen.keys()
-    assert max(seen) >= MOST_PENDING - 2, seen
-    assert all(states[pending] > seen[pending] for pending in seen if pending), states
-
-
-def test_a_thousand_losses_of_power():
-    """In ten long lives, at moments that are drawn: what was synced is there, and more or less of the rest."""
-    kept: Counter[str] = Counter()
-
-    def judge(crashes, fork):
-        witness = crashes.survivor(fork().power_loss(crashes.number))
-        waiting = len(witness.history.batches) - witness.history.synced
-        found = witness.open()
-        kept["none" if not found else "all" if found == waiting else "some"] += waiting > 0
-        kept["losses"] += 1
-
-    for life in range(LIVES):
-        watched(Crashes(judge, 15, life * 10_000), seed=100 + life, batches=120)
-    assert kept["losses"] > 1_000
-    assert min(kept[what] for what in ("none", "some", "all")) > 0, kept
-
-
-def test_crashes_while_it_is_made():
-    """At each moment of the first opening the process ends, and at each moment of the second one the machine."""
-    tried = 0
-
-    def judge(crashes, fork):
-        nonlocal tried
-        disk = fork()
-        disk.close_all()
-        again = Crashes(after_a_power_loss, 1, crashes.number * 1_000)
-        again.watch(crashes.survivor(disk))
-        again.witness.open()
-        tried += again.tried.total()
-
-    crashes = Crashes(judge, 1)
-    witness = Witness(SimulatedPlace(), open_now=False)
-    crashes.watch(witness)
-    witness.open()
-    assert tried > 500

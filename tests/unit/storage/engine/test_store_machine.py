@@ -156,4 +156,4 @@ class Machine(RuleBasedStateMachine):
 def test_a_store_through_anything(place):
     """Batches, spaces, merges, kills, losses of power, as they come."""
     machine = type("StoreMachine", (Machine,), {"make": place})
-    run_state_machine_as_test(machine, settings=settings(settings(), stateful_step_count=40, max_examples=50))
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))

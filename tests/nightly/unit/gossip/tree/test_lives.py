@@ -1,4 +1,4 @@
-"""Owners that live several lives, told by all to all: each reader shows only what was, and only forwards."""
+"""Branches through many lives of their owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A build within its budget, with ten times as much data: the whole process is measured, not what it says of itself."""
+"""A build stays within the memory it was given."""
 
 from __future__ import annotations
 

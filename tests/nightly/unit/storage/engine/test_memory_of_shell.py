@@ -1,4 +1,4 @@
-"""Memory is bounded whatever is written: the node's by both memtables, the child's by its budget."""
+"""The store's memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from tests.unit.storage.engine import memory_of_shell
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RssAnon is Linux's")
 
 MIB = 1 << 20
+
 SEGMENT_BYTES = 8 * MIB
+
 BATCHES = 300
+
 PROGRAM_BYTES = 16 * MIB  # Shared libraries and the interpreter itself, mapped from files, as are inputs.
 
 

@@ -1,0 +1,45 @@
+"""Directories without end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+
+import pytest
+
+from gossipkv.dataset.source.listing import Source
+from gossipkv.environment.seam import MOST_ENTRIES
+from gossipkv.errors import SourceError
+from tests.unit.dataset.source.test_listing import FILES
+
+
+def test_a_directory_without_end_is_refused_soon(monkeypatch):
+    """However many entries there are, so many are looked at and held."""
+    looked = []
+
+    class Endless:
+        """An entry, and the iterator over all of them."""
+
+        name = "part"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            """Nothing to close."""
+
+        def __iter__(self):
+            return itertools.repeat(self)
+
+        def stat(self, follow_symlinks):
+            """A plain file."""
+            looked.append(follow_symlinks)
+            return os.stat(__file__)
+
+    monkeypatch.setattr(os, "scandir", lambda path: Endless())
+    source = Source("/root", FILES)
+    for look in (source.databases, lambda: source.versions("db"), lambda: source.version("db", "v")):
+        looked.clear()
+        with pytest.raises(SourceError, match="cannot be read: more than 65,536 entries; write fewer, larger files"):
+            look()
+        assert len(looked) == MOST_ENTRIES

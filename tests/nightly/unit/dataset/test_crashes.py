@@ -1,0 +1,38 @@
+"""The power goes at every operation."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
+from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.unit.dataset.test_crashes import CRASHES, operations, prepare, raise_to, what_is_served
+
+
+@pytest.mark.parametrize("action", CRASHES)
+def test_a_power_loss_at_every_operation(action):
+    """With every un-synced write and name forgotten or not; several seeds for each."""
+    struck, served = Counter(), Counter()
+    total = sum(operations().values())
+    for at, seed in itertools.product(range(total), range(4)):
+        files = SimulatedFiles()
+        files.make_directory("/source")
+        files.sync_directory("/")
+        prepare(files, "")
+        faulty = FaultyFiles(files, Fault(at, action, kinds=CHANGING))
+        said = []
+        with pytest.raises(Crash):
+            raise_to(faulty, "", "v2", said)
+        struck[faulty.struck[0].split()[0]] += 1
+        restarted = files.power_loss(seed * total + at)
+        active = what_is_served(restarted, "")
+        if said:
+            assert active == "v2"  # It was answered from; answers never go back.
+        served[active] += 1
+        raise_to(restarted, "", "v2")
+        assert what_is_served(restarted, "") == "v2"
+    assert struck == {kind: 4 * count for kind, count in operations().items()}
+    assert min(served["v1"], served["v2"]) > 0

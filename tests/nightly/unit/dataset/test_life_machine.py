@@ -1,0 +1,207 @@
+"""Bugs planted in the life of a version: the machine finds each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from gossipkv.dataset import database, switching, version_build
+from gossipkv.dataset.lifecycle import copy_states, decisions, version_states
+from gossipkv.dataset.lifecycle.version_states import VersionState
+from gossipkv.dataset.local import store
+from gossipkv.dataset.part_in_cluster import PartInCluster
+from gossipkv.dataset.source import reader
+from tests.unit.dataset.test_life_machine import Life
+
+
+def goes_back_by_itself(monkeypatch):
+    """Any version that is here may be switched to."""
+    monkeypatch.setattr(version_states.Life, "switchable", lambda self, active, hold: (
+        self.state in {VersionState.KNOWN, VersionState.RETIRING} and self.name != active and hold in {None, self.name}
+    ))  # fmt: skip
+
+
+def builds_the_oldest(monkeypatch):
+    """Of the versions that could be built."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {
+        "build": told.build and min(life.name for life in lives if life.buildable(10**9) and hold in {None, life.name}),
+    })  # fmt: skip
+
+
+def builds_what_is_held_out(monkeypatch):
+    """A hold decides what is switched to, and not what is built."""
+    real = decisions.decide
+
+    def decide(lives, verdicts, *, hold, **rest):
+        lives = tuple(lives)
+        return replace(
+            real(lives, verdicts, hold=hold, **rest), build=real(lives, verdicts, hold=None, **rest).build, stop=None
+        )
+
+    monkeypatch.setattr(database, "decide", decide)
+
+
+def finishes_what_is_held_out(monkeypatch):
+    """A build goes on though another version is held."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {"stop": None})
+
+
+def builds_again_what_is_wrong(monkeypatch):
+    """Though nothing has changed at the source."""
+    real = copy_states.Copy.fail
+    monkeypatch.setattr(copy_states.Copy, "fail", lambda self, trouble, now_ms: (
+        real(self, replace(trouble, lasting=False), now_ms)
+    ))  # fmt: skip
+
+
+def forgets_what_was_active(monkeypatch):
+    """At a restart."""
+    monkeypatch.setattr(store.VersionStore, "active", lambda self, name: None)
+
+
+def forgets_the_hold(monkeypatch):
+    """At a restart."""
+    real = database.Database.run
+
+    async def run(self, **options):
+        self.settings = replace(self.settings, hold=None)
+        await real(self, **options)
+
+    monkeypatch.setattr(database.Database, "run", run)
+
+
+def forgets_what_a_hold_left_behind(monkeypatch):
+    """So that one that was withdrawn comes back after a restart."""
+    real = store.VersionStore.set_active
+    monkeypatch.setattr(store.VersionStore, "set_active", lambda self, name, version, *_: (
+        real(self, name, version)
+    ))  # fmt: skip
+
+
+def brings_back_what_was_withdrawn(monkeypatch):
+    """When the hold goes, whatever the source shows."""
+    monkeypatch.setattr(version_states.Life, "switchable", lambda self, active, hold: (
+        self.state in {VersionState.KNOWN, VersionState.RETIRING}
+        and (self.name == hold if hold else active is None or self.name >= active)
+    ))  # fmt: skip
+
+
+def never_leads_back(monkeypatch):
+    """Not even by a hold."""
+    real = version_states.Life.switchable
+    monkeypatch.setattr(version_states.Life, "switchable", lambda self, active, hold: (
+        real(self, active, hold) and (active is None or self.name >= active)
+    ))  # fmt: skip
+
+
+def removes_what_is_asked_for(monkeypatch):
+    """Requests do not count."""
+    monkeypatch.setattr(switching.Switching, "count_requests", lambda self: None)
+
+
+def removes_nothing(monkeypatch):
+    """Retired versions stay."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {"remove": ()})
+
+
+def removes_at_once(monkeypatch):
+    """Without waiting for `retire_after`."""
+    real = decisions.decide
+    monkeypatch.setattr(PartInCluster, "may_retire", lambda self, version: version in self._lives)
+    monkeypatch.setattr(database, "decide", lambda lives, verdicts, *, retire_after_ms, **rest: (
+        real(lives, verdicts, retire_after_ms=retire_after_ms - 250, **rest)
+    ))  # fmt: skip
+
+
+def removes_what_has_vanished(monkeypatch):
+    """A version goes when the source has it no more."""
+    replace_decision(monkeypatch, lambda lives, told, hold: {
+        "remove": tuple(
+            life.name for life in lives
+            if life.state is VersionState.RETIRING and (life.source is None or life.name in told.remove)
+        )
+    })  # fmt: skip
+
+
+def serves_before_it_is_written_down(monkeypatch):
+    """A crash between the two leads back."""
+    real = switching.Switching.switch
+
+    async def switch(self, name, hold):
+        self.active, before = name, self.active
+        self._shared.on_change()
+        await trio.lowlevel.checkpoint()
+        self.active = before
+        return await real(self, name, hold)
+
+    monkeypatch.setattr(switching.Switching, "switch", switch)
+
+
+def publishes_without_sync(monkeypatch):
+    """A power loss undoes it."""
+    monkeypatch.setattr(
+        store.VersionStore, "_move", lambda self, source, target: self.files.rename(source, target)
+    )  # fmt: skip
+
+
+def removes_before_it_switches(monkeypatch):
+    """A crash between leaves nothing to serve."""
+    real = store.VersionStore.set_active
+
+    def set_active(self, name, version, *told):
+        for other in self.versions(name):
+            if other != version:
+                self.remove_version(name, other)
+        real(self, name, version, *told)
+
+    monkeypatch.setattr(store.VersionStore, "set_active", set_active)
+
+
+def takes_what_changed_meanwhile(monkeypatch):
+    """A build whose source changed is taken for whole."""
+    monkeypatch.setattr(reader, "_check_unchanged", lambda files, file: None)
+
+    async def check(self, order):
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(version_build.VersionBuilder, "_check_source", check)
+
+
+def builds_again_at_a_restart(monkeypatch):
+    """What is built already."""
+    monkeypatch.setattr(store.VersionStore, "versions", lambda self, name: [])
+
+
+def replace_decision(monkeypatch, change):
+    """Decides as always, with another outcome."""
+    real = decisions.decide
+
+    def decide(lives, verdicts, **rest):
+        lives = tuple(lives)
+        told = real(lives, verdicts, **rest)
+        return replace(told, **change(lives, told, rest["hold"]))
+
+    monkeypatch.setattr(database, "decide", decide)
+
+
+PLANTED = [
+    goes_back_by_itself, builds_the_oldest, builds_what_is_held_out, finishes_what_is_held_out,
+    builds_again_what_is_wrong, forgets_what_was_active, forgets_the_hold, forgets_what_a_hold_left_behind,
+    brings_back_what_was_withdrawn, never_leads_back, removes_what_is_asked_for, removes_nothing, removes_at_once,
+    removes_what_has_vanished, serves_before_it_is_written_down, publishes_without_sync, removes_before_it_switches,
+    takes_what_changed_meanwhile, builds_again_at_a_restart,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_a_planted_bug_is_found(plant, monkeypatch):
+    """By the same machine that finds nothing in the program as it is."""
+    plant(monkeypatch)
+    # The search ends with the bug, so many examples cost nothing; some bugs take two hundred on average.
+    chosen = settings(settings.get_profile("planted"), max_examples=10_000, stateful_step_count=40, database=None)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Life, settings=chosen)

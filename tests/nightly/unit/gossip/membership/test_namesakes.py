@@ -1,0 +1,73 @@
+"""Two of one name, for long."""
+
+from __future__ import annotations
+
+from gossipkv.gossip.membership.namesakes import MOST_REST_MS
+from gossipkv.gossip.profile import LAN
+from tests.unit.gossip.links import Link, Node, all_alive
+from tests.unit.gossip.membership.test_namesakes import HOUR_MS, LIAR, SECOND_MS, Liar, duplicates, twins
+
+
+def renewals(node: Node) -> int:
+    """Epochs that a node had to keep."""
+    return len(node.stores)
+
+
+def test_without_keys_both_go_on_and_say_so():
+    """Without keys neither stops; both complain, all see it, and it costs few epochs, one an hour in the end."""
+    link = Link()
+    nodes, elder, younger = twins(link)
+    assert link.run(60 * SECOND_MS, lambda: elder.complaints and younger.complaints)
+    for complainer, other in ((elder, younger), (younger, elder)):
+        assert str(other.address) in str(complainer.complaints[-1].error)
+    places = {str(elder.address), str(younger.address)}
+    link.run(2 * SECOND_MS)
+    for _ in range(20):
+        link.run(60 * SECOND_MS)
+        assert all(len(seen) == 1 and seen < places for seen in duplicates(nodes))
+    link.run(2 * HOUR_MS)
+    before = renewals(elder) + renewals(younger)
+    link.run(2 * HOUR_MS)
+    assert renewals(elder) + renewals(younger) - before <= 4
+    assert before <= 30
+    assert renewals(elder) > 3
+    assert elder.stopped is younger.stopped is None
+
+
+def test_two_that_cannot_reach_each_other_do_not_renew_for_ever():
+    """Two whom all others reach outdo each other less and less often, and say that there is somebody."""
+    link = Link(7)
+    nodes, one, two = twins(link)
+    link.cut = lambda source, to: {source, to} == {one.address, two.address}
+    link.run(120 * SECOND_MS)
+    assert 4 < renewals(one) + renewals(two) < 20
+    assert one.complaints
+    assert two.complaints
+    assert all(duplicates(nodes))
+    link.run(2 * HOUR_MS)
+    before = renewals(one) + renewals(two)
+    for _ in range(6):
+        link.run(HOUR_MS // 2)
+        assert all(duplicates(nodes))
+    assert renewals(one) + renewals(two) - before <= 6
+    assert one.stopped is two.stopped is None
+
+
+def test_a_flood_of_claims_costs_little():
+    """A stranger that claims the name a hundred times a second for an hour: a few epochs, a few questions."""
+    link = Link(4)
+    nodes = link.cluster(3)
+    link.run(LAN.converge_ms)
+    victim, liar = nodes[1], Liar(link, age_ms=1 << 40)
+    for _ in range(600):
+        liar.claim(victim)
+        liar.claim(victim, more_epochs=0)
+        link.run(SECOND_MS)
+    assert victim.stopped is None
+    assert 4 <= renewals(victim) <= 10
+    assert liar.asked <= 11
+    assert len(victim.complaints) == 1
+    link.run(3 * MOST_REST_MS)
+    assert all_alive(nodes)
+    del link.nodes[LIAR]
+    assert link.run(3 * MOST_REST_MS, lambda: not any(duplicates(nodes)))

@@ -1,0 +1,33 @@
+"""A tree of many entries."""
+
+from __future__ import annotations
+
+from gossipkv.register.metadata.pages import (
+    Outcome,
+)
+from gossipkv.register.metadata.tree import Tree, check_change
+from tests.unit.register.metadata.maps import ANY, new_store, put_all
+from tests.unit.register.metadata.test_tree import identity, key
+
+
+def test_an_edit_of_one_of_100000_entries():
+    """It reads the root and a leaf, and writes these and a page of ids, at most 256 KiB; so does the check."""
+    store = new_store()
+    first = put_all(Tree.empty("any"), 1, {key(number): bytes(120) for number in range(100_000)})
+    check_change(store.read, ANY, None, first, 1)
+    root = store.take(first)
+    for config in range(2, 6):
+        store.asked.clear()
+        edit = store.open(root).edit(config)
+        assert edit.get(key(70_000 + config)).version < config
+        edit.put(key(70_000 + config), b"r" * 130)
+        edit.record(identity(config), Outcome.DONE)
+        changed = edit.finish()
+        assert len(set(store.asked)) == (2 if config == 2 else 3)
+        assert len(changed.pages) == 3
+        assert sum(map(len, changed.pages.values())) < 160 << 10
+        store.asked.clear()
+        check_change(store.read, ANY, root, changed, config)
+        assert len(set(store.asked)) == (2 if config == 2 else 3)
+        root = store.take(changed)
+    assert len(store.open(root)) == 100_000

@@ -1,0 +1,24 @@
+"""All that may happen to a small register, in every order."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.register.test_small_world import ODDS, STEPS, world_of
+
+RUNS = int(os.environ.get("SMALL_WORLDS", "40"))
+
+FIRST = int(os.environ.get("SMALL_WORLDS_FIRST", "0"))
+
+
+@pytest.mark.parametrize("name", ODDS)
+def test_nothing_that_was_told_is_untrue(name):
+    """No fork, nothing shown or acknowledged is lost, what is refused never appears, and healed it goes on."""
+    for seed in range(FIRST, FIRST + RUNS):
+        try:
+            world_of(name, seed).run(STEPS)
+        except Exception as error:
+            error.add_note(f'again: SMALL_WORLDS_FIRST={seed} SMALL_WORLDS=1 pytest {__file__} -k "{name}"')
+            raise
