@@ -154,21 +154,6 @@ def test_the_gateway_dies_with_its_node_however_that_ends(tmp_path, source):
                 dial(address)
 
 
-def test_the_node_outlives_its_gateway(tmp_path, source):
-    """A line in the log and another gateway; nobody who connects meanwhile is refused."""
-    with node_with_http(tmp_path, source) as (node, address):
-        for count in (2, 3):
-            os.kill(gateways(node, count - 1)[-1][1], signal.SIGKILL)
-            assert get(address, "/geo/paris")[2] == b"France"
-            told = gateways(node, count)
-            assert {where for where, _ in told} == {address}
-        assert len({process for _, process in told}) == 3
-        ended = [line for line in node.said().splitlines() if "http_ended" in line]
-        assert [re.search(r"again_ms=(\d+)", line)[1] for line in ended] == ["100", "200"]
-        assert all("was killed by signal 9" in line for line in ended)
-        assert node.stop() == 0
-
-
 def test_a_port_in_use_ends_the_start(tmp_path, source):
     """With one line that says which address, and the setting to change; nothing was begun."""
     with socket.socket() as other:

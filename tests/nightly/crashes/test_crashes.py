@@ -1,6 +1,6 @@
 """A kill at every call that changes the disk, of real processes that build, publish, switch and start.
 
-`CRASH_STRIDE` says at which calls: 1 at every one, 25 at every twenty-fifth.
+`CRASH_STRIDE` says at which calls: 1 at every one, 25 at every twenty-fifth; `tests/smoke` has one of each kind.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Record = Callable[[str, str], None]
+    Moments = Callable[[int], range]
 
 pytestmark = pytest.mark.timeout(3600)
 
-STRIDE = int(os.environ.get("CRASH_STRIDE", "25"))
+STRIDE = int(os.environ.get("CRASH_STRIDE", "1"))
 SERVE = ("--refresh-period", "100ms", "--retire-after", "0s")
 OLD = [{b"a": b"1", b"b": b"1"}, {b"c": b"1"}]
 NEW = [{b"a": b"2", b"b": b"2"}, {b"c": b"2"}, {b"d": b"2"}]
@@ -167,8 +168,13 @@ def verify(path: Path) -> None:
     assert done.returncode == 0, done
 
 
-def strike_all(place: Place, library: Path, newest: str, at_least: str | None) -> str:
-    """Kill at every call, or every so many; what it says before, and what a restart finds, is judged each time.
+def often(calls: int) -> range:
+    """At every call, or every so many."""
+    return range(1, calls + 1, STRIDE)
+
+
+def strike_all(place: Place, library: Path, newest: str, at_least: str | None, moments: Moments = often) -> str:
+    """Kill at the calls that `moments` chooses; what is said before, and what a restart finds, is judged each time.
 
     Returns how many kills there were.
     """
@@ -178,7 +184,8 @@ def strike_all(place: Place, library: Path, newest: str, at_least: str | None) -
     assert careless(watch.trace) == []
     expected = files_in(calm.data)
     struck, calls = [], watch.count
-    for at in range(1, calls + 1, STRIDE):
+    chosen = moments(calls)
+    for at in chosen:
         tried = place.copy(f"at-{at}")
         watch = Watch(library, tried.node, tried.root / "notes", at)
         said = serve(tried, newest, watch)
@@ -189,7 +196,7 @@ def strike_all(place: Place, library: Path, newest: str, at_least: str | None) -
         evidence = f"CRASH_AT={at}: {watch.struck}, after answers from {sorted(set(said))}"
         assert restart(tried, newest, max(said, default=at_least)) == expected, evidence
         shutil.rmtree(tried.root)
-    assert len(struck) > calls / STRIDE * 0.9
+    assert len(struck) >= len(chosen) * 0.9
     return f"killed at {len(struck)} of {calls} calls"
 
 
@@ -205,15 +212,19 @@ def test_an_upgrade(place: Place, library: Path, record_property: Record) -> Non
     record_property("measured", strike_all(place, library, "v2", "v1"))
 
 
-def test_build(place: Place, library: Path, record_property: Record) -> None:
-    """What `gossipkv build` leaves is whole if it says _SUCCESS; if not, it is refused until somebody removes it."""
+def strike_builds(place: Place, library: Path, moments: Moments = often) -> str:
+    """What `gossipkv build` leaves is whole if it says _SUCCESS; if not, it is refused until somebody removes it.
+
+    Returns how many kills there were.
+    """
     source, made = place.source / "geo" / "v1", place.node / "made"
     watch = Watch(library, place.node, place.root / "notes")
     assert run("build", source, made, watch=watch).returncode == 0
     assert careless(watch.trace) == []
     expected = files_in(made)
-    whole, stride = [], min(STRIDE, 8)
-    for at in range(1, watch.count + 1, stride):
+    whole = []
+    chosen = moments(watch.count)
+    for at in chosen:
         made = place.node / f"at-{at}" / "made"
         made.parent.mkdir()
         struck = Watch(library, place.node, place.root / f"notes-{at}", at)
@@ -230,8 +241,13 @@ def test_build(place: Place, library: Path, record_property: Record) -> None:
                 assert run("build", source, made).returncode == 0
         verify(made)
         assert files_in(made) == expected
-    assert len(whole) < watch.count // 4
-    record_property("measured", f"killed at one in {stride} of {watch.count} calls; whole after {len(whole)}")
+    assert len(whole) <= len(chosen) // 4
+    return f"killed at {len(chosen)} of {watch.count} calls; whole after {len(whole)}"
+
+
+def test_build(place: Place, library: Path, record_property: Record) -> None:
+    """At every so many-th call of an offline build."""
+    record_property("measured", strike_builds(place, library))
 
 
 NO_SYNC = "from gossipkv.environment.real_files import RealFiles\nRealFiles.{} = lambda self, _: None"

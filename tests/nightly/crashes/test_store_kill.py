@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 10
 ROOT = Path(__file__).parents[3]
 CLOCK = ROOT / "tests" / "ci" / "cluster" / "jumping_clock.c"
-KILLS = max(15, 375 // int(os.environ.get("CRASH_STRIDE", "25")))  # Of each sort of writers.
+KILLS = 375  # Of each sort of writers.
 
 
 def write_and_die(command: list[str], newest: list[int], least: int, environ: dict[str, str]) -> list[int]:
@@ -79,15 +79,23 @@ def look(directory: Path, acknowledged: list[int]) -> list[int]:
         return newest
 
 
-@pytest.mark.parametrize("how", ["alone", "together"])
-def test_writers_that_are_killed(how: str, tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
-    """In the middle of anything, with a clock that jumps: what was acknowledged is there, what was not, in order."""
+def kill_writers(how: str, tmp_path: Path, kills: int) -> str:
+    """In the middle of anything, with a clock that jumps: what was acknowledged is there, what was not, in order.
+
+    Returns what was found.
+    """
     library = preload(CLOCK, tmp_path)
     chance, newest, untold = random.Random(1), [-1] * WRITERS, 0
-    for turn in range(KILLS):
+    for turn in range(kills):
         least = chance.choice((1, 10, 50, 200))
         environ = {"LD_PRELOAD": str(library)} if turn % 2 else {}
         acknowledged = write_and_die([how, str(tmp_path / "store"), str(turn)], newest, least, environ)
         newest = look(tmp_path / "store", acknowledged)
         untold += sum(newest) - sum(acknowledged)
-    record_property("measured", f"{sum(newest)} batches in {KILLS} lives; {untold} found that nobody was told of")
+    return f"{sum(newest)} batches in {kills} lives; {untold} found that nobody was told of"
+
+
+@pytest.mark.parametrize("how", ["alone", "together"])
+def test_writers_that_are_killed(how: str, tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
+    """Writers of one thread, and those of the shell with merging children."""
+    record_property("measured", kill_writers(how, tmp_path, KILLS))

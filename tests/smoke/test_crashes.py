@@ -1,0 +1,37 @@
+"""One crash of each kind, in the middle of a start, an upgrade, a build and the writing of a store."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nightly.crashes import test_crashes, test_store_kill
+
+library, place = test_crashes.library, test_crashes.place
+
+
+def in_the_middle(calls: int) -> range:
+    """One of so many."""
+    return range(calls // 2, calls // 2 + 1)
+
+
+def test_the_first_start(place, library):
+    """A restart serves the version, and leaves no litter."""
+    test_crashes.strike_all(place, library, "v1", None, in_the_middle)
+
+
+def test_an_upgrade(place, library):
+    """A restart answers at once, and never from an older version."""
+    test_crashes.serve(place, "v1")
+    place.put("v2")
+    test_crashes.strike_all(place, library, "v2", "v1", in_the_middle)
+
+
+def test_a_build(place, library):
+    """What an offline build leaves is refused until somebody removes it."""
+    test_crashes.strike_builds(place, library, in_the_middle)
+
+
+@pytest.mark.parametrize("how", ["alone", "together"])
+def test_writers(how, tmp_path):
+    """What was acknowledged is in the store, and nothing that was not stands before it."""
+    test_store_kill.kill_writers(how, tmp_path, 2)
