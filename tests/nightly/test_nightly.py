@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.nightly import __main__ as nightly
+from tests.nightly import budgets
 from tests.nightly.__main__ import Leg
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def test_the_report(tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     assert nightly.report(tmp_path / "report.txt", legs) == 1
     told = (tmp_path / "report.txt").read_text()
-    lines = [" ".join(line.split()) for line in told.splitlines()]
+    lines = [" ".join(line.split()) for line in told.splitlines() if line]
     for expected in ("FUZZ_FLIPS=11", "SOAK_SECONDS=as for a change"):
         assert expected in lines[3]
     assert [line.split()[0] for line in lines if " s " in line] == ["FAILED", "ok", "FAILED"]
@@ -59,10 +60,52 @@ def test_the_report(tests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert mark.exists()
 
 
+SLOW = """
+import time
+def test_right(): ...
+def test_endless():
+    time.sleep(600)
+"""
+
+
+def test_a_leg_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it found until then is told; that it was cut is no failure."""
+    monkeypatch.setattr(nightly, "SCRATCH", tmp_path / "scratch")
+    monkeypatch.setattr(nightly, "LEG_MINUTES", 0.1)
+    (tmp_path / "test_two.py").write_text(SLOW)
+    chosen = ("-c", "/dev/null", "-p", "no:randomly", str(tmp_path / "test_two.py"))
+    assert nightly.report(tmp_path / "report.txt", [Leg("slow", tests=chosen)]) == 0
+    told = (tmp_path / "report.txt").read_text()
+    assert "slow (cut after 0.1 minutes)" in told
+    assert "all is well" in told
+
+
+COSTLY = """
+def test_costly():
+    sum(range(20_000_000))
+"""
+
+
+def test_who_is_over_its_budget_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that costs more than the table says fails its leg; reports are appended to each other."""
+    monkeypatch.setattr(nightly, "SCRATCH", tmp_path / "scratch")
+    monkeypatch.setenv("PYTHONPATH", str(nightly.ROOT))
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "test_one.py").write_text(COSTLY)
+    leg = Leg(
+        "budgets", tests=("-c", "/dev/null", f"--rootdir={tmp_path}", "-p", "tests.nightly.budgets", str(tmp_path))
+    )
+    for budget_s, expected in ((60, "within"), (0.001, "failure")):
+        monkeypatch.setitem(budgets.BUDGETS, "tests/unit", budget_s)
+        assert nightly.report(tmp_path / "report.txt", [leg]) == (expected == "failure")
+        assert f"{expected}: tests/unit took " in (tmp_path / "report.txt").read_text()
+    assert (tmp_path / "report.txt").read_text().count("begun ") == 2
+
+
 def test_every_number_is_used() -> None:
     """Each name that the report tells is one that a test reads, and that the Makefile sets, twice."""
     sources = [path.read_text() for path in (nightly.ROOT / "tests").rglob("test_*.py")]
-    sources.append((nightly.ROOT / "tests" / "fuzz" / "frames.py").read_text())
+    sources += [(nightly.ROOT / "tests" / "nightly" / name).read_text() for name in ("fuzz/frames.py", "__main__.py")]
     makefile = (nightly.ROOT / "Makefile").read_text()
     for name in nightly.NUMBERS:
         assert any(f'os.environ.get("{name}"' in source for source in sources), name
@@ -79,6 +122,7 @@ def test_what_is_left_out_is_there() -> None:
 def test_legs_are_named() -> None:
     """A leg that is not there is refused with the names of those that are."""
     with pytest.raises(
-        SystemExit, match="no such leg: nosuch; there are seeds, datasets, registers, metadata, nodes, fuzz, crashes, "
+        SystemExit,
+        match="no such leg: nosuch; there are seeds, datasets, registers, metadata, nodes, ",
     ):
         nightly.main("report.txt", "nosuch")

@@ -1,22 +1,15 @@
-"""The benchmark itself: it must not rot between the days on which somebody looks at its figures.
-
-`BENCH_STRIDE` says how many of its parts one run tries: 1 is each, 3 every third.  Which ones depends on the text of
-the whole package, so that each change draws anew.
-"""
+"""The benchmark itself: it must not rot between the days on which somebody looks at its figures."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-import zlib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
@@ -30,35 +23,10 @@ from tests.bench.network.rows import WrongAnswerError
 from tests.bench.peers.python_dict import PythonDict
 from tests.bench.register import etcd
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 ROOT = Path(__file__).parents[3]
-STRIDE = int(os.environ.get("BENCH_STRIDE", "3"))
-
-Part = tuple[str, set[str]]
 
 
 METADATA = (goals.METADATA_P50, goals.METADATA_WRITTEN, goals.METADATA_BURST, goals.METADATA_BURST_TIME)
-
-
-def drawn(parts: Iterable[Part], stride: int = STRIDE) -> list[Part]:
-    """The parts that a run tries, of each kind at least one."""
-    said = 0
-    for path in sorted(path for top in ("gossipkv", "src_ext", "tests/bench") for path in (ROOT / top).rglob("*.py*")):
-        if path.suffix in {".py", ".pyx"}:
-            said = zlib.crc32(path.read_bytes(), said)
-    shares = {part: zlib.crc32(part.encode(), said) for part, _ in parts}
-    least = min(shares.values())
-    return [(part, rows) for part, rows in parts if shares[part] % stride == 0 or shares[part] == least]
-
-
-def test_a_stride_draws_its_share() -> None:
-    """All of them at 1, and fewer at 3, but never none."""
-    parts = [(str(number), {str(number)}) for number in range(100)]
-    assert drawn(parts, 1) == parts
-    assert len(drawn(parts, 3)) in range(15, 60)
-    assert len(drawn(parts[:1], 1000)) == 1
 
 
 def run(*arguments: str) -> str:
@@ -97,16 +65,14 @@ def test_quick_run_beside_a_node(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("part", "rows"),
-    drawn(
-        [
-            ("sequence", {goals.SEQUENCE_SHORT, goals.SEQUENCE_LONG_SORTED, goals.SEQUENCE_START}),
-            ("lanes", {goals.LANES_BY_HASH, goals.LANES_MIXED, goals.LANES_MEMORY}),
-            ("queue", {goals.QUEUE}),
-            ("restart", {goals.RESTART, goals.RESTART_COLD}),
-            ("switching", {goals.SWITCH_P99, goals.SWITCH_CROWDED_P99, goals.SWITCH_FAILED, goals.SWITCH_BACK}),
-            ("scrub", {goals.SCRUB_P99, goals.SCRUB_GET, goals.SCRUB_SCAN}),
-        ]
-    ),
+    [
+        ("sequence", {goals.SEQUENCE_SHORT, goals.SEQUENCE_LONG_SORTED, goals.SEQUENCE_START}),
+        ("lanes", {goals.LANES_BY_HASH, goals.LANES_MIXED, goals.LANES_MEMORY}),
+        ("queue", {goals.QUEUE}),
+        ("restart", {goals.RESTART, goals.RESTART_COLD}),
+        ("switching", {goals.SWITCH_P99, goals.SWITCH_CROWDED_P99, goals.SWITCH_FAILED, goals.SWITCH_BACK}),
+        ("scrub", {goals.SCRUB_P99, goals.SCRUB_GET, goals.SCRUB_SCAN}),
+    ],
 )
 def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> None:
     """Each part finds its records right, no get fails, and each of its goals gets a verdict."""
@@ -120,28 +86,26 @@ def test_quick_run_of_datasets(part: str, rows: set[str], tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("part", "rows"),
-    drawn(
-        [
-            ("network-hot", {goals.NETWORK_ONE, goals.NETWORK_PIPELINED, goals.NETWORK_BATCHED}),
-            (
-                "network-forwarded",
-                {goals.NETWORK_FORWARDED_ONE, goals.NETWORK_FORWARDED_PIPELINED, goals.NETWORK_FORWARDED_BATCHED},
-            ),
-            ("network-behind", {goals.NETWORK_BEHIND}),
-            ("network-cold", {goals.NETWORK_COLD_PIPELINED, goals.NETWORK_COLD_BATCHED}),
-            ("network-connections", {goals.NETWORK_MEMORY, *goals.NETWORK_CONNECTIONS}),
-            (
-                "network-round-trip",
-                {goals.NETWORK_ROUND_TRIP, goals.NETWORK_BUSY_POLL}
-                | {goals.NETWORK_ROUND_TRIP_CPU, goals.NETWORK_BUSY_POLL_CPU, goals.NETWORK_FEW_CPU},
-            ),
-            ("network-thread", {goals.NETWORK_THREAD, goals.NETWORK_THREAD_PYTHON}),
-            ("network-lone", {goals.NETWORK_LONE}),
-            ("network-pings", {*goals.NETWORK_PINGS}),
-            ("clients", {goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK}),
-            ("network-handed-off", {goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES}),
-        ]
-    ),
+    [
+        ("network-hot", {goals.NETWORK_ONE, goals.NETWORK_PIPELINED, goals.NETWORK_BATCHED}),
+        (
+            "network-forwarded",
+            {goals.NETWORK_FORWARDED_ONE, goals.NETWORK_FORWARDED_PIPELINED, goals.NETWORK_FORWARDED_BATCHED},
+        ),
+        ("network-behind", {goals.NETWORK_BEHIND}),
+        ("network-cold", {goals.NETWORK_COLD_PIPELINED, goals.NETWORK_COLD_BATCHED}),
+        ("network-connections", {goals.NETWORK_MEMORY, *goals.NETWORK_CONNECTIONS}),
+        (
+            "network-round-trip",
+            {goals.NETWORK_ROUND_TRIP, goals.NETWORK_BUSY_POLL}
+            | {goals.NETWORK_ROUND_TRIP_CPU, goals.NETWORK_BUSY_POLL_CPU, goals.NETWORK_FEW_CPU},
+        ),
+        ("network-thread", {goals.NETWORK_THREAD, goals.NETWORK_THREAD_PYTHON}),
+        ("network-lone", {goals.NETWORK_LONE}),
+        ("network-pings", {*goals.NETWORK_PINGS}),
+        ("clients", {goals.CLIENT_GET, goals.CLIENT_GET_MANY, goals.CLIENT_TASKS, goals.CLIENT_TASK}),
+        ("network-handed-off", {goals.NETWORK_HANDED_OFF, goals.NETWORK_DATABASES}),
+    ],
 )
 def test_quick_run_of_the_network(part: str, rows: set[str], tmp_path: Path) -> None:
     """Each part has its rows, every answer of every server was right, and processor time was used."""
@@ -157,21 +121,19 @@ def test_quick_run_of_the_network(part: str, rows: set[str], tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("part", "rows"),
-    drawn(
-        [
-            ("local", {goals.CLUSTER_LOCAL, goals.CLUSTER_LOCAL_PIPELINED}),
-            ("deadlines", {goals.CLUSTER_DEADLINES}),
-            ("scan", {goals.CLUSTER_SCAN, goals.CLUSTER_PAGES}),
-            ("frozen", {goals.CLUSTER_FROZEN_FIRST, goals.CLUSTER_FROZEN_LATER, goals.CLUSTER_FROZEN_FAILED}),
-            ("killed", {goals.CLUSTER_KILLED_FAILED}),
-            (
-                "switched",
-                {goals.CLUSTER_SWITCH_FAILED, goals.CLUSTER_SWITCH_BACK, goals.CLUSTER_SWITCH_BACK_ACROSS},
-            ),
-            ("built", {goals.CLUSTER_BUILT}),
-            ("suspected", {goals.CLUSTER_SUSPECTED}),
-        ]
-    ),
+    [
+        ("local", {goals.CLUSTER_LOCAL, goals.CLUSTER_LOCAL_PIPELINED}),
+        ("deadlines", {goals.CLUSTER_DEADLINES}),
+        ("scan", {goals.CLUSTER_SCAN, goals.CLUSTER_PAGES}),
+        ("frozen", {goals.CLUSTER_FROZEN_FIRST, goals.CLUSTER_FROZEN_LATER, goals.CLUSTER_FROZEN_FAILED}),
+        ("killed", {goals.CLUSTER_KILLED_FAILED}),
+        (
+            "switched",
+            {goals.CLUSTER_SWITCH_FAILED, goals.CLUSTER_SWITCH_BACK, goals.CLUSTER_SWITCH_BACK_ACROSS},
+        ),
+        ("built", {goals.CLUSTER_BUILT}),
+        ("suspected", {goals.CLUSTER_SUSPECTED}),
+    ],
 )
 def test_quick_run_of_a_cluster(part: str, rows: set[str], tmp_path: Path) -> None:
     """Each part has its rows, every value was right, no get failed or stepped back, and processor time was used."""
@@ -189,16 +151,14 @@ def test_quick_run_of_a_cluster(part: str, rows: set[str], tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("part", "rows"),
-    drawn(
-        [
-            ("http-get", {goals.HTTP_GET}),
-            ("http-beside", {goals.HTTP_BESIDE}),
-            ("http-metrics", {goals.HTTP_METRICS, goals.HTTP_METRICS_BESIDE}),
-            ("http-page", {goals.HTTP_PAGE, goals.HTTP_PAGE_SIZE}),
-            ("load-generator", {*goals.LOAD_DRIVES, *goals.LOAD_COSTS}),
-            ("load-lateness", {goals.LOAD_LATENESS}),
-        ]
-    ),
+    [
+        ("http-get", {goals.HTTP_GET}),
+        ("http-beside", {goals.HTTP_BESIDE}),
+        ("http-metrics", {goals.HTTP_METRICS, goals.HTTP_METRICS_BESIDE}),
+        ("http-page", {goals.HTTP_PAGE, goals.HTTP_PAGE_SIZE}),
+        ("load-generator", {*goals.LOAD_DRIVES, *goals.LOAD_COSTS}),
+        ("load-lateness", {goals.LOAD_LATENESS}),
+    ],
 )
 def test_quick_run_of_http(part: str, rows: set[str], tmp_path: Path) -> None:
     """Each part has its rows, but those of peers that are not here, and every value was right."""
@@ -214,19 +174,17 @@ def test_quick_run_of_http(part: str, rows: set[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("part", "rows"),
-    drawn(
-        [
-            ("puts", {goals.STORE_PUT, goals.STORE_PUT_BATCH, goals.STORE_PUT_WRITERS}),
-            ("unsynced", {goals.STORE_UNSYNCED, goals.STORE_UNSYNCED_BATCH}),
-            ("gets", {goals.STORE_GET, goals.STORE_GET_YOUNG, goals.STORE_MISS_YOUNG}),
-            ("scans", {goals.STORE_SCAN, goals.STORE_RANGE}),
-            ("merging", {goals.STORE_MERGING_GET, goals.STORE_MERGING_PUT}),
-            ("amplification", {goals.STORE_AMPLIFICATION, goals.STORE_SPACE, goals.STORE_SPACE_MERGING}),
-            ("opening", {goals.STORE_OPENING}),
-            ("memory", {goals.STORE_MEMORY, goals.STORE_MEMORY_CHILD}),
-            ("simulated", {goals.STORE_SIMULATED}),
-        ]
-    ),
+    [
+        ("puts", {goals.STORE_PUT, goals.STORE_PUT_BATCH, goals.STORE_PUT_WRITERS}),
+        ("unsynced", {goals.STORE_UNSYNCED, goals.STORE_UNSYNCED_BATCH}),
+        ("gets", {goals.STORE_GET, goals.STORE_GET_YOUNG, goals.STORE_MISS_YOUNG}),
+        ("scans", {goals.STORE_SCAN, goals.STORE_RANGE}),
+        ("merging", {goals.STORE_MERGING_GET, goals.STORE_MERGING_PUT}),
+        ("amplification", {goals.STORE_AMPLIFICATION, goals.STORE_SPACE, goals.STORE_SPACE_MERGING}),
+        ("opening", {goals.STORE_OPENING}),
+        ("memory", {goals.STORE_MEMORY, goals.STORE_MEMORY_CHILD}),
+        ("simulated", {goals.STORE_SIMULATED}),
+    ],
 )
 def test_quick_run_of_a_store(part: str, rows: set[str], tmp_path: Path) -> None:
     """Each part has its rows, with the peers that are here, and every value was right."""
@@ -242,15 +200,13 @@ def test_quick_run_of_a_store(part: str, rows: set[str], tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("part", "rows"),
-    drawn(
-        [
-            ("register-changes", {*goals.REGISTER_UNITS}),
-            ("register-outage", {goals.REGISTER_KILLED, goals.REGISTER_STOPPED}),
-            ("metadata-transactions", {goals.metadata(row, count) for row in METADATA for count in goals.PARTITIONS}),
-            ("catalogue-growth", {goals.CATALOGUE_GROWN, goals.CATALOGUE_FAILED}),
-            ("register-runs", {goals.REGISTER_RUNS, goals.REGISTER_RUNS_STORE}),
-        ]
-    ),
+    [
+        ("register-changes", {*goals.REGISTER_UNITS}),
+        ("register-outage", {goals.REGISTER_KILLED, goals.REGISTER_STOPPED}),
+        ("metadata-transactions", {goals.metadata(row, count) for row in METADATA for count in goals.PARTITIONS}),
+        ("catalogue-growth", {goals.CATALOGUE_GROWN, goals.CATALOGUE_FAILED}),
+        ("register-runs", {goals.REGISTER_RUNS, goals.REGISTER_RUNS_STORE}),
+    ],
 )
 def test_quick_run_of_registers(part: str, rows: set[str], tmp_path: Path) -> None:
     """Each part has its rows, beside etcd where it is here; nothing was lost, and nothing refused."""
@@ -266,7 +222,7 @@ def test_quick_run_of_registers(part: str, rows: set[str], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("part", "rows"), drawn([("larger-library", {*goals.LARGER_LIBRARY}), ("larger-node", {*goals.LARGER_SERVED})])
+    ("part", "rows"), [("larger-library", {*goals.LARGER_LIBRARY}), ("larger-node", {*goals.LARGER_SERVED})]
 )
 def test_quick_run_of_what_is_larger_than_memory(part: str, rows: set[str], tmp_path: Path) -> None:
     """Each part has its rows, with the peers that are here; every value was right, and a disk was read."""

@@ -1,0 +1,59 @@
+"""The rows of the kill table fit the code as it is; that each is killed is seen at night."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.nightly.mutants.compiled import source_of
+from tests.nightly.mutants.mutant import Edit, Mutant
+from tests.nightly.mutants.patched import is_compiled, module_of, patched_text
+from tests.nightly.mutants.table import MUTANTS
+from tests.simulation.scenarios import SCENARIOS
+
+LEAST = 12
+
+
+def source(module):
+    """The text of a module of the package."""
+    return source_of(module).read_text()
+
+
+def test_there_are_enough():
+    """At least twelve, each with a name of its own and an aim that exists."""
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= LEAST
+    for mutant in MUTANTS:
+        assert mutant.aims
+        assert all(aim in SCENARIOS or aim.isdigit() or Path(aim.partition("::")[0]).exists() for aim in mutant.aims), (
+            mutant.name
+        )
+
+
+def test_each_is_a_patch_of_the_code_as_it_is():
+    """What it replaces stands there once, and what comes of it is Python, or is built when it is to be killed."""
+    for mutant in MUTANTS:
+        module = module_of(mutant)
+        text = source(module)
+        patched = patched_text(mutant, text)
+        assert patched != text, mutant.name
+        if not is_compiled(mutant):
+            compile(patched, module, "exec")
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("gossipkv.gossip.tree.branch:Branch.apply", "no such line"),
+        ("gossipkv.gossip.tree.branch:Branch.apply", "return None"),  # More than once.
+        ("gossipkv.gossip.tree.branch:Branch.no_such_method", "return None"),
+        ("gossipkv.node._published:PublishedTable.end_get", "no such line"),
+        ("gossipkv.node._published:PublishedTable.end_get", "count_refused(version, lookup.by_name)"),  # Twice.
+        ("gossipkv.node._published:PublishedTable.no_such_method", "return ANSWERED"),
+    ],
+)
+def test_a_place_that_is_not_there_is_seen(place, line):
+    """A line that stands elsewhere, or more than once, is not patched in silence."""
+    mutant = Mutant("lost", (Edit(place, line, "pass"),), (), "")
+    with pytest.raises(ValueError, match=r"stands \d times|there is no"):
+        patched_text(mutant, source(module_of(mutant)))

@@ -1,0 +1,86 @@
+"""What the tests of each folder cost, in seconds of the processor, and who is over its budget.
+
+A plugin of pytest, `-p tests.nightly.budgets`: each test notes what it took, with the processes that it waited for.
+The leg of this name adds up what is in the run's report.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+NOTED = "cpu_s"
+
+# Seconds of one core of the machine that they were measured on, with a third to spare.  The longest name that fits
+# counts a test.
+BUDGETS: dict[str, float] = {
+    "tests/unit": 30,
+    "tests/unit/cli": 20,
+    "tests/unit/client": 10,
+    "tests/unit/dataset": 60,
+    "tests/unit/gossip": 45,
+    "tests/unit/http": 15,
+    "tests/unit/loadtest": 20,
+    "tests/unit/node": 50,
+    "tests/unit/register": 25,
+    "tests/unit/storage": 60,
+    "tests/unit/testing": 15,
+    "tests/simulation": 130,
+    "tests/smoke": 50,
+    "tests/ci/cluster": 400,
+    "tests/ci/tidy": 60,
+    "tests/ci/unit": 25,
+}
+
+
+def folder(path: str) -> str:
+    """Which line of the table a test belongs to."""
+    return max((name for name in BUDGETS if path.startswith(f"{name}/")), key=len, default="elsewhere")
+
+
+def spent(cases: list[Element]) -> Counter[str]:
+    """What the tests of a report took, by folder; empty where nobody noted it."""
+    seconds: Counter[str] = Counter()
+    for case in cases:
+        for said in case.iter("property"):
+            if said.get("name") == NOTED:
+                seconds[folder(case.get("file", ""))] += float(said.get("value", "0"))
+    return seconds
+
+
+def told(cases: list[Element]) -> list[str]:
+    """A line for each folder, those that are over their budget as failures."""
+    return [
+        f"{'failure' if seconds > BUDGETS.get(name, 0) else 'within'}: "
+        f"{name} took {seconds:.0f} s of the processor, budget {BUDGETS.get(name, 0):.0f} s"
+        for name, seconds in sorted(spent(cases).items())
+    ]
+
+
+def used_s() -> float:
+    """The processor's time of this process, and of those that have ended."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin to count."""
+    item.stash[BEGAN] = used_s()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Note what the test took, once it is torn down."""
+    if call.when == "teardown":
+        item.user_properties.append((NOTED, f"{used_s() - item.stash[BEGAN]:.3f}"))
+    return (yield)
+
+
+BEGAN: pytest.StashKey[float] = pytest.StashKey()
