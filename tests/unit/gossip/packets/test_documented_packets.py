@@ -169,7 +169,8 @@ def test_the_drawn_packets() -> None:
 
 def test_what_a_lie_costs_is_tested():
     """Each row of the table of lies names tests that exist; the one without is no lie."""
-    places = Path(__file__).parent, Path(__file__).parent.parent / "membership"
+    gossip = Path("tests", "unit", "gossip"), Path("tests", "nightly", "unit", "gossip")
+    places = [Path(__file__).parents[4] / top / folder for top in gossip for folder in ("packets", "membership")]
     text = "".join(place.read_text() for folder in places for place in folder.glob("test_*.py"))
     defined = set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
     table = PAGE.partition("| lie |")[2].partition("\n\n")[0]
