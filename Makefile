@@ -30,7 +30,7 @@ build: $(TOOLS)  ## Compile what changed, in place
 debug: $(TOOLS)  ## Compile with checks, tracing, annotated C, and the sanitizers named by GOSSIPKV_SANITIZE
 	GOSSIPKV_DEBUG=1 $(BIN)/python setup.py -q build_ext --inplace --force
 
-test: build  ## Run every test; ARGS="-k name" chooses
+test: build  ## Run what each commit must pass within minutes; ARGS="-k name" chooses
 	$(BIN)/python -m pytest $(ARGS)
 
 fuzz: build  ## Run the properties and fuzz tests with fresh random input, ten times more of it
