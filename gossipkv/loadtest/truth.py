@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 Expected: TypeAlias = "bytes | EllipsisType | None"
 
-NEWEST_VERSIONS: Final = 60  # The extension holds the values of 64.
+MOST_VERSIONS: Final = 64  # Of which the extension holds the values.
+NEWEST_VERSIONS: Final = 60  # Of a source: some may come while the load runs.
 ABSENT_KEYS: Final = 65_536  # Enough that a cache of pages does not hold all of them for long.
 ABSENT_MARK: Final = b"~absent~"
 
@@ -75,6 +76,8 @@ def read_truth(plan: Plan) -> Truth:
             )
         is_whole = is_whole and place.is_dir()
         tables.update(_tables(given, place, plan.database))
+    if len(tables) > MOST_VERSIONS:
+        raise PlanError(f"a truth of {len(tables)} versions: at most {MOST_VERSIONS} can be compared with; give fewer")
     numbers: dict[bytes, int] = {}
     for table in tables.values():
         for key in table:

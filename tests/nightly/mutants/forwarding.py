@@ -7,7 +7,12 @@ from tests.nightly.mutants.mutant import Edit, Mutant
 BY_HAND = ("tests/unit/node/test_forwarding.py",)
 BATCHES = ("tests/unit/node/test_forwarded_batches.py",)
 SOCKETS = ("tests/unit/node/test_forwarding_sockets.py",)
+COLD = ("tests/unit/node/test_cold_reads.py",)
 DAMAGED = ("tests/unit/node/test_damaged_here.py",)
+
+EXPIRE_ONE = "gossipkv.node._forwarding:Forwarding.expire_one"
+UNDER_WAY = "set_due(self.relays, relay, min(now_ns + self.stage_ns, relay.limit_ns))"
+ANOTHER_STAGE = "set_due(self.relays, relay, now_ns + self.stage_ns)"
 
 MUTANTS_OF_FORWARDING = (
     Mutant(
@@ -200,6 +205,54 @@ MUTANTS_OF_FORWARDING = (
             ),
         ),
         SOCKETS,
+        "property",
+    ),
+    Mutant(
+        "an answer that trickles has no end",
+        (Edit(EXPIRE_ONE, "elif now_ns >= relay.limit_ns:", "elif False:"), Edit(EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE)),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "an answer that trickles has the rest of a stage",
+        (Edit(EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE),),
+        BY_HAND,
+        "property",
+    ),
+    Mutant(
+        "what is damaged here is read here again in each round",
+        (
+            Edit(
+                "gossipkv.node._forwarding:is_any_here",
+                "if version.files[place.partition] != NULL and not place.damaged:",
+                "if version.files[place.partition] != NULL:",
+            ),
+        ),
+        (f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",),
+        "property",
+    ),
+    Mutant(
+        "a place does not say that its key is damaged here",
+        (Edit("gossipkv.node._batches:add_place", "place.damaged = target.file != NULL", "place.damaged = False"),),
+        (f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",),
+        "property",
+    ),
+    Mutant(
+        "a read begins with the failures of another",
+        (Edit("gossipkv.node._cold_pages:forget_wait", "wait.failures = 0", "pass"),),
+        COLD,
+        "property",
+    ),
+    Mutant(
+        "a read waits for the pages of another",
+        (Edit("gossipkv.node._cold_pages:forget_wait", "wait.count = 0", "pass"),),
+        COLD,
+        "property",
+    ),
+    Mutant(
+        "a read begins with the rounds of another",
+        (Edit("gossipkv.node._relays:relay_begin", "relay.rounds = 1", "pass"),),
+        BY_HAND,
         "property",
     ),
 )

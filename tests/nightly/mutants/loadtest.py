@@ -6,6 +6,7 @@ from tests.nightly.mutants.mutant import Edit, Mutant
 
 LOADTEST = "gossipkv.loadtest"
 TESTS = "tests/unit/loadtest"
+NEWEST = "for version in source.versions(name).names[-NEWEST_VERSIONS:]:"
 
 
 def planted(name: str, edit: Edit, test: str, by: str = "property") -> Mutant:
@@ -113,6 +114,16 @@ MUTANTS_OF_THE_LOAD_TEST = (
             "beside: list[Expected] = [None if is_whole else ...] * (len(keys) - told)",
             "beside: list[Expected] = [...] * (len(keys) - told)",
         ),
+        "test_truth.py",
+    ),
+    planted(
+        "of many versions of a source the oldest are compared with",
+        Edit(f"{LOADTEST}.truth:_tables", NEWEST, NEWEST.replace("-NEWEST_VERSIONS:", ":NEWEST_VERSIONS")),
+        "test_truth.py",
+    ),
+    planted(
+        "all versions of a source are read, however many",
+        Edit(f"{LOADTEST}.truth:_tables", NEWEST, NEWEST.replace("[-NEWEST_VERSIONS:]", "")),
         "test_truth.py",
     ),
     planted(

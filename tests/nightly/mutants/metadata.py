@@ -7,11 +7,14 @@ from tests.nightly.mutants.mutant import Edit, Mutant
 METADATA = "gossipkv.register.metadata"
 TESTS = "tests/unit/register/metadata"
 TRANSACTIONS = f"{TESTS}/test_transactions.py"
+COORDINATOR = f"{TRANSACTIONS}::test_nothing_is_swapped_before_the_coordinator_holds_it"
 SERVER = f"{TESTS}/test_server.py"
 LEDGER = f"{TESTS}/test_ledger.py"
 CATALOGUE = f"{TESTS}/test_catalogue.py"
 
 TRANSACT = f"{METADATA}.transactions:Transactions._transact"
+HELD = f"{METADATA}.transactions:Transactions._have_held"
+PINS = "await self._ledger.pin(root, config, pages)"
 UNTIL_DONE = f"{METADATA}.transactions:Transactions._until_done"
 HAVE_HELD = "await self._have_held(chosen, head.root, changed.root, config, changed.pages)"
 FORGETS = "await self._ledger.discard()\n            self._chosen = None"
@@ -69,6 +72,16 @@ MUTANTS_OF_METADATA = (
         "a swap comes before a majority holds the body",
         f"{TRANSACTIONS}::test_nothing_is_swapped_before_a_majority_holds_it",
         (TRANSACT, HAVE_HELD, "await self._ledger.pin(changed.root, config, changed.pages)"),
+    ),
+    planted(
+        "a coordinator that does not hold the new map swaps it in",
+        COORDINATOR,
+        (HELD, "if me in holders and acceptors.is_quorum(holders):", "if acceptors.is_quorum(holders):"),
+    ),
+    planted(
+        "a coordinator counts itself before it holds the new map",
+        COORDINATOR,
+        (HELD, PINS, f"held(me)\n                {PINS}"),
     ),
     planted(
         "an operation is re-based over a touched partition",

@@ -28,6 +28,7 @@ MINE = "if self._committed == (acceptors.pair, ballot.generation):"
 STALE = "if phase is None or number != phase.number or acceptor not in phase.unheard:"
 ENTERED = "gossipkv.register.proposer:_entered"
 ENTERS = "if not isinstance(want, Enter) or acceptors.pair or want.members == acceptors.new:"
+WAITING = "waiting = [pending for pending in phase.batch if not pending.over]"
 INVITED = "self._invite(phase, now_ms)"
 TOLD_EARLY = """found, highest = phase.base, phase.best[0]
             for pending in phase.batch:
@@ -185,6 +186,43 @@ OF_ROUNDS = (
         "stale and doubled replies count",
         (LOSSY, SAME),
         (f"{PROPOSER}._take", STALE, "if phase is None:"),
+    ),
+    planted(
+        "a refusal of what was sent twice is told as one",
+        PROPOSER_TESTS,
+        (f"{PROPOSER}._end", "case Refused() if pending.sent == 1:", "case Refused() if pending.sent <= 2:"),
+    ),
+    planted(
+        "a round that failed counts as sent",
+        f"{PROPOSER_TESTS}::test_a_refusal_of_what_was_not_sent_before_is_one",
+        (f"{PROPOSER}._fail", WAITING, f"{WAITING}\n        for pending in waiting:\n            pending.sent += 1"),
+    ),
+    planted(
+        "what was sent once is refused where two forces meet",
+        PROPOSER_TESTS,
+        (
+            f"{PROPOSER}._refuse",
+            "end = End.UNKNOWN if pending.sent else End.REFUSED",
+            "end = End.UNKNOWN if pending.sent > 1 else End.REFUSED",
+        ),
+    ),
+    planted(
+        "an id is kept after an implausible ballot",
+        PROPOSER_TESTS,
+        (
+            f"{PROPOSER}.receive",
+            "self._id = draw_id(self._random)  # Counters of this one may come again.",
+            "pass",
+        ),
+    ),
+    planted(
+        "a counter that is implausible is not lowered",
+        PROPOSER_TESTS,
+        (
+            f"{PROPOSER}.receive",
+            "self._heard = max(self._top, promise._replace(counter=max(promise.counter, leap)))",
+            "pass",
+        ),
     ),
     planted(
         "a look believes the first who answers",

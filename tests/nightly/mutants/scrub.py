@@ -7,6 +7,7 @@ from tests.nightly.mutants.mutant import Edit, Mutant
 SCRUB = "gossipkv.dataset.scrub"
 VERSION = "gossipkv.dataset.local.version"
 TESTS = "tests/unit/dataset/scrub"
+PIECES = "for at in range(0, label.body_bytes, PIECE_BYTES):"
 
 
 def planted(name: str, edit: Edit, test: str, by: str = "property") -> Mutant:
@@ -101,8 +102,26 @@ MUTANTS_OF_SCRUB = (
         "records are not read back",
         Edit(
             f"{SCRUB}.read_back:_check",
-            "for at in range(0, label.body_bytes, PIECE_BYTES):",
-            "for at in range(0, 0, PIECE_BYTES):",
+            PIECES,
+            PIECES.replace("label.body_bytes", "0"),
+        ),
+        f"{TESTS}/test_read_back.py",
+    ),
+    planted(
+        "the short last piece of a file is not read back",
+        Edit(
+            f"{SCRUB}.read_back:_check",
+            PIECES,
+            PIECES.replace("label.body_bytes", "max(1, label.body_bytes - PIECE_BYTES)"),
+        ),
+        f"{TESTS}/test_read_back.py",
+    ),
+    planted(
+        "half of each piece of a file is read back",
+        Edit(
+            f"{SCRUB}.read_back:_check",
+            "body.read(at, min(PIECE_BYTES, label.body_bytes - at))",
+            "body.read(at, min(PIECE_BYTES // 2, label.body_bytes - at))",
         ),
         f"{TESTS}/test_read_back.py",
     ),

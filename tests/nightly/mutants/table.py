@@ -391,6 +391,30 @@ MUTANTS = (
         "healed_in_time",
     ),
     Mutant(
+        "a claim is confirmed before objectors are heard",
+        (
+            Edit(
+                "gossipkv.placement.shard_claim:ShardClaim._step",
+                "if isolated or self._isolated:",
+                "if isolated:",
+            ),
+        ),
+        ("tests/unit/placement/test_shard_claim.py",),
+        "property",
+    ),
+    Mutant(
+        "isolation does not hold up a claim",
+        (
+            Edit(
+                "gossipkv.node.gossip:ShardIdTimer.step",
+                "shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))",
+                "shard_id = self._claim.step(now_ms=now_ms)",
+            ),
+        ),
+        ("tests/unit/node/test_gossip.py",),
+        "property",
+    ),
+    Mutant(
         "the claim is left out",
         (
             Edit(

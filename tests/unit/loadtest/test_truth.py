@@ -10,7 +10,7 @@ import pytest
 from gossipkv.address import Address
 from gossipkv.errors import SourceError
 from gossipkv.loadtest.plan import Plan, PlanError, Target, TruthFile
-from gossipkv.loadtest.truth import Truth, read_truth
+from gossipkv.loadtest.truth import MOST_VERSIONS, NEWEST_VERSIONS, Truth, read_truth
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +42,33 @@ def test_a_source_root_has_values_by_version(root: Path) -> None:
     assert truth.values == {"1": [b"one", b"two", None], "2": [None, b"TWO", b"last"]}
     assert (truth.is_whole, truth.present, truth.population) == (True, 3, None)
     assert read(root / "geo") == truth
+
+
+def test_of_many_versions_the_newest_are_the_truth(tmp_path: Path) -> None:
+    """As many as there is memory for, and room for some that come while the load runs; keys are those of these."""
+    versions = [f"{number:03}" for number in range(NEWEST_VERSIONS + 3)]
+    for version in versions:
+        place = tmp_path / "geo" / version
+        place.mkdir(parents=True)
+        (place / "part-0.tsv").write_text(f"all\t{version}\nof-{version}\tvalue\n")
+    truth = read(tmp_path)
+    newest = versions[3:]
+    assert list(truth.values) == newest
+    assert truth.keys == [b"all", *(b"of-%b" % version.encode() for version in newest)]
+    assert [values[0] for values in truth.values.values()] == [version.encode() for version in newest]
+    records = truth.records(ordered=True)
+    late = [records.adopt(records.prepare(f"late-{number}", b"")) for number in range(5)]
+    assert late == [True, True, True, True, False]
+
+
+def test_more_versions_than_can_be_compared_with(tmp_path: Path) -> None:
+    """One clear error, before anything is asked; as many as that are taken."""
+    place = tmp_path / "t.tsv"
+    place.write_bytes(b"k\tv\n")
+    given = [TruthFile(str(place), str(number)) for number in range(MOST_VERSIONS + 1)]
+    assert read(*given[1:]).records(ordered=True).record(0, str(MOST_VERSIONS)) == (b"k", b"v")
+    with pytest.raises(PlanError, match=f"{MOST_VERSIONS + 1} versions"):
+        read(*given)
 
 
 def test_one_version_alone(root: Path) -> None:

@@ -16,7 +16,7 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.cold_pages import pages_come_and_go
 from gossipkv.wire import rpc
 from tests.oracle import scan
-from tests.unit.node.driven import BuiltVersion, one_database, publish
+from tests.unit.node.driven import BuiltVersion, Peer, make_core, one_database, publish
 from tests.unit.node.test_serving import Served
 
 if TYPE_CHECKING:
@@ -185,14 +185,7 @@ def test_who_leaves_while_its_pages_are_read_leaves_nothing(served: Served, tmp_
 @pytest.mark.parametrize("method", ["get", "get_many", "scan"])
 def test_a_file_that_is_cut_short_is_handed_off(served: Served, tmp_path: Path, method: str) -> None:
     """What a pager cannot read is damage, which Python is told of; the loop goes on, and so does this process."""
-    sigbus.install()
-    version = made(tmp_path / "cut", "none")
-    served.core.publish(publish([(version, True)]).table())
-    for file in version.files:
-        assert file is not None
-        file.set_paged(True)
-    for path in (tmp_path / "cut").iterdir():
-        os.truncate(path, 4096)
+    served.core.publish(publish([(cut_short(tmp_path / "cut"), True)]).table())
     client = Client(served)
     params: list[Value] = ["db", {"get": KEYS[7], "get_many": [KEYS[7], KEYS[8]], "scan": {"limit": 10}}[method]]
     client.ask(1, Question(method, params, None))
@@ -204,6 +197,52 @@ def test_a_file_that_is_cut_short_is_handed_off(served: Served, tmp_path: Path, 
     client.asked.pop(1)
     client.look()
     assert client.asked == {}
+
+
+def test_a_read_owes_nothing_to_the_one_before(served: Served, tmp_path: Path) -> None:
+    """Each is patient with a page that cannot be read, whatever the one before it in the same memory has met."""
+    served.core.publish(publish([(cut_short(tmp_path / "cut"), True)]).table())
+    client = Client(served)
+    failed = [0]
+    for partition in range(3):
+        key = next(key for key in KEYS if partitioner.partition("sequins", key, 3) == partition)
+        client.ask(partition, Question("get", ["db", key], None))
+        served.until(lambda handed=partition: len(served.hand_offs) > handed)
+        failed.append(served.core.counters()["cold_pages_failed"])
+    assert failed == [0, 2, 4, 6]
+
+
+def test_a_read_waits_for_no_page_of_one_that_has_left(tmp_path: Path) -> None:
+    """Its client is gone while the page is read; whoever has its memory next is answered all the same."""
+    with pages_come_and_go(3):
+        version = made(tmp_path / "cold", "none")
+    core = make_core()
+    core.publish(publish([(version, True)]).table())
+    stays = Peer(core)
+    waited = 0
+    for number, key in enumerate(KEYS[:100]):
+        leaves = stays.driver.open(stays.now_ms)
+        stays.driver.feed(leaves, rpc.request(1, "get", ["db", KEYS[1000 + number]]), stays.now_ms)
+        waited += core.counters()["in_flight"]
+        stays.driver.close(leaves)
+        stays.send(rpc.request(2, "get", ["db", key]))
+        for _ in range(1000):
+            stays.driver.run(stays.now_ms)
+            stays.take()
+        assert stays.answers() == [[1, 2, None, [RECORDS[key], "v1"]]]
+    assert waited > 5, "or no page was cold"
+
+
+def cut_short(directory: Path) -> BuiltVersion:
+    """A version of which no page is in memory, and of whose files only the first one is left."""
+    sigbus.install()
+    version = made(directory, "none")
+    for file in version.files:
+        assert file is not None
+        file.set_paged(True)
+    for path in directory.iterdir():
+        os.truncate(path, 4096)
+    return version
 
 
 def made(directory: Path, compression: str) -> BuiltVersion:

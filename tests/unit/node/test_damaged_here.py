@@ -109,6 +109,20 @@ def test_it_is_asked_for_until_the_time_is_over(asker: Asker, method: str) -> No
 
 
 @pytest.mark.parametrize("method", ["get", "get_many"])
+def test_who_is_slow_is_asked_once(asker: Asker, method: str) -> None:
+    """Over several rounds, in which what is damaged here is here: its answer counts when it comes."""
+    subject, value = (HERE[0], VALUES[HERE[0]]) if method == "get" else (HERE[:2], [VALUES[key] for key in HERE[:2]])
+    assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
+    (link,) = asker.links
+    wire = link.asked(method.encode())
+    assert asker.wait(80) == []
+    assert asker.count("forward_rounds") >= 2
+    assert link.requests() == []
+    assert link.say(rpc.response(wire, [value, "v1"])) == []
+    assert asker.answers() == [[1, 1, None, [value, "v1"]]]
+
+
+@pytest.mark.parametrize("method", ["get", "get_many"])
 def test_it_is_whole_again(asker: Asker, method: str, tmp_path: Path) -> None:
     """Built again meanwhile, as the same version or a newer one: the next round sees it."""
     subject = HERE[0] if method == "get" else [HERE[0]]

@@ -292,6 +292,22 @@ def test_an_answer_under_way_has_its_time(tmp_path: Path) -> None:
     assert second.requests() == []
 
 
+@pytest.mark.parametrize("method", ["get", "get_many"])
+def test_an_answer_that_trickles_has_the_clients_time(asker: Asker, method: str) -> None:
+    """However long it goes on arriving: to the millisecond that the client said, which is the end of no stage."""
+    subject, value = (AWAY[0], b"x" * 200) if method == "get" else ([AWAY[0]], [b"x" * 200])
+    assert asker.client.send(rpc.request(1, method, ["db", subject, {"timeout_ms": 100}])) == []
+    (link,) = asker.links
+    frame = rpc.response(link.asked(method.encode()), [value, "v1"])
+    for at in range(99):
+        assert link.say(frame[at : at + 1]) == []
+        assert asker.wait(1) == []
+    handed = asker.wait(1)
+    assert [(msgid, name, msgpack.unpackb(report)[4]) for _, msgid, name, report in handed] == [(1, None, 100)]
+    assert link.say(frame[99:]) == []
+    assert (asker.answers(), link.ends, asker.count("forward_answers_late")) == ([], False, 1)
+
+
 def test_given_up_in_time_with_a_report(asker: Asker) -> None:
     """At the earlier of the node's time and the request's own Python is told whom it has asked."""
     asker.get(AWAY[0])

@@ -166,6 +166,21 @@ def test_a_claim_is_firm_when_it_has_stood() -> None:
     assert me.node.tree.children("nodes") == [f"1@{address_of('me')}"]
 
 
+def test_who_was_isolated_hears_objections_first() -> None:
+    """However long ago it looked last, the time until it sees that isolation is over does not count."""
+    link = Link()
+    me = Claimer(link, "me")
+    me.step(isolated=True)
+    link.pass_time(SETTLE_MS)
+    me.step()
+    assert (me.claim.standing, me.remembered) == (Standing.PROVISIONAL, None)
+    assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
+    link.pass_time(SETTLE_MS - 1)
+    put(me.node, "other", "1", claim="provisional", count=0, uuid=b"a")
+    me.step()
+    assert (me.claim.shard_id, me.remembered) == ("2", None)
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "keeps"),
     [

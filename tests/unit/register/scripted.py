@@ -53,6 +53,10 @@ class Scripted(SmallWorld):
         """Have an id appended where an even number is."""
         return self._want(party, Change("append to even", 1, self._next()), patience_ms)
 
+    def append_to_none(self, party: Party, patience_ms: int = 60_000) -> int:
+        """Have an id appended where there is none; how that ends is for the test to judge."""
+        return self._want(party, Change("append to none", 1, self._next()), patience_ms, is_judged=False)
+
     def read(self, party: Party, patience_ms: int = 60_000) -> int:
         """Read."""
         return self._want(party, READ, patience_ms)
@@ -137,10 +141,10 @@ class Scripted(SmallWorld):
         """What the register held when that was done."""
         return self.outcomes[ticket].value.payload
 
-    def _want(self, party: Party, want: Change | Enter, patience_ms: int) -> int:
+    def _want(self, party: Party, want: Change | Enter, patience_ms: int, *, is_judged: bool = True) -> int:
         if not isinstance(want, Change) or want.name == "read":
             self._next()
-        id_ = want.argument if isinstance(want, Change) and want.argument else None
+        id_ = want.argument if isinstance(want, Change) and want.argument and is_judged else None
         self.history.asked(self.tickets, id_)
         party.core.submit(self.tickets, want, now_ms=self.now_ms, deadline_ms=self.now_ms + patience_ms)
         party.perform()

@@ -35,7 +35,17 @@ def append_to_even(payload: bytes, argument: bytes, generation: int) -> Applied 
     return append(payload, argument, generation)
 
 
-FUNCTIONS = {**READING, ("append", 1): append, ("append to even", 1): append_to_even}
+def append_to_none(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+    """Append an id where there is none; whether that one was appended before it does not remember."""
+    return Refused("CONFLICT", "there are ids") if payload else Applied(argument)
+
+
+FUNCTIONS = {
+    **READING,
+    ("append", 1): append,
+    ("append to even", 1): append_to_even,
+    ("append to none", 1): append_to_none,
+}
 
 
 @dataclass(frozen=True)

@@ -268,6 +268,72 @@ def test_a_change_whose_answer_is_lost_is_unknown():
     assert id_of(unknown) in world.payload(read)
 
 
+def test_a_refusal_of_what_was_sent_before_says_nothing():
+    """A function that does not remember refuses, the second time, what somebody finished the first time."""
+    world = Scripted()
+    a, b, *_ = world.nodes
+    unknown = accepted_by_one(world, world.append_to_none)
+    finished = world.append(world.party())
+    world.carry(a, b)
+    world.settle()
+    assert world.payload(finished) == id_of(unknown) + id_of(finished)
+    assert ended(world, unknown) is End.UNKNOWN
+
+
+def test_a_refusal_of_what_was_not_sent_before_is_one():
+    """However many rounds came to nothing before it was sent."""
+    world = Scripted()
+    a, b, c, *_ = world.nodes
+    refused = world.append_to_none(world.party())
+    for _ in range(3):
+        world.lose_all()
+        world.wait(PHASE_MS)
+        world.wait(200)
+    world.lose_all()
+    world.append(world.party())
+    world.carry(a, b, c)
+    world.settle()
+    assert ended(world, refused) is End.REFUSED
+
+
+def test_what_was_sent_before_two_forces_met_is_unknown():
+    """It waits no longer, and some may have accepted it."""
+    world = Scripted(founders=4)
+    a, b, c, d, _ = world.nodes
+    world.force(a, b)
+    world.settle(a, b)
+    party = world.party(a, b)
+    world.teach(party, a)
+    ticket = world.append(party)
+    world.carry(a, b, which=is_a(Kind.PREPARE))
+    world.carry_one(next(message for message in world.bag if message.acceptor == a.id))
+    world.lose_all()
+    world.force(c, d)
+    world.settle(c, d)
+    world.teach(party, c)
+    world.settle()
+    assert ended(world, ticket) is End.UNKNOWN
+
+
+def test_a_ballot_is_not_used_again_after_one_that_was_implausible():
+    """A counter that was lowered may be reached again: by then it is another ballot."""
+    world = Scripted()
+    a, b, c, *_ = world.nodes
+    for node in (a, b):
+        world.promise(node, Ballot(0, 0, MOST_LEAP, 5))
+    party = world.party()
+    world.teach(party, a)
+    first = accepted_by_one(world, lambda _: world.append(party))  # C finds its ballot implausible.
+    world.promise(c, Ballot(0, 0, MOST_LEAP - 1, 6))
+    world.teach(party, c)
+    second = world.append(party)
+    world.settle(b, c, ms=2 * PHASE_MS)
+    assert ended(world, second) is End.DONE
+    read = world.read(world.party())
+    world.settle()
+    assert world.payload(read) == id_of(first) + id_of(second)
+
+
 @pytest.mark.parametrize("what", ["read", "append_to_even"])
 def test_what_phase_1_finds_is_not_told(what):
     """What one acceptor has is shown to nobody before a majority has it: others may not find it."""

@@ -9,8 +9,9 @@ import pytest
 
 from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.local.manifest import MANIFEST, read_manifest
-from gossipkv.dataset.scrub.read_back import Job, read_back
+from gossipkv.dataset.scrub.read_back import PIECE_BYTES, Job, read_back
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.storage.label import PAGE_BYTES, OpenFile, read_label
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
 from tests.unit.dataset.sources import MEMORY_BYTES
 
@@ -66,6 +67,31 @@ def test_the_offset_is_that_of_the_page(built):
     flip(built / "part-00000.gkv", 5000)
     (damage,), _, _ = reads(built)
     assert (damage.offset, damage.reason) == (4096, "a page's checksum does not hold")
+
+
+def body_bytes(path):
+    """How much of a file comes before its checksums."""
+    files = RealFiles()
+    descriptor = files.open(path)
+    try:
+        return read_label(OpenFile(files, descriptor, str(path))).body_bytes
+    finally:
+        files.close(descriptor)
+
+
+def test_each_piece_is_read_to_its_end(job):
+    """A file that is read in several pieces: the first, one in the middle, and the short one behind the last whole."""
+    one = job([b"".join(b"%d\t%s\n" % (number, b"%d-" % number * 200) for number in range(800))])
+    perform(one, RealFiles(), Means(MEMORY_BYTES))
+    path = Path(one.directory) / "part-00000.gkv"
+    end = body_bytes(path)
+    assert 2 * PIECE_BYTES < end < 3 * PIECE_BYTES - PAGE_BYTES
+    assert reads(path.parent)[0] == []
+    for at in [*range(0, end, PIECE_BYTES // 2), *range(PIECE_BYTES - 1, end, PIECE_BYTES), end - 1]:
+        flip(path, at)
+        found, _, _ = reads(path.parent)
+        assert [(damage.file, damage.offset) for damage in found] == [(str(path), at // PAGE_BYTES * PAGE_BYTES)]
+        flip(path, at)
 
 
 def test_every_damaged_file_is_told(built):

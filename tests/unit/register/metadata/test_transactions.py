@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 import pytest
 import trio
 
-from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
+from gossipkv.errors import NotReady, Overloaded, Unavailable, UnknownDatabase
 from gossipkv.register.messages import Kind, decode_request
 from gossipkv.register.metadata.head import Past
+from gossipkv.register.metadata.ledger import MOST_PINS
 from gossipkv.register.metadata.pages import Outcome, config_id, sequence_of
+from gossipkv.register.metadata.tree import Tree
 from gossipkv.testing.metadata.node import CATALOGUE
 from tests.unit.register.metadata.quiet_nodes import quiet
 
@@ -91,6 +94,34 @@ async def test_nothing_is_swapped_before_a_majority_holds_it(autojump_clock):
         assert set(kept.values.values()) == {kept.top[1]}, "no acceptor has been asked to accept another head"
         nodes.deaf.clear()
         assert await one(nodes, "a", table, nodes.assign("a", table)) is Outcome.DONE
+
+
+async def slow(nodes, table):
+    """Have a server's disk take longer than it is waited for."""
+    nodes.nodes["a"].mood.slow_s = 6.0
+
+
+async def full(nodes, table):
+    """Have a server hold as many maps as it may, none of which was chosen."""
+    above = nodes["a"].metadata.known[table.id].head.config + 1000
+    with contextlib.suppress(Overloaded):
+        for config in range(above, above + MOST_PINS):
+            await nodes["a"].metadata.pin(table.id, Tree.empty("partitions").edit(config).finish(), config)
+
+
+@pytest.mark.parametrize("make", [slow, full])
+async def test_nothing_is_swapped_before_the_coordinator_holds_it(autojump_clock, make):
+    """A majority of the others is not enough, whether its own store is late or refuses."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        before = nodes["b"].metadata.known[table.id].head
+        await make(nodes, table)
+        assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=4) is Outcome.UNKNOWN
+        assert {("b", "metadata_hold"), ("c", "metadata_hold")} <= set(nodes.asked)
+        looked = await nodes["b"].metadata.look(table.id)
+        assert looked.head == before
+        assert await one(nodes, "b", table, nodes.assign("b", table)) is Outcome.DONE
 
 
 async def test_its_life_ends(autojump_clock):
