@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import socket
 import sys
 from typing import TYPE_CHECKING, final
 
-import structlog
 import trio
 
 from gossipkv.address import Address
@@ -27,7 +27,8 @@ from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Order, Word
 from gossipkv.http.read_context import ReadContext
 from gossipkv.http.site import Site
-from gossipkv.processes import leash
+from gossipkv.log import Log
+from gossipkv.processes import leash, logs
 from gossipkv.processes.talk import Lines, say
 
 if TYPE_CHECKING:
@@ -37,26 +38,12 @@ READ_BYTES = 1 << 16
 
 
 @final
-class _LinesForNode:
+class _ToNode(logging.Handler):
     """Where the log's lines go: to the node, which writes them into its own."""
 
-    def msg(self, line: str) -> None:
-        say(line.encode())
-
-    debug = info = warning = error = msg
-
-
-def _as_line(_logger: object, _method: str, fields: structlog.types.EventDict) -> str:
-    level, event = fields.pop("level"), fields.pop("event")
-    return json.dumps([level, event, fields], default=repr)
-
-
-def _log_to_node() -> None:
-    structlog.configure(
-        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _as_line],
-        logger_factory=lambda *_: _LinesForNode(),
-        cache_logger_on_first_use=True,
-    )
+    def emit(self, record: logging.LogRecord) -> None:
+        line = [record.levelname.lower(), record.msg, logs.told(record)]
+        say(json.dumps(line, default=repr).encode())
 
 
 @final
@@ -119,7 +106,7 @@ class _Child:
             await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
             nursery.start_soon(self._drain, gateway)
-            log = structlog.get_logger("gossipkv.http")
+            log = Log("gossipkv.http")
             log.info("http", address=str(Address(*listener.getsockname()[:2])), process=os.getpid())
             await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
             nursery.cancel_scope.cancel()
@@ -141,7 +128,7 @@ def main() -> int:
     words = _Words()
     order = words.order()
     leash.wear(order.leash)
-    _log_to_node()
+    logs.send_to(_ToNode())
     gc.collect()
     gc.freeze()  # What the program is made of is never looked through again.
     trio.run(_run, order, words)

@@ -13,11 +13,11 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 import msgpack
-import structlog
 import trio
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
 from gossipkv.gossip.member import State
+from gossipkv.log import Log
 from gossipkv.node.founding import may_not_found
 from gossipkv.node.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
 from gossipkv.node.tables import OPEN
@@ -161,7 +161,7 @@ class Deciding:
         self._forget_at = math.inf  # When all that is said is to be looked at again.
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-import structlog
 import trio
 
 from gossipkv import __version__
@@ -40,6 +39,7 @@ from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
+from gossipkv.log import Log
 from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node._sockets import Sockets
@@ -257,7 +257,7 @@ class _Node:
     ) -> None:
         self._directory, self._gateway, self._tables = directory, gateway, tables
         self._gossiping = gossiping
-        self.log = structlog.get_logger("gossipkv.node")
+        self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
         self._reload = reload
         self._reloads = Coalesced(self._reconfigure)

@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-import structlog
 import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError, Unavailable
+from gossipkv.log import Log
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Space:
         self._appended: list[tuple[Mapping[bytes, bytes | None], Callable[[], object]]] = []
         self._more = trio.Event()
         self._closing: list[Callable[[], object]] = []
-        self._log = structlog.get_logger("gossipkv.register")
+        self._log = Log("gossipkv.register")
 
     def get(self, key: bytes) -> bytes | None:
         """What is synced under a key.  Raises Unavailable: the store is closed; Corrupt."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.tidy.source import Source
 
-GROUND = {"errors", "environment", "settings"}
+GROUND = {"errors", "log", "environment", "settings"}
 DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local", "dataset.scrub"} | {
     "dataset.cluster"
 }
@@ -22,13 +22,14 @@ GOSSIP = {"gossip", "gossip.core", "gossip.packets", "gossip.membership", "gossi
 # line of its own: what is nearest holds.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "log": set(),
     "unbuilt": set(),
     "interrupt": set(),
     "address": {"errors"},
     "environment": {"errors", "address"},
     "environment.trio_world": {"address", "environment"},  # For `cli` alone.
     "settings": {"errors", "address"},
-    "processes": {"errors"},
+    "processes": {"errors", "log"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "placement": {"errors", "address"},
@@ -67,8 +68,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"gossip.anti_entropy"},
     "gossip.core": {"errors", "address", "gossip", "gossip.packets", "gossip.membership", "gossip.tree"}
     | {"gossip.anti_entropy", "gossip.inbox"},
-    "gossip.shell": {"errors", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
-    "register": {"errors", "storage.engine"},
+    "gossip.shell": {"errors", "log", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
+    "register": {"errors", "log", "storage.engine"},
     "register.metadata": {"errors", "settings", "wire", "register"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
@@ -79,6 +80,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | DATASET,
     "http": {
         "errors",
+        "log",
         "settings",
         "address",
         "processes",

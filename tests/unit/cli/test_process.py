@@ -124,7 +124,6 @@ def test_a_read_loads_what_a_read_needs():
     heavy = {
         "trio",
         "rich",
-        "structlog",
         "tomllib",
         "asyncio",
         "gossipkv.settings.config",
