@@ -28,7 +28,6 @@ import trio
 
 from gossipkv import __version__
 from gossipkv.address import Address
-from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
@@ -37,6 +36,7 @@ from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
+from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
