@@ -17,7 +17,7 @@ Read in this order:
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node; owners.py: of several, in `status`
     table.py, metadata.py   tables, and who decides on them
-    settings.py, serve.py   a node of one's own; http.py: a gateway without one
+    flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py, restore.py   without a node
     loadtest.py, loadtest_view.py   load, and what came of it

@@ -15,7 +15,7 @@ import click
 import trio
 
 from gossipkv.address import Address
-from gossipkv.cli.settings import load_settings, setting_options
+from gossipkv.cli.flags import load_settings, setting_options
 from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
 from gossipkv.node import node
@@ -24,7 +24,7 @@ from gossipkv.processes import logs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.cli.settings import Flag
+    from gossipkv.cli.flags import Flag
 
 # How long a thread that computes keeps the interpreter's lock from the thread that serves.  Reads need no lock, but
 # what Python answers does, and each turn of Trio, two or three times: with Python's own 5 ms some of those took 9 ms
