@@ -50,6 +50,7 @@ from gossipkv.node.gateway import Gateway
 from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
+from gossipkv.node.late_table_methods import LateTableMethods
 from gossipkv.node.methods import Handlers
 from gossipkv.node.peers import Peers
 from gossipkv.node.published import Published, publish
@@ -59,7 +60,6 @@ from gossipkv.node.reads import Reads
 from gossipkv.node.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
 from gossipkv.node.stores import memory_bytes, open_tables
-from gossipkv.node.table_methods import TableMethods
 from gossipkv.node.tables import OPEN, Tables
 from gossipkv.processes.usage import usage
 from gossipkv.storage import sigbus
@@ -329,7 +329,7 @@ class _Node:
             self._gossiping,
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
-            deciding=TableMethods(self._deciding, self._environment.random, replication=self._config.replication),
+            deciding=LateTableMethods(self._deciding, self._environment.random, replication=self._config.replication),
             serves=self._sharing.answer,
             random=self._environment.random,
         )
