@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "log": set(),
     "unbuilt": set(),
     "interrupt": set(),
+    "garbage": set(),
     "address": {"errors"},
     "environment": {"errors", "address"},
     "environment.trio_world": {"address", "environment"},  # For `cli` alone.
@@ -124,11 +125,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "demo",
         "testing",
         "interrupt",
+        "garbage",
     }
     | GOSSIP
     | DATASET
     | {"dataset.formats", "dataset.offline"},
-    "__main__": {"cli", "interrupt"},
+    "__main__": {"cli", "garbage", "interrupt"},
     "": {"errors", "unbuilt", "client", "blocking"},
 }
 
