@@ -1,4 +1,4 @@
-"""No garbage collection while a command loads.
+"""No garbage collection while a program loads.
 
 Its modules make tens of thousands of objects and next to no garbage, and Python would look through them more than a
 hundred times: a fifth of the time that a node takes to start.

@@ -81,6 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | DATASET,
     "http": {
         "errors",
+        "garbage",
         "log",
         "settings",
         "address",
@@ -180,7 +181,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.cli.serve": "runs a node",
     "gossipkv.cli.http": "runs a gateway alone",
     "gossipkv.http.alone": "starts and stops a gateway that belongs to no node, waits for signals",
-    "gossipkv.http.child": "starts and stops the gateway of a node, waits for its words",
+    "gossipkv.http.beside": "starts and stops the gateway of a node, waits for its words",
     "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
     "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
     "gossipkv.testing.metadata.store": "syncs take virtual time",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # How many exceptions the project allows itself.  Lower a number when one goes; raise it only with an argument.
-ALLOWED = {"Any": 0, "type: ignore": 0, "noqa": 53, "pragma": 0, "no-cython-lint": 0}
+ALLOWED = {"Any": 0, "type: ignore": 0, "noqa": 54, "pragma": 0, "no-cython-lint": 0}
 
 
 def test_sizes() -> None:
