@@ -1,8 +1,9 @@
 """The `gossipkv` command, which is `python -m gossipkv`."""
 
-from gossipkv import interrupt
+from gossipkv import garbage, interrupt
 
 interrupt.exit_at_once()
+garbage.leave()
 
 from gossipkv.cli import main  # noqa: E402  # Loading takes time, and may be interrupted.
 

@@ -17,7 +17,7 @@ Read in this order:
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node; owners.py: of several, in `status`
     table.py, metadata.py   tables, and who decides on them
-    settings.py, serve.py   a node of one's own; http.py: a gateway without one
+    flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py, restore.py   without a node
     loadtest.py, loadtest_view.py   load, and what came of it
@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 import gossipkv
+from gossipkv import garbage
 from gossipkv.cli.output import note
 from gossipkv.errors import (
     BadRequest,
@@ -139,7 +140,8 @@ def gossipkv_command() -> None:
 
     `gossipkv demo` shows it; `gossipkv serve --source ROOT` runs a node.
     """
-    raise_again()  # The command is loaded.
+    garbage.keep()  # The command is loaded.
+    raise_again()
 
 
 def main() -> NoReturn:

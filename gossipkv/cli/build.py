@@ -18,7 +18,6 @@ from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.steps import Lanes, Means, perform
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.manifest import Manifest, to_body
@@ -27,6 +26,7 @@ from gossipkv.dataset.source.declared_partitions import Declared, write_declared
 from gossipkv.dataset.source.files import SourceFile
 from gossipkv.dataset.source.listing import DECLARED_FILE, MAX_FILES, SUCCESS_FILE, Source, SourceVersion
 from gossipkv.dataset.source.remote import files_of
+from gossipkv.environment.cores import cores
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS

@@ -12,19 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import click
-import structlog
 import trio
 
 from gossipkv.address import Address
-from gossipkv.cli.settings import load_settings, setting_options
+from gossipkv.cli.flags import load_settings, setting_options
 from gossipkv.environment.trio_world import real
+from gossipkv.log import Log
 from gossipkv.node import node
 from gossipkv.processes import logs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gossipkv.cli.settings import Flag
+    from gossipkv.cli.flags import Flag
 
 # How long a thread that computes keeps the interpreter's lock from the thread that serves.  Reads need no lock, but
 # what Python answers does, and each turn of Trio, two or three times: with Python's own 5 ms some of those took 9 ms
@@ -95,7 +95,7 @@ def _keep_private(data: Path) -> None:
     with contextlib.suppress(OSError):  # It is yet to be made, or else what opens it says what is wrong.
         found = data.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            log = structlog.get_logger("gossipkv.node")
+            log = Log("gossipkv.node")
             log.warning("not_private", path=str(data), mode=f"{stat.S_IMODE(found.st_mode):04o}", owner=found.st_uid)
 
 

@@ -1,78 +1,29 @@
-"""`config`, and how a command line becomes settings."""
+"""`config`: every setting."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from gossipkv.cli.flags import load_settings, setting_options
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, console, draw
-from gossipkv.settings.config import SETTINGS, Config, load
+from gossipkv.settings.config import SETTINGS, Config
 from gossipkv.settings.databases import DATABASE_SETTINGS, DatabaseSetting, DatabaseSettings
 from gossipkv.settings.masking import MASK, Option, is_place, leaves, mask_url
 from gossipkv.status.words import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
+    from gossipkv.cli.flags import Flag
     from gossipkv.settings.setting import Setting
     from gossipkv.wire.rpc import Value
-
-
-def _option(setting: Setting) -> click.Option:
-    names = [setting.flag, setting.name]
-    if setting.kind == "bool":
-        names[0] += f"/{setting.off_flag}"
-    return click.Option(
-        names,
-        type=bool if setting.kind == "bool" else str,
-        default=None,
-        multiple=setting.kind == "addresses",
-        metavar=None if setting.kind == "bool" else _metavar(setting),
-        help=f"{setting.meaning[:1].upper()}{setting.meaning[1:]}.  [default: {setting.default}]",
-    )
-
-
-def _metavar(setting: Setting) -> str:
-    return {"address": "HOST:PORT", "addresses": "HOST:PORT", "choice": "|".join(setting.allowed.split(" or "))}.get(
-        setting.kind, setting.kind.upper()
-    )
-
-
-def setting_options() -> list[click.Parameter]:
-    """`--config FILE` and a flag for every setting; the values stay text, for `load` to read."""
-    file = click.Option(
-        ["--config", "file"],
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="TOML file of settings.  [default: $GOSSIPKV_CONFIG]",
-    )
-    return [file, *(_option(setting) for setting in SETTINGS)]
-
-
-Flag = str | bool | tuple[str, ...] | None  # Given, on or off, given any number of times, not given.
-
-
-def load_settings(file: Path | None, flags: Mapping[str, Flag]) -> Config:
-    """The effective settings of a command that has `setting_options`.
-
-    Raises:
-        ConfigError: see `gossipkv.settings.config.load`.
-    """
-    given = {name: _text(value) for name, value in flags.items()}
-    return load(file, os.environ, {name: text for name, text in given.items() if text is not None})
-
-
-def _text(value: Flag) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return (",".join(value) or None) if isinstance(value, tuple) else value
 
 
 @click.command(params=setting_options())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
 from gossipkv.dataset import report
@@ -33,6 +32,7 @@ from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.environment.memory import RealMemory
 from gossipkv.environment.real_files import RealClock
 from gossipkv.errors import Corrupt, SourceError
+from gossipkv.log import Log
 from gossipkv.settings.databases import DatabaseSettings, is_name
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Library:
         self._files = store.files
         self._on_change = on_change
         self._source = self._open_source(settings.storage_options)
-        self._log = structlog.get_logger("gossipkv.dataset")
+        self._log = Log("gossipkv.dataset")
         self._store = store
         self._shared = SharedResources(
             settings=settings,

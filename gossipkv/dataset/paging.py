@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from structlog.typing import FilteringBoundLogger
-
     from gossipkv.dataset.local.version import Version
     from gossipkv.environment.memory import Room
     from gossipkv.environment.seam import Memory, Threads
     from gossipkv.errors import Detail
+    from gossipkv.log import Log
     from gossipkv.storage.sorted_file import SortedFile
 
 LOOK_S: Final = 5.0  # A look takes about half a millisecond.
@@ -109,7 +108,7 @@ class Paging:
         reserve: Callable[[], int],
         threads: Threads,
         chance: random.Random,
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         """`reserve`: what the node and its builds may yet take for other things, in bytes."""
         self._residency = Residency(setting, chance)

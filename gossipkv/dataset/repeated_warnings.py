@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
+    from gossipkv.log import Log
 
 # So many different lines are enough of one source; a million odd names would fill the log, and this set.
 MOST_WARNINGS = 1_000
@@ -14,7 +14,7 @@ MOST_WARNINGS = 1_000
 class RepeatedWarnings:
     """What was said already."""
 
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
         self._said: set[str] = set()
 

@@ -15,7 +15,7 @@ from gossipkv.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from structlog.typing import FilteringBoundLogger
+    from gossipkv.log import Log
 
 PERIOD_S: Final = 1.0
 
@@ -24,9 +24,7 @@ PERIOD_S: Final = 1.0
 class Rewriting:
     """What keeps one document up to date; `write` writes it, and may raise StorageError."""
 
-    def __init__(
-        self, write: Callable[[], Awaitable[None]], may_write: Callable[[], bool], log: FilteringBoundLogger
-    ) -> None:
+    def __init__(self, write: Callable[[], Awaitable[None]], may_write: Callable[[], bool], log: Log) -> None:
         self._write = write
         self._may_write = may_write
         self._log = log

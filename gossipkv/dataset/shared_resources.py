@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from structlog.typing import FilteringBoundLogger
-
     from gossipkv.dataset.build.parent import Build, Loads
     from gossipkv.dataset.build_counts import BuildCounts
     from gossipkv.dataset.cluster.core import Cluster
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.source.listing import Source
     from gossipkv.dataset.source.look_threads import LookThreads
     from gossipkv.environment.seam import Threads
+    from gossipkv.log import Log
     from gossipkv.settings.databases import DatabaseSettings
     from gossipkv.settings.datasets import DatasetSettings
 
@@ -37,4 +36,4 @@ class SharedResources:
     on_change: Callable[[], None]
     cluster: Cluster
     builds: BuildCounts
-    log: FilteringBoundLogger
+    log: Log

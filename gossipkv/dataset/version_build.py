@@ -14,10 +14,10 @@ import trio
 
 from gossipkv.dataset.build.disk_space import NoSpace, after_refusal, is_full
 from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
-from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.version import Version, open_partitions, open_version
+from gossipkv.environment.cores import cores
 from gossipkv.errors import SourceChanged, SourceError, StorageError
 
 if TYPE_CHECKING:

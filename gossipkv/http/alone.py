@@ -12,7 +12,6 @@ import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.address import Address
@@ -25,6 +24,7 @@ from gossipkv.http.order import Limits, Types
 from gossipkv.http.read_context import ReadContext
 from gossipkv.http.sessions import Session
 from gossipkv.http.site import Site
+from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -91,7 +91,7 @@ async def _obey(
     signals: AsyncIterator[int], told: Alone, gateway: Gateway, context: ReadContext, nursery: trio.Nursery
 ) -> None:
     """Do what signals say."""
-    log = structlog.get_logger("gossipkv.http")
+    log = Log("gossipkv.http")
     is_stopping = False
     async for number in signals:
         if number == signal.SIGHUP:

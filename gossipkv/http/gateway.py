@@ -19,13 +19,13 @@ from collections import Counter, OrderedDict
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-import structlog
 import trio
 
 from gossipkv.http.answers import text
 from gossipkv.http.connection import Connection, State, Times
 from gossipkv.http.exchange import Dates, Exchange
 from gossipkv.http.exchange import Limits as RequestLimits
+from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import Answer, Request
@@ -51,14 +51,6 @@ class Answers(Protocol):
         ...
 
 
-class Log(Protocol):
-    """Where lines go."""
-
-    def info(self, event: str, **fields: object) -> object: ...
-    def warning(self, event: str, **fields: object) -> object: ...
-    def error(self, event: str, **fields: object) -> object: ...
-
-
 def times_of(limits: Limits) -> Times:
     """The times of connections; what is off never comes."""
     of = [limits.request_timeout_ms, limits.output_timeout_ms, limits.idle_timeout_ms]
@@ -79,7 +71,7 @@ class Gateway:
         self._connections: set[Connection] = set()
         self._idle: OrderedDict[Connection, None] = OrderedDict()  # The longest first.
         self._held_bytes = 0
-        self._log: Log = structlog.get_logger("gossipkv.http")
+        self._log = Log("gossipkv.http")
         self._troubles: Counter[str] = Counter()
         self._accepting = trio.CancelScope()
         self._closed = trio.Event()  # The listener is.

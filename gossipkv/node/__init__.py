@@ -19,7 +19,8 @@ Read in this order:
     published.py    what is served at this moment
     methods.py      what is handed to Python; arguments.py: what clients sent, judged; waiting.py: what takes time
     deciding.py     this node's part in deciding on tables: from when, and with whom; hints.py: what nodes say of it
-    table_methods.py    what clients and nodes ask about that; table_requests.py: of clients, read and judged
+    table_methods.py    what clients and nodes ask about that; table_requests.py: of clients, read and judged;
+                    late_table_methods.py: loaded when it is asked
     reads.py, scan.py   the reads about which something is to be said; read_counts.py: how many there were
     info.py         what a node tells of itself; readiness.py: whether clients should be sent to it
     scan_elsewhere.py   pages of scans from several nodes; scan_merge.py: what they answer, made into one

@@ -7,12 +7,12 @@ import errno
 import ipaddress
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
 from gossipkv.address import Address
 from gossipkv.environment.seam import is_link_local
 from gossipkv.errors import LocalError
+from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +107,7 @@ async def advertised(sockets: Sockets, bound: Address, *, wanted: Address | None
         return Address(host, wanted.port or bound.port)
     if not ipaddress.ip_address(bound.host).is_unspecified:
         return bound
-    log = structlog.get_logger("gossipkv.node")
+    log = Log("gossipkv.node")
     found = Address(await _way(sockets, bound, joins) or ("::1" if ":" in bound.host else "127.0.0.1"), bound.port)
     if ipaddress.ip_address(found.host).is_loopback:
         log.warning("advertised", address=str(found), reason="reached from this machine alone: see --advertise")

@@ -13,17 +13,15 @@ import re
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 import msgpack
-import structlog
 import trio
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
 from gossipkv.gossip.member import State
+from gossipkv.log import Log
 from gossipkv.node.founding import may_not_found
 from gossipkv.node.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
 from gossipkv.node.tables import OPEN
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.metadata.catalogue import Catalogue
-from gossipkv.register.metadata.server import Metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.peers import Peers
     from gossipkv.node.tables import Tables
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.shell import OnReply
     from gossipkv.wire.rpc import Value
 
@@ -161,7 +161,7 @@ class Deciding:
         self._forget_at = math.inf  # When all that is said is to be looked at again.
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
 
@@ -211,6 +211,10 @@ class Deciding:
         return self.metadata, self.catalogue
 
     async def _begin(self) -> None:
+        # What a node without tables does without.  `stores` has loaded it already, beside the loop.
+        from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
+        from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
+
         async with self._beginning:
             if self.metadata is not None:
                 return

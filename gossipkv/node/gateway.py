@@ -17,11 +17,11 @@ import ipaddress
 import json
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.address import Address
 from gossipkv.http.order import HIDING, Limits, Order, Types, Word
+from gossipkv.log import Log
 from gossipkv.node import binding
 from gossipkv.processes import child
 from gossipkv.processes.program import how_it_ended
@@ -91,7 +91,7 @@ class Gateway:
         self._is_starting = False  # A child, which is to inherit the descriptor.
         self._node = reached_at(node)
         self._name = name
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
         self._types = types_of(config.content_type, config.databases)
         self._drain_by: float | None = None
         self._changed = trio.Event()

@@ -14,9 +14,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
-import structlog
 
 from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
+from gossipkv.log import Log
 from gossipkv.node import hello
 from gossipkv.node._requests import Refused
 from gossipkv.node.arguments import Arguments, name_of
@@ -146,7 +146,7 @@ class Handlers:
         self._random = random
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
         self._methods: dict[bytes, Callable[[Arguments], Value | Packed | Waiting]] = {
             b"ping": self._ping,
             b"info": self._info,

@@ -24,12 +24,10 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-import structlog
 import trio
 
 from gossipkv import __version__
 from gossipkv.address import Address
-from gossipkv.dataset.build.lanes import cores
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
@@ -38,8 +36,10 @@ from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
+from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
+from gossipkv.log import Log
 from gossipkv.node._requests import Core
 from gossipkv.node._serving import Loop
 from gossipkv.node._sockets import Sockets
@@ -50,6 +50,7 @@ from gossipkv.node.gateway import Gateway
 from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
+from gossipkv.node.late_table_methods import LateTableMethods
 from gossipkv.node.methods import Handlers
 from gossipkv.node.peers import Peers
 from gossipkv.node.published import Published, publish
@@ -59,7 +60,6 @@ from gossipkv.node.reads import Reads
 from gossipkv.node.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
 from gossipkv.node.stores import memory_bytes, open_tables
-from gossipkv.node.table_methods import TableMethods
 from gossipkv.node.tables import OPEN, Tables
 from gossipkv.processes.usage import usage
 from gossipkv.storage import sigbus
@@ -257,7 +257,7 @@ class _Node:
     ) -> None:
         self._directory, self._gateway, self._tables = directory, gateway, tables
         self._gossiping = gossiping
-        self.log = structlog.get_logger("gossipkv.node")
+        self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
         self._reload = reload
         self._reloads = Coalesced(self._reconfigure)
@@ -329,7 +329,7 @@ class _Node:
             self._gossiping,
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
-            deciding=TableMethods(self._deciding, self._environment.random, replication=self._config.replication),
+            deciding=LateTableMethods(self._deciding, self._environment.random, replication=self._config.replication),
             serves=self._sharing.answer,
             random=self._environment.random,
         )

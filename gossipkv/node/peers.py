@@ -13,10 +13,10 @@ import errno
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
-import structlog
 import trio
 
 from gossipkv.errors import GossipKVError, Unauthorized
+from gossipkv.log import Log
 from gossipkv.node import hello
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
@@ -149,7 +149,7 @@ class Peers:
         self._columns: list[_Line | None] = []
         self._questions: dict[int, tuple[_Line, int, OnAnswer]] = {}
         self._nursery: trio.Nursery | None = None
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep connections until cancelled."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol, final
 
-import structlog
-
 from gossipkv.errors import TooLarge
+from gossipkv.log import Log
 
 
 class Publisher(Protocol):
@@ -27,7 +26,7 @@ class Publications:
     def __init__(self, tree: Publisher) -> None:
         self._tree = tree
         self._refused: dict[str, str] = {}  # Why, by path; as many as this node has to tell, in the order of refusal.
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
 
     @property
     def error(self) -> str | None:

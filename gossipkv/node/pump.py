@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
-import structlog
 import trio
 
 from gossipkv.errors import Overloaded, to_wire
+from gossipkv.log import Log
 from gossipkv.node._requests import Pending, Refused
 from gossipkv.node.waiting import Waiting
 
@@ -124,7 +124,7 @@ class Pump:
         self._sockets = sockets
         self._answers = answers
         self._peers = peers
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
         self._nursery: trio.Nursery | None = None
         self._waiting: dict[Hashable, list[Pending]] = {}  # By what they share, those whose turn has not begun.
         self._draining = False

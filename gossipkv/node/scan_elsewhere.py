@@ -21,10 +21,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
-import structlog
 import trio
 
 from gossipkv.errors import GossipKVError, NotServed, Overloaded, TooLarge, Unavailable, from_wire
+from gossipkv.log import Log
 from gossipkv.node.scan_merge import Run, merge, read_answer
 from gossipkv.node.unanswered import ASKED, SILENT, unanswered
 from gossipkv.placement.candidates import candidates
@@ -156,7 +156,7 @@ class Elsewhere:
         self.on_not_served = on_not_served
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._refused: dict[str, tuple[float, int]] = {}  # By member: when to name it again, and how many since.
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
         self._whereabouts = whereabouts
         self._random = random
         self._places = trio.Semaphore(MOST_PAGES)

@@ -5,15 +5,14 @@ The faces are written down here, so that a node can be tried with another store.
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from gossipkv.register.space import Store
-from gossipkv.storage.engine.options import Options
-from gossipkv.storage.engine.shell import open_store
+from gossipkv.register.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import PurePath
     from random import Random
@@ -78,6 +77,25 @@ def memory_bytes(settings: TableSettings) -> int:
 
 def open_tables(settings: TableSettings) -> OpenStores:
     """Return how the store of a node's tables is opened, by the settings of the node."""
+
+    @asynccontextmanager
+    async def open_store(
+        path: PurePath, environment: Environment, *, expected: tuple[int, int] | None, create: bool
+    ) -> AsyncIterator[OpenStore]:
+        how = await environment.threads.run(_loaded, settings)
+        async with how(path, environment, expected=expected, create=create) as store:
+            yield store
+
+    return open_store
+
+
+def _loaded(settings: TableSettings) -> OpenStores:
+    """Load the store, and what decides with it: a node without tables does without, and one that serves goes on."""
+    import gossipkv.register.metadata.catalogue  # noqa: PLC0415  # See above.
+    import gossipkv.register.metadata.server  # noqa: F401, PLC0415  # See above.
+    from gossipkv.storage.engine.options import Options  # noqa: PLC0415  # See above.
+    from gossipkv.storage.engine.shell import open_store  # noqa: PLC0415  # See above.
+
     options = Options(
         table_log=settings.table_log,
         segment_bytes=settings.table_segment,

@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError, LocalError, StorageError, Unavailable
+from gossipkv.log import Log
 from gossipkv.node.forgotten import TABLES
 from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine.manifest import read_manifest
@@ -102,7 +102,7 @@ class Tables:
         self._directory = directory
         self._environment = environment
         self._open_store = open_store
-        self._log = structlog.get_logger("gossipkv.node")
+        self._log = Log("gossipkv.node")
         self._store: OpenStore | None = None
         self._why: str | None = None  # It stays closed.
         self._wanted = False  # One is to be made.

@@ -13,49 +13,24 @@ the log below.  While there is no room it waits, and so do all who wait for it; 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError, Unavailable
+from gossipkv.log import Log
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from gossipkv.register.store import Store
 
 RECORD: Final = b"a"
 MAP: Final = b"m"
 
 MOST_BATCH_BYTES: Final = 256 << 10  # Of what goes together; the smallest log takes two of them.
 RETRY_S: Final = 0.5  # Until what the store had no room for is tried again.
-
-
-class Store(Protocol):
-    """What is needed of the store under the tables."""
-
-    def get(self, space: int, key: bytes) -> bytes | None:
-        """Return what is synced under a key."""
-        ...
-
-    @property
-    def first_space(self) -> int | None:
-        """The lowest space that was made and not dropped, as of the last sync."""
-        ...
-
-    def scan(
-        self, space: int, start: bytes | None = None, end: bytes | None = None
-    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        """Return one page of records, and where the next one begins."""
-        ...
-
-    def reserve_space(self) -> int:
-        """Return the number of a space that a batch may make."""
-        ...
-
-    async def write(self, batch: Batch) -> int:
-        """Write a batch; returns when it is synced."""
-        ...
 
 
 @final
@@ -70,7 +45,7 @@ class Space:
         self._appended: list[tuple[Mapping[bytes, bytes | None], Callable[[], object]]] = []
         self._more = trio.Event()
         self._closing: list[Callable[[], object]] = []
-        self._log = structlog.get_logger("gossipkv.register")
+        self._log = Log("gossipkv.register")
 
     def get(self, key: bytes) -> bytes | None:
         """What is synced under a key.  Raises Unavailable: the store is closed; Corrupt."""

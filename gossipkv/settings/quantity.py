@@ -8,7 +8,6 @@ exactly (`0.5ms`) is refused rather than rounded, and `show` picks the largest u
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Final
 
 DURATION: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -27,10 +26,12 @@ def parse(text: str, units: dict[str, int]) -> int:
     match = _FORM.fullmatch(text.strip())
     if match is None or match["unit"] not in units:
         raise ValueError(f"expected a number with a unit ({', '.join(units)})")
-    value = Fraction(match["number"]) * units[match["unit"]]
-    if value.denominator != 1:
+    whole, _, part = match["number"].partition(".")
+    scale: int = 10 ** len(part)
+    value, rest = divmod(int(whole + part) * units[match["unit"]], scale)
+    if rest:
         raise ValueError(f"expected a whole number of {next(iter(units))}")
-    return value.numerator
+    return value
 
 
 def show(value: int, units: dict[str, int]) -> str:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Self
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
-from gossipkv.storage import compression as _compression  # noqa: F401  Installs the lz4 functions.
 from gossipkv.storage._record_sorter import RecordSorter, seed_of
 from gossipkv.storage._runs import Runs
 from gossipkv.storage._scratch import Scratch
 from gossipkv.storage._sorted_file_writer import SortedFileWriter
+from gossipkv.storage.compression import COMPRESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from gossipkv.storage._runs import OrderedRecords, RunReader
     from gossipkv.storage.batch import Batch
 
-COMPRESSIONS = {"none": 0, "lz4": 1}
 TEMPORARY_SUFFIX = ".tmp"
 
 # Every name that a build gives before it is done, and none that it does not.

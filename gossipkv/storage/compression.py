@@ -12,6 +12,9 @@ import lz4.block
 
 from gossipkv.storage import _compression
 
+# How pages may be compressed, and the number that says so in a file.
+COMPRESSIONS = {"none": 0, "lz4": 1}
+
 _COMPRESS = "LZ4_compress_default"
 _DECOMPRESS_PARTIAL = "LZ4_decompress_safe_partial"
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.storage._mapped_file import FOOTER_MAGIC, HEADER_MAGIC
-from gossipkv.storage.builder import COMPRESSIONS
 from gossipkv.storage.checksum import crc32c
+from gossipkv.storage.compression import COMPRESSIONS
 
 if TYPE_CHECKING:
     from pathlib import PurePath

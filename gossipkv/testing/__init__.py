@@ -24,4 +24,5 @@ The second runs whole nodes, and is in `nodes/`.  Both, and the tests of single 
     power_loss.py       what may be left when the power comes back: one state, drawn, or every one
     cold_pages.py       pages of sorted files that come and go, as on a machine of little memory
     faulty_files.py     files that fail, or crash, at a chosen operation
+    logs.py             what the program says of itself, heard by a test
 """

@@ -24,13 +24,13 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.job import BuildJob, Progress
 from gossipkv.dataset.build.memory import share_of_lanes, share_of_one
+from gossipkv.dataset.build.order import Order
 from gossipkv.dataset.build.steps import Lanes, Means, perform, with_format
 from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.source.remote import RemoteFiles
@@ -43,31 +43,10 @@ from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
 
 if TYPE_CHECKING:
+    from gossipkv.dataset.build.job import BuildJob, Progress
     from gossipkv.dataset.source.files import SourceFiles
 
 REPORT_EVERY_NS = 100_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What the node tells its child."""
-
-    job: BuildJob
-    memory_bytes: int  # for the whole process
-    bytes_per_second: int  # 0: as fast as it goes
-    leash: int  # The descriptor of the program's.
-    most_lanes: int = 1
-
-    def to_line(self) -> bytes:
-        """One line of JSON."""
-        order = [self.job.to_json(), self.memory_bytes, self.bytes_per_second, self.leash, self.most_lanes]
-        return json.dumps(order).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> Order:
-        """Return what `to_line` was called on."""
-        job, *means = json.loads(line)
-        return cls(BuildJob.from_json(job), *means)
 
 
 class _Reporter:

@@ -15,7 +15,6 @@ the others: each looks before every piece that it reads, and now and then while 
 from __future__ import annotations
 
 import contextlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
@@ -69,11 +68,6 @@ class LaneProgress:
     read_bytes: int = 0
     read_records: int = 0
     written_records: int = 0
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def useful_lanes(sizes_bytes: Sequence[int], most: int) -> int:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, final
 
 import trio
 
-from gossipkv.dataset.build.child import Order
 from gossipkv.dataset.build.disk_space import Reservations
 from gossipkv.dataset.build.job import BuildJob, Progress
+from gossipkv.dataset.build.order import Order
 from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.errors import GossipKVError, LocalError, SourceChanged
 from gossipkv.processes import child

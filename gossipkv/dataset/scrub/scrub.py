@@ -21,14 +21,13 @@ from gossipkv.dataset.scrub.schedule import bytes_per_second, next_due, put_off
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from structlog.typing import FilteringBoundLogger
-
     from gossipkv.dataset.local.store import VersionStore
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.dataset.scrub.read_back import Outcome
     from gossipkv.environment.seam import Clock, Threads
     from gossipkv.errors import Corrupt, Detail
+    from gossipkv.log import Log
 
 # Of 10 GB a slice is 10 MB: to check that again takes about a millisecond in all, spread over the reads of the next
 # minute and a half.
@@ -64,7 +63,7 @@ class Scrub:
         store: VersionStore,
         threads: Threads,
         clock: Clock,
-        log: FilteringBoundLogger,
+        log: Log,
     ) -> None:
         self.counts = Counts()
         self._reading: Version | None = None

@@ -14,7 +14,6 @@ import errno
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
@@ -24,6 +23,7 @@ from gossipkv.gossip.shell.driver import Driver
 from gossipkv.gossip.shell.persistence import Keeping
 from gossipkv.gossip.shell.seeds import Seeds
 from gossipkv.gossip.shell.tcp_request import ask
+from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ class Agent:
         self._sockets = environment.sockets
         self._clock = environment.clock
         self._keeping = Keeping(keeper, environment.threads)
-        self._log = structlog.get_logger("gossipkv.gossip")
+        self._log = Log("gossipkv.gossip")
         self._counters: Counter[str] = Counter()
         self._refusals: set[tuple[Address, str]] = set()
         self._asking = trio.CapacityLimiter(MOST_ASKS)

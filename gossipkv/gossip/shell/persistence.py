@@ -10,11 +10,11 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
 
 from gossipkv.errors import StorageError
 from gossipkv.gossip.effects import Remember, Store
+from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ class Keeping:
     def __init__(self, keeper: Keeper, threads: Threads) -> None:
         self._keeper = keeper
         self._threads = threads
-        self._log = structlog.get_logger("gossipkv.gossip")
+        self._log = Log("gossipkv.gossip")
         self._put, self._queue = trio.open_memory_channel[Store | Remember | int](math.inf)
         self._peers: Remember | None = None  # The last one, which waits in the queue.
         self._said = ""  # What the disk refused last.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ipaddress
 from typing import TYPE_CHECKING, Final, final
 
-import structlog
 import trio
+
+from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ class Seeds:
         self.names = tuple(names)
         self.addresses: tuple[Address, ...] = ()
         self._sockets = sockets
-        self._log = structlog.get_logger("gossipkv.gossip")
+        self._log = Log("gossipkv.gossip")
         self._found: dict[Address, list[Address]] = {}
         self._unknown: set[Address] = set()
 

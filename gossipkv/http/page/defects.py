@@ -6,14 +6,13 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING
 
-import structlog
-
 from gossipkv.errors import GossipKVError, Internal
+from gossipkv.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_log = structlog.get_logger("gossipkv.http")
+_log = Log("gossipkv.http")
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.pages import Outcome
     from gossipkv.register.metadata.tree import Kind
     from gossipkv.register.shell import AskAcceptor
-    from gossipkv.register.space import Store
+    from gossipkv.register.store import Store
 
 KNOWN: Final = b"k"  # In the space, with a register: the head that a full round has shown last, and its acceptors.
 MOST_KNOWN_BYTES: Final = 8 << 10

@@ -31,7 +31,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.builder import COMPRESSIONS, TEMPORARY_SUFFIX
+from gossipkv.storage.builder import TEMPORARY_SUFFIX
+from gossipkv.storage.compression import COMPRESSIONS
 from gossipkv.storage.engine._log import BATCH, FRAME_BYTES
 from gossipkv.storage.engine._merge import FilesSource, StoreMerge, add_operations
 from gossipkv.storage.engine.manifest import RUNS, RunFile, SegmentName, segment_path

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.errors import GossipKVError
 from gossipkv.register.configuration import AcceptorId, Acceptors
@@ -17,6 +16,7 @@ from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, sequence_of
 from gossipkv.register.metadata.tree import LIFE
 from gossipkv.register.space import MAP
+from gossipkv.testing.logs import capture_logs
 from gossipkv.testing.metadata.chance import happens
 from gossipkv.testing.metadata.clients import Clients, burst_of
 from gossipkv.testing.metadata.faults import Faults

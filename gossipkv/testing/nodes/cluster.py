@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 from unittest.mock import patch
 
-import structlog
 import trio
 
 from gossipkv.address import DEFAULT_PORT, Address
 from gossipkv.node.gossip import Gossiping
 from gossipkv.settings.config import Config
+from gossipkv.testing.logs import heard_by
 from gossipkv.testing.nodes import client, scheduling
 from gossipkv.testing.nodes.machine import SPEAKER, NodeMachine, speaker
 from gossipkv.testing.nodes.network import SimulatedNetwork
@@ -34,10 +34,8 @@ from gossipkv.testing.nodes.trace import Trace
 from gossipkv.testing.streams import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-
-    from structlog.typing import EventDict, WrappedLogger
 
     from gossipkv.environment.seam import Datagrams, Environment
     from gossipkv.gossip.packets.sealing import Sealing
@@ -198,19 +196,12 @@ def _gossiping_known() -> Iterator[None]:
 def _lines_to(trace: Trace) -> Iterator[None]:
     """What the nodes log goes into the trace."""
 
-    def take(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        error = event.pop("exc_info", None)
-        said = " ".join(f"{name}={event[name]}" for name in sorted(event))
-        trace.note(speaker(), method, said)
-        if event["event"] in {"internal_error", "invariant_broken"}:
-            raise Defect(f"{speaker()}: {said}") from (error if isinstance(error, BaseException) else None)
-        raise structlog.DropEvent
+    def take(level: str, event: str, fields: Mapping[str, object], error: BaseException | None) -> None:
+        whole = {**fields, "event": event}
+        said = " ".join(f"{name}={whole[name]}" for name in sorted(whole))
+        trace.note(speaker(), level, said)
+        if event in {"internal_error", "invariant_broken"}:
+            raise Defect(f"{speaker()}: {said}") from error
 
-    before = structlog.get_config()
-    structlog.configure(
-        processors=[take], cache_logger_on_first_use=False, wrapper_class=structlog.make_filtering_bound_logger(20)
-    )
-    try:
+    with heard_by(take, "info"):
         yield
-    finally:
-        structlog.configure(**before)

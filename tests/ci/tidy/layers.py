@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.ci.tidy.source import Source
 
-GROUND = {"errors", "environment", "settings"}
+GROUND = {"errors", "log", "environment", "settings"}
 DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local", "dataset.scrub"} | {
     "dataset.cluster"
 }
@@ -22,13 +22,15 @@ GOSSIP = {"gossip", "gossip.core", "gossip.packets", "gossip.membership", "gossi
 # line of its own: what is nearest holds.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "log": set(),
     "unbuilt": set(),
     "interrupt": set(),
+    "garbage": set(),
     "address": {"errors"},
     "environment": {"errors", "address"},
     "environment.trio_world": {"address", "environment"},  # For `cli` alone.
     "settings": {"errors", "address"},
-    "processes": {"errors"},
+    "processes": {"errors", "log"},
     "wire": {"errors"},
     "keyspace": {"errors"},
     "placement": {"errors", "address"},
@@ -67,8 +69,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"gossip.anti_entropy"},
     "gossip.core": {"errors", "address", "gossip", "gossip.packets", "gossip.membership", "gossip.tree"}
     | {"gossip.anti_entropy", "gossip.inbox"},
-    "gossip.shell": {"errors", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
-    "register": {"errors", "storage.engine"},
+    "gossip.shell": {"errors", "log", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
+    "register": {"errors", "log", "storage.engine"},
     "register.metadata": {"errors", "settings", "wire", "register"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
@@ -79,6 +81,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     | DATASET,
     "http": {
         "errors",
+        "garbage",
+        "log",
         "settings",
         "address",
         "processes",
@@ -122,11 +126,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "demo",
         "testing",
         "interrupt",
+        "garbage",
     }
     | GOSSIP
     | DATASET
     | {"dataset.formats", "dataset.offline"},
-    "__main__": {"cli", "interrupt"},
+    "__main__": {"cli", "garbage", "interrupt"},
     "": {"errors", "unbuilt", "client", "blocking"},
 }
 
@@ -176,7 +181,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.cli.serve": "runs a node",
     "gossipkv.cli.http": "runs a gateway alone",
     "gossipkv.http.alone": "starts and stops a gateway that belongs to no node, waits for signals",
-    "gossipkv.http.child": "starts and stops the gateway of a node, waits for its words",
+    "gossipkv.http.beside": "starts and stops the gateway of a node, waits for its words",
     "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
     "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
     "gossipkv.testing.metadata.store": "syncs take virtual time",

@@ -12,7 +12,7 @@ from gossipkv import unbuilt
 from tests.ci.tidy.source import ROOT
 
 # What is not there on other systems, and what a client should not cost.
-ABSENT = ("fcntl", "trio", "lz4", "structlog", "click", "rich")
+ABSENT = ("fcntl", "trio", "lz4", "click", "rich")
 PARTS = (
     "cli", "dataset", "demo", "environment", "gossip", "launcher", "node", "processes", "settings", "storage",
     "testing",

@@ -126,7 +126,6 @@ def test_a_read_loads_what_a_read_needs():
     heavy = {
         "trio",
         "rich",
-        "structlog",
         "tomllib",
         "asyncio",
         "gossipkv.settings.config",
@@ -134,6 +133,51 @@ def test_a_read_loads_what_a_read_needs():
         "gossipkv.node",
     }
     assert not heavy & set(modules)
+
+
+# What a node without tables, gateway or remote source does without: packages, then rooms of ours.
+NOT_SERVED_WITH = {
+    "rich", "pygments", "asyncio", "jinja2", "prometheus_client", "h11", "fsspec", "pyarrow", "cryptography", "cramjam",
+    "isal", "backports.zstd", "concurrent.futures", "fractions",
+    "gossipkv.client", "gossipkv.cli.screen", "gossipkv.cli.options", "gossipkv.testing", "gossipkv.launcher",
+    "gossipkv.dataset.build.steps", "gossipkv.dataset.build.child", "gossipkv.dataset.formats.detect",
+    "gossipkv.dataset.offline", "gossipkv.storage.builder", "gossipkv.storage.engine.opening",
+    "gossipkv.storage.engine.merge", "gossipkv.storage.engine.shell", "gossipkv.register.shell",
+    "gossipkv.register.metadata.server", "gossipkv.register.metadata.catalogue", "gossipkv.node.table_methods",
+    "gossipkv.http.gateway", "gossipkv.http.page",
+}  # fmt: skip
+
+
+def test_a_node_loads_what_it_serves_with(tmp_path):
+    """Until it is ready, `gossipkv serve` loads nothing that draws, builds, or is for tables or HTTP."""
+    version = tmp_path / "source" / "geo" / "1"
+    version.mkdir(parents=True)
+    (version / "part-0").write_bytes(b"paris\tFrance\n")
+    serve = ["serve", "--source", str(tmp_path / "source"), "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
+    with open(tmp_path / "told", "w+b") as told:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "gossipkv", *serve], stdout=subprocess.PIPE, stderr=told
+        )
+        assert process.stdout.readline().startswith(b"ready ")
+        process.kill()
+        process.communicate(timeout=60)
+        told.seek(0)
+        lines = [line.decode() for line in told if line.startswith(b"import time:")]
+    loaded = {line.rpartition("|")[2].strip() for line in lines}
+    assert {"trio", "click", "gossipkv.node.node", "gossipkv.dataset.build.parent"} <= loaded
+    assert not NOT_SERVED_WITH & {".".join(name.split(".")[:end]) for name in loaded for end in range(1, 6)}
+
+
+@pytest.mark.parametrize(("loading", "told"), [("__main__", "False True True"), ("cli", "True True False")])
+def test_no_garbage_is_collected_while_a_command_loads(loading, told):
+    """From the first line on, until the command begins; what is loaded is never looked through again."""
+    program = (
+        f"import gc\nfrom gossipkv import {loading}\nbefore = gc.isenabled()\nfrom gossipkv import cli\n"
+        "cli.run(['ping', '--node', '127.0.0.1:1', '--timeout', '1ms'])\n"
+        "print(before, gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == told
 
 
 def plain_environment(**more: str) -> dict[str, str]:

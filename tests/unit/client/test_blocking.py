@@ -376,6 +376,6 @@ def test_the_client_loads_no_event_loop():
     loaded = set(done.stdout.split())
     assert "gossipkv.client.blocking" in loaded
     assert not loaded & {
-        "trio", "asyncio", "fcntl", "click", "rich", "structlog", "gossipkv.environment", "gossipkv.settings",
+        "trio", "asyncio", "fcntl", "click", "rich", "logging", "gossipkv.environment", "gossipkv.settings",
         "gossipkv.node", "gossipkv.storage", "gossipkv.dataset", "platformdirs",
     }  # fmt: skip

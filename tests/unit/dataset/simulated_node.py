@@ -16,7 +16,6 @@ from functools import partial
 from unittest.mock import patch
 
 import trio
-from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gossipkv.dataset.build.parent import BuildError
@@ -34,6 +33,7 @@ from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.document import read_document
 from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
+from gossipkv.testing.logs import capture_logs
 from gossipkv.testing.simulated_files import SimulatedFiles
 from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 

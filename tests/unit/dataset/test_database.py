@@ -6,7 +6,6 @@ import shutil
 import traceback
 
 import pytest
-from structlog.testing import capture_logs
 
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.lifecycle import copy_states
@@ -15,6 +14,7 @@ from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt
 from gossipkv.storage.document import encode, read_document
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from gossipkv.testing.logs import capture_logs
 from tests.unit.dataset.world import active, get, state, until
 
 

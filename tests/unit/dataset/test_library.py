@@ -9,13 +9,13 @@ import threading
 from itertools import groupby
 
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.dataset import library as library_module
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.testing.faulty_files import FaultyFiles
+from gossipkv.testing.logs import capture_logs
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, children, get, state, until
 

@@ -7,15 +7,15 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-import structlog
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.dataset.paging import LEAST_PAUSE_S, LOOK_S, PIECE_BYTES, Open, Paging, measure, to_warm
 from gossipkv.dataset.residency import Level, Mapped
 from gossipkv.environment.memory import Room
+from gossipkv.log import Log
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.testing.logs import capture_logs
 
 MIB = 1 << 20
 INDEX_PART = 4  # Of a file is its index.
@@ -90,7 +90,7 @@ class Node:
             reserve=lambda: self.reserve * MIB,
             threads=self.threads,
             chance=random.Random(5),
-            log=structlog.get_logger("test"),
+            log=Log("gossipkv.test"),
         )
 
     def room(self):

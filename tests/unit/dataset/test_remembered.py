@@ -6,7 +6,6 @@ from pathlib import PurePath
 from types import SimpleNamespace
 
 import pytest
-import structlog
 import trio
 
 from gossipkv.address import Address
@@ -15,6 +14,7 @@ from gossipkv.dataset.local.active import Active, Holder
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.dataset.switching import Switching
 from gossipkv.environment.seam import READ_WRITE_NEW
+from gossipkv.log import Log
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import encode
@@ -105,7 +105,7 @@ async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock
     lives = {name: Life(name, heard=replace(IDENTITY, version=name)) for name in ("v1", "v2")}
     store = SimpleNamespace(set_active=lambda *_: None)
     shared = SimpleNamespace(
-        log=structlog.get_logger(),
+        log=Log("gossipkv.test"),
         may_write=lambda: True,
         threads=SlowDisk(),
         store=store,

@@ -6,7 +6,6 @@ import contextlib
 import errno
 
 import pytest
-import structlog
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
@@ -14,6 +13,7 @@ from gossipkv.http.answers import Answer
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Limits
 from gossipkv.http.site import Site
+from gossipkv.testing.logs import capture_logs
 from tests.unit.http.asking import context_of, read_answers
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 
@@ -284,7 +284,7 @@ async def test_a_drain_ends_in_time(autojump_clock, nursery):
         stream = await newcomers.connect()
         await stream.send_all(GET % b"k")
         await trio.testing.wait_all_tasks_blocked()
-        with structlog.testing.capture_logs() as lines:
+        with capture_logs() as lines:
             began = trio.current_time()
             await gateway.drain(10)
             assert trio.current_time() - began == pytest.approx(10)
@@ -303,7 +303,7 @@ async def test_a_defect_costs_one_request(autojump_clock, nursery):
     gateway = gateway_of(Made(answering))
     ours, theirs = memory_stream_pair()
     nursery.start_soon(gateway.converse, theirs)
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         await ours.send_all(GET % b"bad" + GET % b"k")
         await ours.send_eof()
         first, second = read_answers(await received(ours), ["GET", "GET"])
@@ -326,7 +326,7 @@ async def test_a_defect_amid_a_stream_cuts_it_off(autojump_clock, nursery):
     gateway = gateway_of(Made(answering))
     ours, theirs = memory_stream_pair()
     nursery.start_soon(gateway.converse, theirs)
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         await ours.send_all(GET % b"k")
         await ours.send_eof()
         came = await received(ours)
@@ -392,7 +392,7 @@ async def test_troubles_are_told_once_a_minute(autojump_clock, nursery):
     """A line for each kind that there was, with how often."""
     gateway = gateway_of(max_connections=1)
     newcomers = Newcomers()
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         nursery.start_soon(gateway.run, newcomers)
         for _ in range(3):
             await answers_to(await newcomers.connect(), GET % b"k", 1)

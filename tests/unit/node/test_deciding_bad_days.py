@@ -8,10 +8,11 @@ import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import Conflict, NotReady, ProtocolError, Unavailable, Unknown
+from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown
 from gossipkv.gossip.member import State
 from gossipkv.node.arguments import Arguments
 from gossipkv.node.deciding import Asking, Deciding
+from gossipkv.node.late_table_methods import LateTableMethods
 from gossipkv.node.table_methods import TableMethods
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.space import Space
@@ -150,6 +151,21 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
     waiting = methods.methods[b"metadata_force"](Arguments(b"metadata_force", msgpack.packb([None, ["n"]])))
     with pytest.raises(Conflict):
         await waiting.result()
+
+
+def test_methods_that_are_loaded_late_are_the_same():
+    """By name, each answered by its own; a node that takes no part tells of no tables, and of no map."""
+    part = deciding(Members())
+    part._tables = SimpleNamespace(closed=None)
+    late, whole = (made(part, None, replication=1) for made in (LateTableMethods, TableMethods))
+    assert list(late.methods) == list(whole.methods)
+    assert late.tables() == []
+    with pytest.raises(NotReady):
+        late.partition_map("table", None, None)
+    assert late._loaded is None
+    assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
+    with pytest.raises(BadRequest, match="metadata_hold"):
+        late.methods[b"metadata_hold"](Arguments(b"metadata_hold", msgpack.packb([b"r"])))
 
 
 async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):

@@ -7,7 +7,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import structlog
 import trio
 from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
@@ -17,6 +16,7 @@ from gossipkv.node import gateway
 from gossipkv.node.gateway import Gateway, reached_at
 from gossipkv.settings.config import load
 from gossipkv.settings.databases import DatabaseSettings
+from gossipkv.testing.logs import capture_logs
 
 NODE = Address("0.0.0.0", 7070)
 
@@ -128,7 +128,7 @@ async def test_it_is_started_again(autojump_clock, nursery, children):
     """After pauses that double up to a limit, also where none can be started; from the first after a long life."""
     kept, listener = made()
     children.refusals = 2
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         nursery.start_soon(kept.run)
         for number in range(12):
             while len(children.all) <= number:
@@ -153,7 +153,7 @@ async def test_its_log_is_the_node_s(autojump_clock, nursery, children):
     kept, _ = made()
     nursery.start_soon(kept.run)
     await wait_all_tasks_blocked()
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         for line in (
             b"printed", b"[]", b'["critical", "x", {}]', b'["info", 1, {}]', b'["bind", "x", {}]', b"[" * 1000,
             json.dumps(["warning", "http_trouble", {"reason": "why", "count": 2}]).encode(),
@@ -168,7 +168,7 @@ async def test_a_drain(autojump_clock, nursery, children):
     """The socket is closed at once, the child ends by itself, and that is no trouble; it is waited for no longer."""
     for ends, waited_s in ((True, 1), (False, 5)):
         kept, listener = made()
-        with structlog.testing.capture_logs() as lines:
+        with capture_logs() as lines:
             nursery.start_soon(kept.run)
             await wait_all_tasks_blocked()
             kept.drain(5)
@@ -213,7 +213,7 @@ async def test_a_drain_while_there_is_none(autojump_clock, nursery, children):
 async def test_databases_that_are_hidden(autojump_clock):
     """Are warned of once each, when they are there, with the path that wins."""
     kept, _ = made()
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         kept.look_for_hidden({"geo"}.__contains__)
         kept.look_for_hidden({"geo", "debug"}.__contains__)
         kept.look_for_hidden({"geo", "debug", "metrics"}.__contains__)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.node._driver import Driver
+from gossipkv.testing.logs import capture_logs
 from gossipkv.wire import rpc
 from tests.unit.debug_build import ONLY_DEBUG_BUILD
 from tests.unit.node.asker import AWAY, Asker

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
 from gossipkv.latency.histogram import LatencyHistogram
@@ -22,6 +21,7 @@ from gossipkv.node.reads import Reads
 from gossipkv.node.waiting import Waiting
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.testing.logs import capture_logs
 from gossipkv.wire import rpc
 from tests.unit.node.driven import BuiltVersion, make_file, make_version
 from tests.unit.node.fake_store import NoTables

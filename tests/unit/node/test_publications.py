@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 
 from gossipkv.address import Address
 from gossipkv.errors import BadRequest, ConfigError, TooLarge
@@ -19,6 +18,7 @@ from gossipkv.node.gossip import ClaimsInTree, check_room
 from gossipkv.node.publications import Publications
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
+from gossipkv.testing.logs import capture_logs
 
 if TYPE_CHECKING:
     from gossipkv.gossip.tree.tree import Tree
@@ -39,7 +39,7 @@ def tree() -> Tree:
 def test_what_is_refused_is_said_until_it_is_published(tree: Tree) -> None:
     """Once in the log; what was published stays, and whoever tries again finds the room that there is then."""
     mine = Publications(tree)
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         for path in ("p/1", "p/2", "p/3"):
             mine.publish(path)
         assert mine.error is None

@@ -11,7 +11,6 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from gossipkv.errors import (
@@ -38,6 +37,7 @@ from gossipkv.node.waiting import Packed, Waiting
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.settings.serving import ServingSettings
+from gossipkv.testing.logs import capture_logs
 from tests.oracle import scan as oracle
 from tests.unit.node.driven import BuiltVersion, make_version
 from tests.unit.node.test_methods import MadeUpLibrary

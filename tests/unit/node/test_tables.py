@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.tables import FORGET, Closed, Nothing, Open, Tables, decide
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from gossipkv.testing.logs import capture_logs
 from gossipkv.testing.simulated_files import SimulatedFiles
 from tests.unit.node.fake_store import FakeStores, put_store
 

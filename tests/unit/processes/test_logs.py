@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+
+from gossipkv.log import Log
+from gossipkv.processes import logs
+from gossipkv.testing.logs import capture_logs, heard_by
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_log_that_cannot_be_written_ends_nothing(form):
     """The log's disk is full, or its reader has gone: the program goes on."""
     program = (
-        "import structlog\nfrom gossipkv.processes import logs\n"
+        "from gossipkv.log import Log\nfrom gossipkv.processes import logs\n"
         f"logs.configure('info', {form!r})\n"
-        "structlog.get_logger('gossipkv.node').info('a line', field=1)\nprint('went on')"
+        "Log('gossipkv.node').info('a line', field=1)\nprint('went on')"
     )
     reader, gone = os.pipe()
     os.close(reader)
@@ -26,3 +34,88 @@ def test_a_log_that_cannot_be_written_ends_nothing(form):
         )
         assert done.stdout == b"went on\n"
         os.close(stderr)
+
+
+def record_of(event: str, level: int = logging.INFO, error: Exception | None = None, **fields: object):
+    """What `Log` makes of an event."""
+    raised = None if error is None else (type(error), error, error.__traceback__)
+    record = logging.LogRecord("gossipkv.node", level, "", 0, event, (), raised)
+    record.created = 1_700_000_000.25
+    record.fields = fields
+    return record
+
+
+def raised() -> ValueError:
+    """An error with a traceback."""
+    try:
+        [].remove(1)
+    except ValueError as error:
+        return error
+
+
+def test_a_line_of_text():
+    """When, how grave, what, and the fields; what is no single word is quoted, and nothing commands the terminal."""
+    line = logs.as_text(record_of("switched", database="geo", why="two words", empty="", odd="\x1b[2J", n=3, of=None))
+    assert line == (
+        "2023-11-14T22:13:20.250000Z [info    ] switched database=geo why='two words' empty= odd='\\x1b[2J' n=3 of=None"
+    )
+
+
+def test_colours_change_no_word():
+    """A terminal's line is the same but for its colours, and an error has another than a warning."""
+    record = record_of("switched", logging.ERROR, database="geo")
+    assert re.sub(r"\x1b\[[\d;]*m", "", logs.coloured(record)) == logs.as_text(record)
+    colours = {level: logs.coloured(record_of("e", level)).partition("[\x1b[")[2][:5] for level in (30, 40)}
+    assert colours[30] != colours[40]
+
+
+def test_a_line_of_json():
+    """An object with what every line has, then the fields: text as it is, what JSON does not know as Python has it."""
+    line = logs.as_json(record_of("built", logging.WARNING, database="zoë", path=pathlib.PurePosixPath("/x")))
+    assert list(json.loads(line).items()) == [
+        ("timestamp", "2023-11-14T22:13:20.250000Z"),
+        ("level", "warning"),
+        ("event", "built"),
+        ("database", "zoë"),
+        ("path", "PurePosixPath('/x')"),
+    ]
+    assert "zoë" in line
+
+
+def test_a_traceback_is_told_whole():
+    """In text below the line, in JSON as a field."""
+    record = record_of("defect", logging.ERROR, raised(), id=1)
+    first, *below = logs.as_text(record).splitlines()
+    assert first.endswith("] defect id=1")
+    assert (below[0], below[-1]) == ("Traceback (most recent call last):", "ValueError: list.remove(x): x not in list")
+    assert json.loads(logs.as_json(record))["exception"].splitlines() == below
+
+
+def test_what_a_logger_says():
+    """What is bound to it stands first, what was raised comes with the event; what is less grave than asked is not."""
+    log, error = Log("gossipkv.test").bind(database="geo"), raised()
+    with capture_logs() as told:
+        log.debug("a", version="1")
+        log.error("b", exc_info=error)
+    assert told == [
+        {"database": "geo", "version": "1", "event": "a", "log_level": "debug"},
+        {"database": "geo", "exc_info": error, "event": "b", "log_level": "error"},
+    ]
+    assert list(told[0]) == ["database", "version", "event", "log_level"]
+    heard = []
+    with heard_by(lambda level, *_: heard.append(level), "warning"):
+        log.info("c")
+        log.warning("d")
+    assert heard == ["warning"]
+
+
+@pytest.mark.parametrize(("form", "start"), [("text", b"20"), ("json", b'{"timestamp"')])
+def test_a_process_says_what_it_was_told_to(form, start):
+    """From the level on that was asked for and in that form, on standard error, once; nothing on standard output."""
+    program = (
+        f"from gossipkv.log import Log\nfrom gossipkv.processes import logs\nlogs.configure('warning', {form!r})\n"
+        "Log('gossipkv.node').info('quiet')\nLog('gossipkv.dataset').warning('loud', field=1)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr.count(b"\n"), b"loud" in done.stderr) == (b"", 1, True)
+    assert done.stderr.startswith(start)

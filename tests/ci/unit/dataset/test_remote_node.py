@@ -10,7 +10,6 @@ from pathlib import Path
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from structlog.testing import capture_logs
 
 from gossipkv.dataset import library as library_module
 from gossipkv.dataset.source import remote
@@ -18,6 +17,7 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import DatabaseSettings
+from gossipkv.testing.logs import capture_logs
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, get, state, until
 

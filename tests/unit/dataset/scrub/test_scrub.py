@@ -4,9 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-import structlog
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import Means, perform
@@ -19,10 +17,12 @@ from gossipkv.dataset.scrub.read_back import Outcome, read_back
 from gossipkv.dataset.scrub.scrub import MOST_SLICES, Scrub
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
+from gossipkv.log import Log
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.document import write_document
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from gossipkv.testing.logs import capture_logs
 from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 
 PERIOD_S = 86_400
@@ -97,7 +97,7 @@ class Place:
             store=self.store,
             threads=AtOnce(),
             clock=self.clock,
-            log=structlog.get_logger("test"),
+            log=Log("gossipkv.test"),
         )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-import structlog
 import trio
 
 from gossipkv.errors import Internal, Unavailable
 from gossipkv.http.page.links import KEPT_S, Links
+from gossipkv.testing.logs import capture_logs
 
 
 class Members:
@@ -92,7 +92,7 @@ async def test_a_defect_ends_one_connection(autojump_clock):
     members = Members()
     members.failure = ZeroDivisionError("oops")
     async with links_to(members) as links:
-        with structlog.testing.capture_logs() as logged, pytest.raises(Internal, match="a defect"):
+        with capture_logs() as logged, pytest.raises(Internal, match="a defect"):
             await links.call("a:1", "ping", timeout_ms=1000)
         assert [(line["event"], line["log_level"]) for line in logged] == [("page_failed", "error")]
         members.failure = None

@@ -6,13 +6,13 @@ import contextlib
 import json
 
 import pytest
-import structlog
 import trio
 
 from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.http.page import pages as module
 from gossipkv.http.page.assets import POLICY
 from gossipkv.http.page.pages import FRESH_S, LOOKED_S, wants_json
+from gossipkv.testing.logs import capture_logs
 from gossipkv.wire.json_form import json_form
 from tests.unit.http.page.nodes import SCENES, ToldNode, body_of, pages_of, request, told
 
@@ -118,7 +118,7 @@ async def test_a_defect_is_one_answer_and_a_line_of_the_log(accept, monkeypatch)
     """The next page is as before, and the sampler lives."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
-        with monkeypatch.context() as broken, structlog.testing.capture_logs() as logged:
+        with monkeypatch.context() as broken, capture_logs() as logged:
             broken.setattr(module, "take_survey", broken_survey)
             broken.setattr(module, "status_of", broken_survey)
             answer = await pages.overview(request(accept))
@@ -157,7 +157,7 @@ async def test_the_sampler_outlives_whatever_it_meets(virtual_time):
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
         await pages.overview(request())
-        with structlog.testing.capture_logs() as logged:
+        with capture_logs() as logged:
             node.failure = TimedOut("gone")
             await trio.sleep(10)
             assert logged == []

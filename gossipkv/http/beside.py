@@ -1,0 +1,135 @@
+"""The node's gateway, in a process of its own beside it (`child`).
+
+    standard input    one line: the order (`order.Order`); later lines: words (`order.Word`)
+    standard output   one line for each line of the log: ["info", "http", {...}]
+    the leash         a pipe that nobody writes to, and whose other end only the node holds
+
+It asks its own node and nobody else, so what one address answers never steps back.  It ends when it is drained, when
+its standard input ends, or, at once, when the node is gone however that came (`processes.leash`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from gossipkv.address import Address
+from gossipkv.client.trio_client import Client
+from gossipkv.http import paths
+from gossipkv.http.gateway import Gateway
+from gossipkv.http.order import Order, Word
+from gossipkv.http.read_context import ReadContext
+from gossipkv.http.site import Site
+from gossipkv.log import Log
+from gossipkv.processes import leash, logs
+from gossipkv.processes.talk import Lines, say
+
+if TYPE_CHECKING:
+    from gossipkv.http.order import Types
+
+READ_BYTES = 1 << 16
+
+
+@final
+class _ToNode(logging.Handler):
+    """Where the log's lines go: to the node, which writes them into its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = [record.levelname.lower(), record.msg, logs.told(record)]
+        say(json.dumps(line, default=repr).encode())
+
+
+@final
+class _Words:
+    """Standard input: the order, then words."""
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._waiting: list[bytes] = []
+
+    def order(self) -> Order:
+        """Return the order; waits for it.
+
+        Raises:
+            EOFError: it never came.
+        """
+        while not self._waiting:
+            part = os.read(0, READ_BYTES)
+            if not part:
+                raise EOFError("the order ends before its line does")
+            self._waiting += self._lines.feed(part)
+        return Order.from_line(self._waiting.pop(0))
+
+    async def obey(self, obeying: _Child) -> None:
+        """Pass on each word until there are no more."""
+        async with trio.lowlevel.FdStream(os.dup(0)) as stream:
+            while True:
+                for line in self._waiting:
+                    obeying.hear(Word.from_line(line))
+                part = await stream.receive_some(READ_BYTES)
+                if not part:
+                    return
+                self._waiting = self._lines.feed(bytes(part))
+
+
+@final
+class _Child:
+    """The gateway of one node."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._types: Types = order.types
+        self._drain_ms: int | None = None
+        self._to_drain = trio.Event()
+
+    def hear(self, word: Word) -> None:
+        """Do what the node says."""
+        self._types = word.types
+        if word.drain_ms is not None:
+            self._drain_ms = word.drain_ms
+            self._to_drain.set()
+
+    async def run(self, words: _Words) -> None:
+        """Answer until drained, or until the node says no more."""
+        order = self._order
+        listener = socket.socket(fileno=order.listener)
+        async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
+            context, pages = ReadContext(client, order.name, self._type_of), paths.make_pages(client)
+            gateway = Gateway(Site(context, paths.own_paths(client), pages), order.limits)
+            await nursery.start(pages.run)
+            nursery.start_soon(self._listen, words, nursery.cancel_scope)
+            nursery.start_soon(self._drain, gateway)
+            log = Log("gossipkv.http")
+            log.info("http", address=str(Address(*listener.getsockname()[:2])), process=os.getpid())
+            await gateway.run(trio.SocketListener(trio.socket.from_stdlib_socket(listener)))
+            nursery.cancel_scope.cancel()
+
+    def _type_of(self, database: str) -> bytes:
+        return self._types.of(database)
+
+    async def _listen(self, words: _Words, everything: trio.CancelScope) -> None:
+        await words.obey(self)
+        everything.cancel()
+
+    async def _drain(self, gateway: Gateway) -> None:
+        await self._to_drain.wait()
+        await gateway.drain((self._drain_ms or 0) / 1000)
+
+
+def main() -> int:
+    """Answer as standard input orders; 0 when it has ended as it was told."""
+    words = _Words()
+    order = words.order()
+    leash.wear(order.leash)
+    logs.send_to(_ToNode())
+    trio.run(_run, order, words)
+    return 0
+
+
+async def _run(order: Order, words: _Words) -> None:
+    await _Child(order).run(words)

@@ -1,0 +1,52 @@
+"""What the program says of itself: events with fields, as records of the standard library's `logging`.
+
+`processes.logs` says what becomes of them in a process of ours.  Where nobody has said so, `logging` is silent but for
+warnings and errors.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT: Final = "gossipkv"  # What all loggers of ours are named after.
+
+
+@final
+class Log:
+    """Says events; the fields that are bound to it come first in each."""
+
+    __slots__ = ("_bound", "_logger")
+
+    def __init__(self, name: str, bound: Mapping[str, object] | None = None) -> None:
+        self._logger = logging.getLogger(name)
+        self._bound = bound or {}
+
+    def bind(self, **fields: object) -> Log:
+        """Return one that says these as well."""
+        return Log(self._logger.name, {**self._bound, **fields})
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._say(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._say(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._say(logging.WARNING, event, fields)
+
+    def error(self, event: str, *, exc_info: BaseException | None = None, **fields: object) -> None:
+        """Say an event, with the traceback of what was raised."""
+        self._say(logging.ERROR, event, fields, exc_info)
+
+    def _say(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
+        self._logger.log(level, event, exc_info=error, extra={"fields": {**self._bound, **fields}})
+
+
+def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
+    """Return the fields of an event; another's record has none."""
+    fields: Mapping[str, object] = getattr(record, "fields", {})
+    return fields
