@@ -9,7 +9,6 @@ import pytest
 from gossipkv.dataset.build import lanes
 from gossipkv.dataset.build.job import Progress
 from gossipkv.dataset.build.memory import share_of_lanes
-from gossipkv.dataset.build.order import Order
 from gossipkv.dataset.build.steps import Lanes, Means, perform
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.version import open_version
