@@ -101,24 +101,6 @@ def test_for_people(tmp_path):
     assert "NOT OK" not in text
 
 
-@pytest.mark.parametrize(("number", "stage"), [
-    (signal.SIGINT, b"nodes start"),
-    (signal.SIGHUP, b"nodes start"),
-    (signal.SIGINT, b"is killed"),
-    (signal.SIGTERM, b"is killed"),
-])  # fmt: skip
-def test_interrupted_it_cleans_up(tmp_path, number, stage):
-    """Ctrl-C, SIGTERM, a closed terminal, at the start or amid the upgrade: no process, file, traceback; status 130."""
-    process = subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(tmp_path))
-    while stage not in (line := process.stdout.readline()):
-        assert line, process.stderr.read()
-    process.send_signal(number)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, err.strip()) == (130, b"")
-    assert list(tmp_path.iterdir()) == []
-    assert left_below(tmp_path) == []
-
-
 def test_a_node_that_does_not_start_is_told(tmp_path):
     """A failure says why in one line, with status 3, and cleans up."""
     broken = tmp_path / "broken"
