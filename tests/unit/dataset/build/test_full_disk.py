@@ -17,7 +17,7 @@ from gossipkv.errors import StorageError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.datasets import DatasetSettings
 from tests.unit.dataset.sources import BUILD_MEMORY, MEMORY_BYTES
-from tests.unit.dataset.world import active, get, until
+from tests.unit.dataset.world import active, get, lift_the_throttle, until
 
 
 @pytest.fixture
@@ -106,12 +106,13 @@ async def test_a_disk_that_somebody_fills_up_in_the_middle_is_waited_for(put, tm
     put("v1", [records(100, 1000)])
     hog = disk / "hog"
     with capture_logs() as logs:
-        async with node(tmp_path, disk, throttle_loads=count << 9) as library:
+        async with node(tmp_path, disk, throttle_loads=count << 7) as library:
             await active(library, "v1")
             put("v2", [records(count // 2, 1000), records(count // 2 + 1, 1000)])
             await library.rescan()
             await until(lambda: told(library, "v2").get("progress", {}).get("read_bytes"))
             fill(hog, disk, leave_bytes=1 << 20)
+            lift_the_throttle(library)
             await until(lambda: told(library, "v2")["state"] == "SEEN")
             version = told(library, "v2")
             assert "No space left on device" in version["waiting_for"]
@@ -135,13 +136,8 @@ async def test_builds_do_not_count_on_the_same_room(put, tmp_path, small_disk, m
         put("v1", [records(4000, 1000)], database)
     with capture_logs() as logs:
         async with node(tmp_path, disk) as library:
-            waiting = set()
-            while library.active("db") is None or library.active("other") is None:
-                for name, entry in library.status().items():
-                    if "needed_bytes" in entry["versions"].get("v1", {}):
-                        waiting.add(name)
-                await trio.sleep(0.005)
-            assert len(waiting) == 1
+            await active(library, "v1")
+            await active(library, "v1", "other")
     assert [line["event"] for line in logs].count("no_room") == 1
     assert "No space left" not in str(logs)
 
