@@ -174,13 +174,21 @@ async def test_a_child_that_says_why_it_ends(order, child):
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
-    [("time.sleep(1000)", "it said nothing"), ("os.close(1); time.sleep(1000)", "closed its output")],
+    ("program", "stall_s", "reason"),
+    [("time.sleep(1000)", 0.3, "it said nothing"), ("os.close(1); time.sleep(1000)", 60, "closed its output")],
     ids=["silent", "closed"],
 )
-async def test_a_child_that_never_ends(order, child, monkeypatch, program, reason):
+async def test_a_child_that_never_ends(order, child, monkeypatch, program, stall_s, reason):
     """It is killed, whether it keeps its output open or not."""
-    monkeypatch.setattr(parent, "STALL_S", 0.3)
+    listen = parent._listen
+
+    async def listened(*arguments):
+        told = await listen(*arguments)
+        monkeypatch.setattr(parent, "STALL_S", 0.1)
+        return told
+
+    monkeypatch.setattr(parent, "_listen", listened)
+    monkeypatch.setattr(parent, "STALL_S", stall_s)
     child(program)
     with pytest.raises(MergeError, match=reason):
         await run(order)
