@@ -32,7 +32,10 @@ def test_a_reader_that_goes_away_is_no_error():
     """`gossipkv scan | head`: status 141, nothing on standard error."""
     with FakeNode(store(MANY, page=2000)) as node:
         process = subprocess.Popen(
-            [*COMMAND, "scan", "geo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(node)
+            [*COMMAND, "scan", "geo", "--timeout", "60s"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(node),
         )
         assert process.stdout.readline() == b"key000000\t" + b"x" * 100 + b"\n"
         process.stdout.close()
@@ -46,7 +49,7 @@ def test_a_full_disk_is_an_error():
     """Output that cannot be written: status 3, one line."""
     with FakeNode(store(MANY, page=2000)) as node, open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*COMMAND, "scan", "geo"],
+            [*COMMAND, "scan", "geo", "--timeout", "60s"],
             stdout=full,
             stderr=subprocess.PIPE,
             env=environment(node),
@@ -99,7 +102,7 @@ def test_keys_may_be_any_bytes():
     """A key that is not UTF-8 goes from the shell to the node as it is, and comes back."""
     with FakeNode(store({b"\xff\xfe": b"\x00\x80"})) as node:
         done = subprocess.run(
-            [*COMMAND, "get", "geo", b"\xff\xfe"],
+            [*COMMAND, "get", "geo", b"\xff\xfe", "--timeout", "60s"],
             capture_output=True,
             env=environment(node, LC_ALL="C"),
             check=True,
@@ -115,7 +118,7 @@ def test_a_read_loads_what_a_read_needs():
     )
     with FakeNode(store({b"k": b"v"})) as node:
         done = subprocess.run(
-            [sys.executable, "-c", program, "get", "geo", "k"],
+            [sys.executable, "-c", program, "get", "geo", "k", "--timeout", "60s"],
             capture_output=True, text=True, env=environment(node), check=True, timeout=60,
         )  # fmt: skip
     status, *modules = done.stdout.split()
@@ -167,7 +170,7 @@ def test_colours_are_for_terminals_that_want_them():
     assert "\x1b[36m" in coloured
     assert "\x1b[36m" not in plain
     with FakeNode(store({b"k": b"v"})) as node:
-        assert on_a_terminal(["get", "geo", "k", "--node", node.address]) == "v\r\n"
+        assert on_a_terminal(["get", "geo", "k", "--node", node.address, "--timeout", "60s"]) == "v\r\n"
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
