@@ -123,11 +123,11 @@ def suspicions(scene):
 
 
 def cut_pairs():
-    """Pairs cannot reach each other, the others can: indirect probes keep everybody from suspicion."""
+    """Pairs cannot reach each other, or one the other: indirect probes keep everybody from suspicion."""
     scene = Scene(8)
     suspected = suspicions(scene)
-    for first, second in zip(scene.machines[::2], scene.machines[1::2], strict=True):
-        scene.world.network.partition([first], [second])
+    for number, (first, second) in enumerate(zip(scene.machines[::2], scene.machines[1::2], strict=True)):
+        scene.world.network.partition([first], [second], one_way=number % 2 == 1)
     scene.look_for(60 * SECOND)
     if suspected:
         scene.broken("the_healthy_are_not_suspected", "; ".join(suspected[:3]))
