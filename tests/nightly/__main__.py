@@ -87,7 +87,6 @@ def legs() -> list[Leg]:
         Leg("kills", tests=(*both, "tests/nightly/mutants")),
         Leg("clusters", tests=(*both, "tests/nightly/cluster")),
         Leg("soak", tests=("tests/nightly/soak",)),
-        Leg("tables", tests=("tests/ci/cluster/test_tables.py", "tests/ci/cluster/test_tables_faults.py")),
         # As for a change: what each folder costs, and who is over its budget.
         Leg(
             "budgets",

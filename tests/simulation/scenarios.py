@@ -110,9 +110,8 @@ def paused():
     return scene.result()
 
 
-def cut_pairs():
-    """Pairs cannot reach each other, the others can: indirect probes keep everybody from suspicion."""
-    scene = Scene(8)
+def suspicions(scene):
+    """Who suspects whom, from now on."""
     suspected = []
 
     def changed(machine, effect):
@@ -120,8 +119,15 @@ def cut_pairs():
             suspected.append(f"{machine.name} suspects {effect.member.name}")
 
     scene.world.on_told[Changed].append(changed)
-    for first, second in zip(scene.machines[::2], scene.machines[1::2], strict=True):
-        scene.world.network.partition([first], [second])
+    return suspected
+
+
+def cut_pairs():
+    """Pairs cannot reach each other, or one the other: indirect probes keep everybody from suspicion."""
+    scene = Scene(8)
+    suspected = suspicions(scene)
+    for number, (first, second) in enumerate(zip(scene.machines[::2], scene.machines[1::2], strict=True)):
+        scene.world.network.partition([first], [second], one_way=number % 2 == 1)
     scene.look_for(60 * SECOND)
     if suspected:
         scene.broken("the_healthy_are_not_suspected", "; ".join(suspected[:3]))
@@ -172,8 +178,9 @@ def starved_together():
 
 
 def leave():
-    """A member that leaves is gone everywhere in 1.5 s, with its keys, and nobody calls it dead."""
+    """A member that leaves is gone everywhere in 1.5 s, with its keys, and nobody suspects it or calls it dead."""
     scene = Scene(12, LAN)
+    suspected = suspicions(scene)
     scene.publish_all()
     scene.look_for(3 * SECOND)
     for leaver in scene.machines[2:6]:
@@ -185,6 +192,8 @@ def leave():
         scene.look_for(3 * SECOND)
         leaver.start()
         scene.must_heal(10 * SECOND)
+    if suspected:
+        scene.broken("the_healthy_are_not_suspected", "; ".join(suspected[:3]))
     scene.must_not_kill()
     return scene.result()
 

@@ -27,10 +27,8 @@ def test_nodes_find_each_other(start):
     for node in nodes:
         eventually(lambda node=node: ask(node, "children", "nodes"), places, node)
         assert ask(node, "children", "") == ["nodes", "tables"]  # One of them may found the catalogue, and says so.
-        owners = {entry["owner"]: entry for entry in ask(node, "entries", "nodes", {"all": True})}
-        assert owners.keys() == {"alpha", "beta", "gamma"}
-        assert all(entry["state"] == "alive" and entry["age_s"] < PATIENCE_S for entry in owners.values())
-        assert ask(node, "info")["isolated"] is False
+        eventually(lambda node=node: owners(node), dict.fromkeys(("alpha", "beta", "gamma"), "alive"), node)
+        until(lambda node=node: ask(node, "info")["isolated"] is False, node)
     told = json.loads(command(gamma, "members", "--json").stdout)
     assert [(one["node"], one["address"], one["state"], one["epoch"]) for one in told] == [
         (name, node.address, "alive", ask(node, "info")["epoch"])
@@ -39,3 +37,10 @@ def test_nodes_find_each_other(start):
     rows = [line.split() for line in command(alpha, "tree", "nodes").stdout.splitlines()[1:]]
     assert [row[0] for row in rows] == [f"nodes/{place}" for place in places]
     assert command(alpha, "tree", "nowhere").returncode == 1
+
+
+def owners(node):
+    """Who has a place in the ring, as it knows, and how they are."""
+    entries = ask(node, "entries", "nodes", {"all": True})
+    assert all(entry["age_s"] < 10 * PATIENCE_S for entry in entries)
+    return {entry["owner"]: entry["state"] for entry in entries}

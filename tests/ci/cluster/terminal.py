@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATIENCE_S = 60
-END_S = 20
+END_S = 60
 POLL_S = 0.02
 SERVER = re.compile(r"(?:^|[\s/])gossipkv (serve|cluster up|http)\b(?!.*--(?:detach|help))", re.DOTALL)
 FOLLOWER = re.compile(r"(?:^|[\s/])gossipkv .*--watch\b")

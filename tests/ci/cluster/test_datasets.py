@@ -25,7 +25,8 @@ PATIENCE_S = 120
 PARTITIONS = 8
 NAME = f"datasets-{os.getpid()}"  # Keeps out whoever looks for another cluster at these ports.
 SETTINGS = {
-    "time_to_converge": "1s", "refresh_period": "200ms", "build_priority": "normal", "proxy_timeout": "2s",
+    "time_to_converge": "1s", "refresh_period": "200ms", "build_priority": "normal",
+    "proxy_timeout": "30s", "proxy_stage_timeout": "500ms",
     "log_level": "info",
 }  # fmt: skip
 
@@ -134,8 +135,10 @@ class Load:
 
     def wait(self, reads: int) -> None:
         """Return when so many more have been answered."""
-        until, give_up_s = self.reads + reads, time.monotonic() + PATIENCE_S
+        until, seen, give_up_s = self.reads + reads, self.reads, time.monotonic() + PATIENCE_S
         while self.reads < until and not self.trouble:
+            if self.reads > seen:
+                seen, give_up_s = self.reads, time.monotonic() + PATIENCE_S
             assert time.monotonic() < give_up_s, (self.reads, until)
             time.sleep(0.01)
 
@@ -149,7 +152,7 @@ class Load:
                 key, node = keys[at % len(keys)], at % len(nodes)
                 least = seen[-1] if seen and len(nodes) > 1 else None
                 try:
-                    value, version = nodes[node].get_with_version(key, timeout_ms=5000, min_version=least)
+                    value, version = nodes[node].get_with_version(key, timeout_ms=PATIENCE_S * 1000, min_version=least)
                 except GossipKVError as error:
                     self.trouble.append(f"{addresses[node]}: {error.code} {error}")
                     continue
@@ -225,7 +228,7 @@ def test_killed_holders_fail_no_read(tmp_path):
 def test_a_frozen_holder_fails_no_read(tmp_path):
     """It says nothing and its connections stay: the next one is asked as well, and after a while it goes last."""
     truth = {"v1": publish(tmp_path / "source", "v1")}
-    with running(tmp_path, 3, 2, {"proxy_timeout": "600ms"}) as cluster:
+    with running(tmp_path, 3, 2, {"proxy_stage_timeout": "200ms"}) as cluster:
         wait_for(cluster, "v1")
         wait_whole(cluster, "v1")
         survivors = [node.address for node in cluster.status()[:2]]

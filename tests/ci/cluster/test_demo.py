@@ -20,7 +20,7 @@ from gossipkv.launcher import Cluster, NodeStatus
 
 COMMAND = [sys.executable, "-m", "gossipkv", "demo"]
 PATIENCE_S = 120
-LEFT_S = 10
+LEFT_S = 60
 
 
 def environment(place: Path) -> dict[str, str]:

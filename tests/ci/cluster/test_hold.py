@@ -14,7 +14,11 @@ from tests.ci.cluster.test_node_process import PATIENCE_S, NodeProcess
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gossipkv.client import blocking
+
 SETTINGS = "[databases.geo]\nhold = '{}'\n"
+RETIRE_S = 0.5
+TRIES = 20
 
 
 def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
@@ -59,27 +63,45 @@ def test_the_way_back_from_a_bad_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["get", "scan"])
 def test_what_is_asked_for_by_name_is_kept(tmp_path: Path, method: str) -> None:
     """By a read that the serving loop answers itself, and by one that goes through Python; then it goes."""
-    with NodeProcess(tmp_path, "--refresh-period", "off", "--retire-after", "500ms") as node:
+    with NodeProcess(tmp_path, "--refresh-period", "off", "--retire-after", f"{RETIRE_S}s") as node:
         node.add("geo", "1", b"paris\tFrance\n")
         node.ready()
         node.until_active("geo", "1")
         with node.connect() as client:
-
-            def ask() -> object:
-                if method == "get":
-                    return client.call("get", "geo", "paris", {"version": "1"})
-                return client.call("scan", "geo", {"version": "1"})
-
-            node.add("geo", "2", b"paris\tTexas\n")
-            client.refresh("geo")
-            while client.status("geo")["geo"]["active"] != "2":
-                ask()
-            for _ in range(30):
-                ask()
-                time.sleep(0.05)
+            old = next(old for old in range(1, TRIES) if is_kept(node, client, old, method))
             deadline = time.monotonic() + PATIENCE_S
-            while "1" in client.status("geo")["geo"]["versions"]:
+            while str(old) in client.status("geo")["geo"]["versions"]:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             with pytest.raises(UnknownVersion):
-                ask()
+                ask(client, method, old)
+
+
+def ask(client: blocking.Client, method: str, version: int) -> object:
+    """A read by name."""
+    if method == "get":
+        return client.call("get", "geo", "paris", {"version": str(version)})
+    return client.call("scan", "geo", {"version": str(version)})
+
+
+def is_kept(node: NodeProcess, client: blocking.Client, old: int, method: str) -> bool:
+    """Ask for a version while the next one comes, and for three times as long as it is kept for nobody.
+
+    False: it went, and may have, since this process stood still between two questions for as long.
+    """
+    node.add("geo", str(old + 1), b"paris\tTexas\n")
+    client.refresh("geo")
+    before_s = asked_s = time.monotonic()
+    left = 30
+    try:
+        while left:
+            before_s, asked_s = asked_s, time.monotonic()
+            ask(client, method, old)
+            if client.status("geo")["geo"]["active"] == str(old + 1):
+                left -= 1
+                time.sleep(RETIRE_S / 10)
+    except UnknownVersion:
+        if time.monotonic() - before_s < RETIRE_S:
+            raise
+        return False
+    return True

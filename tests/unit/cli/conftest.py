@@ -12,9 +12,12 @@ from gossipkv import cli
 
 @pytest.fixture
 def run(capfd):
-    """Run a command line in this process: its status, and what it wrote."""
+    """Run a command line in this process: its status, and what it wrote.  The node that it names has all the time."""
 
     def command(*arguments):
+        if "--node" in arguments and not {"loadtest", "--timeout"} & {*map(str, arguments)}:
+            at = arguments.index("--node")
+            arguments = (*arguments[:at], "--timeout", "60s", *arguments[at:])
         status = cli.run([str(argument) for argument in arguments])
         sys.stdout.flush()
         out, err = capfd.readouterr()

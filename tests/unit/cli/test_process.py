@@ -117,7 +117,7 @@ def test_a_read_loads_what_a_read_needs():
     )
     with FakeNode(store({b"k": b"v"})) as node:
         done = subprocess.run(
-            [sys.executable, "-c", program, "get", "geo", "k"],
+            [sys.executable, "-c", program, "get", "geo", "k", "--timeout", "60s"],
             capture_output=True, text=True, env=environment(node), check=True, timeout=60,
         )  # fmt: skip
     status, *modules = done.stdout.split()
@@ -213,4 +213,4 @@ def test_colours_are_for_terminals_that_want_them():
     assert "\x1b[36m" in coloured
     assert "\x1b[36m" not in plain
     with FakeNode(store({b"k": b"v"})) as node:
-        assert on_a_terminal(["get", "geo", "k", "--node", node.address]) == "v\r\n"
+        assert on_a_terminal(["get", "geo", "k", "--node", node.address, "--timeout", "60s"]) == "v\r\n"

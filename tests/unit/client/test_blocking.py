@@ -28,11 +28,17 @@ from tests.unit.client.behaviours import (
     twice,
 )
 from tests.unit.client.fake_node import Connection, FakeNode, store
+from tests.unit.client.under_trio import LONG_MS
+
+
+def connect(*addresses: str) -> blocking.Client:
+    """A client for which no deadline plays a part."""
+    return gossipkv.blocking.connect(*addresses, timeout_ms=LONG_MS)
 
 
 def test_reads():
     """get, get_with_version, get_many: bytes and text keys, absent and empty values."""
-    with FakeNode(store(RECORDS)) as node, gossipkv.blocking.connect(node.address) as client:
+    with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         data = client.dataset("geo")
         assert data.get(b"key001") == data.get("key001") == b"value 1"
         assert data.get(b"nope") is None
@@ -49,7 +55,7 @@ def test_ipv6_in_brackets():
     """`[::1]:port` is an address."""
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
-    with FakeNode(store(RECORDS), host="::1") as node, blocking.connect(node.address) as client:
+    with FakeNode(store(RECORDS), host="::1") as node, connect(node.address) as client:
         assert client.dataset("geo").get("key001") == b"value 1"
 
 
@@ -63,7 +69,7 @@ def test_scan_follows_the_cursor(options):
     start, end, prefix = (blocking.reads.key_bytes(options.get(name, b"")) for name in ("start", "end", "prefix"))
     wanted = [(k, RECORDS[k]) for k in keys if k >= start and (not end or k < end) and k.startswith(prefix)]
     wanted = (wanted[::-1] if options.get("reverse") else wanted)[: options.get("limit")]
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address) as client:
+    with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         assert list(client.dataset("geo").scan(**options)) == wanted
 
 
@@ -77,7 +83,7 @@ def test_a_scan_asks_for_pages_as_they_are_taken():
             asked.append(params[-1])
             connection.answer(message_id, [[[b"k", b"v"]], b"next", "v7"])
 
-    with FakeNode(serve) as node, blocking.connect(node.address) as client:
+    with FakeNode(serve) as node, connect(node.address) as client:
         records = client.dataset("geo").scan()
         assert asked == []
         next(records), next(records)
@@ -88,7 +94,7 @@ def test_a_scan_asks_for_pages_as_they_are_taken():
 def test_iter_get_is_in_order(in_flight):
     """Pipelined answers come in the order of the keys, which come back as they were given."""
     keys = [key for _ in range(9) for key in [*RECORDS, "absent", "key001"]]
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address) as client:
+    with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         found = list(client.dataset("geo").iter_get(keys, in_flight))
     assert [key for key, _, _ in found] == keys
     assert [value for _, value, _ in found] == [RECORDS.get(blocking.reads.key_bytes(key)) for key in keys]
@@ -106,7 +112,7 @@ def test_iter_get_keeps_its_window():
             taken += 1
             yield b"key001"
 
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address) as client:
+    with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         for count, _ in enumerate(client.dataset("geo").iter_get(endless(), in_flight=10)):
             most = max(most, taken - count)
             if count == 500:
@@ -118,7 +124,7 @@ def test_iter_get_keeps_its_window():
 
 def test_a_get_inside_the_loop():
     """Another request while a pipeline is open, on the same connection."""
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address) as client:
+    with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         data = client.dataset("geo")
         for key, value, _ in data.iter_get(list(RECORDS), in_flight=8):
             assert data.get(key) == value
@@ -128,7 +134,7 @@ def test_a_get_inside_the_loop():
 def test_iter_get_with_more_data_than_the_sockets_hold():
     """Large keys one way and large values the other: neither side may wait for the other for ever."""
     big = {bytes([number]) * 60_000: bytes([number]) * 200_000 for number in range(20)}
-    with FakeNode(store(big)) as node, blocking.connect(node.address, timeout_ms=20_000) as client:
+    with FakeNode(store(big)) as node, connect(node.address) as client:
         keys = list(big) * 15  # 18 MB of requests at once; the node reads one only when the last answer is gone.
         found = client.dataset("geo").iter_get(keys, in_flight=300)
         assert all(value == big[key] for key, (_, value, _) in zip(keys, found, strict=True))
@@ -136,7 +142,7 @@ def test_iter_get_with_more_data_than_the_sockets_hold():
 
 def test_a_name_with_several_addresses():
     """Each address that a name stands for is tried: `localhost` may be IPv6 first, where nobody listens."""
-    with FakeNode(store(RECORDS)) as node, blocking.connect(f"localhost:{node.port}") as client:
+    with FakeNode(store(RECORDS)) as node, connect(f"localhost:{node.port}") as client:
         assert client.dataset("geo").get("key001") == b"value 1"
 
 
@@ -160,7 +166,7 @@ def test_refused_everywhere_lists_each_address():
 def test_a_broken_connection_is_repeated_elsewhere(first):
     """A read whose node dies is answered by the next address, without the caller noticing."""
     with FakeNode(first) as dying, FakeNode(store(RECORDS)) as living:
-        with blocking.connect(dying.address, living.address) as client:
+        with connect(dying.address, living.address) as client:
             assert client.dataset("geo").get("key001") == b"value 1"
             assert client.dataset("geo").get("key002") == b"value 2"
         assert (dying.accepted, living.accepted) == (1, 1)
@@ -168,7 +174,7 @@ def test_a_broken_connection_is_repeated_elsewhere(first):
 
 def test_an_idle_connection_that_was_closed_is_dialled_again():
     """One address: its node closed the idle connection; the next request dials anew."""
-    with FakeNode(one_answer) as node, blocking.connect(node.address) as client:
+    with FakeNode(one_answer) as node, connect(node.address) as client:
         for _ in range(3):
             assert client.dataset("geo").get("k") == b"v"
         assert node.accepted == 3
@@ -176,7 +182,7 @@ def test_an_idle_connection_that_was_closed_is_dialled_again():
 
 def test_a_node_that_always_hangs_up_is_given_up():
     """Each address is dialled once for a request; then the error says why."""
-    with FakeNode(hang_up_on_request) as node, blocking.connect(node.address) as client:
+    with FakeNode(hang_up_on_request) as node, connect(node.address) as client:
         with pytest.raises(Unavailable, match="closed the connection"):
             client.dataset("geo").get("k")
         assert node.accepted == 2  # The link from before, and one for the request.
@@ -186,7 +192,7 @@ def test_what_may_not_be_repeated_is_not():
     """An unknown method may have been a write: it is not sent twice."""
     with FakeNode(hang_up_on_request) as dying, FakeNode(store(RECORDS)) as living:
         with (
-            blocking.connect(dying.address, living.address) as client,
+            connect(dying.address, living.address) as client,
             pytest.raises(Unknown, match="may or may not have been done"),
         ):
             client.call("put", "t", b"k", b"v")
@@ -204,7 +210,7 @@ def test_a_pipeline_goes_on_elsewhere(answers):
         connection.raw(b"\x94\x01")  # Half an answer.
 
     with FakeNode(dies) as dying, FakeNode(store(RECORDS)) as living:
-        with blocking.connect(dying.address, living.address) as client:
+        with connect(dying.address, living.address) as client:
             found = list(client.dataset("geo").iter_get(list(RECORDS), in_flight=10))
         assert [(key, value) for key, value, _ in found] == list(RECORDS.items())
         assert (dying.accepted, living.accepted) == (1, 1)
@@ -215,7 +221,7 @@ def test_silence_times_out_and_the_next_request_goes_elsewhere():
     with (
         FakeNode(silent) as frozen,
         FakeNode(store(RECORDS)) as living,
-        blocking.connect(frozen.address, living.address, timeout_ms=10_000) as client,
+        connect(frozen.address, living.address) as client,
     ):
         with pytest.raises(TimedOut, match=frozen.address):
             client.dataset("geo").get("key001", timeout_ms=20)
@@ -232,7 +238,7 @@ def test_a_dribbling_node_meets_the_deadline():
         while not stop.wait(0.005):
             connection.raw(b"x")
 
-    with FakeNode(dribble) as node, blocking.connect(node.address) as client:
+    with FakeNode(dribble) as node, connect(node.address) as client:
         try:
             with pytest.raises(TimedOut):
                 client.dataset("geo").get("key001", timeout_ms=100)
@@ -244,7 +250,7 @@ def test_a_pipeline_times_out():
     """Silence in a pipeline is `TimedOut`, too."""
     with (
         FakeNode(silent) as node,
-        blocking.connect(node.address, timeout_ms=50) as client,
+        blocking.connect(node.address, timeout_ms=1000) as client,
         pytest.raises(TimedOut),
     ):
         list(client.dataset("geo").iter_get(["a", "b"]))
@@ -259,7 +265,7 @@ def test_garbage_is_one_clear_error(raw):
         connection.raw(raw)
         connection.next_request()
 
-    with FakeNode(garbage) as node, blocking.connect(node.address) as client:
+    with FakeNode(garbage) as node, connect(node.address) as client:
         with pytest.raises(ProtocolError, match=node.address):
             client.dataset("geo").get("k")
         assert "not connected" in repr(client)
@@ -267,7 +273,7 @@ def test_garbage_is_one_clear_error(raw):
 
 def test_an_answer_that_comes_twice():
     """The first of two answers to one request counts, the second ends the connection; the next request dials anew."""
-    with FakeNode(twice) as node, blocking.connect(node.address) as client:
+    with FakeNode(twice) as node, connect(node.address) as client:
         for _ in range(3):
             assert client.dataset("geo").get("k") == b"v"
             assert "not connected" in repr(client)
@@ -286,7 +292,7 @@ def test_an_answer_of_another_shape_is_a_protocol_error(method, result):
         while (request := connection.next_request()) is not None:
             connection.answer(request[0], result)
 
-    with FakeNode(odd) as node, blocking.connect(node.address) as client:
+    with FakeNode(odd) as node, connect(node.address) as client:
         data = client.dataset("geo")
         calls = {"get": (data.get, "k"), "get_many": (data.get_many, ["a", "b"]), "scan": (lambda: list(data.scan()),)}
         call, *arguments = calls.get(method) or (getattr(client, method),)
@@ -302,7 +308,7 @@ def test_the_nodes_own_error_is_raised():
         while (request := connection.next_request()) is not None:
             connection.answer(request[0], None, ["NOT_READY", "building", {"progress": 0.25}])
 
-    with FakeNode(busy) as node, blocking.connect(node.address) as client:
+    with FakeNode(busy) as node, connect(node.address) as client:
         for _ in range(2):
             with pytest.raises(NotReady, match="building") as caught:
                 client.dataset("geo").get("k")
@@ -316,7 +322,7 @@ def test_the_nodes_own_error_is_raised():
 
 def test_wrong_use():
     """Slips of the caller are named before anything is sent."""
-    with FakeNode(store(RECORDS)) as node, blocking.connect(node.address) as client:
+    with FakeNode(store(RECORDS)) as node, connect(node.address) as client:
         data = client.dataset("geo")
         with pytest.raises(TypeError, match="bytes or str, not int"):
             data.get(5)
@@ -358,7 +364,7 @@ def test_answers_in_pieces_then_junk(cuts, junk):
         connection.next_request()
         connection.raw(junk)
 
-    with FakeNode(pieces) as node, blocking.connect(node.address, timeout_ms=10_000) as client:
+    with FakeNode(pieces) as node, connect(node.address) as client:
         assert client.dataset("geo").get("k") == b"value"
         with pytest.raises((ProtocolError, Unknown)):
             client.call("one-way")

@@ -11,6 +11,7 @@ from gossipkv.address import Address
 from gossipkv.client.route import addresses_of
 from tests.unit.client.behaviours import RECORDS, refused_address
 from tests.unit.client.fake_node import FakeNode, store
+from tests.unit.client.under_trio import LONG_MS
 
 A, B, C = Address("127.0.0.1", 7070), Address("::1", 7071), Address("c", 7072)
 
@@ -49,7 +50,7 @@ def test_the_blocking_client_goes_through_a_list():
     """As through addresses one by one."""
     with (
         FakeNode(store(RECORDS)) as node,
-        gossipkv.blocking.connect([refused_address(), node.address]) as client,
+        gossipkv.blocking.connect([refused_address(), node.address], timeout_ms=LONG_MS) as client,
     ):
         assert client.dataset("geo").get(bytearray(b"key001")) == b"value 1"
 
@@ -57,7 +58,7 @@ def test_the_blocking_client_goes_through_a_list():
 async def test_the_client_under_trio_goes_through_a_list():
     """As through addresses one by one."""
     with FakeNode(store(RECORDS)) as node:
-        async with gossipkv.connect([refused_address(), node.address]) as client:
+        async with gossipkv.connect([refused_address(), node.address], timeout_ms=LONG_MS) as client:
             assert await client.dataset("geo").get(memoryview(b"key001")) == b"value 1"
 
 
@@ -76,7 +77,7 @@ def test_asyncio_reads_as_the_error_says():
     """The blocking client in threads of asyncio's."""
 
     async def read(address: str) -> bytes | None:
-        client = await asyncio.to_thread(gossipkv.blocking.connect, address)
+        client = await asyncio.to_thread(gossipkv.blocking.connect, address, timeout_ms=LONG_MS)
         with client:
             return await asyncio.to_thread(client.dataset("geo").get, "key001")
 

@@ -44,7 +44,7 @@ def run(program: str, address: str) -> None:
 def test_a_child_reads_over_a_connection_of_its_own():
     """After `fork` both go on: the child dials, and the parent's connection is unharmed, also by a close."""
     program = """
-        client = gossipkv.blocking.connect(address)
+        client = gossipkv.blocking.connect(address, timeout_ms=60_000)
         data = client.dataset("geo")
         assert data.get("key001") == b"value 1"
 
@@ -66,7 +66,7 @@ def test_a_child_reads_over_a_connection_of_its_own():
 def test_a_fork_amid_a_pipeline():
     """A child that inherits a loop over `iter_get` asks again for what it lacks; both get every key once, in order."""
     program = """
-        with gossipkv.blocking.connect(address) as client:
+        with gossipkv.blocking.connect(address, timeout_ms=60_000) as client:
             keys = [b"key%03d" % number for number in range(40)]
             loop = client.dataset("geo").iter_get(keys, in_flight=10)
             found = [next(loop) for _ in range(7)]
@@ -88,7 +88,7 @@ def test_a_fork_while_another_thread_is_amid_a_request():
     program = """
         import threading, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # The fork with threads is the point.
-        client = gossipkv.blocking.connect(address)
+        client = gossipkv.blocking.connect(address, timeout_ms=60_000)
         data = client.dataset("geo")
         other = threading.Thread(target=data.get, args=(b"slow",))
         other.start()
@@ -122,7 +122,7 @@ def test_a_trio_client_after_a_fork():
         import trio
 
         async def main():
-            async with gossipkv.connect(address) as client:
+            async with gossipkv.connect(address, timeout_ms=60_000) as client:
                 data = client.dataset("geo")
                 assert await data.get("key001") == b"value 1"
 
@@ -209,7 +209,7 @@ def test_a_client_cannot_be_pickled():
     """Pools and Spark get a clear sentence instead of a broken client."""
     with (
         FakeNode(store(RECORDS)) as node,
-        blocking.connect(node.address) as client,
+        blocking.connect(node.address, timeout_ms=60_000) as client,
         pytest.raises(TypeError, match="connect where it is used"),
     ):
         client.__reduce__()

@@ -10,7 +10,7 @@ import gossipkv
 if TYPE_CHECKING:
     from tests.unit.client.fake_node import FakeNode
 
-LONG_MS = 20_000  # Where no deadline should play a part.
+LONG_MS = 60_000  # Where no deadline should play a part.
 
 
 @asynccontextmanager

@@ -17,7 +17,17 @@ from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.testing.faulty_files import FaultyFiles
 from gossipkv.testing.logs import capture_logs
 from tests.unit.dataset.sources import lines
-from tests.unit.dataset.world import active, children, get, state, until
+from tests.unit.dataset.world import (
+    SLOW_FILES,
+    SLOWLY,
+    active,
+    amid_its_build,
+    children,
+    get,
+    lift_the_throttle,
+    state,
+    until,
+)
 
 
 async def test_a_source_is_built_and_served(world):
@@ -103,6 +113,7 @@ async def test_a_newer_version_is_switched_to_and_the_old_one_goes(world):
     world.put("v1")
     async with world.node(retire_after=400) as library:
         await active(library, "v1")
+        world.read.add(("db", "v1"))
         world.put("v2")
         assert await library.rescan() == {"db": ["v1", "v2"]}
         await active(library, "v2")
@@ -216,8 +227,16 @@ async def test_what_cannot_be_data_is_an_error_of_its_version(world):
         await active(library, "v2")
 
 
-async def test_why_nothing_is_served_yet(world):
+async def test_why_nothing_is_served_yet(world, monkeypatch):
     """In words, for whoever asks for a key meanwhile."""
+    may_build = trio.Event()
+
+    async def build(job, **options):
+        if job.version == "v3":
+            await may_build.wait()
+        return await build_in_child(job, **options)
+
+    monkeypatch.setattr(library_module, "build_in_child", build)
     (world.source / "db").mkdir()
     async with world.node() as library:
         assert library.unready("db") == "the source shows no version of it"
@@ -240,6 +259,7 @@ async def test_why_nothing_is_served_yet(world):
         await until(lambda: library.unready("db") == "version v3 is being built, 0% done")
         assert library.coming("db")
         assert library.unserved() == ["db"]
+        may_build.set()
         await active(library, "v3")
         assert library.unserved() == []
 
@@ -361,11 +381,12 @@ async def test_a_huge_and_a_broken_database_hold_up_nobody_else(world, monkeypat
 
 async def test_a_killed_child_is_started_again(world):
     """The build begins anew, in an empty directory; the error stands in the status meanwhile."""
-    world.put("v1", b"a\t1\n" * 300_000)
-    async with world.node(throttle_loads=1 << 20) as library:
-        await until(lambda: library.status()["db"]["versions"].get("v1", {}).get("progress", {}).get("read_bytes"))
+    world.put("v1", *SLOW_FILES)
+    async with world.node(throttle_loads=SLOWLY) as library:
+        await amid_its_build(library, "v1")
         (child,) = children()
         os.kill(child, signal.SIGKILL)
+        lift_the_throttle(library)
         await until(lambda: state(library, "v1") == "ERROR")
         assert "was killed by signal 9" in library.status()["db"]["versions"]["v1"]["error"]["message"]
         await active(library, "v1")
@@ -386,26 +407,29 @@ async def test_a_child_that_cannot_be_started_is_told_and_tried_again(world, mon
 
 
 async def test_progress_tells_how_far_it_is_and_what_remains(world):
-    """Bytes, records, and seconds that go down in the end."""
-    world.put("v1", b"a\t1\n" * 300_000)
-    async with world.node(throttle_loads=1 << 20) as library:
+    """Bytes, records and seconds, amid a build."""
+    world.put("v1", *SLOW_FILES)
+    async with world.node(throttle_loads=SLOWLY) as library:
         told = []
-        while library.active("db") is None:
+
+        def is_amid():
             version = library.status()["db"]["versions"].get("v1", {})
-            if "progress" in version:
-                told.append(version["progress"])
-            await trio.sleep(0.02)
+            told.extend([version["progress"]] if "progress" in version else [])
+            return told and told[-1]["read_records"] > 0
+
+        await until(is_amid)
     done = [one["done"] for one in told]
     assert done == sorted(done)
-    assert told[-1]["read_bytes"] > 0
-    assert told[-1]["read_records"] > 0
-    assert told[-1]["remaining_s"] is not None
+    assert 0 < done[-1] < 1
+    assert told[-1]["read_records"] % 1000 == 0
+    assert told[-1]["read_bytes"] > 4 * told[-1]["read_records"]
+    assert told[-1]["remaining_s"] > 0
 
 
 async def test_ending_in_the_middle_of_a_build_leaves_no_child_and_no_leftovers(world):
     """Cancellation is the end of a node."""
-    world.put("v1", b"a\t1\n" * 300_000)
-    async with world.node(throttle_loads=1 << 18) as library:
+    world.put("v1", *SLOW_FILES)
+    async with world.node(throttle_loads=SLOWLY) as library:
         await until(children)
         assert state(library, "v1") == "BUILDING"
     assert children() == []
@@ -414,11 +438,12 @@ async def test_ending_in_the_middle_of_a_build_leaves_no_child_and_no_leftovers(
 
 async def test_a_file_that_changes_while_it_is_read_makes_the_build_begin_anew(world):
     """What is served is the version as it is in the end, whole."""
-    world.put("v1", b"a\t1\n" * 300_000, b"b\t1\n")
+    world.put("v1", *SLOW_FILES, b"b\t1\n")
     with capture_logs() as logs:
-        async with world.node(throttle_loads=1 << 20) as library:
-            await until(lambda: library.status()["db"]["versions"].get("v1", {}).get("progress", {}).get("read_bytes"))
-            (world.source / "db/v1/part-1").write_bytes(b"b\t2\nc\t3\n")
+        async with world.node(throttle_loads=SLOWLY) as library:
+            await amid_its_build(library, "v1")
+            (world.source / f"db/v1/part-{len(SLOW_FILES)}").write_bytes(b"b\t2\nc\t3\n")
+            lift_the_throttle(library)
             await active(library, "v1")
             assert (get(library, b"b"), get(library, b"c")) == (b"2", b"3")
             counters = library.counters()
@@ -430,12 +455,13 @@ async def test_a_file_that_changes_while_it_is_read_makes_the_build_begin_anew(w
 
 async def test_a_file_that_is_added_while_the_others_are_read_is_noticed(world):
     """The listing is compared after the build, too."""
-    world.put("v1", b"a\t1\n" * 300_000)
-    async with world.node(throttle_loads=1 << 20) as library:
-        await until(lambda: library.status()["db"]["versions"].get("v1", {}).get("progress", {}).get("read_bytes"))
-        (world.source / "db/v1/part-1").write_bytes(b"b\t2\n")
+    world.put("v1", *SLOW_FILES)
+    async with world.node(throttle_loads=SLOWLY) as library:
+        await amid_its_build(library, "v1")
+        (world.source / f"db/v1/part-{len(SLOW_FILES)}").write_bytes(b"b\t2\n")
+        lift_the_throttle(library)
         await active(library, "v1")
-        assert library.active("db").partitions == 2
+        assert library.active("db").partitions == len(SLOW_FILES) + 1
         assert get(library, b"b") == b"2"
 
 

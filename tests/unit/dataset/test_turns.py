@@ -12,7 +12,7 @@ from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.source.reader import CHUNK_BYTES
 from gossipkv.processes.activity import activity_of
 from gossipkv.processes.niceness import NICENESS
-from tests.unit.dataset.world import active, builds, children, state, until
+from tests.unit.dataset.world import SLOW_FILES, SLOWLY, active, builds, children, lift_the_throttle, state, until
 
 
 def niceness(process):
@@ -90,8 +90,8 @@ async def test_a_build_that_gets_no_processor_keeps_its_turn(world, monkeypatch)
     monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
     looks = []
     monkeypatch.setattr(parent, "activity_of", lambda process: looks.append(activity_of(process)) or looks[-1])
-    world.put("v1", database="slow")
-    async with world.node(max_parallel_loads=1) as library:
+    world.put("v1", *SLOW_FILES, database="slow")
+    async with world.node(max_parallel_loads=1, throttle_loads=SLOWLY) as library:
         await until(children)
         (slow,) = children()
         os.kill(slow, signal.SIGSTOP)
@@ -101,5 +101,6 @@ async def test_a_build_that_gets_no_processor_keeps_its_turn(world, monkeypatch)
         assert state(library, "v1", "slow") == "BUILDING"
         assert state(library, "v1", "quick") == "SEEN"
         assert children() == [slow]
+        lift_the_throttle(library)
         os.kill(slow, signal.SIGCONT)
         await active(library, "v1", database="quick")

@@ -16,6 +16,12 @@ from gossipkv.settings.datasets import DatasetSettings
 from tests.unit.dataset.sources import BUILD_MEMORY, lines, put_version
 from tests.unit.processes.started import started_by
 
+# Files of which, at that throttle, each takes half a second: all of them longer than any look at the build is late, and
+# the one that is being read when the throttle is lifted not long.
+SLOW_FILE = b"a\t1\n" * 1000
+SLOW_FILES = [SLOW_FILE] * 40
+SLOWLY = 2 * len(SLOW_FILE)
+
 
 class World:
     """A source, a data directory, and a node's worth of datasets."""
@@ -89,6 +95,17 @@ async def until(condition):
 async def active(library, name, database="db"):
     """Waits until that version is active."""
     await until(lambda: library.active(database) is not None and library.active(database).name == name)
+
+
+async def amid_its_build(library, name):
+    """Waits until something of that version is read."""
+    await until(lambda: library.status()["db"]["versions"].get(name, {}).get("progress", {}).get("read_bytes"))
+
+
+def lift_the_throttle(library):
+    """From now on builds read as fast as it goes."""
+    library._shared.loads._bytes_per_second = 0
+    library._shared.loads._count(0)
 
 
 def state(library, name, database="db"):

@@ -73,7 +73,7 @@ async def test_runs_ends_and_starts_again(tmp_path: Path) -> None:
     settings = config(tmp_path, source=str(tmp_path / "source"))
 
     def read(host: str, port: int) -> bytes | None:
-        with blocking.connect(f"{host}:{port}") as client:
+        with blocking.connect(f"{host}:{port}", timeout_ms=60_000) as client:
             assert client.ping() is None
             while client.databases()[0]["version"] is None:
                 pass
@@ -99,7 +99,7 @@ async def test_a_node_with_tables(tmp_path: Path) -> None:
     stores = FakeStores()
 
     def ask(host: str, port: int) -> None:
-        with blocking.connect(f"{host}:{port}") as client:
+        with blocking.connect(f"{host}:{port}", timeout_ms=60_000) as client:
             assert client.info()["tables"] == {
                 "state": "open", "why": None, "store": "0000000000000005", "life": 2,
                 "counters": {"groups": 3, "syncs": 2, "sync_ns": 1_000},
@@ -126,7 +126,7 @@ async def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
     (source / "part-0").write_bytes(b"paris\tFrance\nlima\tPeru\n")
 
     def ask(host: str, port: int) -> dict[str, Value]:
-        with blocking.connect(f"{host}:{port}") as client:
+        with blocking.connect(f"{host}:{port}", timeout_ms=60_000) as client:
             while client.databases()[0]["version"] is None:
                 pass
             assert client.dataset("geo").get_many([b"paris", b"lima", b"none"]) == [b"France", b"Peru", None]
@@ -158,7 +158,7 @@ async def test_the_page_has_each_key_of_a_database(tmp_path: Path) -> None:
     settings = load(file, {}, {"data": str(tmp_path / "data"), "listen": "127.0.0.1:0", "source": str(tmp_path)})
 
     def ask(host: str, port: int) -> list[dict[str, Value]]:
-        with blocking.connect(f"{host}:{port}") as client:
+        with blocking.connect(f"{host}:{port}", timeout_ms=60_000) as client:
             return client.databases()
 
     async with trio.open_nursery() as nursery:

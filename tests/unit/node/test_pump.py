@@ -27,6 +27,7 @@ from gossipkv.node.pump import Pump
 from gossipkv.node.waiting import Waiting
 from gossipkv.wire import rpc
 from tests.unit.node.driven import make_core, one_database
+from tests.unit.node.test_serving import PATIENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -100,7 +101,7 @@ class Running:
         listener = socket.create_server(("127.0.0.1", 0), backlog=100)
         listener.settimeout(0)
         self.address = listener.getsockname()
-        self.core = make_core(**limits)
+        self.core = make_core(**PATIENT | limits)
         self.core.publish(one_database(directory, {b"k": b"v"}).table())
         self.answers = MadeUpAnswers()
         self.pump = Pump(self.core, Loop(self.core, Sockets(listener, polls=False)), RealSockets(), self.answers)

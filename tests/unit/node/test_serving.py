@@ -34,6 +34,10 @@ RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} |
 PING = rpc.request(1, "ping", [])
 PONG = rpc.response(1, "pong")
 PATIENCE_S = 120.0
+# Where time is no part of what is shown, nothing may be closed or asked elsewhere because the machine was busy.
+PATIENT = dict.fromkeys(
+    ("frame_timeout_ms", "output_timeout_ms", "proxy_timeout_ms", "proxy_stage_timeout_ms"), int(1000 * PATIENCE_S)
+)
 
 
 class Asked(NamedTuple):
@@ -49,7 +53,7 @@ class Served:
     def __init__(
         self, directory: Path, family: socket.AddressFamily = socket.AF_INET, *, polls: bool = False, **limits: int
     ) -> None:
-        self.core = make_core(**{"max_in_flight": 1000, **limits})
+        self.core = make_core(**{"max_in_flight": 1000, **PATIENT, **limits})
         self.core.publish(one_database(directory, RECORDS, partitions=3).table())
         listener = socket.socket(family)
         if family == socket.AF_INET6:
@@ -380,6 +384,7 @@ def test_bursts_of_newcomers(tmp_path: Path) -> None:
 
 def test_descriptors_run_out(served: Served) -> None:
     """Accepting pauses without spinning, those who are here are served, and newcomers are when there is room again."""
+    began_s = time.monotonic()
     early = served.connect()
     served.until(lambda: served.loop.connection_count == 1)
     late = served.connect()
@@ -388,14 +393,15 @@ def test_descriptors_run_out(served: Served) -> None:
     os.close(lowest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
     try:
-        served.until(lambda: served.counters("accept_pauses") == 1)
-        for _ in range(10):
+        served.until(lambda: served.counters("accept_pauses") > 0)
+        for _ in range(1000):
             served.step()
-        assert served.counters("accept_pauses") == 1
+        pauses = served.counters("accept_pauses")
+        assert pauses <= 2 + (time.monotonic() - began_s) / 0.5  # The timer has it tried again each half second.
         early.sendall(PING)
         assert served.receive(early, len(PONG)) == PONG
         served.loop.expire()
-        served.until(lambda: served.counters("accept_pauses") == 2)
+        served.until(lambda: served.counters("accept_pauses") > pauses)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     late.sendall(PING)

@@ -19,9 +19,10 @@ from gossipkv.errors import SourceError
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.testing.logs import capture_logs
 from tests.unit.dataset.sources import lines
-from tests.unit.dataset.world import active, get, state, until
+from tests.unit.dataset.world import active, get, lift_the_throttle, state, until
 
 SECRET = "correct-horse-battery-staple"
+SLOW_OBJECTS, SLOWLY = 8, 16_000  # Each takes a second, less would cost more requests.
 MEMORY = 512 << 20  # A child that speaks S3 holds a hundred mebibytes before it reads anything.
 
 
@@ -141,30 +142,35 @@ async def test_versions_are_built_and_served(bucket, world):
 
 async def test_an_object_written_again_during_the_build(bucket, world):
     """Of the same size: the build begins anew, and what is served is of one state."""
-    before, after = (b"".join(b"%06d\t%s\n" % (n, text * 90) for n in range(10_000)) for text in (b"x", b"y"))
-    bucket.put("db/v1/part-0", before)
+    before, after = (b"".join(b"%06d\t%s\n" % (n, text * 90) for n in range(100)) for text in (b"x", b"y"))
+    put_slow_objects(bucket, "db/v1")
+    bucket.put("db/v1/part-8", before)
     with capture_logs() as logs:
-        async with world.node(**bucket.settings(throttle_loads=512 << 10)) as library:
+        async with world.node(**bucket.settings(throttle_loads=SLOWLY)) as library:
             await until(lambda: read_so_far(library) > 0)
-            bucket.put("db/v1/part-0", after)
-            library._shared.loads._bytes_per_second = 0
-            library._shared.loads._count(0)
+            bucket.put("db/v1/part-8", after)
+            lift_the_throttle(library)
             await until(lambda: any(line["event"] == "source_changed" for line in logs))
             await active(library, "v1")
-            assert get(library, b"000000") == get(library, b"009999") == b"y" * 90
+            assert get(library, b"000000") == get(library, b"000099") == b"y" * 90
 
 
 async def test_a_version_that_is_half_there(bucket, world):
     """A file that comes while the others are read: in the end all are served."""
-    bucket.put("db/v1/part-0", b"".join(b"%06d\t%s\n" % (n, b"x" * 90) for n in range(5_000)))
-    async with world.node(**bucket.settings(throttle_loads=256 << 10)) as library:
+    put_slow_objects(bucket, "db/v1")
+    async with world.node(**bucket.settings(throttle_loads=SLOWLY)) as library:
         await until(lambda: read_so_far(library) > 0)
-        bucket.put("db/v1/part-1", lines(late="yes"))
-        library._shared.loads._bytes_per_second = 0
-        library._shared.loads._count(0)
+        bucket.put("db/v1/part-late", lines(late="yes"))
+        lift_the_throttle(library)
         await active(library, "v1")
-        assert library.active("db").partitions == 2
+        assert library.active("db").partitions == SLOW_OBJECTS + 1
         assert get(library, b"late") == b"yes"
+
+
+def put_slow_objects(bucket, place):
+    """A version that takes long with the throttle."""
+    for number in range(SLOW_OBJECTS):
+        bucket.put(f"{place}/part-{number}", b"a\t1\n" * 4000)
 
 
 def read_so_far(library):
@@ -234,11 +240,11 @@ async def test_a_root_that_cannot_be_listed_hides_no_named_database(bucket, worl
 
 async def test_no_secret_is_seen(bucket, world):
     """Not in status, logs, the child's arguments and environment, nor in the data directory."""
-    bucket.put("db/v1/part-0", b"".join(b"%06d\t%s\n" % (n, b"x" * 90) for n in range(5_000)))
+    put_slow_objects(bucket, "db/v1")
     bucket.put("db/v2/part-0", b"no tab\n")
     bucket.put("not a name/x", b"")
     with capture_logs() as logs:
-        async with world.node(**bucket.settings(throttle_loads=256 << 10)) as library:
+        async with world.node(**bucket.settings(throttle_loads=SLOWLY)) as library:
             await until(lambda: read_so_far(library) > 0)
             seen = what_children_show()
             assert seen

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gossipkv.testing.cold_pages import pages_come_and_go
 from tests.unit.node import test_cold_reads as usual
 from tests.unit.node.driven import publish
-from tests.unit.node.test_cold_reads import KEYS, PATIENT_ROUNDS, RECORDS, Client, Question, made
+from tests.unit.node.test_cold_reads import KEYS, RECORDS, Client, Question, made
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,14 +30,13 @@ def test_a_thousand_cold_batches_at_once(served: Served, tmp_path: Path) -> None
         keys = chance.choices(KEYS, k=60)
         batch = Question("get_many", ["db", [*keys]], [RECORDS[key] for key in keys])
         clients[msgid % len(clients)].ask(msgid, batch)
-    for msgid in range(PATIENT_ROUNDS):
-        if not other.asked:
-            other.ask(msgid, Question("ping", [], "p"))
-        served.step()
-        for client in (*clients, other):
-            client.look()
-        if not any(client.asked for client in (*clients, other)):
-            break
+
+    def done() -> bool:
+        if other.is_done() and any(client.asked for client in clients):
+            other.ask(other.answered, Question("ping", [], "p"))
+        return not [client for client in (*clients, other) if not client.is_done()]
+
+    served.until(done)
     assert sum(client.answered for client in clients) == 1000
     assert other.answered > 5, "or they were not asked at once"
     counters = served.core.counters()

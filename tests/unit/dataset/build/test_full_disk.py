@@ -98,13 +98,8 @@ async def test_builds_do_not_count_on_the_same_room(put, tmp_path, small_disk, m
         put("v1", [records(4000, 1000)], database)
     with capture_logs() as logs:
         async with node(tmp_path, disk) as library:
-            waiting = set()
-            while library.active("db") is None or library.active("other") is None:
-                for name, entry in library.status().items():
-                    if "needed_bytes" in entry["versions"].get("v1", {}):
-                        waiting.add(name)
-                await trio.sleep(0.005)
-            assert len(waiting) == 1
+            await active(library, "v1")
+            await active(library, "v1", "other")
     assert [line["event"] for line in logs].count("no_room") == 1
     assert "No space left" not in str(logs)
 

@@ -13,6 +13,7 @@ from gossipkv.dataset.build.parent import BuildError, Loads, build_in_child
 from gossipkv.errors import SourceChanged
 from gossipkv.processes.activity import activity_of
 from tests.unit.dataset.sources import BUILD_MEMORY
+from tests.unit.dataset.world import SLOW_FILES, SLOWLY
 from tests.unit.processes.started import is_running, started_by
 
 
@@ -97,7 +98,7 @@ async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, childre
     loads, begun, ends = Loads(1, 0), [], []
 
     async def build(number):
-        one, seen = job([b"a\t1\n" * 10_000], name=f"v{number}"), set()
+        one, seen = job([b"a\t1\n" * 5_000] * 2, name=f"v{number}"), set()
 
         def hear(progress):
             if progress.read_bytes and not seen:
@@ -107,6 +108,7 @@ async def test_what_dies_in_the_third_of_five_hurts_no_other(job, which, childre
                     os.kill(begun[-1][which], signal.SIGKILL)
 
         async with loads.turn():
+            loads._bytes_per_second = 100 * (len(begun) == 2)  # It does not end before it is killed.
             try:
                 await build_in_child(one, memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear, waits_since_s=0.0)
             except BuildError as error:
@@ -209,6 +211,13 @@ async def test_a_change_of_the_share_wakes_those_who_wait(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
+def go_on(build, loads):
+    """It is stopped no more, and reads as fast as it goes."""
+    loads._bytes_per_second = 0
+    loads._count(0)
+    os.kill(build, signal.SIGCONT)
+
+
 async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
     """It says nothing, and is not what hangs; so what it has said last is said again."""
     monkeypatch.setattr(parent, "WATCH_PERIOD_S", 0.01)
@@ -221,13 +230,13 @@ async def test_a_child_that_is_stopped_is_spoken_for(job, monkeypatch):
             os.kill(build, signal.SIGSTOP)
             stopped.extend([build, len(told)])
         elif stopped and len(told) == stopped[1] + 20:
-            os.kill(stopped[0], signal.SIGCONT)
+            go_on(stopped[0], loads)
 
-    loads = Loads(1, 0)
+    loads = Loads(1, SLOWLY)
     with trio.fail_after(200):
         async with loads.turn():
             await build_in_child(
-                job([b"a\t1\n" * 10_000]), memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear, waits_since_s=0.0
+                job(SLOW_FILES), memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear, waits_since_s=0.0
             )
     assert len(told) > 20
 
@@ -280,7 +289,7 @@ async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
     asked = []
     monkeypatch.setattr(parent, "give_way", lambda _: asked.append("give_way") or len(asked) > 1)
     monkeypatch.setattr(parent, "take_back", lambda _: asked.append("take_back") or True)
-    loads = Loads(1, 0)
+    loads = Loads(1, SLOWLY)
 
     def hear(progress):
         if progress.read_bytes and not loads.reads_begin.is_set():
@@ -291,12 +300,12 @@ async def test_the_priority_of_a_child_follows_what_it_had(job, monkeypatch):
             monkeypatch.setattr(parent, "FREE_S", 1000.0)
         elif "take_back" in asked:
             _, build = started_by(os.getpid())
-            os.kill(build, signal.SIGCONT)
+            go_on(build, loads)
 
     with trio.fail_after(200):
         async with loads.turn():
             await build_in_child(
-                job([b"a\t1\n" * 10_000]), memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear,
+                job(SLOW_FILES), memory_bytes=BUILD_MEMORY, loads=loads, on_progress=hear,
                 waits_since_s=trio.current_time(),
             )  # fmt: skip
     assert asked == ["give_way", "give_way", "take_back"]  # Asked again after the kernel had said: not now.

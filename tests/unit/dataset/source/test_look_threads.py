@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import trio
+import trio.testing
 
 from gossipkv.dataset.source.look_threads import LookThreads
 from gossipkv.environment.trio_world import RealThreads
@@ -61,10 +62,11 @@ async def test_all_together_have_so_many():
     owns = [trio.CapacityLimiter(1) for _ in range(100)]
     try:
         for _ in range(3):
-            with trio.move_on_after(0.1):
-                async with trio.open_nursery() as nursery:
-                    for own in owns:
-                        nursery.start_soon(looks.run, own, stalled)
+            async with trio.open_nursery() as nursery:
+                for own in owns:
+                    nursery.start_soon(looks.run, own, stalled)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
         await until(lambda: stalled.begun == 4)
         assert looks._places.borrowed_tokens == 4
         # Whoever was cancelled while waiting for a common place has given its own back.
@@ -83,8 +85,10 @@ async def test_a_thread_that_is_abandoned_before_it_begins():
 
     looks, own = LookThreads(Late()), trio.CapacityLimiter(1)
     try:
-        with trio.move_on_after(0.05):
-            await looks.run(own, lambda: 7)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(looks.run, own, lambda: 7)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
         assert own.available_tokens == 0
         assert looks._places.borrowed_tokens == 1
     finally:

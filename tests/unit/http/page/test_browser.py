@@ -292,10 +292,10 @@ def test_nobody_is_asked_while_nobody_looks(browser):
             "document.dispatchEvent(new Event('visibilitychange'));"
         )
         browser.execute_script(hide.replace("arguments_", "true"))
-        time.sleep(0.5)  # What was under way comes to its end.
         before = len(server.requests)
         time.sleep(5)
-        assert len(server.requests) == before
+        assert len(server.requests) <= before + 1  # One was under way.
+        before = len(server.requests)
         browser.execute_script(hide.replace("arguments_", "false"))
         until(lambda: len(server.requests) > before)
 

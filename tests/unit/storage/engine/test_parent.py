@@ -180,7 +180,15 @@ async def test_a_child_that_says_why_it_ends(order, child):
 )
 async def test_a_child_that_never_ends(order, child, monkeypatch, program, reason):
     """It is killed, whether it keeps its output open or not."""
-    monkeypatch.setattr(parent, "STALL_S", 0.3)
+    listen = parent._listen
+
+    async def listened(*arguments):
+        told = await listen(*arguments)
+        monkeypatch.setattr(parent, "STALL_S", 0.1)
+        return told
+
+    monkeypatch.setattr(parent, "_listen", listened)
+    monkeypatch.setattr(parent, "STALL_S", 60 if "closed" in reason else 0.3)
     child(program)
     with pytest.raises(MergeError, match=reason):
         await run(order)

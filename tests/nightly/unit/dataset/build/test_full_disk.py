@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from gossipkv.environment.real_files import RealFiles
 from tests.unit.dataset.build import test_full_disk as usual
 from tests.unit.dataset.build.test_full_disk import node, records, told
-from tests.unit.dataset.world import active, get, until
+from tests.unit.dataset.world import active, get, lift_the_throttle, until
 
 small_disk = usual.small_disk
 
@@ -31,12 +31,13 @@ async def test_a_disk_that_somebody_fills_up_in_the_middle_is_waited_for(put, tm
     put("v1", [records(100, 1000)])
     hog = disk / "hog"
     with capture_logs() as logs:
-        async with node(tmp_path, disk, throttle_loads=count << 9) as library:
+        async with node(tmp_path, disk, throttle_loads=count << 7) as library:
             await active(library, "v1")
             put("v2", [records(count // 2, 1000), records(count // 2 + 1, 1000)])
             await library.rescan()
             await until(lambda: told(library, "v2").get("progress", {}).get("read_bytes"))
             fill(hog, disk, leave_bytes=1 << 20)
+            lift_the_throttle(library)
             await until(lambda: told(library, "v2")["state"] == "SEEN")
             version = told(library, "v2")
             assert "No space left on device" in version["waiting_for"]
