@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.ci.cluster import test_gossip_nodes
-from tests.ci.cluster.node_process import PATIENCE_S
-from tests.ci.cluster.test_gossip_nodes import ask, command, eventually, joining, states
+from tests.ci.cluster.test_gossip_nodes import ask, command, eventually, joining, owners, states, until
 
 start = test_gossip_nodes.start
 
@@ -37,10 +36,3 @@ def test_nodes_find_each_other(start):
     rows = [line.split() for line in command(alpha, "tree", "nodes").stdout.splitlines()[1:]]
     assert [row[0] for row in rows] == [f"nodes/{place}" for place in places]
     assert command(alpha, "tree", "nowhere").returncode == 1
-
-
-def owners(node):
-    """Who has a place in the ring, as it knows, and how they are."""
-    entries = ask(node, "entries", "nodes", {"all": True})
-    assert all(entry["age_s"] < 10 * PATIENCE_S for entry in entries)
-    return {entry["owner"]: entry["state"] for entry in entries}

@@ -6,9 +6,9 @@ import pytest
 
 from gossipkv.errors import Unavailable
 from gossipkv.launcher import Cluster
-from tests.ci.cluster.table_nodes import OPTIONS, Nodes
+from tests.ci.cluster.table_nodes import OPTIONS, Nodes, address
 from tests.ci.cluster.test_cli import gossipkv
-from tests.ci.cluster.test_tables import SETTINGS, address
+from tests.ci.cluster.test_tables import SETTINGS
 from tests.ci.cluster.views import names
 
 pytestmark = pytest.mark.timeout(600)

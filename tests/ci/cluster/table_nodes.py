@@ -220,3 +220,8 @@ def check_heads(seen: list[dict[str, object]]) -> None:
         assert roots.setdefault(config, line["root"]) == line["root"], line
         assert config >= last.get(node, (0, 0)), (last[node], line)
         last[node] = config
+
+
+def address(nodes, index):
+    """Where a node is."""
+    return nodes.cluster.node(index).address

@@ -78,6 +78,13 @@ def command(node, *arguments):
     return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
+def owners(node):
+    """Who has a place in the ring, as it knows, and how they are."""
+    entries = ask(node, "entries", "nodes", {"all": True})
+    assert all(entry["age_s"] < 10 * PATIENCE_S for entry in entries)
+    return {entry["owner"]: entry["state"] for entry in entries}
+
+
 def test_a_node_that_leaves_says_so(start):
     """On SIGTERM: the other knows that it left, and what it published is gone."""
     alpha = start("alpha")

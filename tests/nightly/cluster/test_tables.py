@@ -15,7 +15,7 @@ import pytest
 from gossipkv.errors import Unavailable
 from gossipkv.launcher import Cluster
 from tests.ci.cluster.node_process import NodeProcess, connect
-from tests.ci.cluster.table_nodes import OPTIONS, Nodes, until
+from tests.ci.cluster.table_nodes import OPTIONS, Nodes, address, until
 from tests.ci.cluster.test_cli import gossipkv
 from tests.ci.cluster.test_tables import ALL, SETTINGS, N
 from tests.ci.cluster.views import NAME, names
@@ -83,11 +83,6 @@ def test_a_majority_that_is_lost_and_comes_back(tmp_path, source):
             assert done.returncode == 0, done
         nodes.grown(ALL, names(ALL))
         nodes.all_answer(ALL)
-
-
-def address(nodes, index):
-    """Where a node is."""
-    return nodes.cluster.node(index).address
 
 
 def store_of(nodes, index, name):
