@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from gossipkv.environment.real_files import RealFiles
+from gossipkv.testing.logs import capture_logs
 from tests.unit.dataset.build import test_full_disk as usual
 from tests.unit.dataset.build.test_full_disk import node, records, told
 from tests.unit.dataset.world import active, get, lift_the_throttle, until
