@@ -151,10 +151,12 @@ def in_tests(frame):
 
 
 def properties(path):
-    """What the tests of properties in this file say."""
+    """What the tests of properties in this file say, and those of it that are run at night."""
     said = Properties()
+    at_night = path.replace("tests/unit/", "tests/nightly/unit/", 1)
+    paths = [path, at_night] if Path(at_night).exists() and at_night != path else [path]
     quiet = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "--hypothesis-profile=planted"]
-    pytest.main([*quiet, path], plugins=[said])
+    pytest.main([*quiet, *paths], plugins=[said])
     return next(iter(said.broken + said.raised), {})
 
 

@@ -6,6 +6,7 @@ from tests.nightly.mutants.mutant import Edit, Mutant
 
 REGISTER = "gossipkv.register"
 TESTS = "tests/unit/register"
+TESTS_AT_NIGHT = "tests/nightly/unit/register"
 ORACLE = f"{TESTS}/test_acceptor.py"
 PROPOSER_TESTS = f"{TESTS}/test_proposer.py"
 SETS_TESTS = f"{TESTS}/test_changes_of_acceptors.py"
@@ -45,7 +46,7 @@ FORGETS = """found = None if data is None else decode_record(data)
 
 def world(name: str) -> str:
     """Return the runs of one sort of small world."""
-    return f"{TESTS}/test_small_world.py::test_nothing_that_was_told_is_untrue[{name}]"
+    return f"{TESTS_AT_NIGHT}/test_small_world.py::test_nothing_that_was_told_is_untrue[{name}]"
 
 
 SAME = world("the same acceptors")
