@@ -111,6 +111,15 @@ def receive(connection: socket.socket) -> Message | None:
         if not part:
             return None
         received += part
+    return understand(received)
+
+
+def understand(received: bytes) -> Message:
+    """Read a message.
+
+    Raises:
+        ValueError: it is none.
+    """
     with contextlib.suppress(RecursionError):  # Lists in lists in lists.
         message = json.loads(received)
         if isinstance(message, dict):

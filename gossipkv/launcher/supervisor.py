@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 LOCK: Final = "lock"
 GRACE_S: Final = 20.0  # For nodes to answer what is in flight, when a signal and no request ends the cluster.
-REQUEST_TIMEOUT_S: Final = 1.0  # Whoever connects is of this user, and says at once what it wants.
+ANSWER_TIMEOUT_S: Final = 1.0  # Whoever asks takes the answer at once, or a socket's buffer does.
 ACCEPT_PAUSE_S: Final = 0.1
 LOOK_PERIOD_S: Final = 5.0  # How often to look whether the directory is still there.
 ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -130,19 +130,40 @@ class Supervisor:
         self._fleet.send_all(signal.SIGTERM)
 
     def _accept(self) -> None:
-        """One request, and its answer."""
+        """Hear what a connection asks, until that is whole: whoever asks may be held up amid its words."""
         try:
             connection, _ = self._listener.accept()
         except OSError:  # No descriptor is left for it: it will be tried again, and not in a busy loop.
             time.sleep(ACCEPT_PAUSE_S)
             return
+        connection.settimeout(0)
+        received = bytearray()
+
+        def hear() -> None:
+            try:
+                part = connection.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError:
+                part = b""
+            received.extend(part)
+            if part and not part.endswith(b"\n"):
+                return
+            self._selector.unregister(connection)
+            if part:
+                self._obey(connection, bytes(received))
+            else:  # It went away.
+                connection.close()
+
+        self._watch(connection, hear)
+
+    def _obey(self, connection: socket.socket, received: bytes) -> None:
+        """One request, and its answer."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(connection)
-            connection.settimeout(REQUEST_TIMEOUT_S)
+            connection.settimeout(ANSWER_TIMEOUT_S)
             try:
-                request = control.receive(connection)
-                if request is None:
-                    return
+                request = control.understand(received)
                 if request["do"] == "down":
                     grace_s = float(str(request["grace_s"]))
                     if not grace_s >= 0:

@@ -36,11 +36,6 @@ class UnhinderedClock:
         waited_ns = sum(int(os.pread(file, 100, 0).split()[1]) for file in self._files)
         return (time.perf_counter_ns() - waited_ns) / 1e6
 
-    def close(self) -> None:
-        """No more questions."""
-        for file in self._files:
-            os.close(file)
-
 
 def exchanges() -> list[tuple[bytes, bytes]]:
     """Requests for RECORDS of `hostile_peers`, and their answers."""

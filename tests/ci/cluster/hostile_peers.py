@@ -21,7 +21,7 @@ import msgpack
 
 from gossipkv.node import pump
 from gossipkv.wire import rpc
-from tests.ci.cluster.bystander import PERIOD_MS, UnhinderedClock
+from tests.ci.cluster.bystander import PERIOD_MS
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ PING = rpc.request(1, "ping", [])
 PONG = rpc.response(1, "pong")
 
 SETTINGS = [
-    "--frame-timeout", "1s", "--output-timeout", "1s", "--max-connections", "300",
-    "--max-connections-per-address", "250", "--max-queued", "1MiB", "--max-queued-total", "8MiB",
+    "--max-connections", "300", "--max-connections-per-address", "250", "--max-queued", "1MiB",
+    "--max-queued-total", "8MiB",
 ]  # fmt: skip
+HURRIED = ["--frame-timeout", "1s", "--output-timeout", "1s"]
+UNHURRIED = ["--frame-timeout", "60s", "--output-timeout", "60s"]  # Whoever is hostile here may be late.
 GET = rpc.request(7, "get", ["geo", b"key0001"])
 GOT = rpc.response(7, [RECORDS[b"key0001"], "1"])
 BIG = rpc.request(8, "get", ["geo", b"big"])
@@ -154,19 +156,17 @@ class Victim:
             assert error is None
             return result["counters"]
 
-    @contextlib.contextmanager
-    def clock(self) -> Iterator[UnhinderedClock]:
-        """Time in which neither the node nor this process waits for a processor."""
-        clock = UnhinderedClock(self.node.process.pid)
-        yield clock
-        clock.close()
-
     def until(self, name: str, least: int) -> None:
         """Wait for a counter."""
         give_up_s = time.monotonic() + PATIENCE_S
         while (counters := self.counters())[name] < least:
             assert time.monotonic() < give_up_s, (name, least, counters)
             time.sleep(0.05)
+
+    def sleeps(self) -> int:
+        """How often its main thread has gone to sleep."""
+        status = Path(f"/proc/{self.node.process.pid}/status").read_text(encoding="ascii")
+        return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE).group(1))
 
     def memory_kib(self, name: str = "VmHWM") -> int:
         """A line of /proc/PID/status."""

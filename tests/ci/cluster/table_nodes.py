@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -130,19 +131,34 @@ class Loop:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._said: list[dict[str, object]] = []
+        self._hearing = threading.Thread(target=self._hear)
+        self._hearing.start()
+
+    def _hear(self) -> None:
+        for line in self._process.stdout:
+            self._said.append(json.loads(line))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._hearing.join()
+        with self._process:  # Which closes the pipes, and waits.
+            pass
+
+    def done(self) -> tuple[int, int]:
+        """How many tables were made and dropped until now."""
+        settled = [line["what"] for line in self._said if line.get("end") == "done"]
+        return settled.count("create"), settled.count("drop")
 
     def end(self) -> list[dict[str, object]]:
         """What was settled, and seen."""
-        said, _ = self._process.communicate()
-        assert self._process.returncode == 0
-        return [json.loads(line) for line in said.splitlines()]
+        self._process.stdin.close()
+        self._hearing.join()
+        assert self._process.wait() == 0
+        return self._said
 
 
 def judge(history: list[dict[str, object]], tables: dict[str, tuple[str, int]]) -> dict[str, int]:

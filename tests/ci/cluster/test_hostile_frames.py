@@ -17,10 +17,12 @@ from gossipkv.wire import rpc
 from tests.ci.cluster.hostile_peers import (
     GET,
     GOT,
+    HURRIED,
     PING,
     PONG,
     RECORDS,
     SETTINGS,
+    UNHURRIED,
     Victim,
     answers,
     attacked,
@@ -32,6 +34,7 @@ from tests.ci.cluster.hostile_peers import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SEED = 20_261_120
 
@@ -39,7 +42,7 @@ SEED = 20_261_120
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     """One node for all attacks that do not end it."""
-    with attacked(tmp_path_factory.mktemp("frames"), *SETTINGS) as victim:
+    with attacked(tmp_path_factory.mktemp("frames"), *SETTINGS, *UNHURRIED) as victim:
         yield victim
 
 
@@ -153,10 +156,14 @@ def test_oversized_and_nested_frames_cost_nothing(victim: Victim) -> None:
 
 
 @patient
-def test_lengths_that_lie(victim: Victim) -> None:
+def test_lengths_that_lie(tmp_path: Path) -> None:
     """What promises more than follows is waited for as long as for any frame; what no frame holds is refused."""
     heads = {1: [0xC4, 0xD9], 2: [0xC5, 0xDA, 0xDC, 0xDE], 4: [0xC6, 0xDB, 0xDD, 0xDF]}
-    with victim.undisturbed(), contextlib.ExitStack() as stack:
+    with (
+        attacked(tmp_path, *SETTINGS, *HURRIED) as victim,
+        victim.undisturbed(),
+        contextlib.ExitStack() as stack,
+    ):
         before = victim.counters()["closed_frame_timeout"]
         waiting = []
         for width, first in [(width, first) for width, firsts in heads.items() for first in firsts]:

@@ -20,10 +20,12 @@ from tests.ci.cluster.hostile_peers import (
     BIG,
     GET,
     GOT,
+    HURRIED,
     PING,
     PONG,
     RECORDS,
     SETTINGS,
+    UNHURRIED,
     StarvedError,
     Victim,
     answers,
@@ -36,13 +38,20 @@ from tests.ci.cluster.hostile_peers import (
 from tests.ci.cluster.node_process import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     """One node for all attacks that do not end it."""
-    with attacked(tmp_path_factory.mktemp("hostile"), *SETTINGS) as victim:
+    with attacked(tmp_path_factory.mktemp("hostile"), *SETTINGS, *UNHURRIED) as victim:
+        yield victim
+
+
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    """One that has no patience with its peers."""
+    with attacked(tmp_path_factory.mktemp("hurried"), *SETTINGS, *HURRIED) as victim:
         yield victim
 
 
@@ -62,18 +71,19 @@ def test_a_bystander_that_is_starved_is_noticed(victim: Victim) -> None:
 
 
 @patient
-def test_half_sent_requests_and_a_byte_at_a_time(victim: Victim) -> None:
+def test_half_sent_requests_and_a_byte_at_a_time(hurried: Victim) -> None:
     """Timed from the first byte, not from the last: whoever sends a byte now and then is closed as well."""
+    victim = hurried
     before = victim.counters()["closed_frame_timeout"]
     large = rpc.request(7, "get", ["geo", b"x" * 1000])
-    with victim.undisturbed(least_s=2), victim.clock() as clock, contextlib.ExitStack() as stack:
+    with victim.undisturbed(least_s=2), contextlib.ExitStack() as stack:
         peers = [stack.enter_context(victim.connect()) for _ in range(100)]
-        began_s, began_ms = time.monotonic(), clock.now_ms()
+        began_s = time.monotonic()
         for number, peer in enumerate(peers):
             peer.sendall(GET[: 1 + number % (len(GET) - 1)] if number % 2 else large[:1])
         alive, at = set(range(0, 100, 2)), 1
         while alive:
-            assert time.monotonic() - began_s < PATIENCE_S
+            assert time.monotonic() - began_s < PATIENCE_S  # While bytes come there would be no end.
             time.sleep(0.1)
             for number in tuple(alive):
                 try:
@@ -82,14 +92,14 @@ def test_half_sent_requests_and_a_byte_at_a_time(victim: Victim) -> None:
                     alive.remove(number)
             at += 1
         assert time.monotonic() - began_s > 0.9  # frame_timeout, and the half second that it is looked at.
-        assert clock.now_ms() - began_ms < 4000
         assert all(until_end(peer) == [] for peer in peers[1::2])
     assert victim.counters()["closed_frame_timeout"] == before + 100
 
 
 @patient
-def test_peers_that_never_read(victim: Victim) -> None:
+def test_peers_that_never_read(hurried: Victim) -> None:
     """Closed after `output_timeout`; meanwhile, and whatever they ask, what is held for them is bounded."""
+    victim = hurried
     before = victim.counters()
     with victim.undisturbed(most_mib=20), contextlib.ExitStack() as stack:
         peers = [stack.enter_context(victim.connect(receive_buffer=4096)) for _ in range(20)]
@@ -138,7 +148,9 @@ def test_a_byte_in_each_segment(victim: Victim) -> None:
         for peer in peers:
             received = b""
             while len(received) < len(expected):
-                received += peer.recv(1 << 16)
+                data = peer.recv(1 << 16)
+                assert data
+                received += data
             assert received == expected
 
 
@@ -146,22 +158,17 @@ def test_a_byte_in_each_segment(victim: Victim) -> None:
 def test_urgent_data(victim: Victim) -> None:
     """It stands beside the stream and is ignored; a peer that sends nothing else keeps nobody busy."""
     with victim.undisturbed(), victim.connect() as peer:
-        before_s = sum(cpu_seconds(victim))
         for _ in range(3):
             peer.send(b"!", socket.MSG_OOB)
             peer.sendall(GET[:5])
             peer.send(b"!", socket.MSG_OOB)
             peer.sendall(GET[5:])
             assert peer.recv(100) == GOT
-        time.sleep(0.5)
-        assert sum(cpu_seconds(victim)) - before_s < 0.4
-
-
-def cpu_seconds(victim: Victim) -> tuple[float, float]:
-    """User and system time of the node."""
-    stat = Path(f"/proc/{victim.node.process.pid}/stat").read_text(encoding="ascii")
-    user, system = stat.rpartition(")")[2].split()[11:13]
-    return int(user) / 100, int(system) / 100
+        peer.send(b"!", socket.MSG_OOB)  # Behind which nothing is read, so that it stays.
+        before, give_up_s = victim.sleeps(), time.monotonic() + PATIENCE_S
+        while victim.sleeps() < before + 20:  # Who is kept busy sleeps never.
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
 
 
 @patient
@@ -303,12 +310,13 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
         "closed_frame_timeout": GET[:3],
     }
     changed = "from gossipkv.node import pump\npump.REPORT_PERIOD_S = 1.0"
-    with attacked(tmp_path, "--frame-timeout", "100ms", "--idle-timeout", "1s", changed=changed) as victim:
+    with attacked(tmp_path, "--frame-timeout", "100ms", "--idle-timeout", "3s", changed=changed) as victim:
         victim.began_s = float("-inf")  # Any number of lines.
         with victim.undisturbed(), contextlib.ExitStack() as stack:
             idle = [stack.enter_context(victim.connect()) for _ in range(100)]
             began_s, rounds = time.monotonic(), 0
-            while time.monotonic() - began_s < 3 or rounds <= 20:
+            while rounds <= 20 or min(lines_about(victim, hostile).values()) < 2:
+                assert time.monotonic() < began_s + PATIENCE_S
                 for data in hostile.values():
                     for _ in range(5):
                         stack.enter_context(victim.connect()).sendall(data)
@@ -317,14 +325,27 @@ def test_one_line_for_each_reason_in_each_period(tmp_path: Path) -> None:
             assert all(until_end(peer) == [] for peer in idle)
             for reason in hostile:
                 victim.until(reason, 5 * rounds)
-            time.sleep(1.2)
+            give_up_s = time.monotonic() + PATIENCE_S
+            while time.monotonic() < give_up_s and not all(told(victim, reason) for reason in hostile):
+                time.sleep(0.1)
         seconds = time.monotonic() - began_s
         counters, troubles = victim.counters(), victim.troubles()
     for reason in hostile:
         lines = [count for name, count in troubles if name == reason]
-        assert 2 <= len(lines) <= seconds + 1
+        assert len(lines) <= seconds + 1
         assert sum(lines) == counters[reason] == 5 * rounds * (10 if reason == "notifications_ignored" else 1)
     assert counters["closed_idle"] >= 100
+
+
+def lines_about(victim: Victim, reasons: Iterable[str]) -> dict[str, int]:
+    """How many lines of the log there are for each."""
+    logged = [name for name, _ in victim.troubles()]
+    return {reason: logged.count(reason) for reason in reasons}
+
+
+def told(victim: Victim, reason: str) -> bool:
+    """Whether the lines of the log have come to the counter."""
+    return sum(count for name, count in victim.troubles() if name == reason) >= victim.counters()[reason]
 
 
 @patient

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import ConfigError, LocalError, Unavailable
-from gossipkv.launcher import Cluster, NodeFailed, NotUp
+from gossipkv.launcher import Cluster, NodeFailed, NotUp, control
 from gossipkv.launcher import cluster as launcher
 
 if TYPE_CHECKING:
@@ -170,6 +170,20 @@ def test_wrong_words_are_refused(cluster):
     with pytest.raises(LocalError, match="is up already"):
         Cluster(cluster.directory).up()
     assert len(processes_of(cluster)) == 3
+
+
+def test_who_is_held_up_amid_an_order_is_heard(cluster):
+    """However late the rest of it comes; and nobody else waits for that."""
+    with control.connect(cluster.directory) as slow, control.connect(cluster.directory) as silent:
+        slow.settimeout(PATIENCE_S)
+        slow.sendall(b'{"do":')
+        assert len(cluster.status()) == 3
+        time.sleep(1.5)
+        slow.sendall(b' "status"}\n')
+        assert len(control.receive(slow)["nodes"]) == 3
+        assert len(cluster.status()) == 3
+        silent.close()
+        assert len(cluster.status()) == 3
 
 
 def until(holds) -> None:
@@ -423,7 +437,7 @@ def test_the_commands_from_another_shell(tmp_path):
         told = json.loads(run("status", "--json", *place)[0])
         assert [node["state"] for node in told["nodes"]] == ["ready", "ready"]
         assert told["up"]
-        with Cluster(tmp_path).connect() as client:
+        with Cluster(tmp_path).connect(timeout_ms=60_000) as client:
             assert client.info()["cluster"] == told["cluster"]
         assert f"cluster {told['cluster']}\n" in run("status", *place)[0]
         assert run("kill", "2", *place)[0] == "n2: ended by SIGKILL\n"
