@@ -99,6 +99,7 @@ def legs() -> list[Leg]:
             before=[debug],
             tests=(
                 *both,
+                "--max-worker-restart=100",  # One crash must not hide the next one.
                 "--hypothesis-profile=brief",
                 "--timeout=3600",
                 *(f"--deselect={place}" for place in OF_MEMORY),

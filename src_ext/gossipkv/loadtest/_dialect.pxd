@@ -147,7 +147,9 @@ cdef inline void reply_begin(Reply* reply, uint32_t slot) noexcept nogil:
     reply.slot = slot
     reply.is_error = False
     reply.is_last = False
+    reply.version = <const uint8_t*>b""  # Of no bytes, but somewhere: memcpy and memcmp must not have NULL.
     reply.version_size = 0
+    reply.code = reply.version
     reply.code_size = 0
     reply.keys = 1
     reply.misses = 0
