@@ -85,7 +85,7 @@ def dying(end: Callable[[Connection, int], None], after: int) -> Callable[[Conne
 def test_a_failing_server_is_reported(end: Callable[[Connection, int], None], reason: str) -> None:
     """Closed, cut amid an answer, garbage, a wrong id, silence: each connection is told by its reason, none hangs."""
     with FakeNode(dying(end, after=10)) as node:
-        load = Load(connections=3, duration_s=60, timeout_s=0.3)
+        load = Load(connections=3, duration_s=60, timeout_s=1.5 if reason == "timeout" else 60)
         outcome = run(node.address, "db", list(HELD.items()), load)
     assert outcome.broken == {reason: 3}
     assert (outcome.requests, outcome.lost, outcome.wrong_values) == (30, 3, 0)
