@@ -27,7 +27,7 @@ PORT = 7070
 SWITCH = "10.77.0.254"
 NODES = "10.77.0.0/25"  # All of them, and not the switch.
 NOBODY = "02:00:00:00:00:fe"  # No machine has this address of Ethernet.
-PATIENCE_S = 60
+PATIENCE_S = 300  # A kernel that takes namespaces of others down holds up whoever changes a network.
 
 ASKING = """
 import json, sys

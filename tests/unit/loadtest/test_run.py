@@ -210,7 +210,7 @@ def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
         if len(told) == 1:
             node.close()
 
-    result = run_plan(plan(node, truth, steps=(Step(200, 3.5),)), note)
+    result = run_plan(plan(node, truth, steps=(Step(200, 3.5),), timeout_s=1.0), note)
     assert result.ended == "done"
     assert result.totals.requests + result.totals.lost + result.totals.unsent == 700
     assert result.totals.unsent > 0
