@@ -136,11 +136,11 @@ def extensions() -> list[Extension]:
                 extra_link_args=LINK_ARGS,
             )
         )
-    shared = str(
-        SOURCE_ROOT.joinpath(*SHARED.split(".")).with_suffix(".c")
-    )  # Cython writes it, below the build's root.
+    written = SOURCE_ROOT.joinpath(*SHARED.split(".")).with_suffix(".c")  # By Cython, below the build's root.
     found.append(
-        Extension(SHARED, [shared], extra_compile_args=[*optimised(SHARED), *COMPILE_ARGS], extra_link_args=LINK_ARGS)
+        Extension(
+            SHARED, [str(written)], extra_compile_args=[*optimised(SHARED), *COMPILE_ARGS], extra_link_args=LINK_ARGS
+        )
     )
     return found
 
