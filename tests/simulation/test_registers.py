@@ -19,8 +19,13 @@ pytestmark = pytest.mark.timeout(1200)
 
 SEEDS = range(int(os.environ.get("SIMULATED_SEEDS", "30")))
 
+# Seeds beyond those that found something, each with what it caught.
+FOUND: dict[int, str] = {
+    887: "the checkers did not know of what a crash had left on a disk, and took what was read there for not committed",
+}
 
-@pytest.mark.parametrize("seed", SEEDS)
+
+@pytest.mark.parametrize("seed", [*SEEDS, *(seed for seed in FOUND if seed not in SEEDS)])
 def test_no_promise_is_broken(seed, note):
     """Whatever strikes, what clients are told has an order, and what is committed is one chain; and it heals."""
     outcome = RegisterPlan(seed).run()

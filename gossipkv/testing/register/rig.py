@@ -99,8 +99,19 @@ class RegisterRig:
         self._cluster.began(machine, self.identity)
         self.me = AcceptorId(self.disk.uuid, self.disk.store)
         self._acceptor = Acceptor(self.me, lambda register: self.disk.get(SPACE, register), _holds)
+        self._found()
         machine.began(self)
         machine.after_input()
+
+    def _found(self) -> None:
+        """Tell what is on the disk: a crash may have kept what nobody was told is synced, and all may go by it now."""
+        assert self.me is not None
+        if self._cluster.is_refused(self.me.store):
+            return  # It is older than what was synced, and nobody goes by it.
+        for register in self.disk.keys(SPACE):
+            kept = self.disk.get(SPACE, register)
+            assert kept is not None
+            self._cluster.checkers.synced(self.machine, self.me, register, _decode_record(kept))
 
     @property
     def wakes_at_ms(self) -> int:
