@@ -159,12 +159,15 @@ class Metadata:
         """
         transactions = (self._map(register) if hint is not None else self._part(register)).transactions
         before = self._appended.get(register)
-        try:
-            chosen = await transactions.look(hint or (before.acceptors if before is not None else None))
-        except UnknownDatabase:
+        chosen = await transactions.read(hint or (before.acceptors if before is not None else None))
+        if chosen.head.ended:
             if before is not None and not before.head.ended:
-                await self._know(register, before._replace(head=before.head._replace(ended=True)))
-            raise
+                generation = max(before.generation, chosen.generation)
+                ended = before._replace(head=before.head._replace(ended=True), generation=generation)
+                await self._know(register, ended)
+            raise UnknownDatabase("the table was dropped")
+        if before is not None and before.head.ended and chosen.generation < before.generation:
+            raise UnknownDatabase("the table was dropped, behind a force of which those who answered have not heard")
         self._shown[register] = max(self._shown.get(register, (0, 0)), (chosen.generation, chosen.head.config))
         await transactions.have(chosen)
         return await self.learn(register, chosen)
@@ -228,17 +231,24 @@ class Metadata:
         return False
 
     async def _forget(self, register: bytes) -> None:
-        """Have nothing of a map any more, but what the acceptor here has promised and accepted."""
+        """Have nothing of a map any more, but what the acceptor here has promised and accepted.
+
+        And that it was ended, where that acceptor has not heard of the force behind which it was: with others who have
+        not either it would be a quorum of what was lost, and the map would come back.
+        """
+        is_kept = self._is_outdone(register)
         each = self._maps.pop(register, None)
         self._known.pop(register, None)
-        self._appended.pop(register, None)
         self._unnamed.pop(register, None)
         self._shown.pop(register, None)
         self.registers.forget(register)
+        if not is_kept:
+            self._appended.pop(register, None)
         if each is not None:
             each.transactions.end()
             await each.ledger.discard()
-        await self.space.write({KNOWN + register: None})
+        if not is_kept:
+            await self.space.write({KNOWN + register: None})
 
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -344,8 +354,13 @@ class Metadata:
             register in self._maps
             or register in self._known
             or register == self.catalogue
-            or self.registers.record(register) is not None
+            or (self.registers.record(register) is not None and not self._is_outdone(register))
         )
+
+    def _is_outdone(self, register: bytes) -> bool:
+        """Whether a full round has shown a later force than the acceptor here has heard of."""
+        known, record = self._appended.get(register), self.registers.record(register)
+        return known is not None and record is not None and record.promise.generation < known.generation
 
     def _part(self, register: bytes) -> _Map:
         if not self._has_part(register):

@@ -178,19 +178,22 @@ class Transactions:
         return judgement.answers
 
     async def look(self, hint: Acceptors | None = None) -> Chosen:
-        """Look at the head by a full round.
+        """Look at the head by a full round.  Raises as `read`, and `UnknownDatabase`: the table was dropped."""
+        chosen = await self.read(hint)
+        if chosen.head.ended:
+            raise UnknownDatabase("the table was dropped")
+        return chosen
+
+    async def read(self, hint: Acceptors | None = None) -> Chosen:
+        """Look at the head by a full round, whether it was ended or not.
 
         Raises:
             Unavailable: no quorum answers, or nobody knows of this register.
-            UnknownDatabase: the table was dropped.
         """
         outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
         if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
             raise Unavailable(f"what is decided of this table cannot be read: {outcome.message}")
-        head = decode_head(outcome.value.payload)
-        if head.ended:
-            raise UnknownDatabase("the table was dropped")
-        return Chosen(head, outcome.ballot.generation, outcome.value.acceptors)
+        return Chosen(decode_head(outcome.value.payload), outcome.ballot.generation, outcome.value.acceptors)
 
     async def have(self, chosen: Chosen) -> Tree:
         """Hold the map of a head, and open it.  Raises MissingPage, ProtocolError, Unavailable."""

@@ -9,6 +9,7 @@ TESTS = "tests/unit/register/metadata"
 TRANSACTIONS = f"{TESTS}/test_transactions.py"
 COORDINATOR = f"{TRANSACTIONS}::test_nothing_is_swapped_before_the_coordinator_holds_it"
 SERVER = f"{TESTS}/test_server.py"
+BAD_DAYS = f"{TESTS}/test_server_bad_days.py"
 LEDGER = f"{TESTS}/test_ledger.py"
 CATALOGUE = f"{TESTS}/test_catalogue.py"
 
@@ -19,6 +20,7 @@ UNTIL_DONE = f"{METADATA}.transactions:Transactions._until_done"
 HAVE_HELD = "await self._have_held(chosen, head.root, changed.root, config, changed.pages)"
 FORGETS = "await self._ledger.discard()\n            self._chosen = None"
 COLLECTS = "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))"
+OUTDONE = "if before is not None and before.head.ended and chosen.generation < before.generation:"
 HEARD = "newest = after if before is None or after.place >= before.place else before"
 
 DECIDING = "gossipkv.node.deciding:Deciding"
@@ -111,6 +113,16 @@ MUTANTS_OF_METADATA = (
             "if is_dead(self._unnamed.setdefault(register, config + LIFE), config):",
             "if True:",
         ),
+    ),
+    planted(
+        "that a table was ended behind a force is forgotten",
+        f"{BAD_DAYS}::test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back",
+        (f"{METADATA}.server:Metadata._forget", "is_kept = self._is_outdone(register)", "is_kept = False"),
+    ),
+    planted(
+        "what a force has ended is believed of those who have not heard of it",
+        f"{BAD_DAYS}::test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back",
+        (f"{METADATA}.server:Metadata.look", OUTDONE, "if False:"),
     ),
     planted(
         "a lost answer of a server counts as nothing done",

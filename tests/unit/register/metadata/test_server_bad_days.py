@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
 import trio
 
-from gossipkv.errors import UnknownDatabase
+from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.catalogue import Wanted
 from gossipkv.register.metadata.head import DROP, Head
@@ -16,8 +17,11 @@ from gossipkv.register.metadata.partitions import shard_key
 from gossipkv.register.metadata.server import KNOWN
 from gossipkv.register.metadata.transactions import Chosen
 from gossipkv.register.proposer import End
-from gossipkv.register.space import RECORD
-from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, founded
+from gossipkv.register.space import MAP, RECORD
+from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, OneNode, founded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +152,50 @@ async def test_nothing_but_the_terminal_record_stays_of_a_dropped_table(autojump
             kept = [key for key in node.store.records if table in key]
             assert kept == [RECORD + table]
             assert await node.catalogue.look_round() is None  # And so it stays.
+
+
+async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
+    """A table that a force had go on at c alone, ended there, and let go of by a; `heard`: a knew of the force."""
+    await founded(world)
+    table = await made(world)
+    a, c = world["a"], world["c"]
+    world.silent |= {a.uuid, world["b"].uuid}
+    assert (await c.metadata.registers.force(table, [c.metadata.me])).end is End.DONE
+    world.silent = {world["b"].uuid}  # It never hears: with it a is a quorum of what was lost.
+    if heard:
+        assert (await a.metadata.look(table, Acceptors.of([c.metadata.me]))).generation == 1
+    assert (await c.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
+    assert (await a.on(CATALOGUE, "remove_table", b"t", table)).outcome is Outcome.DONE
+    await a.metadata.look(CATALOGUE)
+    await a.metadata.let_go(frozenset(), a.metadata.known[CATALOGUE].head.config)
+    assert table not in a.metadata.known
+    world.silent = {c.uuid}
+    return table
+
+
+async def refusal(wanted: Awaitable[object]) -> type[GossipKVError] | None:
+    """How something is refused; None: it is not."""
+    try:
+        await wanted
+    except GossipKVError as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back(autojump_clock, heard):
+    """Two acceptors whom the force left out still agree on the head before it, and one has seen it ended since."""
+    world = FewNodes()
+    async with world.running():
+        table = await forced_and_ended(world, heard=heard)
+        node = world["a"].metadata
+        assert await refusal(node.outcome(table, b"o" * 20, 1)) is NotReady
+        assert await refusal(node.look(table, Acceptors.of([node.me, world["b"].metadata.me]))) is UnknownDatabase
+        assert table not in node.known
+        await node.let_go(frozenset(), node.known[CATALOGUE].head.config)
+        assert not any(key.startswith(MAP + table) for key in world["a"].store.records)
+        again = OneNode(world, "a", world["a"].store).metadata
+        assert again.known[table].head.ended
 
 
 async def test_a_table_that_was_named_once_is_not_let_go_while_its_register_lives(autojump_clock):
