@@ -52,7 +52,7 @@ MOMENT_S = 60
 PROGRAMS = ("curl", "nvim", "redis-server")
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
-TABLES = "tests/ci/cluster/test_tables.py::"
+TABLES = "tests/nightly/cluster/test_tables.py::"
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
 
 
