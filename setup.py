@@ -93,6 +93,7 @@ class BuildExtensions(build_ext):
 
     def run(self) -> None:
         """Translate and build, an editable installation too where `make build` will look for what is up to date."""
+        self.parallel = self.parallel or CORES  # Here, since an editable installation forgets what `setup` is told.
         if self.editable_mode:
             here = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
             self.build_lib = f"{BUILD_ROOT}/lib.{here}"
@@ -195,7 +196,7 @@ def main() -> None:
         )
     setup(
         cmdclass={"build_ext": BuildExtensions},
-        options={"build": {"build_base": BUILD_ROOT}, "build_ext": {"parallel": CORES}},
+        options={"build": {"build_base": BUILD_ROOT}},
         ext_modules=extensions(),
     )
 
