@@ -57,7 +57,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(nursery, autojump_clock):
+async def scene(nursery):
     """One that runs."""
     made = Scene()
     await nursery.start(made.space.run)
@@ -75,7 +75,7 @@ def changed_from(first, config=2):
     return put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new"})
 
 
-async def test_a_first_map_and_a_change(scene):
+async def test_a_first_map_and_a_change(autojump_clock, scene):
     """Held once all is synced, and in the next life; a change needs only what is new."""
     first = large()
     assert len(first.pages) > 4
@@ -93,7 +93,7 @@ async def test_a_first_map_and_a_change(scene):
     assert scene.asked == []
 
 
-async def test_a_page_is_missing_on_one(scene):
+async def test_a_page_is_missing_on_one(autojump_clock, scene):
     """The next source gives it; only what is not here is asked for."""
     first = large()
     names = [*first.pages]
@@ -103,7 +103,7 @@ async def test_a_page_is_missing_on_one(scene):
     assert set(scene.asked) == {b"a", b"b", b"c"}
 
 
-async def test_a_page_is_missing_on_all(scene):
+async def test_a_page_is_missing_on_all(autojump_clock, scene):
     """That is said, by its name; nothing is held or kept of it."""
     first = large()
     lost = next(name for name in first.pages if name != first.root)
@@ -116,7 +116,7 @@ async def test_a_page_is_missing_on_all(scene):
 
 
 @pytest.mark.parametrize("lie", ["other bytes", "no bytes", "no list"])
-async def test_what_is_not_its_name(scene, lie):
+async def test_what_is_not_its_name(autojump_clock, scene, lie):
     """It is as if it were not given; who has it gives it."""
     first = large()
     liar = dict.fromkeys(first.pages, b"lie" if lie == "other bytes" else 7)
@@ -132,7 +132,7 @@ async def test_what_is_not_its_name(scene, lie):
     assert scene.ledger.holds(first.root)
 
 
-async def test_what_is_no_change_of_its_base(scene):
+async def test_what_is_no_change_of_its_base(autojump_clock, scene):
     """Refused, and nothing of it is kept."""
     first = large()
     await scene.ledger.take(None, first, 1, b"s")
@@ -149,7 +149,7 @@ async def test_what_is_no_change_of_its_base(scene):
     assert scene.disk.records == before
 
 
-async def test_what_was_collected_meanwhile_is_not_told_to_be_held(scene):
+async def test_what_was_collected_meanwhile_is_not_told_to_be_held(autojump_clock, scene):
     """While a root is fetched, the pages that it shares with an older one go: it is fetched again, or missing."""
     first = large()
     await scene.ledger.take(None, first, 1, b"s")
@@ -178,7 +178,7 @@ async def test_what_was_collected_meanwhile_is_not_told_to_be_held(scene):
     assert scene.ledger.holds(second.root)
 
 
-async def test_what_is_collected_while_it_is_synced_is_held_anew_before_it_is_told(scene):
+async def test_what_is_collected_while_it_is_synced_is_held_anew_before_it_is_told(autojump_clock, scene):
     """A full round has shown another head of that sequence."""
     first = large()
     await scene.ledger.take(None, first, 1, b"s")
@@ -191,7 +191,7 @@ async def test_what_is_collected_while_it_is_synced_is_held_anew_before_it_is_to
     assert scene.ledger.holds(second.root)
 
 
-async def test_pages_go_when_no_root_needs_them(scene):
+async def test_pages_go_when_no_root_needs_them(autojump_clock, scene):
     """Those that the next root shares stay."""
     first = large()
     await scene.ledger.take(None, first, 1, b"s")
@@ -206,7 +206,7 @@ async def test_pages_go_when_no_root_needs_them(scene):
     assert scene.disk.records == {}
 
 
-async def test_a_store_that_closes(scene):
+async def test_a_store_that_closes(autojump_clock, scene):
     """Who waits is told."""
     scene.mood.fails = True
     with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):

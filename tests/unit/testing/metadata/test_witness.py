@@ -115,7 +115,7 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(autojump_clock):
+async def scene():
     """Where nothing is wrong yet."""
     return Scene()
 
