@@ -11,7 +11,7 @@ NEWEST = "for version in source.versions(name).names[-NEWEST_VERSIONS:]:"
 
 def planted(name: str, edit: Edit, test: str, by: str = "property") -> Mutant:
     """Return a mutant of one line that one file of tests must see."""
-    return Mutant(name, (edit,), (f"{TESTS}/{test}",), by)
+    return Mutant(name, (edit,), (test if "/" in test else f"{TESTS}/{test}",), by)
 
 
 MUTANTS_OF_THE_LOAD_TEST = (
@@ -174,7 +174,7 @@ MUTANTS_OF_THE_LOAD_TEST = (
             "for version in unknown_versions(said.value):",
             "for version in set[str]():",
         ),
-        "test_run.py",
+        "tests/ci/unit/loadtest/test_run.py",
     ),
     planted(
         "a server that began anew goes on with what the one before had taken",
