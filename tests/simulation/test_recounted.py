@@ -9,7 +9,7 @@ from gossipkv.testing.gossip.history import core_of
 from gossipkv.testing.gossip.swarm import SwarmPlan, run
 from tests.unit.gossip.membership.recounted import recount_core
 
-SEEDS = range(20)
+SEEDS = range(12)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -350,7 +350,7 @@ def test_wrong_use():
         data.get("k")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(cuts=st.lists(st.integers(0, 60), max_size=5), junk=st.binary(max_size=12))
 def test_answers_in_pieces_then_junk(cuts, junk):
     """Answers cut anywhere arrive whole; junk after them is refused or is the end, and never an odd exception."""

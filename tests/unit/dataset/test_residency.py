@@ -66,7 +66,7 @@ def test_more_room_pages_nothing(before, mapped, room, more):
         assert levels[0] <= levels[1]
 
 
-@settings(max_examples=10)
+@settings(max_examples=max(5, settings.default.max_examples // 5))
 @given(st.integers(0, 1 << 32))
 def test_what_comes_and_goes_is_followed_ever_more_slowly(seed):
     """Room that is there whenever nothing is resident, and gone when it is: a few changes an hour, in the end."""
