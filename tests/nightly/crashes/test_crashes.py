@@ -106,9 +106,7 @@ def serve(place: Place, newest: str, watch: Watch | None = None, changed: str = 
     """Run a node until it serves the newest version alone, or is killed; return the versions it answered from."""
     said: list[str] = []
     environ = {} if watch is None else watch.environment()
-    with NodeProcess(
-        place.node, *SERVE, source=place.source, changed=f"{ALONE}\n{changed}", environ=environ
-    ) as node:
+    with NodeProcess(place.node, *SERVE, source=place.source, changed=f"{ALONE}\n{changed}", environ=environ) as node:
         line = node.process.stdout.readline().decode()
         if line:
             ask(place, newest, line.split()[1], node, said)
