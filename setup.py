@@ -61,8 +61,7 @@ LINK_ARGS: list[str] = []
 # up to 10 % more instructions (pipelined gets 6, pings 10, builds 5), -O1 up to 25.  The longest name that fits counts.
 OPTIMISED = {
     "gossipkv": "-O3",
-    "gossipkv.client": "-O2",  # 0.1 to 0.4 % of a request, most of which is Python.
-    "gossipkv.loadtest": "-O2",  # A client too.
+    "gossipkv.loadtest": "-O2",  # Most of a request is the time of who is measured.
     "gossipkv.node._backlog": "-O1",
     "gossipkv.node._busy_poll": "-O1",
     "gossipkv.node._driver": "-O1",  # Of simulations.
