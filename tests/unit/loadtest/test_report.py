@@ -12,8 +12,6 @@ from gossipkv.loadtest.result import Event, OfTarget, OfVersion, Second, ServerC
 from tests.unit.loadtest import results
 from tests.unit.loadtest.results import HOSTILE
 
-KEPT = Path(__file__).parents[3] / "docs/users/load-test-report.html"
-LOADS = {"src", "href", "srcset", "data", "action", "background", "poster"}
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 NESTED = {"line", "path", "rect"}  # Of SVG, written as `<line/>`.
 
@@ -121,29 +119,6 @@ def test_it_is_self_contained(name):
     assert "url(" not in text
     policies = [attributes for tag, attributes in found.elements if attributes.get("http-equiv")]
     assert [each["content"] for each in policies] == ["default-src 'none'; style-src 'unsafe-inline'"]
-
-
-def test_the_kept_report():
-    """One well-formed file that loads nothing and knows no machine; a switch, a kill, right values of two versions."""
-    text = KEPT.read_text(encoding="utf-8")
-    found = Page(text)
-    assert found.wrong == []
-    assert len(text.encode()) < 400 * 1024
-    assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in found.elements}
-    assert not [value for _, attributes in found.elements for name, value in attributes.items() if name in LOADS]
-    assert "url(" not in text
-    assert "@import" not in text
-    assert re.findall(r"(?<![\w./])/(?:home|root|tmp|work|usr|var|opt|Users)\b[^\s<\"]*", text) == []
-    assert set(re.findall(r"(?:gossipkv|https?|redis)://([\w.]+)", found.said())) == {"127.0.0.1"}
-    said = found.said()
-    for part in ("Every answer was right", ": 1 -> 2", "n2 does not answer", "suspect -> dead", "dead -> alive"):
-        assert part in said
-    versions = said.partition("Each version of the data\n")[2].splitlines()[4:12]
-    assert versions[::4] == ["1", "2"]
-    for at in (0, 4):
-        answers, *faults = versions[at + 1 : at + 4]
-        assert int(answers.replace(",", "")) > 1000
-        assert faults == ["0", "0"]
 
 
 def test_everything_is_escaped():
