@@ -12,7 +12,7 @@ import trio
 from gossipkv.dataset.cluster import members as dataset
 from gossipkv.errors import ConfigError, NotReady, Unavailable
 from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
-from gossipkv.gossip.member import REACHABLE, State
+from gossipkv.gossip.member import REACHABLE, State, member_id
 from gossipkv.gossip.membership.timers import NEVER
 from gossipkv.gossip.packets.envelope import Envelope, Seal
 from gossipkv.gossip.packets.key_ring import SESSION_BYTES
@@ -175,6 +175,11 @@ class Gossiping:
     def watch(self, path: str, wake: Callable[[], None]) -> Watch:
         """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
         return self._tree.watch(path, wake)
+
+    def doubt(self, name: str) -> None:
+        """Have a member probed soon: a request to it has failed.  That is no verdict; failing probes are."""
+        self._core.suspect_hint(member_id(name), now_ms=self.agent.now_ms())
+        self.agent.act()
 
     def own_member(self) -> dataset.Member:
         """This node as the databases know it at the start, with the place in the ring that it had last."""

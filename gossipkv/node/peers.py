@@ -126,15 +126,16 @@ class Peers:
         *,
         mine: Callable[[], Hello],
         on_lost: Callable[[str], None],
+        on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],
         wake: Callable[[], None],
     ) -> None:
         """`on_lost` is told the name of a member whose connection has ended: what it answered may be untrue by now.
 
-        `on_not_served`: a member that was asked for a partition does not serve it any more.  `on_damaged`: others are
-        asked for what cannot be read here, such as `[database, key, version]`, as MessagePack.  `wake` has the
-        serving loop send what it is to ask.
+        `on_unreached`: a member's connection broke, or cannot be had.  `on_not_served`: a member that was asked for a
+        partition does not serve it any more.  `on_damaged`: others are asked for what cannot be read here, such as
+        `[database, key, version]`, as MessagePack.  `wake` has the serving loop send what it is to ask.
         """
         self._sockets = sockets
         self._random = random
@@ -142,6 +143,7 @@ class Peers:
         self._adopt = adopt
         self._mine = mine
         self._on_lost = on_lost
+        self._on_unreached = on_unreached
         self._on_not_served = on_not_served
         self._on_damaged = on_damaged
         self._wake = wake
@@ -252,6 +254,7 @@ class Peers:
             line.epoch, line.failure = None, why
             line.move()
             self._on_lost(line.peer.name)
+            self._on_unreached(line.peer.name)
 
     def _wanted(self, column: int) -> None:
         """A read would ask a member to which there is no connection."""
@@ -314,6 +317,7 @@ class Peers:
                     raise
         except (OSError, trio.TooSlowError, GossipKVError) as error:
             self._say(line, _reason(error))
+            self._on_unreached(line.peer.name)
             return False
         if line.epoch is not None:
             self._on_lost(line.peer.name)

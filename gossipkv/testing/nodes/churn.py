@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.testing.nodes.machine import NodeMachine
 
 ASK_EVERY_S: Final = 0.01
+SUSPECTED_S: Final = 2.25  # A probe that was under way when the connection broke, and the next one.
 MOST_UNANSWERED: Final = 2  # Those that were on their way when the node took no more.
 
 
@@ -86,6 +87,18 @@ async def _stop_while_asked(cluster: SimulatedCluster, leaver: NodeMachine) -> N
     if unanswered > MOST_UNANSWERED:
         raise Violation(f"{leaver.name} did not answer {unanswered} requests before it ended")
     await leaver.ended()
+
+
+async def death(cluster: SimulatedCluster) -> None:
+    """A process is killed: whoever had a connection to it probes it next, whosever turn it is, and suspects it soon."""
+    async with watched(cluster):
+        for _ in range(3):
+            await trio.sleep(cluster.chance.uniform(5, 15))
+            victim = cluster.chance.choice(cluster.machines[1:])
+            victim.kill()
+            await shown(cluster, victim, "suspect", SUSPECTED_S)
+            await victim.start()
+            await settle(cluster, BACK_S)
 
 
 async def restarts(cluster: SimulatedCluster) -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.testing.nodes.bad_network import partition, storm, tree
-from gossipkv.testing.nodes.churn import blackout, crashes, join, leave, read_only, restarts
+from gossipkv.testing.nodes.churn import blackout, crashes, death, join, leave, read_only, restarts
 from gossipkv.testing.nodes.deciding import (
     acceptor_lost,
     cut_while_founding,
@@ -61,7 +61,7 @@ def _named(*functions: Scenario) -> Mapping[str, Scenario]:
 
 
 MEMBERSHIP: Final = _named(
-    join, leave, restarts, blackout, crashes, read_only, partition, storm, tree, twins, strangers
+    join, leave, death, restarts, blackout, crashes, read_only, partition, storm, tree, twins, strangers
 )
 """They find, miss and find each other again."""
 

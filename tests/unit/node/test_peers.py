@@ -17,6 +17,7 @@ from gossipkv.node import hello
 from gossipkv.node.hello import PROTOCOL, Hello
 from gossipkv.node.peers import DIAL_TIMEOUT_S, LAST_PAUSE_S, Peer, Peers
 from gossipkv.wire import rpc
+from tests.unit.wire.answers import error_response
 
 if TYPE_CHECKING:
     from gossipkv.environment.seam import Datagrams, HasFileno, Listener, Stream
@@ -128,6 +129,7 @@ class World:
         self.table = Table()
         self.adopted: list[tuple[int, Stream]] = []
         self.lost: list[str] = []
+        self.unreached: list[str] = []
         self.woken: list[None] = []
         self.peers = Peers(
             self.network,
@@ -137,6 +139,7 @@ class World:
             mine=lambda: MINE,
             wake=lambda: self.woken.append(None),
             on_lost=self.lost.append,
+            on_unreached=self.unreached.append,
             on_not_served=lambda: self.lost.append("not served"),
             on_damaged=lambda record: self.lost.append(record.decode()),
         )
@@ -185,7 +188,7 @@ async def test_what_a_member_says_of_its_store(autojump_clock, world):
 
 @pytest.mark.parametrize("answer", [
     greeting(THEIRS._replace(protocol=PROTOCOL + 1)), greeting(THEIRS._replace(cluster_id=b"d" * 8)),
-    greeting(THEIRS._replace(uuid=b"x" * 16)), rpc.error_response(0, Unauthorized("no")), rpc.response(0, "pong"), b"",
+    greeting(THEIRS._replace(uuid=b"x" * 16)), error_response(0, Unauthorized("no")), rpc.response(0, "pong"), b"",
     b"\xc1", b"HTTP/1.1 400 Bad Request\r\n", greeting()[:-1], rpc.response(0, {"protocol": 1}),
     rpc.response(0, "x" * 5000), greeting(THEIRS._replace(store=-1)), greeting(THEIRS._replace(life=-1)),
     rpc.response(0, {**THEIRS._asdict(), "store": "1"}), rpc.response(0, {**THEIRS._asdict(), "life": None}),
@@ -241,6 +244,7 @@ async def test_a_host_that_says_nothing_does_not_hold_the_task(autojump_clock, w
     world.network.hangs = True
     world.peers.tell([B])
     await trio.sleep(DIAL_TIMEOUT_S + 1)
+    assert (world.lost, world.unreached) == ([], ["b"])
     world.network.hangs = False
     world.network.answers.append(greeting())
     await trio.sleep(2 * DIAL_TIMEOUT_S)
@@ -254,7 +258,7 @@ async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
     await trio.sleep(0.01)
     column = world.peers.column("b")
     world.peers.hear([(column, "lost", "reset")], [])
-    assert world.lost == ["b"]
+    assert world.lost == world.unreached == ["b"]
     assert world.peers.failure(column) == "reset"
     await trio.sleep(0.1)
     assert len(world.adopted) == 2
