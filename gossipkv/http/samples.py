@@ -15,7 +15,6 @@ from gossipkv.http.metric_table import METRICS, Kind, Measure, Metric
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gossipkv.http.metric_table import Path
 
 US_PER_S: Final = 1_000_000
 NS_DIGITS: Final = 9  # Bounds are whole nanoseconds: 8.192e-06 is no 8.192000000000001e-06.
@@ -89,16 +88,6 @@ def samples(info: Mapping[str, object]) -> Samples:
     for metric, labels, value in _read(_TOP, info, ()):
         _add(found[metric.name], metric, labels, value)
     return {name: by_labels for name, by_labels in found.items() if by_labels}
-
-
-def metric_at(path: Path) -> Metric | None:
-    """Return the metric that a path of `info` belongs to, at its end or before it."""
-    node: _Node | None = _TOP
-    for key in path:
-        if node is None or node.metric is not None:
-            break
-        node, _ = node.next(key)
-    return None if node is None else node.metric
 
 
 def _read(node: _Node, value: object, stars: Labels) -> Iterator[tuple[Metric, Labels, object]]:

@@ -86,11 +86,6 @@ class Fleet:
         """Numbers of the processes that have not ended."""
         return {turn for turn, heard in enumerate(self._workers) if heard.is_alive}
 
-    @property
-    def pids(self) -> list[int]:
-        """The system's numbers of the processes, in turn."""
-        return [heard.worker.process.pid for heard in self._workers]
-
     def begin(self, stages: list[tuple[float, int]], begun_ns: int) -> None:
         """Have all begin a run."""
         order = json.dumps({"stages": stages, "begun_ns": begun_ns}).encode() + b"\n"

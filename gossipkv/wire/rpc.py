@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, from_wire, to_wire
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, from_wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,11 +63,6 @@ def notification(method: str, params: Sequence[Value]) -> bytes:
 def response(msgid: int, result: Value) -> bytes:
     """The frame of an answer."""
     return msgpack.packb((RESPONSE, msgid, None, result), unicode_errors="backslashreplace")
-
-
-def error_response(msgid: int, error: GossipKVError) -> bytes:
-    """The frame of an error."""
-    return msgpack.packb((RESPONSE, msgid, to_wire(error), None), unicode_errors="backslashreplace")
 
 
 def decode_params(params: bytes) -> list[Raw]:

@@ -159,10 +159,6 @@ class Tree:
         self._watches.add(watch)
         return watch
 
-    def unwatch(self, watch: Watch) -> None:
-        """Let go of a watcher."""
-        self._watches.remove(watch)
-
     # Towards membership
 
     def on_member(self, member: Member) -> None:

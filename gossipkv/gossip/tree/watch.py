@@ -51,14 +51,6 @@ class Watches:
         """Begin to tell it."""
         self._at.setdefault(watch.path, []).append(watch)
 
-    def remove(self, watch: Watch) -> None:
-        """Tell it no more; twice does no harm."""
-        at = self._at.get(watch.path, [])
-        if watch in at:
-            at.remove(watch)
-        if not at:
-            self._at.pop(watch.path, None)
-
     def step(self, paths: Iterable[str]) -> None:
         """One visible step, in which these keys changed."""
         if not self._at:

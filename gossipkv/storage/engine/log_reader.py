@@ -1,4 +1,4 @@
-"""Reading the log while or after it is written: batches for who follows it, and all of a segment for people.
+"""Reading the log while or after it is written: batches for who follows it.
 
 Every frame is checked whenever it is read.  Whoever follows the log reads batches in order, a page at a time, and goes
 on where the last page ended; of what lies before it only the segments' first positions are looked at.
@@ -6,23 +6,20 @@ on where the last page ended; of what lies before it only the segments' first po
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frame, operations
-from gossipkv.storage.engine.manifest import SegmentName, segment_path
-from gossipkv.storage.engine.segments import Segment, SegmentHeader, SegmentReader
+from gossipkv.storage.engine._log import BATCH, HEADER_BYTES, NEXT, Frame
+from gossipkv.storage.engine.manifest import segment_path
+from gossipkv.storage.engine.segments import Segment, SegmentReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
-
-KINDS = {BATCH: "batch", MARK: "mark", NEXT: "next", BEGIN: "begin"}
 
 
 class Place(NamedTuple):
@@ -102,74 +99,3 @@ class _Page:
             self.batches.append((frame.position, frame.payload))
             self.bytes += len(frame.payload)
         return True
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a segment says of itself, and what is in it."""
-
-    header: SegmentHeader
-    first: int  # The first and the last position; 0 when it has no frames.
-    last: int
-    synced: int  # The highest position that a frame says is synced.
-    frames: dict[str, int]  # How many, by kind.
-    batch_bytes: int
-    end: int  # Where its last frame ends.
-    ends_with: str  # "next", "torn" or "nothing"
-
-
-def describe_segment(files: Files, path: PurePath) -> Description:
-    """Go through the segment at `path`, whatever names it.
-
-    Raises:
-        Corrupt: its header does not hold.
-        UnsupportedFormat: a newer program wrote it.
-        OSError: the system refused.
-    """
-    with SegmentReader(files, path) as reader:
-        counts: Counter[str] = Counter()
-        first = synced = batch_bytes = 0
-        ends_with = ""
-        for frame in reader.frames():
-            counts[KINDS[frame.kind]] += 1
-            first = first or frame.position
-            synced = max(synced, frame.synced)
-            batch_bytes += len(frame.payload) if frame.kind == BATCH else 0
-            ends_with = "next" if frame.kind == NEXT else ""
-        ends_with = ends_with or ("torn" if reader.is_torn else "nothing")
-        return Description(
-            reader.header, first, reader.position, synced, dict(counts), batch_bytes, reader.offset, ends_with
-        )
-
-
-def verify_segment(
-    files: Files, directory: PurePath, name: SegmentName, store: int, synced: int, *, position: int = 0
-) -> Segment:
-    """Check every byte of a segment that counts: its header, its frames, and the operations in them.
-
-    `synced` is the highest position of the log that is known to be synced, `position` that of the last frame of the
-    segment before; 0 when it is not known.
-
-    Raises:
-        Corrupt: something does not hold that was synced; names the file and where.
-        OSError: the system refused.
-    """
-    with SegmentReader(files, segment_path(directory, name.number), position=position) as reader:
-        reader.expect(name, store)
-        first = 0
-        for frame in reader.frames():
-            first = first or frame.position
-            synced = max(synced, frame.synced)
-            if frame.kind == BATCH:
-                try:
-                    operations(frame.payload)
-                except ValueError as error:
-                    raise Corrupt(reader.name, frame.offset, "a batch has no whole operations") from error
-            if frame.kind == NEXT:
-                return Segment(name, first, frame.position, frame.end, reader.header.size_bytes)
-        if max(synced, reader.claims(reader.position + 1)) > reader.position:
-            raise Corrupt(
-                reader.name, reader.offset, f"the frame of position {reader.position + 1} does not hold, and was synced"
-            )
-        return Segment(name, first, reader.position if first else 0, reader.offset, reader.header.size_bytes)

@@ -54,7 +54,6 @@ WRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 _HEADER: Final = struct.Struct("<8sIIQQQQQI")
 _CHECKSUM: Final = struct.Struct("<I")
 _NEXT: Final = struct.Struct("<QQ")
-_LIFE: Final = struct.Struct("<Q")
 _STORE_AT: Final = 16
 _NUMBER_AT: Final = 24
 _SALT_AT: Final = 32
@@ -124,17 +123,6 @@ def next_payload(name: SegmentName) -> bytes:
 def next_name(payload: bytes) -> SegmentName:
     """The segment that a `next` frame names."""
     return SegmentName(*_NEXT.unpack(payload))
-
-
-def begin_payload(life: int) -> bytes:
-    """What the first frame of a life says."""
-    return _LIFE.pack(life)
-
-
-def begun_life(payload: bytes) -> int:
-    """The life that a `begin` frame begins."""
-    life: int = _LIFE.unpack(payload)[0]
-    return life
 
 
 def make_segment(

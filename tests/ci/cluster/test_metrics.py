@@ -16,8 +16,8 @@ from gossipkv.errors import GossipKVError, UnknownDatabase
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.http.metric_table import IDENTITY, LEFT_OUT
 from gossipkv.http.metrics import debug_vars, metrics
-from gossipkv.http.samples import metric_at
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for
+from tests.unit.http.node_info import metric_at
 
 KEYS = 300
 

@@ -18,6 +18,7 @@ from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.nightly.fuzz.frames import FRAMES, SEEDS, mutate, numbers, replay, restructure
 from tests.oracle import connection, scan
 from tests.unit.node.driven import NODE, Peer, make_core, make_version, one_database
+from tests.unit.wire.answers import error_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +155,7 @@ def test_mutated_frames_never_hurt_the_core(tmp_path: Path, record_property: Rec
                 break
             output, hand_offs = driver.receive(handle, piece, 1)
             for at, msgid, _, _ in hand_offs:
-                assert driver.reply(at, msgid, rpc.error_response(msgid, UnknownMethod("no such method")))
+                assert driver.reply(at, msgid, error_response(msgid, UnknownMethod("no such method")))
             output += driver.take_output(handle, 1 << 20, 1)
             check_answers(output)
             answered += bool(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 
 from gossipkv.errors import GossipKVError
+from gossipkv.http import samples
 from gossipkv.http.metric_table import METRICS
 
 BOUNDS_US = (8.192, 20, 50, 100, 1_000, 10_000_000)
@@ -95,3 +96,11 @@ class Node:
         if isinstance(found, GossipKVError):
             raise found
         return found
+
+
+def metric_at(path):
+    """The metric that a path of `info` belongs to, at its end or before it; None: to none."""
+    value = None
+    for key in reversed(path):
+        value = {key: value}
+    return next((metric for metric, _, _ in samples._read(samples._TOP, value, ())), None)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gossipkv.http.answers import STATUS_BY_CODE
 from gossipkv.http.metric_table import METRICS, Kind
-from gossipkv.http.samples import Histogram, metric_at, samples
-from tests.unit.http.node_info import OLDER, counters, database, histogram, info
+from gossipkv.http.samples import Histogram, samples
+from tests.unit.http.node_info import OLDER, counters, database, histogram, info, metric_at
 
 
 def test_every_metric_is_found():

@@ -22,6 +22,7 @@ from gossipkv.wire import rpc
 from tests.oracle import scan
 from tests.unit.node.driven import BuiltVersion, Peer, make_core, make_file, make_version
 from tests.unit.node.test_methods import MadeUpLibrary
+from tests.unit.wire.answers import error_response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -589,7 +590,7 @@ def test_damage_amid_a_scan(tmp_path: Path) -> None:
     with pytest.raises(Corrupt, match=r"broken\.gkv"):
         reads.scan(Arguments(b"scan", params))
     assert [(database, name) for database, name, _ in library.reported] == [("db", "v1")]
-    assert peer.driver.reply(peer.handle, 7, rpc.error_response(7, BadRequest("as told")))
+    assert peer.driver.reply(peer.handle, 7, error_response(7, BadRequest("as told")))
     peer.take()
     assert core.counters()["in_flight"] == core.counters()["held_bytes"] == 0
     other.send(GET)

@@ -19,6 +19,7 @@ from gossipkv.errors import (
 )
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import FrameReader
+from tests.unit.wire.answers import error_response
 
 
 def test_request_round_trip() -> None:
@@ -40,7 +41,7 @@ def test_response_round_trip() -> None:
 def test_text_that_utf8_cannot_say_goes_out_escaped() -> None:
     """The name of a file may be any bytes; an answer that holds one is an answer all the same."""
     assert rpc.decode_response(rpc.response(7, ["\udcff"])) == (7, None, ["\\udcff"])
-    error = rpc.decode_response(rpc.error_response(7, NotReady("\udcff", {"file": "\udcff"}))).error
+    error = rpc.decode_response(error_response(7, NotReady("\udcff", {"file": "\udcff"}))).error
     assert error is not None
     assert (error.message, error.details) == ("\\udcff", {"file": "\\udcff"})
 
@@ -59,7 +60,7 @@ def test_text_that_utf8_cannot_say_goes_out_escaped() -> None:
 )
 def test_error_round_trip(error: GossipKVError) -> None:
     """An error arrives as the class it was, with its code, message and evidence."""
-    answer = rpc.decode_response(rpc.error_response(3, error))
+    answer = rpc.decode_response(error_response(3, error))
     assert answer.msgid == 3
     assert type(answer.error) is type(error)
     assert answer.error is not None

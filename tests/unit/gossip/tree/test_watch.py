@@ -73,18 +73,6 @@ def test_withdrawals_and_values_wake_too() -> None:
     assert watch.look() == 3
 
 
-def test_who_let_go_hears_no_more() -> None:
-    """Twice does no harm, in the wake of another neither."""
-    made = tree()
-    watch = made.watch("k")
-    other = made.watch("k", lambda: made.unwatch(watch))
-    made.publish("k/1")
-    made.unwatch(watch)
-    made.publish("k/2")
-    assert other.revision == 2
-    assert watch.revision <= 1
-
-
 def test_states_wake_who_reads_all() -> None:
     """From suspect to dead nothing changes for most readers, but it does for one that asks for all."""
     made = tree()

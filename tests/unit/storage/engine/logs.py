@@ -21,7 +21,6 @@ from gossipkv.storage.engine.segments import (
     RESERVED_BYTES,
     WRITE,
     SegmentHeader,
-    begin_payload,
     make_segment,
     next_payload,
 )
@@ -34,10 +33,16 @@ if TYPE_CHECKING:
 
     from gossipkv.storage.engine.recovery import Recovered
 
+
 ROOT = PurePosixPath("/tables")
 STORE = 0xFEED_0000_0000_0001
 SEGMENT_BYTES = HEADER_BYTES + 2 * RESERVED_BYTES
 LIFE_STEP = 1 << 32
+
+
+def begin_payload(life: int) -> bytes:
+    """What the first frame of a life says."""
+    return life.to_bytes(8, "little")
 
 
 class Disk(SimulatedFiles):

@@ -16,14 +16,12 @@ from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import segments
 from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
-from gossipkv.storage.engine.log_reader import LogReader, describe_segment, verify_segment
+from gossipkv.storage.engine.log_reader import LogReader
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 from gossipkv.storage.engine.segments import (
     PART_BYTES,
     SegmentHeader,
     SegmentReader,
-    begin_payload,
-    begun_life,
     decode_header,
     encode_header,
     make_segment,
@@ -90,9 +88,8 @@ def test_a_header_of_another_kind_or_time():
 
 @given(WORD, WORD)
 def test_payloads(number, salt):
-    """What `next` and `begin` say comes back."""
+    """What `next` says comes back."""
     assert next_name(next_payload(SegmentName(number, salt))) == (number, salt)
-    assert begun_life(begin_payload(number)) == number
 
 
 @pytest.mark.parametrize("recycled", [False, True])
@@ -201,7 +198,8 @@ def test_real_files(tmp_path):
     path = tmp_path / LOG / PATH.name
     assert path.stat().st_size == SEGMENT_BYTES
     assert path.stat().st_blocks * 512 >= SEGMENT_BYTES
-    assert describe_segment(files, path).header == HEADER
+    with SegmentReader(files, path) as reader:
+        assert reader.header == HEADER
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
@@ -365,88 +363,6 @@ def test_damage_is_not_passed_over():
 
 
 # For people ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_segment_is_described():
-    """What is in it, and how it ends."""
-    log = Log.made()
-    log.put()
-    log.put()
-    log.mark()
-    first = log.end
-    log.roll()
-    log.put()
-    log.sync()
-    told = describe_segment(log.files, segment_path(ROOT, 1))
-    assert told.header == log.header(SegmentName(1, salt_of(1)))
-    assert told.frames == {"begin": 1, "batch": 2, "mark": 1, "next": 1}
-    assert (told.first, told.last, told.synced) == (1, 5, 4)
-    assert told.batch_bytes == sum(len(payload) for _, payload in log.shown[:2])
-    assert (told.end, told.ends_with) == (first + 48, "next")
-    told = describe_segment(log.files, segment_path(ROOT, 2))
-    assert (told.first, told.last, told.frames, told.ends_with) == (6, 6, {"batch": 1}, "nothing")
-    log.overwrite(2, log.end - 8, b"\xff")
-    told = describe_segment(log.files, segment_path(ROOT, 2))
-    assert (told.first, told.last, told.frames, told.ends_with) == (0, 0, {}, "torn")
-    assert told.end == HEADER_BYTES
-
-
-def test_every_byte_of_a_segment_is_verified():
-    """Flipped, each byte of the header, and of any frame that was synced, is found."""
-    log = Log.made()
-    log.put(30)
-    log.sync()
-    log.mark()
-    whole = content(log.files, segment_path(ROOT, 1))
-    segment = verify_segment(log.files, ROOT, log.name, STORE, log.synced)
-    assert segment == (log.name, 1, log.position, log.end, SEGMENT_BYTES)
-    for offset in range(log.end):
-        log.overwrite(1, offset, bytes([whole[offset] ^ 0x10]))
-        with pytest.raises(Corrupt):
-            verify_segment(log.files, ROOT, log.name, STORE, log.synced)
-        log.overwrite(1, offset, whole[offset : offset + 1])
-    log.overwrite(1, log.end + 20, b"\xff")
-    assert verify_segment(log.files, ROOT, log.name, STORE, log.synced) == segment
-
-
-def test_what_is_verified_without_being_told_what_is_synced():
-    """Frames behind say it; the last, which none speaks of, may be missing."""
-    log = Log.made()
-    log.put(30)
-    log.sync()
-    start = log.end
-    log.mark()
-    log.overwrite(1, start - 10, b"\xff")
-    with pytest.raises(Corrupt, match="was synced"):
-        verify_segment(log.files, ROOT, log.name, STORE, 0)
-    log.overwrite(1, start, bytes(log.end - start))
-    assert verify_segment(log.files, ROOT, log.name, STORE, 0).last == 1
-
-
-def test_a_batch_that_is_none():
-    """A frame whose checksum holds and whose operations do not: a program wrote it so."""
-    log = Log.made()
-    start = log.end
-    log.put_frame(BATCH, b"nothing of the kind")
-    log.sync()
-    with pytest.raises(Corrupt, match="no whole operations") as error:
-        verify_segment(log.files, ROOT, log.name, STORE, log.synced)
-    assert error.value.offset == start
-
-
-def test_segments_are_verified_one_behind_the_other():
-    """Each begins with the position behind the last one's."""
-    log = long_log()
-    _, found = followed(log)
-    position = 0
-    for segment in found:
-        if segment.first:
-            told = verify_segment(log.files, ROOT, segment.name, STORE, log.synced, position=position)
-            assert told.first == segment.first
-            position = told.last
-    assert position == log.position
-    with pytest.raises(Corrupt, match="was synced"):
-        verify_segment(log.files, ROOT, found[0].name, STORE, log.synced, position=77)
 
 
 def test_the_names_of_frames():

@@ -13,8 +13,8 @@ from gossipkv.storage.engine import _log, manifest, options, policy, segments, s
 from gossipkv.storage.engine._log import Batch, Frames
 from gossipkv.storage.engine._writer import LIFE_GAP
 from gossipkv.storage.engine.manifest import SegmentName
-from gossipkv.storage.engine.segments import SegmentHeader, begin_payload, encode_header, next_payload
-from tests.unit.storage.engine.logs import ROOT, Log
+from gossipkv.storage.engine.segments import SegmentHeader, encode_header, next_payload
+from tests.unit.storage.engine.logs import ROOT, Log, begin_payload
 
 PAGE = (Path(__file__).parents[4] / "docs" / "development" / "store.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| *([\w+]+) *\| *(\w+) *\| *(.+?) *\|$", re.MULTILINE)

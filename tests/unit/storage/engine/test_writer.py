@@ -13,7 +13,8 @@ from gossipkv.storage.engine._memtable import Memtable
 from gossipkv.storage.engine._writer import LIFE_GAP, Active, Writer, batch_cost
 from gossipkv.storage.engine.manifest import SegmentName
 from gossipkv.storage.engine.options import MOST_GROUP_BYTES
-from gossipkv.storage.engine.segments import RESERVED_BYTES, begun_life, next_name
+from gossipkv.storage.engine.segments import RESERVED_BYTES, next_name
+from tests.unit.storage.engine.logs import begin_payload
 
 SEGMENT_BYTES = HEADER_BYTES + 3 * RESERVED_BYTES
 
@@ -77,7 +78,7 @@ def test_a_life_begins_with_its_first_frame(position):
     log.write_all()
     (frame,) = log.frames(1)
     assert (frame.kind, frame.position, frame.synced) == (BEGIN, position + LIFE_GAP if position else 1, position)
-    assert begun_life(frame.payload) == 4
+    assert frame.payload == begin_payload(4)
 
 
 steps = st.lists(
