@@ -42,8 +42,8 @@ if sys.dont_write_bytecode:
 # What takes long comes before what is soon done: begun last, it would keep one worker busy while the other has nothing.
 LONG = ("tests/smoke/", "tests/simulation/", "tests/nightly/", "tests/ci/cluster/")
 
-# The same inputs on every run, so that a red run means changed code; `make fuzz` looks for new ones.  (Almost: Hypothesis
-# draws from the constants of whatever modules are loaded as well, so no test may count on what it happens to draw.)
+# The same inputs on every run, so that a red run means changed code; `make fuzz` looks for new ones.  Almost the same:
+# Hypothesis draws from the constants of whatever is loaded, too, so no test may count on what it happens to draw.
 settings.register_profile(
     "fixed",
     max_examples=25,
