@@ -57,7 +57,7 @@ else:
     COMPILE_ARGS = ["-g0", "-DCYTHON_WITHOUT_ASSERTIONS", "-Wno-unused", "-fno-strict-aliasing", "-fno-plt"]
 LINK_ARGS: list[str] = []
 
-# -O3 takes the compiler twice the time of -O1.  It stays where a record or a request of a node passes: there -O2 costs
+# -O3 takes the compiler twice the time of -O1.  It stays where a record or a request passes: there -O2 costs
 # up to 10 % more instructions (pipelined gets 6, pings 10, builds 5), -O1 up to 25.  The longest name that fits counts.
 OPTIMISED = {
     "gossipkv": "-O3",

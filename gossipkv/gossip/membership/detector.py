@@ -81,6 +81,7 @@ class Detector:
         "_state_hash",
         "_target",
         "_timers",
+        "_was_hinted",
         "due_ms",
     )
 
@@ -109,6 +110,7 @@ class Detector:
         self._ring: list[Peer] = []
         self._place = 0
         self._hints: list[bytes] = []
+        self._was_hinted = False  # The last probe.
         self._count = int(self._random.random() * _SEQUENCES)
         self._sequence = b""  # Of the present probe.
         self._target: Peer | None = None  # Whom the current probe is about, until it has answered.
@@ -150,7 +152,7 @@ class Detector:
             self.due_ms = now_ms + int(self._random.random() * self._profile.probe_interval_ms)
 
     def hint(self, id_: bytes, now_ms: int) -> None:
-        """Probe this one next, half an interval after the last."""
+        """Probe this one next, half an interval after the last, unless that was one of these as well."""
         if id_ in self._members.peers and id_ not in self._hints and len(self._hints) < MAX_HINTS:
             self._hints.append(id_)
             if self._target is None and self.due_ms != NEVER:
@@ -193,10 +195,13 @@ class Detector:
 
     def _next(self) -> Peer | None:
         peers = self._members.peers
-        while self._hints:
+        # Every other probe is the ring's, however many requests fail.
+        while self._hints and not self._was_hinted:
             peer = peers.get(self._hints.pop(0))
             if peer is not None and peer.reachable:
+                self._was_hinted = True
                 return peer
+        self._was_hinted = False
         while True:
             while self._place < len(self._ring):
                 peer = self._ring[self._place]

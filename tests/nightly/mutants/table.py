@@ -183,6 +183,18 @@ MUTANTS = (
         "assertion of Timers.run",
     ),
     Mutant(
+        "requests that fail have all probes",
+        (
+            Edit(
+                f"{GOSSIP}.membership.detector:Detector._next",
+                "while self._hints and not self._was_hinted:",
+                "while self._hints:",
+            ),
+        ),
+        ("tests/unit/gossip/membership/test_detector.py",),
+        "property",
+    ),
+    Mutant(
         "no indirect probes",
         (
             Edit(

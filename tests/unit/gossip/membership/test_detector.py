@@ -213,6 +213,21 @@ def test_hints_are_bounded():
     assert all_alive(nodes)
 
 
+def test_hints_leave_the_others_their_turn():
+    """Requests to one that lives fail all the time: who dies meanwhile is found by those whom nobody tells of it."""
+    link = Link()
+    nodes = link.cluster(3)
+    link.run(5 * SECOND_MS)
+    link.kill(nodes[2])
+
+    def is_found():
+        nodes[0].core.suspect_hint(member_id("n01"), now_ms=link.now_ms)
+        nodes[1].core.suspect_hint(member_id("n00"), now_ms=link.now_ms)
+        return nodes[0].states()["n02"] == "SUSPECT"
+
+    assert link.run(10 * SECOND_MS, is_found)
+
+
 def test_relays_are_bounded():
     """Whoever asks to try many members gets only so many tries, and all of them are forgotten."""
     link = Link()
