@@ -31,8 +31,8 @@ pytestmark = pytest.mark.timeout(3600)
 
 STRIDE = int(os.environ.get("CRASH_STRIDE", "1"))
 SERVE = ("--refresh-period", "100ms", "--retire-after", "0s")
-# Nobody else has to hear that a version is no longer here before it goes.
-ALONE = f"{UNHURRIED}\nfrom gossipkv.node import node\nnode.GRACE_INTERVALS = 0"
+# Nobody else has to hear that a version is no longer here before it goes.  Last of what is changed: it loads the node.
+ALONE = "from gossipkv.node import node\nnode.GRACE_INTERVALS = 0"
 OLD = [{b"a": b"1", b"b": b"1"}, {b"c": b"1"}]
 NEW = [{b"a": b"2", b"b": b"2"}, {b"c": b"2"}, {b"d": b"2"}]
 CONTENT = {"v1": OLD, "v2": NEW}
@@ -106,7 +106,9 @@ def serve(place: Place, newest: str, watch: Watch | None = None, changed: str = 
     """Run a node until it serves the newest version alone, or is killed; return the versions it answered from."""
     said: list[str] = []
     environ = {} if watch is None else watch.environment()
-    with NodeProcess(place.node, *SERVE, source=place.source, changed=f"{ALONE}\n{changed}", environ=environ) as node:
+    with NodeProcess(
+        place.node, *SERVE, source=place.source, changed=f"{UNHURRIED}\n{changed}\n{ALONE}", environ=environ
+    ) as node:
         line = node.process.stdout.readline().decode()
         if line:
             ask(place, newest, line.split()[1], node, said)
@@ -141,7 +143,7 @@ def restart(place: Place, newest: str, at_least: str | None) -> list[str]:
     """
     if (place.data / "NODE").exists():
         verify(place.data)
-    with NodeProcess(place.node, *SERVE, source=place.source, changed=ALONE) as node:
+    with NodeProcess(place.node, *SERVE, source=place.source, changed=f"{UNHURRIED}\n{ALONE}") as node:
         node.ready()
         with connect(node.address) as client:
             geo = client.dataset("geo")
