@@ -176,7 +176,7 @@ class Gossiping:
         """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
         return self._tree.watch(path, wake)
 
-    def doubt(self, name: str) -> None:
+    def suspect_hint(self, name: str) -> None:
         """Have a member probed soon: a request to it has failed.  That is no verdict; failing probes are."""
         self._core.suspect_hint(member_id(name), now_ms=self.agent.now_ms())
         self.agent.act()

@@ -348,7 +348,7 @@ class _Node:
             mine=lambda: self._gossiping.hello,
             wake=self._wake_loop,
             on_lost=self._lost,
-            on_unreached=self._gossiping.doubt,
+            on_unreached=self._gossiping.suspect_hint,
             on_not_served=self._look_around,
             on_damaged=self._look_at,
         )

@@ -57,7 +57,7 @@ async def cut(self: Pump, timeout_s: float) -> bool:
 PLANTED: dict[str, tuple[str, type, str, Callable[..., object]]] = {
     "who leaves does not say so": ("leave", Gossip, "leave", nothing),
     "a drain answers nobody": ("leave", Pump, "drain", cut),
-    "a request that has failed is forgotten": ("death", Gossiping, "doubt", nothing),
+    "a request that has failed is forgotten": ("death", Gossiping, "suspect_hint", nothing),
     "a suspicion never ends": ("restarts", Beliefs, "unanswered", nothing),
     "what the dead have published stays": ("restarts", Tree, "_hide", nothing),
     "peers are not remembered": ("blackout", DataDirectory, "remember", nothing),

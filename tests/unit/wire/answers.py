@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgpack
-
 from gossipkv.errors import to_wire
+from gossipkv.node import methods
 from gossipkv.wire.rpc import RESPONSE
 
 if TYPE_CHECKING:
@@ -14,5 +13,6 @@ if TYPE_CHECKING:
 
 
 def error_response(msgid: int, error: GossipKVError) -> bytes:
-    """The frame of an error."""
-    return msgpack.packb((RESPONSE, msgid, to_wire(error), None), unicode_errors="backslashreplace")
+    """The frame of an error, as the methods of a node pack it."""
+    packed: bytes = methods._make_packer().pack((RESPONSE, msgid, to_wire(error), None))
+    return packed

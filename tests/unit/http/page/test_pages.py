@@ -20,7 +20,7 @@ JSON = b"application/json"
 
 
 @pytest.fixture
-def virtual_time(autojump_clock, monkeypatch):
+def virtual_time(monkeypatch):
     """Time that passes at once; no thread may be waited for, since a clock that jumps does not see it work."""
 
     async def here(work):
@@ -28,7 +28,6 @@ def virtual_time(autojump_clock, monkeypatch):
         return work()
 
     monkeypatch.setattr(trio.to_thread, "run_sync", here)
-    return autojump_clock
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -133,7 +132,7 @@ async def broken_survey(*_, **__):
     raise ZeroDivisionError
 
 
-async def test_it_is_sampled_while_somebody_looks(virtual_time):
+async def test_it_is_sampled_while_somebody_looks(autojump_clock, virtual_time):
     """Once a second, until a minute after the last look; nobody is asked while nobody looks."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
@@ -152,7 +151,7 @@ async def test_it_is_sampled_while_somebody_looks(virtual_time):
         assert [method for method, _ in node.asked].count("info") > asked
 
 
-async def test_the_sampler_outlives_whatever_it_meets(virtual_time):
+async def test_the_sampler_outlives_whatever_it_meets(autojump_clock, virtual_time):
     """A node that is gone is a gap; a defect is a line of the log."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
@@ -170,7 +169,7 @@ async def test_the_sampler_outlives_whatever_it_meets(virtual_time):
         assert len(node.asked) > before
 
 
-async def test_all_who_look_share_what_is_asked(virtual_time):
+async def test_all_who_look_share_what_is_asked(autojump_clock, virtual_time):
     """A node is asked once for many viewers, and again when that has grown old."""
     node = ToldNode(told("calm"))
     async with pages_of(node) as pages:
@@ -183,7 +182,7 @@ async def test_all_who_look_share_what_is_asked(virtual_time):
         assert [method for method, _ in node.asked].count("members") == 2
 
 
-async def test_a_viewer_who_goes_takes_nobody_along(virtual_time):
+async def test_a_viewer_who_goes_takes_nobody_along(autojump_clock, virtual_time):
     """The one who was asking is cancelled: the next one asks."""
     node = ToldNode(told("calm"))
     call = node.call

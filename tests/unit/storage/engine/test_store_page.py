@@ -14,7 +14,8 @@ from gossipkv.storage.engine._log import Batch, Frames
 from gossipkv.storage.engine._writer import LIFE_GAP
 from gossipkv.storage.engine.manifest import SegmentName
 from gossipkv.storage.engine.segments import SegmentHeader, encode_header, next_payload
-from tests.unit.storage.engine.logs import ROOT, Log, begin_payload
+from tests.unit.storage.engine.logs import ROOT, Log
+from tests.unit.storage.engine.test_writer import Log as WrittenLog
 
 PAGE = (Path(__file__).parents[4] / "docs" / "development" / "store.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| *([\w+]+) *\| *(\w+) *\| *(.+?) *\|$", re.MULTILINE)
@@ -118,7 +119,10 @@ def test_every_kind_has_its_number() -> None:
         (str(_log.MADE), "new space"), (str(_log.DROPPED), "dropped space"),
     ]  # fmt: skip
     assert "number and salt, 8 bytes each" in section("A segment")
-    assert (len(next_payload(SegmentName(1, 2))), len(begin_payload(3))) == (16, 8)
+    written = WrittenLog()
+    written.write_all()
+    (begin,) = written.frames(1)
+    assert (len(next_payload(SegmentName(1, 2))), len(begin.payload)) == (16, 8)
 
 
 def test_what_the_manifest_says() -> None:
