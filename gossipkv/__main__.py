@@ -1,6 +1,7 @@
 """The `gossipkv` command, which is `python -m gossipkv`."""
 
-from gossipkv import garbage, interrupt
+from gossipkv import garbage
+from gossipkv.processes import interrupt
 
 interrupt.exit_at_once()
 garbage.leave()

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.keyspace.partitioner import partition
-from gossipkv.latency.histogram import LatencyHistogram
 from gossipkv.launcher import Cluster, NodeFailed
+from gossipkv.wire.latency import LatencyHistogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

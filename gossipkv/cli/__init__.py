@@ -47,7 +47,7 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownVersion,
 )
-from gossipkv.interrupt import INTERRUPTED, raise_again
+from gossipkv.processes.interrupt import INTERRUPTED, raise_again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

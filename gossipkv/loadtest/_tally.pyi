@@ -1,8 +1,8 @@
 from types import EllipsisType
 from typing import Self, TypeAlias, final
 
-from gossipkv.latency.histogram import LatencyHistogram
 from gossipkv.loadtest._dialect import Dialect
+from gossipkv.wire.latency import LatencyHistogram
 
 REASON_NAMES: tuple[str, ...]
 

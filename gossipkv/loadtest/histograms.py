@@ -1,4 +1,4 @@
-"""Histograms as numbers that can be sent, added up and written down; a bucket is what `latency/_histogram.pxd` says.
+"""Histograms as numbers that can be sent, added up and written down; a bucket is what `wire/_latency.pxd` says.
 
 The extension counts; these are its counts outside of it.  Adding up is exact, so percentiles of many processes are
 those of all requests together, to the width of a bucket: a sixteenth of a power of two.

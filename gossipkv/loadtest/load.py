@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from gossipkv.latency.histogram import LatencyHistogram
     from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.wire.latency import LatencyHistogram
 
 __all__ = ["HttpDialect", "Load", "Outcome", "RedisDialect", "RpcDialect", "Traffic", "run"]
 

@@ -1,7 +1,7 @@
 from typing import Self, final
 
-from gossipkv.latency.histogram import LatencyHistogram
 from gossipkv.node._published import PublishedTable
+from gossipkv.wire.latency import LatencyHistogram
 
 @final
 class Refused:

@@ -15,7 +15,7 @@ from gossipkv.gossip.member import MAX_EPOCH, UUID_BYTES
 from gossipkv.node.identity import MAX_STORE
 
 if TYPE_CHECKING:
-    from gossipkv.node.arguments import Options
+    from gossipkv.wire.arguments import Options
     from gossipkv.wire.rpc import Value
 
 PROTOCOL = 1  # Grows when a peer or a client must know; new methods and options are no reason.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gossipkv.errors import Detail
-    from gossipkv.latency.histogram import LatencyHistogram
+    from gossipkv.wire.latency import LatencyHistogram
     from gossipkv.wire.rpc import Value
 
 NS_IN_US = 1000.0

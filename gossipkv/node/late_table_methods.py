@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gossipkv.node.arguments import Arguments
     from gossipkv.node.deciding import Deciding
     from gossipkv.node.table_methods import TableMethods
     from gossipkv.node.waiting import Waiting
+    from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
 NAMES: Final = (

@@ -19,10 +19,10 @@ from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, Unkno
 from gossipkv.log import Log
 from gossipkv.node import hello
 from gossipkv.node._requests import Refused
-from gossipkv.node.arguments import Arguments, name_of
 from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.node.reads import Holdings, Reads
 from gossipkv.node.waiting import Packed, Waiting
+from gossipkv.wire.arguments import Arguments, name_of
 
 if TYPE_CHECKING:
     import random

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.errors import Detail, ServiceError
-    from gossipkv.node.arguments import Arguments, Options
     from gossipkv.node.read_counts import Reading
     from gossipkv.node.scan_elsewhere import Elsewhere
     from gossipkv.settings.serving import ServingSettings
+    from gossipkv.wire.arguments import Arguments, Options
     from gossipkv.wire.rpc import Value
 
 CHOICE_OPTIONS = ("version", "min_version", "timeout_ms")

@@ -17,10 +17,10 @@ import msgpack
 
 from gossipkv.errors import BadRequest
 from gossipkv.node import _scan_page
-from gossipkv.node.arguments import MAX_NAME_BYTES
 from gossipkv.node.waiting import Packed
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import prefix_end
+from gossipkv.wire.arguments import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
     from gossipkv.node.published import PublishedVersion

@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from gossipkv.node.arguments import Arguments
     from gossipkv.node.deciding import Deciding
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Known, Metadata
+    from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
     Method = Callable[[Arguments], Value | Waiting]

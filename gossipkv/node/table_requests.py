@@ -15,7 +15,7 @@ from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, RANGE
 from gossipkv.settings.databases import NAMES, is_name
 
 if TYPE_CHECKING:
-    from gossipkv.node.arguments import Arguments, Options
+    from gossipkv.wire.arguments import Arguments, Options
     from gossipkv.wire.rpc import Value
 
 KINDS: Final = (HASH, RANGE)

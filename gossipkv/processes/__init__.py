@@ -12,5 +12,6 @@ Read in this order:
     niceness.py     others come first
     peak_memory.py  the most that this process has had
     usage.py        what this process takes of the machine
+    interrupt.py    Ctrl-C before there is anything to stop
     logs.py         what it says: lines with fields on standard error
 """

@@ -1,7 +1,7 @@
 # What a run counts.  The rules stand in _tally.pyx.
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from gossipkv.latency._histogram cimport Histogram
+from gossipkv.wire._latency cimport Histogram
 from gossipkv.loadtest._dialect cimport KINDS, Dialect, Reply
 
 cdef enum:

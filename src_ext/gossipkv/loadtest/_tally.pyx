@@ -11,7 +11,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
-from gossipkv.latency._histogram cimport HISTOGRAM_BUCKETS, Histogram, LatencyHistogram, histogram_record
+from gossipkv.wire._latency cimport HISTOGRAM_BUCKETS, Histogram, LatencyHistogram, histogram_record
 from gossipkv.loadtest._dialect cimport Dialect, Reply
 from gossipkv.loadtest._records cimport ABSENT
 

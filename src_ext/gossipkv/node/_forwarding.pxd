@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from gossipkv.latency._histogram cimport LatencyHistogram
+from gossipkv.wire._latency cimport LatencyHistogram
 from gossipkv.node._batches cimport Place
 from gossipkv.node._cold_pages cimport ColdPages, Wait
 from gossipkv.node._connections cimport Connection, Connections

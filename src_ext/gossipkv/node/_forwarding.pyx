@@ -30,7 +30,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
+from gossipkv.wire._latency cimport LatencyHistogram, histogram_record
 
 from gossipkv.node._backlog cimport ASKED, UNANSWERED, Request, request_bytes
 from gossipkv.node._batches cimport (

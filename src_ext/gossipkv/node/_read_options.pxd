@@ -32,7 +32,7 @@ cdef struct ReadOptions:
 
 
 cdef inline bint take_timeout(Cursor* cursor, uint64_t* timeout_ms) noexcept nogil:
-    """A `timeout_ms` that Python would not refuse (`gossipkv.node.arguments`)."""
+    """A `timeout_ms` that Python would not refuse (`gossipkv.wire.arguments`)."""
     return take_unsigned(cursor, timeout_ms) and timeout_ms[0] <= <uint64_t>1 << 40
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from gossipkv.latency._histogram cimport LatencyHistogram
+from gossipkv.wire._latency cimport LatencyHistogram
 from gossipkv.node._backlog cimport Request
 from gossipkv.node._cold_pages cimport ColdPages
 from gossipkv.node._connections cimport Connection, Connections

@@ -32,7 +32,7 @@ from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from gossipkv.latency._histogram cimport LatencyHistogram, histogram_record
+from gossipkv.wire._latency cimport LatencyHistogram, histogram_record
 from gossipkv.node._backlog cimport ASKED, Request, request_bytes
 from gossipkv.node._batches cimport (
     KEY_WORK, Reading, begin_reading, count_reading, end_reading, plan_reading, read_keys, refuse_reading,

@@ -24,7 +24,7 @@ from gossipkv.wire._message cimport (
 )
 
 cdef enum:
-    MAX_NAME_BYTES = 255  # As in `gossipkv.node.arguments`.
+    MAX_NAME_BYTES = 255  # As in `gossipkv.wire.arguments`.
     LONGEST_CURSOR = CURSOR_CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + MAX_KEY_SIZE  # As in `gossipkv.node.scan`.
 
 cdef struct Asked:

@@ -35,7 +35,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from gossipkv.latency._histogram cimport histogram_record
+from gossipkv.wire._latency cimport histogram_record
 from gossipkv.node._backlog cimport (
     ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )

@@ -63,7 +63,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.client._session": Proof("tests/unit/client/test_session.py", "tests.oracle.session"),
     "gossipkv.dataset.build._assigner": Proof("tests/unit/dataset/build/test_assigner.py", "tests.oracle.hashing"),
     "gossipkv.keyspace._hashing": Proof("tests/unit/keyspace/test_partitioner.py", "tests.oracle.hashing"),
-    "gossipkv.latency._histogram": Proof("tests/unit/latency/test_histogram.py", "tests.oracle.histogram"),
+    "gossipkv.wire._latency": Proof("tests/unit/wire/test_latency.py", "tests.oracle.histogram"),
     "gossipkv.loadtest._dialect": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest._generator": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest._http": Proof("tests/unit/loadtest/test_http.py", "tests.oracle.load_http"),

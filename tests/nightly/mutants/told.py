@@ -8,7 +8,7 @@ from tests.nightly.mutants.scrub import planted
 COUNTS = "tests/unit/node/test_read_counts.py"
 BY_HAND = "tests/unit/node/test_forwarding.py"
 READINESS = "tests/unit/node/test_readiness.py"
-HISTOGRAM = "tests/unit/latency/test_histogram.py"
+HISTOGRAM = "tests/unit/wire/test_latency.py"
 SURVEY = "tests/unit/dataset/cluster/test_survey.py"
 MANIFEST = "tests/unit/dataset/local/test_manifest.py"
 USAGE = "tests/unit/processes/test_usage.py"
@@ -58,7 +58,7 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     planted(
         "a bucket has what took as long as its bound",
         Edit(
-            "gossipkv.latency._histogram:LatencyHistogram.buckets",
+            "gossipkv.wire._latency:LatencyHistogram.buckets",
             "while bucket < histogram_buckets_below(bits):",
             "while bucket <= histogram_buckets_below(bits):",
         ),

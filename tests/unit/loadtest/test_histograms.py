@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.latency.histogram import LatencyHistogram
 from gossipkv.loadtest.histograms import Counts, middle_ns, upper_ns
 from gossipkv.loadtest.result import PERCENTILES, Latency
+from gossipkv.wire.latency import LatencyHistogram
 
 DURATIONS = st.lists(st.integers(0, 2**41), min_size=1, max_size=60)
 SHARES = [0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0]

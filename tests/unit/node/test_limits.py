@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest
 from gossipkv.node._driver import Driver
-from gossipkv.node.arguments import Arguments
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
 from gossipkv.node.scan import decode_cursor, encode_cursor
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
+from gossipkv.wire.arguments import Arguments
 from tests.oracle import addresses
 from tests.unit.node.driven import Peer, make_core, make_version, one_database
 from tests.unit.node.test_methods import MadeUpLibrary

@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
-from gossipkv.latency.histogram import LatencyHistogram
 from gossipkv.node._requests import Refused
 from gossipkv.node.hello import PROTOCOL, Hello
 from gossipkv.node.info import Info, Measures, NodeInfo
@@ -23,6 +22,7 @@ from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.logs import capture_logs
 from gossipkv.wire import rpc
+from gossipkv.wire.latency import LatencyHistogram
 from tests.unit.node.driven import BuiltVersion, make_file, make_version
 from tests.unit.node.fake_store import NoTables
 from tests.unit.node.made_up_tables import MadeUpTables

@@ -28,7 +28,6 @@ from gossipkv.errors import (
 )
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.node import _scan_page
-from gossipkv.node.arguments import Arguments
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
 from gossipkv.node.scan import encode_cursor
@@ -38,6 +37,7 @@ from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.testing.logs import capture_logs
+from gossipkv.wire.arguments import Arguments
 from tests.oracle import scan as oracle
 from tests.unit.node.driven import BuiltVersion, make_version
 from tests.unit.node.test_methods import MadeUpLibrary

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError
-from gossipkv.node.arguments import Arguments
 from gossipkv.node.published import publish
 from gossipkv.node.reads import Reads
 from gossipkv.node.waiting import Packed
@@ -19,6 +18,7 @@ from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
+from gossipkv.wire.arguments import Arguments
 from tests.oracle import scan
 from tests.unit.node.driven import BuiltVersion, Peer, make_core, make_file, make_version
 from tests.unit.node.test_methods import MadeUpLibrary

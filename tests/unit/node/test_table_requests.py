@@ -7,8 +7,8 @@ import pytest
 
 from gossipkv.errors import BadRequest
 from gossipkv.node import table_requests
-from gossipkv.node.arguments import Arguments
 from gossipkv.node.table_requests import DEFAULT_PARTITIONS, CreateTable, Force, Membership
+from gossipkv.wire.arguments import Arguments
 
 ID = bytes(range(20))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest
-from gossipkv.node.arguments import MAX_NAME_BYTES, Arguments, Options
+from gossipkv.wire.arguments import MAX_NAME_BYTES, Arguments, Options
 
 
 def arguments(*params: object) -> Arguments:

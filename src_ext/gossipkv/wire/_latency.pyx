@@ -1,4 +1,4 @@
-"""The histogram as Python sees it.  What a bucket is stands in `_histogram.pxd`.
+"""The histogram as Python sees it.  What a bucket is stands in `_latency.pxd`.
 
 `tests/oracle/histogram.py` keeps every duration and sorts; the tests hold the two together.
 """

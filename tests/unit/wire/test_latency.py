@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.latency.histogram import RANGE_NS, LatencyHistogram
+from gossipkv.wire.latency import RANGE_NS, LatencyHistogram
 from tests.oracle import histogram as oracle
 
 LONGEST = 2**64 - 1
