@@ -62,8 +62,8 @@ LINK_ARGS: list[str] = []
 OPTIMISED = {
     "gossipkv": "-O3",
     "gossipkv.loadtest": "-O2",  # Most of a request is the time of who is measured.
-    "gossipkv.node._backlog": "-O1",
-    "gossipkv.node._busy_poll": "-O1",
+    "gossipkv.serving._backlog": "-O1",
+    "gossipkv.serving._busy_poll": "-O1",
     "gossipkv.node._driver": "-O1",  # Of simulations.
     "gossipkv.node._streams": "-O1",  # Likewise.
     "gossipkv.storage._mapped_file": "-O1",  # Once a file.

@@ -1,7 +1,7 @@
 from typing import Self, final
 
 from gossipkv.environment.seam import Clock, Listener
-from gossipkv.node._transport import Transport
+from gossipkv.serving._transport import Transport
 
 @final
 class Line: ...

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gossipkv.node.deciding import Deciding
     from gossipkv.node.table_methods import TableMethods
-    from gossipkv.node.waiting import Waiting
+    from gossipkv.wire.results import Waiting
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 

@@ -18,10 +18,10 @@ import msgpack
 from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
 from gossipkv.log import Log
 from gossipkv.node import hello
-from gossipkv.node._requests import Refused
+from gossipkv.serving._requests import Refused
 from gossipkv.node.info import InfoCluster, InfoDatasets
-from gossipkv.node.reads import Holdings, Reads
-from gossipkv.node.waiting import Packed, Waiting
+from gossipkv.serving.reads import Holdings, Reads
+from gossipkv.wire.results import Packed, Waiting
 from gossipkv.wire.arguments import Arguments, name_of
 
 if TYPE_CHECKING:

@@ -40,9 +40,9 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
-from gossipkv.node._requests import Core
-from gossipkv.node._serving import Loop
-from gossipkv.node._sockets import Sockets
+from gossipkv.serving._requests import Core
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
 from gossipkv.node.binding import advertised, bind
 from gossipkv.node.deciding import Deciding
 from gossipkv.node.directory import DataDirectory
@@ -53,11 +53,11 @@ from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.late_table_methods import LateTableMethods
 from gossipkv.node.methods import Handlers
 from gossipkv.node.peers import Peers
-from gossipkv.node.published import Published, publish
-from gossipkv.node.pump import Pump
+from gossipkv.serving.published import Published, publish
+from gossipkv.serving.pump import Pump
 from gossipkv.node.readiness import Readiness
-from gossipkv.node.reads import Reads
-from gossipkv.node.scan_elsewhere import Elsewhere
+from gossipkv.serving.reads import Reads
+from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
 from gossipkv.node.stores import memory_bytes, open_tables
 from gossipkv.node.tables import OPEN, Tables
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener, Stream
-    from gossipkv.node.pump import MakeTransport
+    from gossipkv.serving.pump import MakeTransport
     from gossipkv.node.stores import OpenStores
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings

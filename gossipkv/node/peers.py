@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.environment.seam import Sockets, Stream
     from gossipkv.node.hello import Hello
-    from gossipkv.node.pump import PeerEvent, PeerReply
+    from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.wire.rpc import Value
 
 # Who does not answer in so long is not there; a handshake on a busy machine takes a tenth of that.

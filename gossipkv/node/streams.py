@@ -13,7 +13,7 @@ from gossipkv.node._streams import Streams
 
 if TYPE_CHECKING:
     from gossipkv.environment.seam import Clock
-    from gossipkv.node.pump import MakeTransport
+    from gossipkv.serving.pump import MakeTransport
 
 
 @runtime_checkable

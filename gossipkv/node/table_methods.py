@@ -29,7 +29,7 @@ from gossipkv.errors import (
     UnsupportedFormat,
 )
 from gossipkv.node import table_requests
-from gossipkv.node.waiting import Waiting
+from gossipkv.wire.results import Waiting
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import UUID_BYTES, Acceptors
 from gossipkv.register.messages import REGISTER_BYTES, Kind, Request, Verdict, decode_reply, encode_request

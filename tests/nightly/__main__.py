@@ -35,7 +35,7 @@ LEG_MINUTES = float(os.environ.get("LEG_MINUTES", "60"))
 TO_END_S = 120  # What is cut closes what it has opened, and writes what it knows.
 # What the process takes is measured here, and a sanitizer takes several times as much for itself.
 OF_MEMORY = (
-    "tests/unit/node/test_connection.py::test_large_frames_leave_no_memory_behind",
+    "tests/unit/serving/test_connection.py::test_large_frames_leave_no_memory_behind",
     "tests/unit/dataset/formats/test_codecs.py::test_bombs_take_no_memory",
     "tests/unit/dataset/formats/test_codecs.py::test_long_values_do_not_wait_for_a_full_batch",
     "tests/unit/dataset/formats/test_text.py::test_a_bomb_takes_no_memory",

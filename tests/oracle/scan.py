@@ -1,6 +1,6 @@
 """One answer to a scan in plain Python, from docs/users/wire.md: which records, and the cursor behind them.
 
-The cursor is the node's own affair; what stands here is what `gossipkv.node.scan` says of it.
+The cursor is the node's own affair; what stands here is what `gossipkv.serving.scan` says of it.
 """
 
 from __future__ import annotations

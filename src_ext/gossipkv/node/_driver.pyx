@@ -10,13 +10,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
-from gossipkv.node._addresses cimport address_number
-from gossipkv.node._backlog cimport UNANSWERED, Request, method_of, params_of
-from gossipkv.node._connections cimport CHECKED, NO_COLUMN, Connection, Connections, pop_handle
-from gossipkv.node._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
-from gossipkv.node._refusals cimport refuse_answer
-from gossipkv.node._requests cimport Core
-from gossipkv.node._scans cimport SLICE_WORK, scans_have_turn
+from gossipkv.serving._addresses cimport address_number
+from gossipkv.serving._backlog cimport UNANSWERED, Request, method_of, params_of
+from gossipkv.serving._connections cimport CHECKED, NO_COLUMN, Connection, Connections, pop_handle
+from gossipkv.serving._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
+from gossipkv.serving._refusals cimport refuse_answer
+from gossipkv.serving._requests cimport Core
+from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
 

@@ -9,8 +9,8 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from gossipkv.node._relays cimport NEVER
-from gossipkv.node._transport cimport (
+from gossipkv.serving._relays cimport NEVER
+from gossipkv.serving._transport cimport (
     BROKEN, ENDED, LISTENER, NOT_YET, READABLE, TIMER, WRITABLE, Event, Transport,
 )
 

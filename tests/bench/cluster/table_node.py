@@ -18,18 +18,18 @@ import msgpack
 import trio
 
 from gossipkv.environment.trio_world import RealSockets
-from gossipkv.node._serving import Loop
-from gossipkv.node._sockets import Sockets
-from gossipkv.node.published import publish
-from gossipkv.node.pump import Pump
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
+from gossipkv.serving.published import publish
+from gossipkv.serving.pump import Pump
 from gossipkv.placement.identity import WIRE_ID_BYTES
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.sorted_file import SortedFile
 from tests.bench.network.inline_pump import MOST, Inline
-from tests.unit.node.driven import BuiltVersion, make_core
+from tests.unit.serving.driven import BuiltVersion, make_core
 
 if TYPE_CHECKING:
-    from gossipkv.node._requests import Core
+    from gossipkv.serving._requests import Core
 
 FUNCTION = "text"
 VERSION = "1"

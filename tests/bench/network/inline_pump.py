@@ -12,10 +12,10 @@ import msgpack
 import trio
 
 from gossipkv.environment.trio_world import RealSockets
-from gossipkv.node._serving import Loop
-from gossipkv.node._sockets import Sockets
-from gossipkv.node.pump import Pump
-from tests.unit.node.driven import make_core
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
+from gossipkv.serving.pump import Pump
+from tests.unit.serving.driven import make_core
 
 VALUE = b"v" * 100
 KEYS = 1000

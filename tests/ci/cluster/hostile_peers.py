@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import msgpack
 
-from gossipkv.node import pump
+from gossipkv.serving import pump
 from gossipkv.wire import rpc
 from tests.ci.cluster.bystander import PERIOD_MS
 from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, wait_for

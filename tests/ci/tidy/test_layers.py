@@ -61,10 +61,10 @@ UPWARDS = [
     ("gossipkv/dataset/build/job.py", "import gossipkv.dataset.offline.writer\n"),
     ("gossipkv/errors.py", "import gossipkv.settings.config\n"),
     ("gossipkv/novelty/thing.py", "import os\n"),
-    ("src_ext/gossipkv/wire/_frames.pyx", "from gossipkv.node._serving cimport Pump\n"),
+    ("src_ext/gossipkv/wire/_frames.pyx", "from gossipkv.serving._serving cimport Pump\n"),
     ("src_ext/gossipkv/wire/_frames.pxd", "cimport gossipkv.storage._sorted_file\n"),
     ("src_ext/gossipkv/wire/_frames.pyx", "from gossipkv.node cimport (\n    _serving,\n)\n"),
-    ("src_ext/gossipkv/wire/_frames.pyx", "cdef f():\n    from gossipkv.node.pump import Pump\n"),
+    ("src_ext/gossipkv/wire/_frames.pyx", "cdef f():\n    from gossipkv.serving.pump import Pump\n"),
     ("gossipkv/wire/_frames.pyi", "from gossipkv.dataset.local.version import Version\n"),
 ]
 
@@ -83,8 +83,8 @@ DOWNWARDS = [
     ),
     ("gossipkv/node/node.py", "from gossipkv import __version__\n"),
     ("gossipkv/cli/serve.py", "from gossipkv.client import blocking\nfrom gossipkv.node import node\n"),
-    ("src_ext/gossipkv/node/_serving.pyx", "from gossipkv.storage._sorted_file cimport Slice, SortedFile\n"),
-    ("src_ext/gossipkv/node/_serving.pyx", "# from gossipkv.cli import main\nx = 'import gossipkv.cli'\n"),
+    ("src_ext/gossipkv/serving/_serving.pyx", "from gossipkv.storage._sorted_file cimport Slice, SortedFile\n"),
+    ("src_ext/gossipkv/serving/_serving.pyx", "# from gossipkv.cli import main\nx = 'import gossipkv.cli'\n"),
     ("src_ext/gossipkv/wire/_frames.pyx", '"""Words.\n\nimport gossipkv.node in a docstring\n"""\nimport math\n'),
 ]
 
@@ -108,7 +108,7 @@ def test_a_ring_in_the_table_is_seen() -> None:
         ("gossipkv/node/node.py", "from gossipkv.storage._sorted_file import SortedFile\n"),
         ("gossipkv/node/node.py", "import gossipkv.storage._sorted_file\n"),
         ("gossipkv/node/node.py", "from gossipkv.storage.builder import _merge\n"),
-        ("src_ext/gossipkv/node/_serving.pyx", "from gossipkv.storage._sorted_file import SortedFile\n"),
+        ("src_ext/gossipkv/serving/_serving.pyx", "from gossipkv.storage._sorted_file import SortedFile\n"),
     ],
 )
 def test_a_private_import_is_seen(tmp_path: Path, name: str, text: str) -> None:
@@ -124,7 +124,7 @@ def test_a_private_import_at_home_is_not(tmp_path: Path) -> None:
         {
             "gossipkv/storage/sorted_file.py": "from gossipkv.storage._sorted_file import SortedFile\n",
             "gossipkv/storage/__init__.py": "from gossipkv.storage import _sorted_file\n",
-            "src_ext/gossipkv/node/_serving.pyx": "from gossipkv.storage._sorted_file cimport SortedFile\n",
+            "src_ext/gossipkv/serving/_serving.pyx": "from gossipkv.storage._sorted_file cimport SortedFile\n",
         },
     )
     assert layers.check_private_extensions(tree) == []
@@ -132,9 +132,9 @@ def test_a_private_import_at_home_is_not(tmp_path: Path) -> None:
 
 def test_trio_outside_a_shell_is_seen(tmp_path: Path) -> None:
     """An unlisted module that imports trio, and a listed one that does not, are both reported."""
-    tree = plant(tmp_path, {"gossipkv/node/core.py": "import trio.lowlevel\n", "gossipkv/node/pump.py": "import os\n"})
-    wrong = layers.check_trio(tree, {"gossipkv.node.pump": "waits for the epoll descriptor"})
-    assert [line.split(":")[0] for line in wrong] == ["gossipkv.node.core", "gossipkv.node.pump"]
+    tree = plant(tmp_path, {"gossipkv/node/core.py": "import trio.lowlevel\n", "gossipkv/serving/pump.py": "import os\n"})
+    wrong = layers.check_trio(tree, {"gossipkv.serving.pump": "waits for the epoll descriptor"})
+    assert [line.split(":")[0] for line in wrong] == ["gossipkv.node.core", "gossipkv.serving.pump"]
 
 
 @pytest.mark.parametrize("world", sorted(layers.WORLD))

@@ -15,8 +15,8 @@ from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.nightly.fuzz.frames import FRAMES, encode, mutate, numbers, odd, replay
 from tests.oracle.relay import judge
-from tests.unit.node.asker import AWAY, HERE, PARTITIONS, RECORDS, Asker, Link
-from tests.unit.node.driven import make_version
+from tests.unit.serving.asker import AWAY, HERE, PARTITIONS, RECORDS, Asker, Link
+from tests.unit.serving.driven import make_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,12 +12,12 @@ import pytest
 
 from gossipkv.errors import UnknownMethod
 from gossipkv.node._driver import Driver
-from gossipkv.node.published import publish
+from gossipkv.serving.published import publish
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.nightly.fuzz.frames import FRAMES, SEEDS, mutate, numbers, replay, restructure
 from tests.oracle import connection, scan
-from tests.unit.node.driven import NODE, Peer, make_core, make_version, one_database
+from tests.unit.serving.driven import NODE, Peer, make_core, make_version, one_database
 from tests.unit.wire.answers import error_response
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.nightly.mutants.mutant import Edit, Mutant
 
-BY_HAND = ("tests/unit/node/test_forwarding.py",)
-BATCHES = ("tests/unit/node/test_forwarded_batches.py",)
-SOCKETS = ("tests/unit/node/test_forwarding_sockets.py",)
-COLD = ("tests/unit/node/test_cold_reads.py",)
-DAMAGED = ("tests/unit/node/test_damaged_here.py",)
+BY_HAND = ("tests/unit/serving/test_forwarding.py",)
+BATCHES = ("tests/unit/serving/test_forwarded_batches.py",)
+SOCKETS = ("tests/unit/serving/test_forwarding_sockets.py",)
+COLD = ("tests/unit/serving/test_cold_reads.py",)
+DAMAGED = ("tests/unit/serving/test_damaged_here.py",)
 
-EXPIRE_ONE = "gossipkv.node._forwarding:Forwarding.expire_one"
+EXPIRE_ONE = "gossipkv.serving._forwarding:Forwarding.expire_one"
 UNDER_WAY = "set_due(self.relays, relay, min(now_ns + self.stage_ns, relay.limit_ns))"
 ANOTHER_STAGE = "set_due(self.relays, relay, now_ns + self.stage_ns)"
 
@@ -19,7 +19,7 @@ MUTANTS_OF_FORWARDING = (
         "an answer of another version is believed",
         (
             Edit(
-                "gossipkv.node._forwarding:is_version_asked",
+                "gossipkv.serving._forwarding:is_version_asked",
                 "and memcmp(version.data, asked.data, asked.size) == 0",
                 "and True",
             ),
@@ -31,7 +31,7 @@ MUTANTS_OF_FORWARDING = (
         "a miss is no answer",
         (
             Edit(
-                "gossipkv.node._forwarding:is_value",
+                "gossipkv.serving._forwarding:is_value",
                 "and (take_nil(&result) or take_bin(&result, &unused))",
                 "and take_bin(&result, &unused)",
             ),
@@ -43,7 +43,7 @@ MUTANTS_OF_FORWARDING = (
         "what was forwarded is forwarded again",
         (
             Edit(
-                "gossipkv.node._published:PublishedTable.begin_get",
+                "gossipkv.serving._published:PublishedTable.begin_get",
                 "return ELSEWHERE if may_go_elsewhere(version, &options) else HAND_OFF",
                 "return ELSEWHERE if version.shared and not options.local else HAND_OFF",
             ),
@@ -53,7 +53,7 @@ MUTANTS_OF_FORWARDING = (
     ),
     Mutant(
         "a client that goes takes its ids along",
-        (Edit("gossipkv.node._relays:relay_abandon", "attempt.peer.abandoned += 1", "attempt.used = False"),),
+        (Edit("gossipkv.serving._relays:relay_abandon", "attempt.peer.abandoned += 1", "attempt.used = False"),),
         BY_HAND,
         "property",
     ),
@@ -61,7 +61,7 @@ MUTANTS_OF_FORWARDING = (
         "only who is alive is asked",
         (
             Edit(
-                "gossipkv.node._peers:Peers.next_owner",
+                "gossipkv.serving._peers:Peers.next_owner",
                 "if not peer.known or rank > least:",
                 "if not peer.known or peer.state > 0 or rank > least:",
             ),
@@ -73,7 +73,7 @@ MUTANTS_OF_FORWARDING = (
         "silence has nobody else asked",
         (
             Edit(
-                "gossipkv.node._forwarding:Forwarding.expire_one",
+                "gossipkv.serving._forwarding:Forwarding.expire_one",
                 "relay_stir(self.relays, relay)",
                 "set_due(self.relays, relay, relay.whole_ns)",
             ),
@@ -85,7 +85,7 @@ MUTANTS_OF_FORWARDING = (
         "asking another one as well cancels the first",
         (
             Edit(
-                "gossipkv.node._forwarding:Forwarding.expire_one",
+                "gossipkv.serving._forwarding:Forwarding.expire_one",
                 "self.counts[FORWARD_SILENCES] += 1",
                 "relay.attempts.peer.abandoned += 1; relay.attempts.relay = NULL; relay.attempts = NULL",
             ),
@@ -97,16 +97,16 @@ MUTANTS_OF_FORWARDING = (
         "half a reply is relayed",
         (
             Edit(
-                "gossipkv.node._forwarding:Forwarding.consume",
+                "gossipkv.serving._forwarding:Forwarding.consume",
                 "if result == FRAME_PARTIAL:",
                 "if result == FRAME_PARTIAL and size - at < 12:",
             ),
             Edit(
-                "gossipkv.node._forwarding:Forwarding.consume",
+                "gossipkv.serving._forwarding:Forwarding.consume",
                 "if result != FRAME_COMPLETE:",
                 "if result != FRAME_COMPLETE and result != FRAME_PARTIAL:",
             ),
-            Edit("gossipkv.node._forwarding:is_value", "and is_version_asked(relay, result)", "and True"),
+            Edit("gossipkv.serving._forwarding:is_value", "and is_version_asked(relay, result)", "and True"),
         ),
         BY_HAND,
         "property",
@@ -115,7 +115,7 @@ MUTANTS_OF_FORWARDING = (
         "the owner does not look at the identity",
         (
             Edit(
-                "gossipkv.node._published:PublishedTable.plan",
+                "gossipkv.serving._published:PublishedTable.plan",
                 "return choose_version(database, options)",
                 "return database.active if options.forwarded else choose_version(database, options)",
             ),
@@ -127,7 +127,7 @@ MUTANTS_OF_FORWARDING = (
         "a part is believed that has another number of values",
         (
             Edit(
-                "gossipkv.node._forwarding:are_values",
+                "gossipkv.serving._forwarding:are_values",
                 "if take_array(&result) != 2 or take_array(&result) != left:",
                 "take_array(&result)\n    left = take_array(&result)\n    if left < 0:",
             ),
@@ -139,7 +139,7 @@ MUTANTS_OF_FORWARDING = (
         "who is silent to a part is asked for it again",
         (
             Edit(
-                "gossipkv.node._forwarding:Forwarding.begin_part_round",
+                "gossipkv.serving._forwarding:Forwarding.begin_part_round",
                 "note_silent(part)",
                 "pass",
             ),
@@ -151,7 +151,7 @@ MUTANTS_OF_FORWARDING = (
         "a late answer to a part is taken for those that it was passed on to, too",
         (
             Edit(
-                "gossipkv.node._forwarding:Forwarding.take_values",
+                "gossipkv.serving._forwarding:Forwarding.take_values",
                 "if place.size == MISSING_VALUE:",
                 "if True:",
             ),
@@ -163,7 +163,7 @@ MUTANTS_OF_FORWARDING = (
         "what is damaged here is asked for elsewhere though it is to stay here",
         (
             Edit(
-                "gossipkv.node._forwarding:Forwarding.may_divert",
+                "gossipkv.serving._forwarding:Forwarding.may_divert",
                 "return may_go_elsewhere(version, &options) and self.peers.is_held(version.identity, lookup.partition)",
                 "return self.peers.is_held(version.identity, lookup.partition)",
             ),
@@ -175,7 +175,7 @@ MUTANTS_OF_FORWARDING = (
         "nobody hears of damage for which others answer",
         (
             Edit(
-                "gossipkv.node._forwarding:Forwarding.note_damage",
+                "gossipkv.serving._forwarding:Forwarding.note_damage",
                 "put_bin(told, version.data, version.size)",
                 "told.end = 0",
             ),
@@ -187,7 +187,7 @@ MUTANTS_OF_FORWARDING = (
         "an owner sends more than the asker reads",
         (
             Edit(
-                "gossipkv.node._published:PublishedTable.begin_get",
+                "gossipkv.serving._published:PublishedTable.begin_get",
                 "lookup.max_frame = answer_limit(limits, &options)",
                 "lookup.max_frame = limits.max_frame",
             ),
@@ -199,7 +199,7 @@ MUTANTS_OF_FORWARDING = (
         "whoever is of another cluster may go on asking",
         (
             Edit(
-                "gossipkv.node._requests:Core.deliver",
+                "gossipkv.serving._requests:Core.deliver",
                 "self.connections.finish(connection, CLOSED_UNAUTHORIZED)",
                 "pass",
             ),
@@ -223,7 +223,7 @@ MUTANTS_OF_FORWARDING = (
         "what is damaged here is read here again in each round",
         (
             Edit(
-                "gossipkv.node._forwarding:is_any_here",
+                "gossipkv.serving._forwarding:is_any_here",
                 "if version.files[place.partition] != NULL and not place.damaged:",
                 "if version.files[place.partition] != NULL:",
             ),
@@ -233,25 +233,25 @@ MUTANTS_OF_FORWARDING = (
     ),
     Mutant(
         "a place does not say that its key is damaged here",
-        (Edit("gossipkv.node._batches:add_place", "place.damaged = target.file != NULL", "place.damaged = False"),),
+        (Edit("gossipkv.serving._batches:add_place", "place.damaged = target.file != NULL", "place.damaged = False"),),
         (f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",),
         "property",
     ),
     Mutant(
         "a read begins with the failures of another",
-        (Edit("gossipkv.node._cold_pages:forget_wait", "wait.failures = 0", "pass"),),
+        (Edit("gossipkv.serving._cold_pages:forget_wait", "wait.failures = 0", "pass"),),
         COLD,
         "property",
     ),
     Mutant(
         "a read waits for the pages of another",
-        (Edit("gossipkv.node._cold_pages:forget_wait", "wait.count = 0", "pass"),),
+        (Edit("gossipkv.serving._cold_pages:forget_wait", "wait.count = 0", "pass"),),
         COLD,
         "property",
     ),
     Mutant(
         "a read begins with the rounds of another",
-        (Edit("gossipkv.node._relays:relay_begin", "relay.rounds = 1", "pass"),),
+        (Edit("gossipkv.serving._relays:relay_begin", "relay.rounds = 1", "pass"),),
         BY_HAND,
         "property",
     ),

@@ -9,53 +9,53 @@ MUTANTS_OF_LOST_MAPS = (
         "a get does not look whether its file is whole",
         (
             Edit(
-                "gossipkv.node._published:PublishedTable.end_get",
+                "gossipkv.serving._published:PublishedTable.end_get",
                 "if not is_whole(<SortedFile>lookup.file):",
                 "if False:",
             ),
         ),
-        ("tests/unit/node/test_lost_maps.py",),
+        ("tests/unit/serving/test_lost_maps.py",),
         "property",
     ),
     Mutant(
         "a get looks whether its file is whole before it copies",
         (
             Edit(
-                "gossipkv.node._published:PublishedTable.end_get",
+                "gossipkv.serving._published:PublishedTable.end_get",
                 "if found < 0:",
                 "if found < 0 or not is_whole(<SortedFile>lookup.file):",
             ),
             Edit(
-                "gossipkv.node._published:PublishedTable.end_get",
+                "gossipkv.serving._published:PublishedTable.end_get",
                 "if not is_whole(<SortedFile>lookup.file):",
                 "if False:",
             ),
         ),
-        ("tests/unit/node/test_lost_maps.py",),
+        ("tests/unit/serving/test_lost_maps.py",),
         "property",
     ),
     Mutant(
         "a get_many does not look whether its files are whole",
         (
             Edit(
-                "gossipkv.node._batches:read_value",
+                "gossipkv.serving._batches:read_value",
                 "if not is_whole(<SortedFile>target.file):",
                 "if False:",
             ),
         ),
-        ("tests/unit/node/test_lost_maps.py",),
+        ("tests/unit/serving/test_lost_maps.py",),
         "property",
     ),
     Mutant(
         "a scan does not look whether its files are whole",
         (
             Edit(
-                "gossipkv.node._scan_page:page_run",
+                "gossipkv.serving._scan_page:page_run",
                 "return result if all_whole(page) else PAGE_DAMAGED",
                 "return result",
             ),
         ),
-        ("tests/unit/node/test_lost_maps.py",),
+        ("tests/unit/serving/test_lost_maps.py",),
         "property",
     ),
     Mutant(

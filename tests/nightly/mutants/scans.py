@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.nightly.mutants.mutant import Edit, Mutant
 
-ELSEWHERE = "gossipkv.node.scan_elsewhere"
-GATHERED = "tests/unit/node/test_scan_elsewhere.py"
+ELSEWHERE = "gossipkv.serving.scan_elsewhere"
+GATHERED = "tests/unit/serving/test_scan_elsewhere.py"
 
 
 def planted(name: str, edit: Edit, test: str = GATHERED) -> Mutant:
@@ -17,37 +17,37 @@ MUTANTS_OF_SCANS = (
     planted(
         "a cursor does not pin its version",
         Edit(
-            "gossipkv.node.reads:Reads._version_to_scan",
+            "gossipkv.serving.reads:Reads._version_to_scan",
             "return self._database(plan.database).go_on(pinned)",
             "return self._choose(plan.database, options)",
         ),
     ),
     planted(
         "a cursor does not pin the version of a scan that is answered here",
-        Edit("gossipkv.node._scan_plan:make_plan", "options.has_version = True", "options.has_version = False"),
-        "tests/unit/node/test_scans.py",
+        Edit("gossipkv.serving._scan_plan:make_plan", "options.has_version = True", "options.has_version = False"),
+        "tests/unit/serving/test_scans.py",
     ),
     planted(
         "records of other partitions are believed",
-        Edit("gossipkv.node._scan_merge:read_records", "if not is_of(&home, &key):", "if False:"),
-        "tests/unit/node/test_scan_merge.py",
+        Edit("gossipkv.serving._scan_merge:read_records", "if not is_of(&home, &key):", "if False:"),
+        "tests/unit/serving/test_scan_merge.py",
     ),
     planted(
         "what lies behind an owner's last record is skipped",
-        Edit("gossipkv.node._scan_merge:first_of", "if heads[i].more:", "if False:"),
-        "tests/unit/node/test_scan_merge.py",
+        Edit("gossipkv.serving._scan_merge:first_of", "if heads[i].more:", "if False:"),
+        "tests/unit/serving/test_scan_merge.py",
     ),
     planted(
         "a cursor that is not behind the last record is believed",
         Edit(
-            "gossipkv.node.scan_merge:read_answer",
+            "gossipkv.serving.scan_merge:read_answer",
             "return Run(packed, len(_HEAD), more=_is_behind(cursor, version.name, last))",
             "return Run(packed, len(_HEAD), more=cursor is not None)",
         ),
     ),
     planted(
         "a page of another version is believed",
-        Edit("gossipkv.node.scan_merge:read_answer", "case [cursor, version.name]:", "case [cursor, str()]:"),
+        Edit("gossipkv.serving.scan_merge:read_answer", "case [cursor, version.name]:", "case [cursor, str()]:"),
     ),
     planted(
         "a silent owner is waited for",
@@ -68,7 +68,7 @@ MUTANTS_OF_SCANS = (
     planted(
         "a scan is forwarded again",
         Edit(
-            "gossipkv.node.reads:Reads._scan",
+            "gossipkv.serving.reads:Reads._scan",
             'asks = None if is_forwarded or options.flag("local") or version.wire_id is None else self._elsewhere',
             'asks = None if options.flag("local") or version.wire_id is None else self._elsewhere',
         ),

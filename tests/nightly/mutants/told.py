@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.nightly.mutants.mutant import Edit, Mutant
 from tests.nightly.mutants.scrub import planted
 
-COUNTS = "tests/unit/node/test_read_counts.py"
-BY_HAND = "tests/unit/node/test_forwarding.py"
+COUNTS = "tests/unit/serving/test_read_counts.py"
+BY_HAND = "tests/unit/serving/test_forwarding.py"
 READINESS = "tests/unit/node/test_readiness.py"
 HISTOGRAM = "tests/unit/wire/test_latency.py"
 SURVEY = "tests/unit/dataset/cluster/test_survey.py"
@@ -17,7 +17,7 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     planted(
         "what was counted of a version goes with it",
         Edit(
-            "gossipkv.node._published:PublishedTable.inherit",
+            "gossipkv.serving._published:PublishedTable.inherit",
             "self.keep(&database.name, &version.counts)",
             "pass",
         ),
@@ -26,7 +26,7 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     planted(
         "a read that is answered here after all counts twice",
         Edit(
-            "gossipkv.node._forwarding:Forwarding.answer_here",
+            "gossipkv.serving._forwarding:Forwarding.answer_here",
             "lookup.version.database.counts.asked_again += 1",
             "pass",
         ),
@@ -34,13 +34,13 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     ),
     planted(
         "a miss of another node is a hit",
-        Edit("gossipkv.node._forwarding:count_one", "counts.misses += 1", "counts.hits += 1"),
+        Edit("gossipkv.serving._forwarding:count_one", "counts.misses += 1", "counts.hits += 1"),
         COUNTS,
     ),
     planted(
         "whoever asks is told to have answered",
         Edit(
-            "gossipkv.node._forwarding:Forwarding.answer",
+            "gossipkv.serving._forwarding:Forwarding.answer",
             "cdef const Blob* node = &self.peers.routes.peers[column].name",
             "cdef const Blob* node = &self.own_name",
         ),
@@ -49,7 +49,7 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     planted(
         "a frame grows beyond its limit by who has answered",
         Edit(
-            "gossipkv.node._forwarding:Forwarding.put_explained",
+            "gossipkv.serving._forwarding:Forwarding.put_explained",
             "if out.end - before > self.read_limits.max_frame:",
             "if False:",
         ),

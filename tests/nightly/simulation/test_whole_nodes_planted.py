@@ -25,7 +25,7 @@ from gossipkv.gossip.tree.tree import Tree
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping
 from gossipkv.node.peers import Peers
-from gossipkv.node.pump import Pump
+from gossipkv.serving.pump import Pump
 from gossipkv.placement.identity import Identity
 from gossipkv.testing.nodes.replay import WholePlan, run
 

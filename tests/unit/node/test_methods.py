@@ -11,19 +11,19 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
-from gossipkv.node._requests import Refused
+from gossipkv.serving._requests import Refused
 from gossipkv.node.hello import PROTOCOL, Hello
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
-from gossipkv.node.published import publish
-from gossipkv.node.reads import Reads
-from gossipkv.node.waiting import Waiting
+from gossipkv.serving.published import publish
+from gossipkv.serving.reads import Reads
+from gossipkv.wire.results import Waiting
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.testing.logs import capture_logs
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
-from tests.unit.node.driven import BuiltVersion, make_file, make_version
+from tests.unit.serving.driven import BuiltVersion, make_file, make_version
 from tests.unit.node.fake_store import NoTables
 from tests.unit.node.made_up_tables import MadeUpTables
 

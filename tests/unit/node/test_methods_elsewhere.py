@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.node.driven import make_version
+from tests.unit.serving.driven import make_version
 from tests.unit.node.test_methods import Node
 
 if TYPE_CHECKING:

@@ -1,0 +1,237 @@
+"""The Trio shell of the serving loop: one task waits, and serves a round.
+
+A round: `Loop.round` serves what is ready, answers what was handed off for a moment, the connections in turn, and
+sends all answers of a connection at once.  What it has no time for is left to the next.  There is no task for a
+connection and none for a request (a task costs six times what a local read does); only a result that has to be waited
+for gets one.
+
+Where it can be, the serving loop sleeps in the place of Trio (`environment/trio_loop.py`): it serves then and there
+what needs no Python, and the task waits until there is something that does.
+
+Cancelling `run` closes every connection.  `drain` is the polite end.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import Overloaded, to_wire
+from gossipkv.log import Log
+from gossipkv.serving._requests import Pending, Refused
+from gossipkv.wire.results import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from gossipkv.environment.seam import Listener, Sockets
+    from gossipkv.serving._requests import Core
+    from gossipkv.serving._serving import Loop
+    from gossipkv.serving._transport import Transport
+
+# How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
+SERVE_US = 1000
+
+# How long Python answers before local reads have their turn again: that and one answer more is what they wait.
+ANSWER_US = 1000
+
+# Answers that take time and are worked on at once, each in a task of some KiB; further ones are refused.
+MAX_TASKS = 1000
+OVERLOADED = Refused(
+    msgpack.packb(to_wire(Overloaded("too many requests that take time; try again later", {"limit": MAX_TASKS})))
+)
+
+# Answers given before Trio's other tasks have a turn, when one result answers many: about half a millisecond.
+PORTION = 1000
+
+# As `Core.take_peer_events` has it: `(column, "lost" or "wanted" or "not_served", the reason, None or the error)`, or
+# `(-1, "damaged", [database, key, version])`.
+PeerEvent = tuple[int, str, str | bytes | None]
+
+# `(token, result or None, error or None)`; neither: the peer is gone, or the time over.
+PeerReply = tuple[int, bytes | None, bytes | None]
+
+# At most one line a minute for each reason.
+REPORT_PERIOD_S = 60.0
+
+# Counters that an operator should hear of.
+TROUBLES = (
+    "connections_refused",
+    "connections_refused_by_address",
+    "accept_pauses",
+    "replies_dropped",
+    "replies_too_large",
+    "notifications_ignored",
+    "duplicate_ids",
+    "bad_requests",
+    "closed_reset",
+    "overloaded",
+    "frames_too_large",
+    "frames_too_deep",
+    "frames_too_many_elements",
+    "frames_malformed",
+    "closed_bad_message",
+    "closed_unasked_response",
+    "closed_frame_timeout",
+    "closed_output_timeout",
+    "closed_memory",
+    "closed_bad_answer",
+    "closed_unauthorized",
+    "closed_abandoned",
+    "forward_failed",
+)
+
+
+class Answers(Protocol):
+    """Whoever answers what the loop hands off."""
+
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
+        """The result as MessagePack, an error, or what to wait for.  Must not raise.
+
+        Of a read that no other node has answered the method is None, and the report stands for the parameters.
+        """
+        ...
+
+    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+        """The result, or the error, of what took time."""
+        ...
+
+
+class Peers(Protocol):
+    """Whoever dials other nodes, and asks them through the core."""
+
+    def hear(self, events: list[PeerEvent], replies: list[PeerReply]) -> None:
+        """What became of them, and what they have answered, since the last time.  Must not raise."""
+        ...
+
+
+class MakeTransport(Protocol):
+    """Makes what carries the bytes of a listener's connections; `polls`: it may look out before it sleeps."""
+
+    def __call__(self, listener: Listener, *, polls: bool) -> Transport: ...
+
+
+@final
+class Pump:
+    """Serves the connections of one loop."""
+
+    def __init__(self, core: Core, loop: Loop, sockets: Sockets, answers: Answers, peers: Peers | None = None) -> None:
+        self._core = core
+        self._loop = loop
+        self._sockets = sockets
+        self._answers = answers
+        self._peers = peers
+        self._log = Log("gossipkv.node")
+        self._nursery: trio.Nursery | None = None
+        self._waiting: dict[Hashable, list[Pending]] = {}  # By what they share, those whose turn has not begun.
+        self._draining = False
+        self._drained = trio.Event()
+        self._rests = False  # Whether the loop sleeps in the place of Trio.
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until drained or cancelled."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._serve)
+                nursery.start_soon(self._report)
+                task_status.started()
+                await self._drained.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._loop.close()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """End politely: refuse newcomers, answer what has been asked; whether that was done within the time."""
+        self._draining = True
+        self._loop.drain()
+        self._wake()
+        with trio.move_on_after(timeout_s) as limit:
+            await self._drained.wait()
+        self._drained.set()
+        return not limit.cancelled_caught
+
+    async def _serve(self) -> None:
+        event_loop = await self._sockets.event_loop()
+        try:
+            if event_loop is not None and self._loop.watch_others(event_loop.fileno()):
+                self._rests = True
+                event_loop.sleep_by(partial(self._loop.rest, serve_us=SERVE_US))
+            await self._serve_rounds()
+        finally:
+            if event_loop is not None:
+                event_loop.close()
+
+    async def _serve_rounds(self) -> None:
+        assert self._nursery is not None
+        loop = self._loop
+        while True:
+            if loop.has_work and not self._rests:
+                await trio.lowlevel.checkpoint()
+            elif (due_s := loop.due_s) is None:
+                await self._sockets.wait_readable(loop)
+            else:
+                with trio.move_on_after(due_s):
+                    await self._sockets.wait_readable(loop)
+            for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
+                self._begin(pending)
+            self._tell()
+            if self._draining and loop.connection_count == 0:
+                self._drained.set()
+
+    def _tell(self) -> None:
+        """Pass on what became of peers, and defects that were noticed."""
+        events, replies = self._core.take_peer_events(), self._core.take_replies()
+        if self._peers is not None and (events or replies):
+            self._peers.hear(events, replies)
+        for invariant in self._core.broken_invariants():
+            self._log.error("invariant_broken", invariant=invariant)
+
+    def _begin(self, pending: Pending) -> None:
+        """Have a task work on it, or join those who wait for the same."""
+        assert isinstance(pending.waiting, Waiting)
+        assert self._nursery is not None
+        name = pending.waiting.shared_by
+        name = pending if name is None else name
+        if name in self._waiting:
+            self._waiting[name].append(pending)
+        elif len(self._waiting) < MAX_TASKS:
+            self._waiting[name] = [pending]
+            self._nursery.start_soon(self._complete, name)
+        else:
+            self._loop.refuse(pending, OVERLOADED)
+            self._wake()
+
+    async def _complete(self, name: Hashable) -> None:
+        """Answer all who asked before it began; then, once, all who have asked meanwhile."""
+        while self._waiting[name]:
+            asked, self._waiting[name] = self._waiting[name], []
+            waiting = asked[0].waiting
+            assert isinstance(waiting, Waiting)
+            answer = await self._answers.complete(asked[0].method, waiting)
+            for begin in range(0, len(asked), PORTION):
+                if begin > 0:
+                    await trio.lowlevel.checkpoint()
+                for pending in asked[begin : begin + PORTION]:
+                    self._loop.complete(pending, answer)
+                self._wake()
+        del self._waiting[name]
+
+    def _wake(self) -> None:
+        """Look, after something outside a round, whether what was held may go on, and a drain is done."""
+        if self._loop.has_work or self._draining:
+            self._loop.wake()
+
+    async def _report(self) -> None:
+        """One line a minute for each reason that has occurred."""
+        before = self._core.counters()
+        while True:
+            await trio.sleep(REPORT_PERIOD_S)
+            now = self._core.counters()
+            for name in TROUBLES:
+                if now[name] > before[name]:
+                    self._log.warning("connection_trouble", reason=name, count=now[name] - before[name])
+            before = now

@@ -1,0 +1,391 @@
+"""`get`, `get_many` and `scan` in Python: what the serving loop hands off.
+
+The loop answers plain reads of local records itself; what comes here is a read about which something is to be said:
+an error, a damaged page, an option that only Python knows.  So this decides from the beginning, by the same rules,
+and is the one place that has the errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Protocol, final
+
+import msgpack
+
+from gossipkv.errors import (
+    BadRequest,
+    Corrupt,
+    NotReady,
+    NotServed,
+    TooLarge,
+    UnknownDatabase,
+)
+from gossipkv.serving.published import Published, PublishedDatabase, PublishedVersion
+from gossipkv.serving.read_counts import ReadCounts
+from gossipkv.serving.scan import PAGE_BYTES, Bounds, Page, Wanted, decode_cursor, page
+from gossipkv.serving.unanswered import unanswered
+from gossipkv.wire.results import Packed, Waiting
+from gossipkv.placement.partition_set import PartitionSet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.errors import Detail, ServiceError
+    from gossipkv.serving.read_counts import Reading
+    from gossipkv.serving.scan_elsewhere import Elsewhere
+    from gossipkv.settings.serving import ServingSettings
+    from gossipkv.wire.arguments import Arguments, Options
+    from gossipkv.wire.rpc import Value
+
+CHOICE_OPTIONS = ("version", "min_version", "timeout_ms")
+READ_OPTIONS = (*CHOICE_OPTIONS, "local", "forwarded", "identity", "max_frame")
+GET_OPTIONS = (*READ_OPTIONS, "explain")
+SCAN_OPTIONS = (*READ_OPTIONS, "start", "end", "prefix", "reverse", "limit", "cursor", "partitions")
+
+# Of a node that forwards: what it makes of a cursor is a byte longer than the longest key of a file.
+_LONGEST_BOUND = 65_536
+
+# What a page may take that has to be asked for elsewhere, where the request says nothing.
+PAGE_TIMEOUT_MS = 1000
+
+# To the client of whoever forwards.
+_OVER_ASKER = "another node has the value, which is longer than this one reads: give all nodes the same max_frame"
+
+# What an answer has beside the values: envelope, heads, the name of the version.
+_ENVELOPE_BYTES = 1024
+_HEAD_BYTES = 5
+
+
+class Holdings(Protocol):
+    """What reads need to know of the library beyond what is served."""
+
+    def known(self, database: str) -> bool:
+        """Whether there is such a database, here or at the source."""
+        ...
+
+    def joining(self) -> bool:
+        """Whether others may have databases that this node has not heard of yet."""
+        ...
+
+    def status(self, database: str | None = None) -> dict[str, Detail]:
+        """Return by database: versions, their states and their progress."""
+        ...
+
+    def unready(self, database: str) -> str:
+        """Why a known database serves nothing, in words."""
+        ...
+
+    def coming(self, database: str) -> bool:
+        """Whether a known database that serves nothing will soon, if all goes well."""
+        ...
+
+    def damaged(self, database: str, version: str, error: Corrupt) -> None:
+        """A read met damage."""
+        ...
+
+
+class Count(Protocol):
+    """Where a request that was answered here is counted."""
+
+    def __call__(self, database: str, version: str, *, by_name: bool) -> None:
+        """One more for that version; `by_name`: the request named it."""
+        ...
+
+
+@final
+class Reads:
+    """The three read methods, on whatever is served now."""
+
+    def __init__(
+        self,
+        holdings: Holdings,
+        count: Count,
+        settings: ServingSettings,
+        elsewhere: Elsewhere | None = None,
+        *,
+        node: str,
+    ) -> None:
+        """`elsewhere`: whoever asks other nodes for pages of scans; None: there are no others.  `node`: this one."""
+        self.published = Published()
+        self.counts = ReadCounts(lambda name: name in self.published.databases or holdings.known(name))
+        self._node = node
+        self._elsewhere = elsewhere
+        self._holdings = holdings
+        self._count = count
+        self._max_key = settings.max_key
+        self._max_value = settings.max_value
+        self._max_frame = settings.max_frame
+        self._scan_limit = settings.scan_limit
+
+    def get(self, arguments: Arguments) -> Value:
+        """`[value or nil, version]`, and with `explain` who has answered."""
+        database = arguments.text("database")
+        with self.counts.reading(database) as reading:
+            key = arguments.key("key", self._max_key)
+            options = arguments.options(*GET_OPTIONS)
+            is_explained = options.flag("explain")
+            version = self._choose_and_count(database, options, reading)
+            try:
+                value = self._value(version, key)
+            except NotServed as error:
+                raise self._not_here(error, version, options) from None
+            except Corrupt as error:
+                self._holdings.damaged(database, version.name, error)
+                raise
+            self.counts.answered(database, value)
+            return [value, version.name, {"node": self._node}] if is_explained else [value, version.name]
+
+    def get_many(self, arguments: Arguments) -> Value:
+        """`[[value or nil, ...], version]`."""
+        database = arguments.text("database")
+        with self.counts.reading(database) as reading:
+            keys = arguments.keys("keys", self._max_key)
+            options = arguments.options(*READ_OPTIONS)
+            version = self._choose_and_count(database, options, reading)
+            try:
+                values = self._values(version, keys, self._answer_limit(options))
+            except NotServed as error:
+                raise self._not_here(error, version, options) from None
+            except Corrupt as error:
+                self._holdings.damaged(database, version.name, error)
+                raise
+            self.counts.answered(database, *values)
+            return [[*values], version.name]
+
+    def _values(self, version: PublishedVersion, keys: Sequence[bytes], limit: int) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        room = limit - _ENVELOPE_BYTES
+        for key in keys:
+            value = self._value(version, key)
+            values.append(value)
+            room -= _HEAD_BYTES + len(value or b"")
+            if room < 0:
+                raise TooLarge("the values do not fit into one answer: ask for fewer", {"limit": limit})
+        return values
+
+    def scan(self, arguments: Arguments) -> Packed | Waiting:
+        """`[[[key, value], ...], cursor or nil, version]`."""
+        database = arguments.text("database")
+        with self.counts.reading(database) as reading:
+            options = arguments.options(*SCAN_OPTIONS)
+            return self._scan(database, options, reading)
+
+    def _scan(self, database: str, options: Options, reading: Reading) -> Packed | Waiting:
+        plan = _ScanPlan(self, database, options)
+        wanted = plan.wanted()
+        is_forwarded, is_pinned = options.flag("forwarded"), options.blob("cursor") or options.text("version")
+        by_name = not is_forwarded and is_pinned is not None
+        version = self._count_choice(wanted.version, reading, by_name=by_name)
+        timeout_ms = options.timeout_ms()
+        asks = None if is_forwarded or options.flag("local") or version.wire_id is None else self._elsewhere
+        if asks is None or not wanted.partitions - version.here:
+            try:
+                return self._fitting(wanted.answer(page(wanted, wanted.partitions)), options)
+            except NotServed as error:
+                raise self._with_active(error, database) from None
+            except Corrupt as error:
+                if asks is None or not asks.is_held(wanted):
+                    self._holdings.damaged(database, version.name, error)
+                    raise
+        return Waiting(partial(self._page, asks, plan, PAGE_TIMEOUT_MS if timeout_ms is None else timeout_ms))
+
+    async def _page(self, asks: Elsewhere, plan: _ScanPlan, timeout_ms: int) -> Packed:
+        """A page that other nodes have a part of."""
+        with self.counts.reading(plan.database) as reading:
+            reading.found()
+            self.counts.asked_elsewhere(plan.database)
+            return await asks.page(plan, timeout_ms)
+
+    def wanted(self, plan: _ScanPlan) -> Wanted:
+        """Return what a request for a page asks now."""
+        identity = _identity(plan.options)
+        return self._wanted(self._version_to_scan(plan, identity), plan)
+
+    def _version_to_scan(self, plan: _ScanPlan, identity: bytes | None) -> PublishedVersion:
+        """The version that a scan wants: a cursor's, by name, or as other reads choose."""
+        options = plan.options
+        if plan.cursor is None:
+            return self._choose(plan.database, options)
+        pinned, _ = plan.cursor
+        options.text("min_version")  # Not needed, but it must be right.
+        if options.text("version") not in {None, pinned}:
+            raise BadRequest(f"scan: the cursor belongs to version {pinned}")
+        if identity is not None:
+            raise BadRequest("a scan that is forwarded says where it begins, without a cursor")
+        return self._database(plan.database).go_on(pinned)
+
+    def _wanted(self, version: PublishedVersion, plan: _ScanPlan) -> Wanted:
+        """Which records of it are asked for."""
+        options = plan.options
+        longest = _LONGEST_BOUND if options.flag("forwarded") else self._max_key
+        start, end, prefix = (options.key(name, longest) for name in ("start", "end", "prefix"))
+        bounds = Bounds(start, end, prefix, options.flag("reverse"))
+        limit, bitmap = options.number("limit", least=1), options.blob("partitions")
+        if options.flag("forwarded") is not (bitmap is not None):
+            raise BadRequest("a scan that is forwarded names its partitions, and nothing else does")
+        if plan.cursor is not None:
+            bounds = bounds.after(plan.cursor[1])
+        count = len(version.files)
+        try:
+            partitions = PartitionSet.whole(count) if bitmap is None else PartitionSet.from_bytes(count, bitmap)
+        except ValueError as error:
+            raise BadRequest(f"scan: the option partitions: {error}") from None
+        if not partitions:
+            raise BadRequest("scan: the option partitions names none")
+        limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
+        page_bytes = min(PAGE_BYTES, max(1, (self._answer_limit(options) - _ENVELOPE_BYTES) // 2))
+        return Wanted(version, partitions, bounds.narrowed(), limit, page_bytes, self._max_value)
+
+    def _answer_limit(self, options: Options) -> int:
+        """The longest answer that both this node and the one that asks have room for."""
+        return min(self._max_frame, options.number("max_frame") or self._max_frame)
+
+    def _fitting(self, answer: Packed, options: Options) -> Packed:
+        """It, if whoever forwards reads so much; a page that has one record may be longer than others."""
+        limit, size = options.number("max_frame"), len(answer.data) + _ENVELOPE_BYTES
+        if limit is not None and size > limit:
+            raise TooLarge(_OVER_ASKER, {"limit": limit, "size": size})
+        return answer
+
+    def here(self, wanted: Wanted) -> tuple[PartitionSet, Page]:
+        """Return which partitions are here, and their part of a page that others are asked for as well."""
+        version = wanted.version
+        partitions = version.here
+        assert self._elsewhere is not None
+        try:
+            return partitions, page(replace(wanted, limit=wanted.share(partitions)), partitions)
+        except Corrupt as error:
+            self._holdings.damaged(version.database, version.name, error)
+            if not self._elsewhere.is_held(wanted):
+                raise
+        return PartitionSet.empty(len(version.files)), Page(b"\x90", None)
+
+    def _with_active(self, error: NotServed, database: str) -> NotServed:
+        """Whoever asks from another node may have to plan anew."""
+        active = self._database(database).active
+        error.details["active"] = None if active is None else active.name
+        return error
+
+    def _not_here(self, error: NotServed, version: PublishedVersion, options: Options) -> NotServed | NotReady:
+        """What to say of a partition that is not here.
+
+        Where others may be asked the serving loop does that: what comes here all the same was handed over before the
+        version was published, and whoever asks again is answered by them.
+        """
+        if version.wire_id is None or options.flag("forwarded") or options.flag("local"):
+            return error
+        words = f"{version.database} {version.name} was published a moment ago: ask again"
+        return NotReady(words, {"database": version.database, "version": version.name, "coming": True})
+
+    def _value(self, version: PublishedVersion, key: bytes) -> bytes | None:
+        try:
+            file = version.file_of(key)
+        except NotServed as error:
+            raise self._with_active(error, version.database) from None
+        value = None if file is None else file.get(key)
+        if value is not None and len(value) > self._max_value:
+            raise TooLarge("the value is longer than the node sends", {"limit": self._max_value, "size": len(value)})
+        return value
+
+    def look_at(self, record: bytes) -> None:
+        """Have the library hear what is the matter with a record, `[database, key, version]`; others answer it now."""
+        database, key, version = msgpack.unpackb(record, raw=True)
+        held = self.published.databases.get(database.decode())
+        for found in () if held is None else held.versions:
+            if found.name == version.decode():
+                try:
+                    self._value(found, key)
+                except Corrupt as error:
+                    self._holdings.damaged(found.database, found.name, error)
+                except (NotServed, TooLarge):
+                    pass  # It has gone since, or was built again.
+
+    def unanswered(self, report: bytes) -> ServiceError:
+        """The error of a read that no other node has answered; `_forwarding.pyx` says what the report is."""
+        (database, _), version, partition, rounds, elapsed_ms, asked = msgpack.unpackb(report, raw=True)
+        name = database.decode(errors="replace")
+        self.counts.failed(name, has_version=True)
+        told = [(member.decode(), outcome.decode()) for member, outcome in asked]
+        details: dict[str, Detail] = {
+            "database": name,
+            "version": version.decode(),
+            "partition": partition,
+            "rounds": rounds,
+            "elapsed_ms": elapsed_ms,
+        }
+        return unanswered(f"partition {partition} of {name} {version.decode()}", told, details)
+
+    def _choose_and_count(self, database: str, options: Options, reading: Reading) -> PublishedVersion:
+        by_name = not options.flag("forwarded") and options.text("version") is not None
+        return self._count_choice(self._choose(database, options), reading, by_name=by_name)
+
+    def _choose(self, database: str, options: Options) -> PublishedVersion:
+        version, min_version = options.text("version"), options.text("min_version")
+        options.timeout_ms()  # A local read takes no time worth the name, so any timeout is kept.
+        options.flag("local")  # What comes here is not forwarded anyway.
+        identity = _identity(options)
+        published = self._database(database)
+        if identity is not None:
+            return published.of_identity(identity)
+        if published.active is None and version is None and min_version is None:
+            raise self._not_ready(database)
+        return published.choose(version, min_version)
+
+    def _count_choice(self, version: PublishedVersion, reading: Reading, *, by_name: bool) -> PublishedVersion:
+        reading.found()
+        self._count(version.database, version.name, by_name=by_name)
+        return version
+
+    def _database(self, name: str) -> PublishedDatabase:
+        found = self.published.databases.get(name)
+        if found is not None and found.versions:
+            return found
+        if not self._holdings.known(name) and self._holdings.joining():
+            words = f"no database {name} here, and this node has not come to know those of others yet"
+            raise NotReady(words, {"database": name, "coming": True})
+        if not self._holdings.known(name):
+            raise UnknownDatabase(f"no database {name} here", {"database": name})
+        raise self._not_ready(name)
+
+    def _not_ready(self, name: str) -> NotReady:
+        return NotReady(
+            f"{name} has no version ready yet: {self._holdings.unready(name)}",
+            {"database": name, "coming": self._holdings.coming(name), "status": self._holdings.status(name)},
+        )
+
+
+@final
+class _ScanPlan:
+    """What a request for a page asks, as of the moment in which that is looked at."""
+
+    def __init__(self, reads: Reads, database: str, options: Options) -> None:
+        self.reads = reads
+        self.database = database
+        self.options = options
+
+    @cached_property
+    def cursor(self) -> tuple[str, bytes] | None:
+        """The version that it pins, and the last key."""
+        cursor = self.options.blob("cursor")
+        return None if cursor is None else decode_cursor(cursor)
+
+    def wanted(self) -> Wanted:
+        """Return it; of the same version each time, unless the request named none and another one is active by now."""
+        return self.reads.wanted(self)
+
+    def here(self, wanted: Wanted) -> tuple[PartitionSet, Page]:
+        """Return which partitions are here, and their part of the page."""
+        return self.reads.here(wanted)
+
+
+def _identity(options: Options) -> bytes | None:
+    """The content that another node wants; None: a client asks."""
+    identity = options.blob("identity")
+    if options.flag("forwarded") is not (identity is not None) or (
+        identity is not None and (options.text("version") or options.text("min_version"))
+    ):
+        raise BadRequest("a read that is forwarded names the identity that it wants, and nothing else does")
+    if options.number("max_frame", least=1) is not None and identity is None:
+        raise BadRequest("a read that is forwarded says how long an answer may be (max_frame), and nothing else does")
+    return identity

@@ -1,0 +1,140 @@
+"""What of a scan Python decides: its bounds, its cursor, and a whole page at once for what the loop hands off.
+
+A plain scan is answered by the serving loop (`_scans.pyx`), in slices, through the same merge.  The cursor says where
+the next page begins: `[version, last key]`, as MessagePack behind a checksum.  It pins the version, so a scan never
+mixes two; when the version is retired meanwhile, the scan fails rather than jumps.  The checksum tells a damaged
+cursor from a real one; it is no secret and defends against nobody.  The other options are the client's to repeat.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+
+from gossipkv.errors import BadRequest
+from gossipkv.serving import _scan_page
+from gossipkv.wire.results import Packed
+from gossipkv.storage.checksum import crc32c
+from gossipkv.storage.sorted_file import prefix_end
+from gossipkv.wire.arguments import MAX_NAME_BYTES
+
+if TYPE_CHECKING:
+    from gossipkv.serving.published import PublishedVersion
+    from gossipkv.placement.partition_set import PartitionSet
+
+# Keys and values of one answer, as in `_scans.pyx`.  A page of this much in 100-byte values is made in 0.3 ms from
+# one partition and in 1.3 ms from 1,000: 0.6 µs for each that is searched, in every page, however small, and 30 to 50
+# ns for a record.  Scans that stayed open between pages would save the searches, and be memory that a client pins by
+# asking; so we pay.
+PAGE_BYTES = 1024 * 1024
+
+# Some of the partitions are asked for what they have of a page on average, so many times, and so many records more.
+MORE: Final = 1.25
+SPARE: Final = 16
+
+_CHECKSUM_BYTES = 4
+
+# A cursor with the longest name and the longest key, and the heads of both.
+_LONGEST_CURSOR = _CHECKSUM_BYTES + 6 + MAX_NAME_BYTES + 65_535
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What to scan: keys from `start` (inclusive) to `end` (exclusive) that begin with `prefix`."""
+
+    start: bytes | None
+    end: bytes | None
+    prefix: bytes | None
+    reverse: bool
+
+    def after(self, key: bytes) -> Bounds:
+        """What is left when everything up to `key` has been given."""
+        if self.reverse:
+            end = key if self.end is None else min(self.end, key)
+            return Bounds(self.start, end, self.prefix, reverse=True)
+        successor = key + b"\0"
+        start = successor if self.start is None else max(self.start, successor)
+        return Bounds(start, self.end, self.prefix, reverse=False)
+
+    def narrowed(self) -> Bounds:
+        """The same without a prefix."""
+        if self.prefix is None:
+            return self
+        start = self.prefix if self.start is None else max(self.start, self.prefix)
+        ends = [end for end in (self.end, prefix_end(self.prefix)) if end is not None]
+        return Bounds(start, min(ends, default=None), None, self.reverse)
+
+
+def encode_cursor(version: str, last: bytes) -> bytes:
+    """The cursor behind the record with the key `last`."""
+    body: bytes = msgpack.packb([version, last])
+    return crc32c(body).to_bytes(_CHECKSUM_BYTES, "big") + body
+
+
+def decode_cursor(cursor: bytes) -> tuple[str, bytes]:
+    """Version and last key.
+
+    Raises:
+        BadRequest: no cursor of ours.
+    """
+    body = b"" if len(cursor) > _LONGEST_CURSOR else cursor[_CHECKSUM_BYTES:]
+    if int.from_bytes(cursor[:_CHECKSUM_BYTES], "big") == crc32c(body) and body:
+        with contextlib.suppress(ValueError):
+            match msgpack.unpackb(body, raw=False):
+                case [str(version), bytes(last)] if len(version) <= MAX_NAME_BYTES:
+                    return version, last
+    raise BadRequest("scan: the cursor is not one that this method returned")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The page that is asked for.
+
+    At most `limit` records of `partitions` within `keys` (without a prefix) and, but for the first, `page_bytes`.
+    """
+
+    version: PublishedVersion
+    partitions: PartitionSet
+    keys: Bounds
+    limit: int
+    page_bytes: int
+    max_value: int
+
+    def share(self, partitions: PartitionSet) -> int:
+        """How many records some of the partitions are asked for: seldom is the page the shorter for it."""
+        return min(self.limit, SPARE + math.ceil(MORE * self.limit * len(partitions) / len(self.version.files)))
+
+    def answer(self, page: Page) -> Packed:
+        """What the method answers: these records, and the cursor when there are more."""
+        name = self.version.name
+        cursor = None if page.last is None else encode_cursor(name, page.last)
+        return Packed(b"".join((b"\x93", page.packed, msgpack.packb(cursor), msgpack.packb(name))))
+
+
+class Page(NamedTuple):
+    """Records in the order of the scan."""
+
+    packed: bytes  # An array of `[key, value]`, as MessagePack.
+    last: bytes | None  # The last key when there are more behind it.
+
+
+def page(wanted: Wanted, partitions: PartitionSet) -> Page:
+    """The first records of these partitions, which are here.
+
+    Raises:
+        NotServed: a partition is not here.
+        Corrupt: a file is damaged where the scan went.
+        TooLarge: the first value is longer than `max_value`.
+    """
+    files = [wanted.version.file(partition) for partition in partitions]
+    keys = wanted.keys
+    packed, last = _scan_page.page(
+        files, keys.start, keys.end, keys.reverse, wanted.limit, wanted.page_bytes, wanted.max_value
+    )
+    return Page(packed, last)

@@ -1,0 +1,419 @@
+"""Pages of scans whose partitions are on several nodes: whom to ask for which, and what to do when one does not answer.
+
+The partitions that are not here are covered with few owners, in the order of `gossipkv.placement.candidates`; all are
+asked at once for the first records of theirs.  What becomes of a part::
+
+    asked ── a page ─────────────────────────────────> answered
+      │ ├─ refused, lost, nonsense ──> its partitions are covered by others, at once
+      │ └─ a stage passes in silence ─> likewise, as well: the first answer counts, that one's or all of theirs
+      └──── nobody is left ──────────> a pause, then all are asked again who are not silent
+
+So parts form a tree, whose leaves are being asked.  Nothing is kept between two pages: the next one asks anew, behind
+its cursor.  A scan holds one page of each owner, while it is gathered, and only some are gathered at the same time.
+
+Before each round it is looked whether another version is to be read by now, since a switch has made the owners refuse,
+or whether partitions have come here: then the page is planned anew, within the time that it has.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import GossipKVError, NotServed, Overloaded, TooLarge, Unavailable, from_wire
+from gossipkv.log import Log
+from gossipkv.serving.scan_merge import Run, merge, read_answer
+from gossipkv.serving.unanswered import ASKED, SILENT, unanswered
+from gossipkv.placement.candidates import candidates
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gossipkv.errors import Detail, ServiceError
+    from gossipkv.node.peers import OnAnswer
+    from gossipkv.serving.scan import Page, Wanted
+    from gossipkv.wire.results import Packed
+    from gossipkv.placement.holders import HolderState
+    from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.wire.rpc import Value
+
+# Pages that are gathered at the same time: each holds one of every owner.
+MOST_PAGES: Final = 32
+
+# Between rounds, at first; it doubles, up to a stage.
+FIRST_PAUSE_S: Final = 0.001
+
+# A member whose answers are refused is named in the log at most so often.
+REPORT_PERIOD_S: Final = 60.0
+
+# Elements of an answer that are no records, and those of a record.
+ANSWER_ELEMENTS: Final = 16
+RECORD_ELEMENTS: Final = 3
+
+
+COUNTERS: Final = ("scans_gathered", "scan_questions", "scan_silences", "scan_bad_answers", "scans_unanswered")
+
+
+class Source(NamedTuple):
+    """Somebody who holds some of a version."""
+
+    state: HolderState
+    partitions: PartitionSet
+
+
+class Whereabouts(Protocol):
+    """Who holds what, as members have told."""
+
+    def sources(self, database: str, version: str, wire_id: bytes) -> Mapping[str, Source]:
+        """Return who may be asked for a content, by name."""
+        ...
+
+
+class Plan(Protocol):
+    """What a request for a page asks, as of now."""
+
+    def wanted(self) -> Wanted:
+        """Return it, of the version that is to be read now; raises what a client is to be told."""
+        ...
+
+    def here(self, wanted: Wanted) -> tuple[PartitionSet, Page]:
+        """Return which partitions are here, and their part of the page."""
+        ...
+
+
+class Question(Protocol):
+    """Asks a member; the answer may come at once, when there is no connection."""
+
+    def __call__(
+        self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer, /
+    ) -> None: ...
+
+
+@final
+class _Part:
+    """Some partitions, and who is asked for them; nobody: they wait for a new round."""
+
+    def __init__(self, partitions: PartitionSet, name: str | None, tried: frozenset[str], due_s: float) -> None:
+        self.partitions = partitions
+        self.name = name
+        self.tried = tried  # Who is not to be asked for any of it in this round.
+        self.due_s = due_s  # When others are asked as well.
+        self.outcome = ASKED
+        self.run: Run | None = None
+        self.others: list[_Part] = []  # Those to whom its partitions have gone.
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all of it is there."""
+        return self.run is not None or (bool(self.others) and all(part.is_answered for part in self.others))
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether an answer may still come."""
+        return self.name is not None and self.outcome in {ASKED, SILENT} and self.run is None
+
+    def runs(self) -> Iterator[Run]:
+        """Yield what it is made up of."""
+        if self.run is not None:
+            yield self.run
+        else:
+            for part in self.others:
+                yield from part.runs()
+
+
+@final
+class Elsewhere:
+    """Gathers pages of scans from other nodes."""
+
+    def __init__(
+        self,
+        whereabouts: Whereabouts,
+        ask: Question,
+        random: random.Random,
+        *,
+        on_not_served: Callable[[], None],
+        whole_ms: int,
+        stage_ms: int,
+        max_elements: int,
+        max_frame: int,
+    ) -> None:
+        """`on_not_served`: a member that was asked for a partition does not serve it any more.
+
+        `whole_ms`: how long new owners are asked; `stage_ms`: the silence after which the next one is.
+
+        An answer has at most `max_elements` and `max_frame` bytes.
+        """
+        self.slow: set[str] = set()  # Who let a stage pass, or was busy, and has not answered since.
+        self.whole_s = whole_ms / 1000
+        self.stage_s = stage_ms / 1000
+        self.max_frame = max_frame
+        self.most_records = (max_elements - ANSWER_ELEMENTS) // RECORD_ELEMENTS
+        self.ask = ask
+        self.on_not_served = on_not_served
+        self._counts = dict.fromkeys(COUNTERS, 0)
+        self._refused: dict[str, tuple[float, int]] = {}  # By member: when to name it again, and how many since.
+        self._log = Log("gossipkv.node")
+        self._whereabouts = whereabouts
+        self._random = random
+        self._places = trio.Semaphore(MOST_PAGES)
+
+    async def page(self, plan: Plan, timeout_ms: int) -> Packed:
+        """Return a page of what is here and what is elsewhere; it is planned when its turn has come.
+
+        Raises:
+            TimedOut, Unavailable, Overloaded: no owner is left for some partition.
+        """
+        began_s = trio.current_time()
+        limit_s = began_s + timeout_ms / 1000
+        try:
+            self._places.acquire_nowait()
+        except trio.WouldBlock:
+            with trio.move_on_at(limit_s) as turn:
+                await self._places.acquire()
+            if turn.cancelled_caught:
+                words = "too many scans are gathered from other nodes; try again later"
+                raise Overloaded(words, {"limit": MOST_PAGES}) from None
+        self._counts["scans_gathered"] += 1
+        try:
+            while True:
+                wanted = plan.wanted()
+                partitions, own = plan.here(wanted)
+                runs = await _Gathering(self, plan, wanted, began_s, limit_s).gather(wanted.partitions - partitions)
+                if runs is not None:
+                    return wanted.answer(merge([Run(own.packed, 0, own.last is not None), *runs], wanted))
+        finally:
+            self._places.release()
+
+    def count(self, name: str) -> None:
+        """Count one more of `counters`."""
+        self._counts[name] += 1
+
+    def counters(self) -> dict[str, int]:
+        """All counters by name."""
+        return dict(self._counts)
+
+    def disbelieve(self, name: str, reason: str) -> None:
+        """Note that what a member has answered is refused."""
+        self.count("scan_bad_answers")
+        now_s = trio.current_time()
+        again_s, count = self._refused.get(name, (now_s, 0))
+        if now_s >= again_s:
+            self._log.warning("scan_answer_refused", node=name, reason=reason, count=count + 1)
+            again_s, count = now_s + REPORT_PERIOD_S, -1
+        self._refused[name] = again_s, count + 1
+
+    def sources(self, wanted: Wanted) -> Mapping[str, Source]:
+        """Return who may be asked, by name."""
+        version = wanted.version
+        if version.wire_id is None:
+            return {}
+        return self._whereabouts.sources(version.database, version.name, version.wire_id)
+
+    def is_held(self, wanted: Wanted) -> bool:
+        """Whether others hold all that is wanted, as far as is known."""
+        left = wanted.partitions
+        for source in self.sources(wanted).values():
+            left -= source.partitions
+        return not left
+
+    def cover(
+        self, wanted: Wanted, partitions: PartitionSet, tried: frozenset[str]
+    ) -> tuple[list[tuple[str, PartitionSet]], PartitionSet]:
+        """Return whom to ask for which of these partitions, and those for which nobody is left.
+
+        Those of one rank who hold most of what is left go first, so that few are asked.
+        """
+        sources = {name: source for name, source in self.sources(wanted).items() if name not in tried}
+        states = {name: source.state for name, source in sources.items()}
+        order = candidates(states, self.slow, self._random)
+        found = []
+        for _, rank in groupby(order, key=lambda name: (name in self.slow, states[name])):
+            equals = [*rank]
+            while partitions and equals:
+                best = max(equals, key=lambda name: len(sources[name].partitions & partitions))
+                some = sources[best].partitions & partitions
+                if not some:
+                    break
+                found.append((best, some))
+                equals.remove(best)
+                partitions -= some
+        return found, partitions
+
+
+@final
+class _Gathering:
+    """One page, while it is gathered."""
+
+    def __init__(self, elsewhere: Elsewhere, plan: Plan, wanted: Wanted, began_s: float, limit_s: float) -> None:
+        """`wanted`: the plan as it was when this began; the page began earlier, if it was planned before."""
+        self._elsewhere = elsewhere
+        self._plan = plan
+        self._wanted = wanted
+        self._began_s = began_s
+        self._limit_s = limit_s
+        self._rounds_until_s = min(limit_s, self._began_s + elsewhere.whole_s)
+        self._pause_s = FIRST_PAUSE_S
+        self._rounds = 1
+        self._roots: list[_Part] = []
+        self._parts: list[_Part] = []  # All of them, in the order in which they were asked.
+        self._moved = trio.Event()
+        self._too_large: GossipKVError | None = None
+        self._is_outdated = False
+
+    async def gather(self, partitions: PartitionSet) -> list[Run] | None:
+        """Return runs that together hold these partitions; None: the page is to be planned anew.
+
+        Raises:
+            TimedOut, Unavailable, Overloaded: nobody is left to ask, or the time is over.
+            TooLarge: as an owner says; the others would say the same.
+        """
+        self._roots = self._cover(partitions, frozenset())
+        while not all(part.is_answered for part in self._roots):
+            due_s = self._go_on(trio.current_time())
+            if self._is_outdated:
+                return None
+            with trio.move_on_at(due_s):
+                await self._moved.wait()
+            self._moved = trio.Event()
+            if self._too_large is not None:
+                raise self._too_large
+        return [run for part in self._roots for run in part.runs()]
+
+    def _go_on(self, now_s: float) -> float:
+        """Have others asked where it is time to; returns when to look again."""
+        while True:
+            leaves = [part for part in self._parts if not part.others and part.run is None]
+            stirred = [part for part in leaves if self._is_due(part, now_s)]
+            if not stirred:
+                break
+            if any(part.name is None for part in stirred):
+                self._begin_round()
+                if self._is_outdated:
+                    return now_s
+            for part in stirred:
+                self._pass_on(part)
+        is_pending = any(part.is_pending for part in self._parts)
+        if now_s >= self._limit_s or (now_s >= self._rounds_until_s and not is_pending):
+            self._elsewhere.count("scans_unanswered")
+            raise self._error(now_s)
+        return min(
+            [part.due_s for part in leaves if part.due_s > now_s]
+            + [self._limit_s if is_pending else self._rounds_until_s]
+        )
+
+    def _is_due(self, part: _Part, now_s: float) -> bool:
+        """Whether others are to be asked for its partitions now."""
+        if part.name is None:
+            return part.due_s <= now_s < self._rounds_until_s
+        return not part.is_pending or (part.outcome == ASKED and part.due_s <= now_s)
+
+    def _begin_round(self) -> None:
+        """Look whether what was planned is what is to be read."""
+        self._rounds += 1
+        self._pause_s = min(2 * self._pause_s, self._elsewhere.stage_s)
+        before, now = self._wanted.version, self._plan.wanted().version
+        self._is_outdated = (before.name, before.wire_id, before.files) != (now.name, now.wire_id, now.files)
+
+    def _pass_on(self, part: _Part) -> None:
+        """Have its partitions covered by others."""
+        tried = part.tried
+        if part.name is not None and part.is_pending:
+            part.outcome = SILENT
+            self._elsewhere.slow.add(part.name)
+            self._elsewhere.count("scan_silences")
+        elif part.name is None:  # In a new round.
+            tried = frozenset(each.name for each in self._parts if each.name is not None and each.is_pending)
+        if part.name is not None:
+            tried |= {part.name}
+        part.others = self._cover(part.partitions, tried)
+
+    def _cover(self, partitions: PartitionSet, tried: frozenset[str]) -> list[_Part]:
+        """Ask for these partitions; what nobody is left for waits for a new round."""
+        now_s = trio.current_time()
+        found, left = self._elsewhere.cover(self._wanted, partitions, tried)
+        parts = [_Part(some, name, tried, now_s + self._elsewhere.stage_s) for name, some in found]
+        self._parts += parts
+        for part in parts:
+            self._ask(part)
+        if left:
+            parts.append(_Part(left, None, tried, now_s + self._pause_s))
+            self._parts.append(parts[-1])
+        return parts
+
+    def _ask(self, part: _Part) -> None:
+        assert part.name is not None
+        name, wanted, keys = part.name, self._wanted, self._wanted.keys
+        limit = min(wanted.share(part.partitions), self._elsewhere.most_records)
+        options: dict[str, Value] = {
+            "forwarded": True,
+            "identity": wanted.version.wire_id,
+            "max_frame": self._elsewhere.max_frame,
+            "partitions": part.partitions.to_bytes(),
+            "start": keys.start,
+            "end": keys.end,
+            "reverse": keys.reverse,
+            "limit": limit,
+        }
+
+        def hear(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+            self._hear(part, limit, result, error, is_connected=epoch is not None)
+
+        self._elsewhere.count("scan_questions")
+        left_s = self._limit_s - trio.current_time() + self._elsewhere.stage_s  # So the time is over here first.
+        self._elsewhere.ask(name, "scan", [wanted.version.database, options], round(left_s * 1000) + 1, hear)
+
+    def _hear(self, part: _Part, limit: int, result: bytes | None, error: bytes | None, *, is_connected: bool) -> None:
+        """Take in what became of a part."""
+        assert part.name is not None
+        slow = self._elsewhere.slow
+        self._moved.set()
+        if result is not None:
+            try:
+                part.run = read_answer(result, self._wanted, part.partitions, limit)
+            except ValueError as reason:
+                part.outcome = "nonsense"
+                slow.add(part.name)
+                self._elsewhere.disbelieve(part.name, str(reason))
+            else:
+                slow.discard(part.name)
+        elif error is not None:
+            told = _error_of(error)
+            part.outcome = told.code
+            (slow.add if part.outcome == "OVERLOADED" else slow.discard)(part.name)
+            if isinstance(told, TooLarge):
+                self._too_large = told
+            elif isinstance(told, NotServed):
+                self._elsewhere.on_not_served()
+        elif trio.current_time() < self._limit_s:
+            part.outcome = "lost" if is_connected else "not connected"
+
+    def _error(self, now_s: float) -> ServiceError:
+        """What is to be said when nobody has answered."""
+        version = self._wanted.version
+        lacking = [part for part in self._parts if not part.others and not part.is_answered]
+        left = lacking[0].partitions
+        for part in lacking[1:]:
+            left |= part.partitions
+        told = {part.name: part.outcome for part in self._parts if part.name is not None and part.run is None}
+        runs = ", ".join(f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in left.runs()[:8])
+        details: dict[str, Detail] = {
+            "database": version.database,
+            "version": version.name,
+            "partitions": runs,
+            "rounds": self._rounds,
+            "elapsed_ms": round((now_s - self._began_s) * 1000),
+        }
+        return unanswered(f"partitions {runs} of {version.database} {version.name}", [*told.items()], details)
+
+
+def _error_of(packed: bytes) -> GossipKVError:
+    """What a member has refused with; the serving loop has seen to it that it is `[code, message, details]`."""
+    try:
+        code, message, details = msgpack.unpackb(packed)
+    except ValueError:  # Text that is none, keys of details that are no text.
+        return Unavailable("an error that cannot be read")
+    return from_wire(code, message, details)

@@ -1,0 +1,21 @@
+"""What a request for a scan asks.  The idea stands in `_scan_plan.pyx`."""
+
+from gossipkv.serving._published cimport PublishedTable, VersionRow, ReadLimits
+from gossipkv.serving._scan_page cimport Range
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Blob, Cursor
+
+cdef enum:
+    CURSOR_CHECKSUM_BYTES = 4
+
+cdef struct Plan:
+    Blob database
+    VersionRow* version
+    bint by_name
+    Range range
+    Py_ssize_t limit
+
+
+cdef int make_plan(
+    PublishedTable table, Cursor params, const ReadLimits* limits, Py_ssize_t scan_limit, Buffer* bounds, Plan* plan
+) noexcept nogil

@@ -1,0 +1,692 @@
+"""The rounds around the connection core: accept, receive, answer, hand off, send, close, and in which order.
+
+One Trio task waits until this loop's descriptor is readable and calls `round`.  A round drops the GIL and serves what
+is ready; takes it again and has Python answer what was handed off, the connections in turn; sends those answers, once
+for each connection; and begins anew until nothing is ready or its time is over.  Going back to Trio costs many times
+what a look at epoll does, so a round ends with one that finds nothing, or with a look-out (`_busy_poll.pyx`).
+
+The GIL is taken back only when Python is to answer, and at the end: beside a thread that computes each time takes as
+long as that thread may keep it.
+
+Where it can be, this loop sleeps in the place of Trio: it *rests*.  What Trio waits for is watched beside the
+connections (`watch_others`), so a signal, a datagram or a thread's result ends the rest at once, and so does Trio's
+next deadline; while a task of Trio can run there is no sleep, only a look at what is ready.  What Python has to do is
+left to a round, for which a bell is rung that Trio waits for.  So a request costs a sleep, a receive and a send, and
+no GIL.  Rejected: to rest in the task that calls `round`, which cannot know whether others can still run in its turn.
+
+Sockets and clock are a transport's (`_transport.pyx`): this is the one order for a node in the world and for a
+simulated one.  Where time stands still the budgets in time mean nothing, and those in numbers hold.
+
+Fairness: what a round had no time for stays in `events` and is not fetched again; held input gets one turn for each
+connection and pass, in half of the time; a connection's answers and keys in one turn are bounded by the core.
+
+How long an answer took is counted when it is sent: those of the core after each connection's `send`, where the clock is
+read once, those of Python when all of the round are sent.  So both are rather too long than too short.
+
+When descriptors run out, `accept` is left alone until the next `expire`: those who wait in the backlog are served
+when there are descriptors again.  Beyond `max_connections` a connection is accepted and closed, so its peer knows.
+
+A connection ends in two halves: our end is sent, then the peer's is awaited for a moment; a plain close with unread
+bytes in the queue would send a reset, and that may destroy the last answer on its way.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from gossipkv.wire._latency cimport histogram_record
+from gossipkv.serving._backlog cimport (
+    ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
+)
+from gossipkv.serving._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_missed, poll_pays, poll_slept
+from gossipkv.serving._connections cimport (
+    FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, pop_handle,
+)
+from gossipkv.serving._counters cimport (
+    ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
+    CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
+)
+from gossipkv.serving._relays cimport NEVER, next_due
+from gossipkv.serving._requests cimport INBOX_BYTES, Core, Pending, Refused
+from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
+from gossipkv.serving._transport cimport (
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
+)
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
+
+cdef enum:
+    EVENTS = 256  # Ready connections fetched at once.
+    LEAST_NS = 250000  # What those that are ready have in each step, whatever held input took: thirty gets or so.
+    ACCEPTS_PER_STEP = 64  # A flood of newcomers leaves time for those who are here.
+    DRAIN_READS = 16  # Receives of one connection when draining: 1 MiB, more than socket buffers usually hold.
+    DRAIN_NS = 50000000  # For those of all connections: a second signal must not wait for long.
+    QUIET_MS = 1000  # A connection silent for this long has nothing on its way that a close could destroy.
+    BUSY = 0  # There have been events since the last time that there were none.
+    LOOKED_OUT = -1  # There is none, and a look-out has counted that; so it is at the start.
+    # How exact the time-outs of connections are.  A look at 10,000 connections takes about 1 ms.
+    SWEEP_NS = 500000000
+    # Deadlines within so much are done at once.
+    LEAST_WAIT_NS = 1000000
+    MILLISECOND_NS = 1000000
+    MOST_REST_S = 3600
+
+
+@cython.final
+cdef class Loop:
+    """The connections of a core and of a transport."""
+
+    cdef readonly Core core
+    cdef Connections connections
+    cdef uint64_t* counts  # those of `connections`
+    cdef Transport transport
+    cdef int64_t armed_ns  # when the timer goes off; NEVER: it does not
+    cdef int64_t sweep_ns  # when connections are looked at for the next time
+    cdef bint draining
+    cdef bint accepting  # not while there are no descriptors
+    cdef bint closed
+    cdef uint8_t* inbox
+    cdef Event events[EVENTS]
+    cdef int event_count
+    cdef int event_at
+    cdef int64_t deadline_ns  # of this round
+    cdef int64_t serve_ns  # how long others may be kept waiting
+    cdef int64_t rest_until_ns  # others have nothing to do before
+    cdef bint sleeps_for_others
+    cdef bint others_wait  # they do have, and this round is to end
+    cdef bint is_due  # something is: the timer has gone off
+    cdef PollCredit poll
+    cdef int64_t idle_ns  # since when there is no event; or BUSY, or LOOKED_OUT
+    cdef bytes method  # of the latest request that was answered by Python
+    cdef Buffer given  # when the requests arrived whose answers are to be sent by this round
+
+    def __cinit__(self, Core core not None, Transport transport not None):
+        self.core = core
+        self.connections = core.connections
+        self.counts = self.connections.counts
+        self.transport = transport
+        self.inbox = <uint8_t*>malloc(INBOX_BYTES)
+        if self.inbox == NULL:
+            raise MemoryError
+        self.accepting = True
+        self.tell_time()
+        self.armed_ns = NEVER
+        self.sweep_ns = self.connections.now_ns + SWEEP_NS
+        self.arm()
+        self.idle_ns = LOOKED_OUT
+        core.cold.pager.tell(transport.waker_fd())
+
+    def __dealloc__(self):
+        # The connections are closed with the loop, not here: the core may be gone already.
+        free(self.inbox)
+        buffer_release(&self.given)
+
+    # From Python ------------------------------------------------------------------------------------------------
+
+    def fileno(self):
+        """The descriptor that is readable when a step has something to do."""
+        return self.transport.fileno()
+
+    @property
+    def has_work(self):
+        """Whether a step has something to do although the descriptor may not be readable."""
+        return (
+            self.event_at < self.event_count
+            or buffer_size(&self.connections.dirty) > 0
+            or self.connections.relays.first_restless != NULL
+            or self.has_held_work()
+            or self.core.cold.pager.is_pretending()
+            or self.transport.has_events()
+        )
+
+    @property
+    def due_s(self):
+        """How long until a round has something to do although nothing arrives; None: the descriptor tells of it."""
+        return self.transport.due_s()
+
+    @property
+    def connection_count(self):
+        """How many connections there are, those to other nodes not counted."""
+        return self.connections.connection_count - self.connections.peer_count
+
+    def adopt(self, int column, connection):
+        """Ask that peer on this connection from now on, which is the loop's: nothing was read beyond `hello`.
+
+        It is what the environment's streams are detached to.  A loop that is closed closes it.  Raises KeyError when
+        there is no such peer: the connection is the caller's then.
+        """
+        cdef Connection* adopted
+        cdef int fd
+        self.core.check_thread()
+        self.core.forwarding.peers.routes.peer(column)
+        fd = self.transport.admit(connection)
+        if self.closed:
+            self.transport.close(fd, True)
+            return
+        self.tell_time()
+        adopted = self.connections.begin_peer(fd, column)
+        if adopted == NULL:
+            raise MemoryError
+        adopted.interest = READABLE
+        if self.transport.begin(fd, adopted.handle) < 0:
+            adopted.column = NO_COLUMN
+            self.connections.release(adopted)
+            raise OSError("the connection to a peer cannot be watched")
+        self.core.forwarding.peers.adopt(adopted)
+
+    def watch_others(self, int fd):
+        """Be ready for `rest`: that descriptor is readable when others have something to do; whether that can be.
+
+        From then on this loop's own descriptor is another, which they can watch although they are watched.
+        """
+        self.sleeps_for_others = self.transport.watch_others(fd)
+        return self.sleeps_for_others
+
+    def rest(self, double idle_s, int64_t serve_us):
+        """Serve what needs no Python, in the place of others who would sleep so long, until one of them is to go on.
+
+        It is the end of `idle_s`, or the descriptor that is watched for them says so, or Python has something to do
+        here: then ours is readable.  Takes `serve_us` where `idle_s` is 0.
+        """
+        self.core.check_thread()
+        if self.closed:
+            return
+        self.begin_round(serve_us)
+        self.rest_until_ns = self.connections.now_ns + <int64_t>(1e9 * min(max(idle_s, 0.0), <double>MOST_REST_S))
+        if not self.wants_python():
+            with nogil:
+                self.serve(False)
+            self.core.release_retired()
+        if self.wants_python():
+            self.transport.ring()
+
+    def round(self, answer, int64_t serve_us, int64_t answer_us):
+        """Serve what is ready; answer what was handed off; send those answers; again, until nothing is ready.
+
+        `answer(method, parameters)` gives the result as MessagePack, or a `Refused`.  Whatever else it gives is
+        returned here as a `Pending`, to be answered by `complete`.  Of a read that no other node has answered the
+        method is None, and the report stands for the parameters (`Forwarding.write_report`).  Takes at most `serve_us`,
+        `answer_us` and what one request takes.
+        """
+        cdef list pending = []
+        cdef bint answered = False
+        self.core.check_thread()
+        self.transport.hush()
+        self.begin_round(serve_us)
+        while True:
+            with nogil:
+                answered = self.serve(answered)
+            if not answered:
+                break
+            self.answer_some(answer, 1000 * answer_us, pending)
+        self.core.release_retired()
+        self.transport.raise_failure()
+        return pending
+
+    def complete(self, Pending pending not None, answer):
+        """Answer what was pending, with the next round: the result as MessagePack, or a `Refused`."""
+        cdef Connection* connection = self.connections.find(pending.handle)
+        cdef bytes body = answer.error if isinstance(answer, Refused) else answer
+        cdef Py_ssize_t size = len(body)
+        cdef Request* waiting = NULL
+        self.core.check_thread()
+        if connection == NULL or connection.doomed:
+            self.counts[REPLIES_DROPPED] += 1
+            return
+        if self.connections.make_room(connection, size):
+            waiting = self.connections.backlog.put(
+                pending.handle, pending.msgid, REFUSAL if isinstance(answer, Refused) else RESULT,
+                pending.received_ns, 0, size,
+            )
+        if waiting == NULL:
+            self.connections.doom(connection, CLOSED_MEMORY)
+            self.connections.flush_later(connection)
+            return
+        memcpy(request_bytes(waiting), <const uint8_t*><const char*>body, size)
+        if connection.parked:
+            self.core.limit_parked(connection)
+
+    def refuse(self, Pending pending not None, Refused error not None):
+        """The same, when too much is pending."""
+        self.counts[OVERLOADED] += 1
+        self.complete(pending, error)
+
+    def wake(self):
+        """Make the descriptor readable: there is `has_work` although nobody may send anything."""
+        self.transport.wake()
+
+    def expire(self):
+        """Close what is overdue, and accept again if that had paused, as the timer does each half second."""
+        with nogil:
+            self.expire_all()
+        self.core.release_retired()
+        self.transport.raise_failure()
+
+    def drain(self):
+        """Take no more connections, and no more requests than have arrived; a connection ends once it is answered."""
+        if not self.draining:
+            self.draining = True
+            self.transport.stop_listening()
+            with nogil:
+                self.drain_all()
+            self.transport.raise_failure()
+
+    def close(self):
+        """Close everything at once."""
+        if not self.closed:
+            self.closed = self.draining = True
+            self.close_all(CLOSED_CUT)
+            self.core.cold.end()
+            self.transport.shut()
+            self.core.release_retired()
+            self.transport.raise_failure()
+
+    # Rounds -----------------------------------------------------------------------------------------------------
+
+    cdef void tell_time(self) noexcept nogil:
+        self.connections.set_time(self.transport.now_ns())
+
+    cdef void begin_round(self, int64_t serve_us) noexcept nogil:
+        self.tell_time()
+        self.serve_ns = 1000 * serve_us
+        self.deadline_ns = self.connections.now_ns + self.serve_ns
+        self.rest_until_ns = 0
+        self.others_wait = False
+
+    cdef bint serve(self, bint answered) noexcept nogil:
+        """All that needs no Python, behind what it has `answered`; True: it has to answer, False: the round is over."""
+        cdef bint goes_on = not answered or self.end_step()
+        while goes_on:
+            self.serve_ready()
+            self.serve_scans()
+            self.core.forwarding.go_on()
+            if not self.connections.backlog.is_empty():
+                return True
+            goes_on = self.end_step()
+        return False
+
+    cdef bint end_step(self) noexcept nogil:
+        """Send what is to be sent; whether there is another step."""
+        self.flush_dirty()
+        self.arm()
+        return self.may_rest() or (
+            (self.core.hand_off_count > 0 or scans_have_turn(&self.connections.scans))
+            and self.connections.now_ns < self.deadline_ns
+        )
+
+    cdef void serve_ready(self) noexcept nogil:
+        """Held input in half of the time, each connection once; then what is ready, in what is left and a little more.
+
+        So neither keeps the other waiting, whatever a turn costs.  Sockets are looked at each time; again when nothing
+        is left and Python has nothing to answer.
+        """
+        cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
+        cdef int64_t until_ns = self.connections.now_ns + (self.deadline_ns - self.connections.now_ns) // 2
+        self.core.begin_step()
+        while (
+            left > 0
+            and buffer_size(&self.connections.runnable) > 0
+            and self.core.has_time()
+            and self.connections.now_ns < until_ns
+        ):
+            left -= 1
+            self.serve_held(self.connections.next_runnable())
+        until_ns = self.connections.now_ns + LEAST_NS
+        if self.event_at == self.event_count and not self.fetch():
+            return
+        while True:
+            until_ns = max(until_ns, self.deadline_ns)
+            while self.event_at < self.event_count:
+                if self.event_at + 1 < self.event_count:
+                    fetch_connection(self.connections, self.events[self.event_at + 1].handle)
+                self.serve_event(&self.events[self.event_at])
+                self.event_at += 1
+                if self.connections.now_ns >= until_ns:
+                    return
+            if self.core.hand_off_count > 0 or not self.fetch():
+                return
+
+    cdef void serve_held(self, Connection* connection) noexcept nogil:
+        """One turn of a connection whose input was held; NULL: there is none."""
+        if connection != NULL:
+            self.core.resume(connection)
+            self.transmit(connection)
+            self.tell_time()
+            self.core.count_answered(connection)
+            self.settle(connection)
+
+    cdef void serve_scans(self) noexcept nogil:
+        """One slice: a get that comes meanwhile waits for no more of it."""
+        cdef int64_t work = SLICE_WORK
+        cdef Connection* connection = self.core.run_scans(&work)
+        while connection != NULL:
+            self.transmit(connection)
+            self.settle(connection)
+            connection = self.core.run_scans(&work)
+        self.tell_time()
+
+    cdef bint has_held_work(self) noexcept nogil:
+        """Whether there is something to do although no socket is ready."""
+        return (
+            scans_have_turn(&self.connections.scans)
+            or buffer_size(&self.connections.runnable) > 0
+            or not self.connections.backlog.is_empty()
+        )
+
+    cdef bint wants_python(self) noexcept nogil:
+        """Whether a round, and who calls it, has something to do."""
+        return (
+            not self.connections.backlog.is_empty()
+            or self.connections.relays.first_reply != NULL
+            or self.core.forwarding.peers.has_events()
+            or self.connections.broken_count > 0
+            or (self.draining and self.connections.connection_count == self.connections.peer_count)
+        )
+
+    cdef bint may_rest(self) noexcept nogil:
+        """Whether there is nothing to do before the next event, for anybody."""
+        return (
+            self.connections.now_ns < self.rest_until_ns
+            and not self.others_wait
+            and not self.wants_python()
+            and not self.has_held_work()
+            and buffer_size(&self.connections.dirty) == 0
+            and self.connections.relays.first_restless == NULL
+        )
+
+    cdef bint fetch(self) noexcept nogil:
+        """Ask for events, look out for them if that pays, rest until some come if that may be; whether any came."""
+        cdef bint rests
+        if self.is_due:  # Not before: what came beside the timer may be what is waited for.
+            self.is_due = False
+            self.expire_due()
+        self.flush_dirty()  # Whoever is waited for next may wait for it.
+        self.arm()
+        self.event_at = 0
+        self.event_count = 0
+        if self.others_wait:  # They are among the events until the round has ended.
+            return False
+        rests = self.may_rest()
+        if self.transport.polls or not rests:
+            self.event_count = self.transport.fetch(self.events, EVENTS, 0)
+        if self.event_count == 0 and self.idle_ns == BUSY and not self.has_held_work():
+            self.idle_ns = self.connections.now_ns
+            if (
+                self.transport.polls
+                and (rests or not self.sleeps_for_others)
+                and poll_pays(&self.poll)
+                and self.connections.now_ns < self.deadline_ns
+            ):
+                self.look_out()
+        if self.event_count == 0 and rests:
+            self.event_count = self.transport.fetch(self.events, EVENTS, self.rest_ms())
+        self.core.allow_work()
+        self.tell_time()
+        if self.event_count == 1 and self.events[0].handle == OTHERS:  # It is no event of ours.
+            self.event_count = 0
+            self.others_wait = True
+        if self.event_count == 0:
+            return False
+        if rests:  # Others had nothing to do until now.
+            self.deadline_ns = self.connections.now_ns + self.serve_ns
+        if self.idle_ns > 0:
+            poll_slept(&self.poll, self.connections.now_ns - self.idle_ns)
+        self.idle_ns = BUSY
+        return True
+
+    cdef int rest_ms(self) noexcept nogil:
+        """How long to rest, no shorter than it may be, as Trio does: what is due is not asked about twice."""
+        return <int>((self.rest_until_ns - self.connections.now_ns + MILLISECOND_NS - 1) // MILLISECOND_NS)
+
+    cdef void look_out(self) noexcept nogil:
+        """Ask again and again for a moment, or until the round ends."""
+        cdef int64_t until_ns = min(self.connections.now_ns + POLL_NS, self.deadline_ns)
+        self.counts[BUSY_POLLS] += 1
+        while self.event_count == 0 and self.connections.now_ns < until_ns:
+            self.event_count = self.transport.fetch(self.events, EVENTS, 0)
+            self.tell_time()
+        self.idle_ns = LOOKED_OUT
+        if self.event_count > 0:
+            self.counts[BUSY_POLL_HITS] += 1
+            poll_hit(&self.poll)
+        else:
+            poll_missed(&self.poll)
+
+    cdef void answer_some(self, answer, int64_t budget_ns, list pending):
+        """The connections in turn, one request each, until the time is over."""
+        cdef int64_t deadline_ns = self.transport.now_ns() + budget_ns
+        cdef Request* request = self.core.next_request()
+        while request != NULL:
+            try:
+                self.answer_one(answer, request, pending)
+            finally:
+                free(request)
+            request = self.core.next_request() if self.transport.now_ns() < deadline_ns else NULL
+
+    cdef int answer_one(self, answer, Request* request, list pending) except -1:
+        cdef bytes method = None
+        cdef bytes body
+        if request.kind == RESULT or request.kind == REFUSAL:
+            self.give_answer(request, request_bytes(request), request.size, request.kind == REFUSAL)
+            return 0
+        if request.kind == ASKED:
+            if self.method is None or not is_method(request, self.method):
+                self.method = method_of(request)  # Kept: most requests ask the same, and its hash is known by then.
+            method = self.method
+        reply = answer(method, params_of(request))
+        if isinstance(reply, bytes):
+            body = <bytes>reply
+            self.give_answer(request, <const uint8_t*><const char*>body, len(body), False)
+        elif isinstance(reply, Refused):
+            body = (<Refused>reply).error
+            self.give_answer(request, <const uint8_t*><const char*>body, len(body), True)
+        else:
+            assert method is not None, "a report is answered at once"
+            pending.append(Pending(request.handle, request.msgid, request.received_ns, method, reply))
+        return 0
+
+    cdef void give_answer(self, Request* request, const uint8_t* body, Py_ssize_t size, bint refused) noexcept nogil:
+        if self.core.respond(request.handle, request.msgid, body, size, refused):
+            buffer_append(&self.given, <const uint8_t*>&request.received_ns, sizeof(int64_t))
+
+    cdef void serve_event(self, const Event* event) noexcept nogil:
+        cdef Connection* connection
+        if event.handle == OTHERS:
+            self.others_wait = True
+            return
+        if event.handle == LISTENER:
+            self.accept_some()
+            self.tell_time()
+            return
+        if event.handle == TIMER:
+            self.armed_ns = NEVER
+            self.is_due = True
+            return
+        connection = self.connections.find(event.handle)
+        if connection == NULL:  # It is gone, or somebody has called `wake`.
+            return
+        if event.what & WRITABLE:
+            self.transmit_held(connection)
+        if event.what & (READABLE | ENDED):
+            if connection.state == LINGERING:
+                self.discard(connection)
+            elif self.connections.wants_read(connection):
+                self.read(connection)
+            elif event.what & ENDED:
+                self.connections.doom(connection, CLOSED_RESET)
+        self.settle(connection)
+
+    cdef void flush_dirty(self) noexcept nogil:
+        """Send the answers of this round, one send for each connection."""
+        cdef Connection* connection
+        cdef int64_t received_ns
+        self.core.forwarding.go_on()
+        while buffer_size(&self.connections.dirty) > 0:
+            connection = self.connections.find(pop_handle(&self.connections.dirty))
+            if connection != NULL:
+                connection.dirty = False
+                self.transmit_held(connection)
+                self.settle(connection)
+            self.core.forwarding.go_on()  # A peer may have gone.
+        check(
+            self.connections, NULL, buffer_size(&self.connections.out) == 0,
+            b"no answer is left in `out` when the round's answers are sent",
+        )
+        if buffer_size(&self.given) > 0:
+            self.tell_time()
+        while buffer_size(&self.given) > 0:
+            received_ns = <int64_t>pop_handle(&self.given)
+            histogram_record(&self.core.handed_off.histogram, <uint64_t>(self.connections.now_ns - received_ns), 1)
+
+    cdef void arm(self) noexcept nogil:
+        """Have the timer go off when something is due: a little later, so that what is due nearly together is one."""
+        cdef int64_t due_ns = min(
+            self.sweep_ns, max(next_due(&self.connections.relays), self.connections.now_ns + LEAST_WAIT_NS)
+        )
+        if due_ns < self.armed_ns:
+            self.armed_ns = due_ns
+            self.transport.set_timer(due_ns)
+
+    cdef void expire_due(self) noexcept nogil:
+        self.tell_time()
+        self.core.forwarding.expire()
+        if self.connections.now_ns >= self.sweep_ns:
+            self.expire_all()
+
+    cdef void expire_all(self) noexcept nogil:
+        cdef uint32_t i
+        self.tell_time()
+        self.sweep_ns = self.connections.now_ns + SWEEP_NS
+        for i in range(self.connections.slot_count):
+            self.connections.expire_one(self.connections.slots[i])
+            if self.connections.slots[i].state != FREE and self.connections.slots[i].doomed:
+                self.settle(self.connections.slots[i])
+        if not self.draining and not self.accepting:
+            self.accepting = self.transport.listen(True)
+
+    cdef void drain_all(self) noexcept nogil:
+        cdef Connection* connection
+        cdef uint32_t i
+        cdef int reads
+        cdef int64_t until_ns
+        self.tell_time()
+        until_ns = self.connections.now_ns + DRAIN_NS
+        for i in range(self.connections.slot_count):
+            connection = self.connections.slots[i]
+            if connection.state != OPEN or connection.peer:
+                continue
+            reads = DRAIN_READS if self.connections.now_ns < until_ns else 0
+            while reads > 0 and self.connections.wants_read(connection) and self.read(connection):
+                reads -= 1
+            self.connections.finish(connection, CLOSED_DRAINED)
+            if self.connections.is_finished(connection) and self.connections.now_ms - connection.active_ms > QUIET_MS:
+                self.connections.doom(connection, CLOSED_DRAINED)
+            self.settle(connection)
+
+    cdef void close_all(self, int reason) noexcept nogil:
+        cdef uint32_t i
+        for i in range(self.connections.slot_count):
+            if self.connections.slots[i].state != FREE:
+                self.connections.doom(self.connections.slots[i], reason)
+                self.settle(self.connections.slots[i])
+
+    # One connection ---------------------------------------------------------------------------------------------
+
+    cdef void accept_some(self) noexcept nogil:
+        cdef int left = ACCEPTS_PER_STEP
+        cdef int fd
+        cdef uint64_t address
+        cdef Connection* connection
+        while left > 0 and not self.draining:
+            left -= 1
+            fd = self.transport.accept(&address)
+            if fd == GONE:
+                continue
+            if fd == EXHAUSTED:
+                self.counts[ACCEPT_PAUSES] += 1
+                self.accepting = self.transport.listen(False)
+            if fd < 0:
+                return
+            connection = self.connections.begin(fd, address)
+            if connection == NULL:
+                self.transport.close(fd, True)
+                continue
+            check(self.connections, connection, connection.handle > OTHERS, b"the listener's handle is the listener's")
+            connection.interest = READABLE
+            if self.transport.begin(fd, connection.handle) < 0:
+                self.connections.doom(connection, CLOSED_MEMORY)
+                self.settle(connection)
+
+    cdef bint read(self, Connection* connection) noexcept nogil:
+        """Receive once, and answer; whether bytes came."""
+        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, self.core.most_to_receive())
+        if size > 0 and connection.peer:
+            self.core.forwarding.receive(connection, self.inbox, size)
+            self.tell_time()
+            return True
+        if size > 0:
+            self.core.receive(connection, self.inbox, size)
+            self.transmit(connection)
+            self.tell_time()
+            self.core.count_answered(connection)
+            return True
+        if size == 0:
+            self.connections.finish(connection, CLOSED_BY_PEER)
+        elif size == BROKEN:
+            self.connections.doom(connection, CLOSED_RESET)
+        return False
+
+    cdef ssize_t give(self, Connection* connection, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        """How much of it the transport took."""
+        cdef ssize_t taken = self.transport.send(connection.fd, data, size)
+        if taken < 0:
+            if taken == BROKEN:
+                self.connections.doom(connection, CLOSED_RESET)
+            return 0
+        self.counts[BYTES_SENT] += <uint64_t>taken
+        return taken
+
+    cdef void transmit(self, Connection* connection) noexcept nogil:
+        """Send the answers that the core has just written, or put them behind those that wait."""
+        cdef ssize_t taken = 0
+        cdef Py_ssize_t size = buffer_size(&self.connections.out)
+        if size > 0 and buffer_size(&connection.output) == 0 and not connection.doomed:
+            taken = self.give(connection, self.connections.out.data + self.connections.out.start, size)
+        self.connections.hold_output(connection, taken)
+        self.connections.sent(connection, 0)
+
+    cdef void transmit_held(self, Connection* connection) noexcept nogil:
+        """Send what waits."""
+        cdef Py_ssize_t size = buffer_size(&connection.output)
+        if size > 0 and not connection.doomed:
+            self.connections.sent(
+                connection, self.give(connection, connection.output.data + connection.output.start, size)
+            )
+
+    cdef void discard(self, Connection* connection) noexcept nogil:
+        """Hear, after our end, that whatever comes is too late, and the peer's end closes."""
+        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, INBOX_BYTES)
+        if size == 0 or size == BROKEN:
+            self.connections.doom(connection, connection.reason)
+
+    cdef void settle(self, Connection* connection) noexcept nogil:
+        """Settle a connection after anything happened to it: close it, end it, or watch for what it now waits for."""
+        cdef uint32_t interest = 0
+        if self.connections.is_finished(connection) and not connection.doomed:
+            if connection.reason == CLOSED_BY_PEER:
+                connection.doomed = True
+            else:
+                self.transport.end(connection.fd)
+                self.connections.linger(connection)
+        if connection.doomed:
+            self.transport.close(connection.fd, connection.reason == CLOSED_CUT)
+            self.connections.release(connection)
+            return
+        if connection.state == LINGERING or self.connections.wants_read(connection):
+            interest = READABLE
+        if buffer_size(&connection.output) > 0:
+            interest |= WRITABLE
+        if interest != connection.interest:
+            connection.interest = interest
+            if self.transport.watch(connection.fd, connection.handle, interest) < 0:
+                self.connections.doom(connection, CLOSED_MEMORY)  # Closed by the next `expire`.

@@ -1,0 +1,286 @@
+"""The transport of a node in the world: sockets, epoll, a timer and the system's clock.
+
+Level-triggered on purpose: one `recv` and one `send` for each readable connection and step, no second `recv` that
+only finds the queue empty, and a connection whose bytes did not fit into the shared buffer simply shows up again,
+behind the others.  (Edge-triggered needs that second call or a list of one's own.)  The price, one `epoll_ctl` when
+reading is turned off or on, is paid only by a connection that is held back.
+"""
+
+cimport cython
+from libc.errno cimport (
+    EAGAIN,
+    ECONNABORTED,
+    EINTR,
+    EMFILE,
+    ENFILE,
+    ENOBUFS,
+    ENOMEM,
+    EPROTO,
+    errno,
+)
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from posix.fcntl cimport F_GETFL, F_SETFL, O_NONBLOCK, fcntl
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.unistd cimport close as close_descriptor
+
+from gossipkv.serving._addresses cimport address_number
+from gossipkv.serving._transport cimport (
+    BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
+)
+
+cdef extern from "<sys/epoll.h>" nogil:
+    enum: EPOLL_CLOEXEC
+    enum: EPOLL_CTL_ADD
+    enum: EPOLL_CTL_MOD
+    enum: EPOLL_CTL_DEL
+    enum: EPOLLIN
+    enum: EPOLLOUT
+    enum: EPOLLERR
+    enum: EPOLLHUP
+
+    ctypedef union epoll_data_t:
+        uint64_t u64
+
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
+    int epoll_wait(int epoll, epoll_event* events, int capacity, int timeout_ms)
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    enum: EFD_CLOEXEC
+    enum: EFD_NONBLOCK
+    int eventfd(unsigned int value, int flags)
+    int eventfd_read(int fd, uint64_t* value)
+    int eventfd_write(int fd, uint64_t value)
+
+cdef extern from "<sys/timerfd.h>" nogil:
+    enum: TFD_CLOEXEC
+    enum: TFD_NONBLOCK
+    enum: TFD_TIMER_ABSTIME
+
+    struct itimerspec:
+        timespec it_interval
+        timespec it_value
+
+    int timerfd_create(int clock, int flags)
+    int timerfd_settime(int fd, int flags, const itimerspec* new_value, itimerspec* old_value)
+
+cdef extern from "<sys/socket.h>" nogil:
+    enum: SOCK_NONBLOCK
+    enum: SOCK_CLOEXEC
+    enum: MSG_NOSIGNAL
+    enum: SHUT_WR
+    ctypedef unsigned int socklen_t
+    struct sockaddr:
+        pass
+    struct sockaddr_storage:
+        unsigned short ss_family
+    enum: AF_INET
+    enum: AF_INET6
+    int accept4(int fd, sockaddr* address, socklen_t* size, int flags)
+    ssize_t recv(int fd, void* data, size_t size, int flags)
+    ssize_t send(int fd, const void* data, size_t size, int flags)
+    int shutdown(int fd, int how)
+    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
+
+cdef extern from "<netinet/in.h>" nogil:
+    enum: IPPROTO_TCP
+    struct in_addr:
+        pass
+    struct in6_addr:
+        pass
+    struct sockaddr_in:
+        in_addr sin_addr
+    struct sockaddr_in6:
+        in6_addr sin6_addr
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    enum: TCP_NODELAY
+
+cdef enum:
+    EVENTS = 256  # Fetched at once.
+
+
+cdef inline ssize_t failed() noexcept nogil:
+    """What a call that has failed means for its connection."""
+    return NOT_YET if errno == EAGAIN or errno == EINTR else BROKEN
+
+
+cdef inline uint64_t number_of(const sockaddr_storage* peer) noexcept nogil:
+    """What the peer's address counts as; all that are neither IPv4 nor IPv6 count as one."""
+    if peer.ss_family == AF_INET:
+        return address_number(<const uint8_t*>&(<const sockaddr_in*>peer).sin_addr, 4)
+    if peer.ss_family == AF_INET6:
+        return address_number(<const uint8_t*>&(<const sockaddr_in6*>peer).sin6_addr, 16)
+    return 0
+
+
+@cython.final
+cdef class Sockets(Transport):
+    """The connections of a listening socket."""
+
+    cdef object listener
+    cdef int listener_fd  # -1 once it is closed
+    cdef int epoll  # -1 once it is shut
+    cdef int waker
+    cdef int timer
+    cdef bint watches_others
+    cdef int bell  # not in `epoll`, which waits for others, who wait for this
+    cdef epoll_event ready[EVENTS]
+
+    def __cinit__(self, listener, *, bint polls):
+        assert READABLE == EPOLLIN and WRITABLE == EPOLLOUT and ENDED == EPOLLERR | EPOLLHUP
+        self.epoll = -1
+        self.waker = -1
+        self.timer = -1
+        self.bell = -1
+        self.polls = polls
+        self.listener = listener
+        self.listener_fd = listener.fileno()
+        self.epoll = epoll_create1(EPOLL_CLOEXEC)
+        if self.epoll < 0:
+            raise OSError(errno, "epoll_create1 failed")
+        if self.control(EPOLL_CTL_ADD, self.listener_fd, LISTENER, READABLE) < 0:
+            raise OSError(errno, "the listening socket cannot be watched")
+        self.waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.waker < 0 or self.control(EPOLL_CTL_ADD, self.waker, WAKER, READABLE) < 0:
+            raise OSError(errno, "eventfd failed")
+        self.timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)
+        if self.timer < 0 or self.control(EPOLL_CTL_ADD, self.timer, TIMER, READABLE) < 0:
+            raise OSError(errno, "timerfd failed")
+        self.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if self.bell < 0:
+            raise OSError(errno, "eventfd failed")
+
+    def __dealloc__(self):
+        if self.epoll >= 0:
+            close_descriptor(self.epoll)
+        if self.waker >= 0:
+            close_descriptor(self.waker)
+        if self.timer >= 0:
+            close_descriptor(self.timer)
+        if self.bell >= 0:
+            close_descriptor(self.bell)
+
+    cdef int control(self, int operation, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
+        cdef epoll_event event
+        event.events = interest
+        event.data.u64 = handle
+        return epoll_ctl(self.epoll, operation, fd, &event)
+
+    # What a round does ------------------------------------------------------------------------------------------
+
+    cdef int64_t now_ns(self) noexcept nogil:
+        cdef timespec now
+        clock_gettime(CLOCK_MONOTONIC, &now)
+        return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+
+    cdef int fetch(self, Event* events, int most, int wait_ms) noexcept nogil:
+        cdef int count = max(0, epoll_wait(self.epoll, self.ready, min(most, EVENTS), wait_ms))
+        cdef uint64_t ignored
+        cdef int i
+        for i in range(count):
+            events[i].handle = self.ready[i].data.u64
+            events[i].what = self.ready[i].events
+            if events[i].handle == WAKER:
+                eventfd_read(self.waker, &ignored)
+            elif events[i].handle == TIMER:
+                eventfd_read(self.timer, &ignored)  # A timer is read as an event counter is.
+        return count
+
+    cdef void set_timer(self, int64_t due_ns) noexcept nogil:
+        cdef itimerspec when
+        when.it_interval.tv_sec = 0
+        when.it_interval.tv_nsec = 0
+        when.it_value.tv_sec = due_ns // 1000000000
+        when.it_value.tv_nsec = due_ns % 1000000000
+        timerfd_settime(self.timer, TFD_TIMER_ABSTIME, &when, NULL)
+
+    cdef bint listen(self, bint wanted) noexcept nogil:
+        cdef uint32_t interest = READABLE if wanted else 0
+        cdef bint done = self.control(EPOLL_CTL_MOD, self.listener_fd, LISTENER, interest) == 0
+        return wanted == done
+
+    cdef int accept(self, uint64_t* address) noexcept nogil:
+        cdef sockaddr_storage peer
+        cdef socklen_t size = sizeof(peer)
+        cdef int fd = accept4(self.listener_fd, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
+        if fd >= 0:
+            address[0] = number_of(&peer)
+            return fd
+        if errno == ECONNABORTED or errno == EINTR or errno == EPROTO:
+            return GONE
+        if errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
+            return EXHAUSTED
+        return NOT_YET
+
+    cdef int begin(self, int fd, uint64_t handle) noexcept nogil:
+        cdef int one = 1
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+        return self.control(EPOLL_CTL_ADD, fd, handle, READABLE)
+
+    cdef int watch(self, int fd, uint64_t handle, uint32_t interest) noexcept nogil:
+        return self.control(EPOLL_CTL_MOD, fd, handle, interest)
+
+    cdef ssize_t receive(self, int fd, uint8_t* data, Py_ssize_t size) noexcept nogil:
+        cdef ssize_t came = recv(fd, data, size, 0)
+        return came if came >= 0 else failed()
+
+    cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil:
+        cdef ssize_t taken = send(fd, data, size, MSG_NOSIGNAL)
+        return taken if taken >= 0 else failed()
+
+    cdef void end(self, int fd) noexcept nogil:
+        shutdown(fd, SHUT_WR)
+
+    cdef void close(self, int fd, bint cut) noexcept nogil:
+        close_descriptor(fd)  # What was sent arrives, unless something is unread: the system sends a reset then.
+
+    # What Python does between rounds ----------------------------------------------------------------------------
+
+    cdef int fileno(self) except -2:
+        return self.bell if self.watches_others else self.epoll
+
+    cdef int waker_fd(self) except -2:
+        return self.waker
+
+    cdef int wake(self) except -1:
+        eventfd_write(self.bell if self.watches_others else self.waker, 1)
+        return 0
+
+    cdef bint watch_others(self, int fd) except -1:
+        self.watches_others = self.control(EPOLL_CTL_ADD, fd, OTHERS, READABLE) == 0
+        return self.watches_others
+
+    cdef int ring(self) except -1:
+        eventfd_write(self.bell, 1)
+        return 0
+
+    cdef int hush(self) except -1:
+        cdef uint64_t ignored
+        if self.watches_others:
+            eventfd_read(self.bell, &ignored)
+        return 0
+
+    cdef int admit(self, connection) except -1:
+        cdef int fd = connection
+        if fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0:
+            raise OSError(errno, "the connection to a peer cannot be taken")
+        return fd
+
+    cdef int stop_listening(self) except -1:
+        if self.listener_fd >= 0:
+            self.control(EPOLL_CTL_DEL, self.listener_fd, LISTENER, 0)
+            self.listener_fd = -1
+            self.listener.close()
+        return 0
+
+    cdef int shut(self) except -1:
+        self.stop_listening()
+        if self.epoll >= 0:
+            close_descriptor(self.epoll)
+            self.epoll = -1
+        return 0

@@ -1,0 +1,140 @@
+"""A core that asks others, and peers in the hands of a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from gossipkv.keyspace import partitioner
+from gossipkv.serving._published import PublishedTable
+from gossipkv.wire import rpc
+from tests.unit.serving.driven import Peer, make_core, make_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gossipkv.storage.sorted_file import SortedFile
+    from gossipkv.wire.rpc import Value
+
+# `(handle, message id, method, parameters)`; of a read that no other node has answered None and the report.
+HandOff = tuple[int, int, bytes | None, bytes]
+
+PARTITIONS = 4
+IDENTITY = b"0123456789abcdef"
+OTHER = b"fedcba9876543210"
+RECORDS = {b"key%d" % number: b"value%d" % number for number in range(200)}
+ALL = b"\x0f"
+
+
+def partition_of(key: bytes) -> int:
+    """Where Sequins' function puts it."""
+    return partitioner.partition("sequins", key, PARTITIONS)
+
+
+AWAY = [key for key in RECORDS if partition_of(key) != 0]
+HERE = [key for key in RECORDS if partition_of(key) == 0]
+
+
+def table(files: list[SortedFile | None], *, active: bool = True, identity: bytes = IDENTITY) -> PublishedTable:
+    """The database `db` with `v1`, which has passed where it is active."""
+    return PublishedTable([("db", "v1" if active else None, [("v1", 0, files, identity, active)])])
+
+
+@dataclass
+class Link:
+    """A connection to a peer, whose other end is in the hands of the test."""
+
+    asker: Asker
+    column: int
+    handle: int
+    waiting: list[list[object]] = field(default_factory=list)
+    sent: msgpack.Unpacker = field(default_factory=lambda: msgpack.Unpacker(raw=True))
+
+    def has_requests(self) -> bool:
+        """Whether it was asked since the last time."""
+        held = self.requests()
+        self.waiting += held
+        return bool(held)
+
+    def requests(self) -> list[list[object]]:
+        """What it was asked since the last time."""
+        self.sent.feed(self.asker.client.driver.take_output(self.handle, 1 << 30, self.asker.client.now_ms))
+        waiting, self.waiting = self.waiting, []
+        return waiting + list(self.sent)
+
+    def asked(self, expected: bytes = b"get") -> int:
+        """The id of the only request since the last time, which is of that method."""
+        requests = self.requests()
+        assert len(requests) == 1
+        ((kind, msgid, method, _),) = requests
+        assert (kind, method) == (0, expected)
+        assert isinstance(msgid, int)
+        return msgid
+
+    def say(self, data: bytes) -> list[HandOff]:
+        """Bytes arrive from it."""
+        return self.asker.client.driver.feed(self.handle, data, self.asker.client.now_ms)
+
+    def answer(self, msgid: int, value: bytes | None, version: str = "v1") -> list[HandOff]:
+        """A result arrives from it."""
+        return self.say(rpc.response(msgid, [value, version]))
+
+    def refuse(self, msgid: int, code: str) -> list[HandOff]:
+        """An error arrives from it."""
+        return self.say(msgpack.packb([1, msgid, [code, "no", {}], None]))
+
+    @property
+    def ends(self) -> bool:
+        """Whether the core is to close it."""
+        return self.asker.client.driver.should_close(self.handle)
+
+    def close(self) -> None:
+        """It is gone."""
+        self.asker.client.driver.close(self.handle)
+
+
+class Asker:
+    """A core that has partition 0 and asks others for the rest, with one client."""
+
+    def __init__(self, directory: Path, peers: int = 1, *, files: list[SortedFile | None] | None = None, **limits: int):
+        self.files = files or make_version(directory, "db", "v1", RECORDS, PARTITIONS).files
+        self.core = make_core(proxy_timeout_ms=90, proxy_stage_timeout_ms=30, **limits)
+        self.publish(table([self.files[0], None, None, None]))
+        self.client = Peer(self.core)
+        self.links = [self.link(column) for column in range(peers)]
+
+    def publish(self, published: PublishedTable) -> None:
+        """Serve this from now on."""
+        self.published = published
+        self.core.publish(published)
+
+    def link(self, column: int) -> Link:
+        """A peer that holds everything, and the connection to it."""
+        self.core.set_peer(column, f"peer{column}:1", 0)
+        self.core.set_holder(IDENTITY, PARTITIONS, column, ALL)
+        return Link(self, column, self.client.driver.adopt(column, self.client.now_ms))
+
+    def get(self, key: bytes, msgid: int = 1, **options: Value) -> None:
+        """A client asks, and nobody has answered yet."""
+        assert self.client.send(rpc.request(msgid, "get", ["db", key, options])) == []
+        assert self.client.received == b""
+
+    def answers(self) -> list[list[Value]]:
+        """What the client got."""
+        self.client.take()
+        return self.client.answers()
+
+    def wait(self, elapsed_ms: int) -> list[HandOff]:
+        """Time passes, in steps; what is handed to Python meanwhile."""
+        handed: list[HandOff] = []
+        for _ in range(elapsed_ms):
+            self.client.now_ms += 1
+            self.client.driver.expire(self.client.now_ms)
+            handed += self.client.driver.run(self.client.now_ms)
+        return handed
+
+    def count(self, name: str) -> int:
+        """One counter."""
+        return self.core.counters()[name]

@@ -1,0 +1,382 @@
+"""The connection core through anything, against the oracle's node.
+
+Several connections on one core, driven by hand.  Each has a stream of requests, right, wrong and damaged, which arrives
+in pieces cut anywhere; peers read little or nothing; Python answers in any order, twice, late, or for connections
+that are gone; time passes; tables change.  The limits are so low that every run meets them.
+"""
+
+import functools
+import operator
+import random
+from collections import Counter
+from typing import ClassVar
+
+import msgpack
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gossipkv.node._driver import Driver
+from gossipkv.wire import rpc
+from tests.oracle.connections import Limits, Node, pack
+from tests.unit.serving.driven import Peer, make_core
+
+LIMITS = {
+    "max_frame": 300,
+    "max_depth": 8,
+    "max_elements": 40,
+    "max_in_flight": 3,
+    "max_in_flight_total": 5,
+    "max_queued": 200,
+    "max_held": 900,
+    "max_connections": 4,
+    "max_connections_per_address": 3,
+    "frame_timeout_ms": 1000,
+    "output_timeout_ms": 1500,
+    "idle_timeout_ms": 5000,
+}
+OLD = {b"k": b"v" * 20, b"long": b"w" * 150, b"": b""}
+ADDRESSES = [b"\x7f\0\0\1", b"\x7f\0\0\2"]
+TABLES = [
+    {b"db": (b"1", {b"1": OLD})},
+    {b"db": (b"2", {b"1": OLD, b"2": {b"k": b"new"}})},
+]
+
+IDS = [0, 1, 2, 3, 4, 200, 70_000, 2**32 - 1]
+PLAIN = [
+    ("ping", []),
+    ("get", ["db", b"k"]),
+    ("get", ["db", "long", {"timeout_ms": 1}]),
+    ("get", [b"db", b"none", {"version": "1"}]),
+    ("get", ["db", b"k", {"explain": True}]),
+    ("get_many", ["db", [b"k", b"", b"none"]]),
+    ("get_many", ["db", [b"long"], {"min_version": "1"}]),
+    ("scan", ["db", {"start": b"l", "version": "1"}]),
+    ("scan", ["db", {"reverse": True, "end": b"l"}]),
+]
+HANDED_OFF = [
+    ("info", []),
+    ("ping", [1]),
+    ("get", ["nowhere", b"k"]),
+    ("get", ["db", b"k", {"version": "9"}]),
+    ("get_many", ["db", [b"k"], {"explain": True}]),
+    ("", [b"x" * 90]),
+]
+GOES_ON = [b"\xa1m\x80", b"\x05\x90", b"\xc0\xc0"]  # Behind an id: whole, and no request.
+REFUSED = [b"\xa1m\xc6\xff\xff\xff\xff", b"\xa1m\xdd\xff\xff\xff\xff", b"\xa1m" + b"\x91" * 8, b"\xa1m\x91\xc1"]
+IGNORED = [rpc.notification("note", [1]), b"\x91\x02", rpc.notification("note", [b"x" * 70])]
+HTTP = b"GET / HTTP/1.1\r\n\r\n"
+RESP = b"*1\r\n$4\r\nPING\r\n"
+FATAL = [rpc.response(1, None), rpc.response(2**32 - 1, [1]), b"\x90", b"\xc1", b"\x94\x00\xff\xa1m\x90", HTTP, RESP]
+
+
+def make_stream(count, seed):
+    """So many messages, one in five of them no good, some of those with a byte changed."""
+    draw = random.Random(seed)
+    stream = b""
+    for _ in range(count):
+        msgid = draw.choice(IDS)
+        match draw.randrange(60):
+            case 0 | 9:
+                message = draw.choice(FATAL)
+            case 1 | 10 | 11:
+                message = b"\x94\x00" + msgpack.packb(msgid) + draw.choice(REFUSED)
+            case 2:
+                message = bytearray(rpc.request(msgid, *draw.choice(PLAIN)))
+                message[draw.randrange(len(message))] = draw.randrange(256)
+            case 3 | 4 | 5:
+                message = b"\x94\x00" + msgpack.packb(msgid) + draw.choice(GOES_ON)
+            case 6 | 7 | 8:
+                message = draw.choice(IGNORED)
+            case number:
+                message = rpc.request(msgid, *draw.choice(PLAIN if number % 2 else HANDED_OFF))
+        stream += message
+    return stream
+
+
+STREAMS = st.builds(make_stream, st.integers(1, 8), st.integers(0, 2**32 - 1))
+
+
+@functools.cache
+def wording():
+    """What the core says, by reason; whether the codes are right is the oracle's to judge."""
+
+    def said(data, **limits):
+        peer = Peer(make_core(max_frame=LIMITS["max_frame"], **limits))
+        for _, msgid, _, _ in peer.send(data):
+            peer.driver.reply(peer.handle, msgid, bytes(LIMITS["max_frame"] + 1))
+        peer.take()
+        return peer.answers()[0][2]
+
+    def spoken(data):
+        peer = Peer(make_core())
+        assert peer.send(data) == []
+        return [peer.received]
+
+    return {
+        "no request": said(b"\x92\x00\x01"),
+        "frame": said(b"\x94\x00\x01\xc1"),
+        "frame too large": said(b"\x94\x00\x01\xc6\xff\xff\xff\xff"),
+        "id in flight": said(2 * rpc.request(1, "m", [])),
+        "overloaded": said(rpc.request(1, "m", []) + rpc.request(2, "m", []), max_in_flight_total=1),
+        "reply too large": said(rpc.request(1, "m", [])),
+        "HTTP": spoken(HTTP),
+        "RESP": spoken(RESP),
+    }
+
+
+class Real:
+    """The core and its driver, as far as the machine touches them; bugs are planted here."""
+
+    tables = ()  # TABLES, in files.
+
+    def __init__(self):
+        self.core = make_core(**self.limits())
+        self.driver = Driver(self.core)
+        self.publish(0)
+
+    def limits(self):
+        """Those of the core."""
+        return LIMITS
+
+    def publish(self, which):
+        """Serve another table."""
+        self.core.publish(self.tables[which].table())
+
+    def open(self, now_ms, address):
+        """A handle, or None."""
+        return self.driver.open(now_ms, address)
+
+    def feed(self, handle, data, now_ms):
+        """The hand-offs."""
+        return self.driver.feed(handle, data, now_ms)
+
+    def run(self, now_ms):
+        """The hand-offs."""
+        return self.driver.run(now_ms)
+
+    def take_output(self, handle, limit, now_ms):
+        """What the peer reads."""
+        return self.driver.take_output(handle, limit, now_ms)
+
+    def reply(self, handle, msgid, frame):
+        """Whether anybody waited for it."""
+        return self.driver.reply(handle, msgid, frame)
+
+    def may_reply(self, handle):
+        """Whether to."""
+        return self.driver.may_reply(handle)
+
+    def drop(self, handle):
+        """It takes too much."""
+        self.driver.drop(handle)
+
+    def end_input(self, handle):
+        """No more comes."""
+        self.driver.end_input(handle)
+
+    def close(self, handle):
+        """It is gone."""
+        self.driver.close(handle)
+
+    def expire(self, now_ms):
+        """Time has passed."""
+        self.driver.expire(now_ms)
+
+    def state(self, handle):
+        """Whether it reads, and whether it is to be closed."""
+        return self.driver.wants_input(handle), self.driver.should_close(handle)
+
+    def counters(self):
+        """All of them."""
+        return self.core.counters()
+
+
+class Connections(RuleBasedStateMachine):
+    """The steps."""
+
+    met: ClassVar = Counter()  # What has occurred in all runs.
+
+    def __init__(self):
+        super().__init__()
+        self.model = Node(TABLES[0], Limits(**LIMITS), wording(), now_ms=1)
+        self.real = Real()
+        self.live = []  # Handles.
+        self.unsent = {}  # By handle: what the peer has yet to send.
+        self.handed_off = []  # Handle and message id of every hand-off ever.
+
+    def pick(self, which, wanted=lambda connection: True):
+        """One of the connections; of those that are wanted, if there are such."""
+        found = [handle for handle in self.live if wanted(self.model.connections[handle])] or self.live
+        return found[which % len(found)]
+
+    def note(self, hand_offs):
+        """What Python is to answer, by both."""
+        order = operator.itemgetter(0)  # Each connection's are in order, the connections in turn.
+        assert sorted(hand_offs, key=order) == sorted(self.model.take_hand_offs(), key=order)
+        self.handed_off += [hand_off[:2] for hand_off in hand_offs]
+
+    def deliver(self, handle, size):
+        """So many bytes of what the peer has to send arrive, if the node reads."""
+        data, self.unsent[handle] = self.unsent[handle][:size], self.unsent[handle][size:]
+        self.model.feed(handle, data)
+        self.note(self.real.feed(handle, data, self.model.now_ms))
+
+    @initialize()
+    def begin(self):
+        """With some."""
+        for address in ADDRESSES:
+            self.open(address)
+
+    @rule(address=st.sampled_from(ADDRESSES))
+    def open(self, address):
+        """One more, if the node takes it."""
+        handle = self.real.open(self.model.now_ms, address)
+        assert (handle is not None) is self.model.may_open(address)
+        if handle is not None:
+            assert handle not in self.unsent, "a handle is used once"
+            self.model.open(handle, address)
+            self.live.append(handle)
+            self.unsent[handle] = b""
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 3), stream=STREAMS, share=st.sampled_from([1.0, 0.9, 0.5, 0.1]))
+    def send(self, which, stream, share):
+        """Messages, of which a part arrives now."""
+        handle = self.pick(which, lambda connection: connection.reads())
+        self.unsent[handle] += stream
+        if self.model.connections[handle].reads():
+            self.deliver(handle, round(share * len(self.unsent[handle])))
+
+    @precondition(lambda self: any(self.unsent[handle] for handle in self.live))
+    @rule(which=st.integers(0, 3), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12))
+    def send_in_pieces(self, which, sizes):
+        """More of what has not arrived yet."""
+        unsent = [handle for handle in self.live if self.unsent[handle]]
+        handle = unsent[which % len(unsent)]
+        for size in sizes:
+            if self.model.connections[handle].reads():
+                self.deliver(handle, size)
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 3), size=st.sampled_from([1, 10, 100, 10_000, 10_000]))
+    def read(self, which, size):
+        """The peer takes something, or everything."""
+        handle = self.pick(which, lambda connection: connection.output)
+        expected = self.model.take_output(handle, size)
+        assert self.real.take_output(handle, size, self.model.now_ms) == expected
+
+    @precondition(lambda self: self.handed_off)
+    @rule(which=st.integers(0, 5), old=st.booleans(), size=st.sampled_from([1, 1, 60, 250, 400]))
+    def reply(self, which, old, size):
+        """To one of the latest or of the first, asked or answered or gone, unless its peer has too much to read."""
+        self.answer(*self.handed_off[(which if old else -1 - which) % len(self.handed_off)], b"x" * size)
+
+    def answer(self, handle, msgid, result):
+        """As the pump does."""
+        may = self.model.may_reply(handle)
+        assert self.real.may_reply(handle) is may
+        if may:
+            frame = pack(msgid, None, result)
+            expected = self.model.reply(handle, msgid, frame)
+            assert self.real.reply(handle, msgid, frame) is expected
+
+    @rule()
+    def run(self):
+        """What was held back goes on where it may."""
+        self.model.run()
+        self.note(self.real.run(self.model.now_ms))
+
+    @rule(elapsed_ms=st.sampled_from([1, 400, 600, 1001, 1501, 4600, 5001]))
+    def wait(self, elapsed_ms):
+        """Time passes."""
+        self.model.now_ms += elapsed_ms
+        self.model.each(lambda connection: connection.expire())
+        self.real.expire(self.model.now_ms)
+
+    @precondition(lambda self: self.live)
+    @rule(which=st.integers(0, 3), how=st.sampled_from(["end of input", "gone", "too much", "drain"]))
+    def end(self, which, how):
+        """A peer has sent its last; or the transport is gone; or Python drops it; or all are to end."""
+        for handle in tuple(self.live) if how == "drain" else [self.pick(which)]:
+            if how == "gone":
+                self.close(handle)
+            elif how == "too much":
+                self.model.connections[handle].doom("memory")
+                self.real.drop(handle)
+            else:
+                self.model.connections[handle].finish("by_peer")
+                self.real.end_input(handle)
+
+    @rule()
+    def close_what_is_over(self):
+        """As the loop does."""
+        for handle in [handle for handle in self.live if self.model.connections[handle].over()]:
+            self.close(handle)
+
+    @precondition(lambda self: self.live)
+    @rule(count=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
+    def traffic(self, count, seed):
+        """What connections do most of the time, for a while."""
+        draw = random.Random(seed)
+        for _ in range(count):
+            which = draw.randrange(4)
+            match draw.randrange(8):
+                case 0 | 1:
+                    self.send(which, make_stream(draw.randint(1, 6), draw.random()), draw.choice([1.0, 1.0, 0.7, 0.3]))
+                case 2 if any(self.unsent[handle] for handle in self.live):
+                    self.send_in_pieces(which, [draw.randint(1, 30) for _ in range(8)])
+                case 3 | 4:
+                    self.read(which, draw.choice([10, 100, 10_000]))
+                case 5 | 6 if self.handed_off:
+                    self.reply(draw.randrange(6), draw.random() < 0.1, draw.choice([1, 60, 250, 400]))
+                case _:
+                    self.run()
+            self.both_agree()
+
+    def close(self, handle):
+        """Of both."""
+        self.model.close(handle)
+        self.real.close(handle)
+        self.live.remove(handle)
+
+    @rule(which=st.integers(0, 1))
+    def publish(self, which):
+        """Another table."""
+        self.model.publish(TABLES[which])
+        self.real.publish(which)
+
+    @invariant()
+    def both_agree(self):
+        """Who reads, who is to be closed, and every counter."""
+        for handle in self.live:
+            connection = self.model.connections[handle]
+            assert self.real.state(handle) == (connection.reads(), connection.over())
+        assert {name: count for name, count in self.real.counters().items() if count} == self.model.counters()
+
+    @invariant()
+    def limits_hold(self):
+        """With both agreeing on the sums, those of each connection are the model's."""
+        assert self.model.held_bytes <= LIMITS["max_held"]
+        assert len(self.live) <= LIMITS["max_connections"]
+        for connection in self.model.connections.values():
+            assert len(connection.in_flight) <= LIMITS["max_in_flight"]
+            assert len(connection.output) < LIMITS["max_queued"] + LIMITS["max_frame"]
+
+    def teardown(self):
+        """In the end everybody reads and Python answers: each request has had one answer, and nothing is left."""
+        for _ in range(1000):
+            self.run()
+            for handle, msgid in self.handed_off:
+                if handle in self.live:
+                    self.answer(handle, msgid, None)
+            for which in range(len(self.live)):
+                self.read(which, 10_000)
+            if not (self.model.runnable or any(one.in_flight or one.output for one in self.model.connections.values())):
+                break
+        self.end(0, "drain") if self.live else None
+        assert all(self.real.state(handle) == (False, True) for handle in self.live)
+        for handle in tuple(self.live):
+            self.close(handle)
+        counters = self.real.counters()
+        assert (counters["connections"], counters["in_flight"], counters["held_bytes"]) == (0, 0, 0)
+        self.met.update(counters)

@@ -1,0 +1,150 @@
+"""What the node's tests share: small files, versions, cores, and a peer that talks to a core by hand."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgpack
+
+from gossipkv.keyspace import partitioner
+from gossipkv.node._driver import Driver
+from gossipkv.serving._requests import Core
+from gossipkv.serving.published import Published, publish
+from gossipkv.storage.builder import build
+from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.wire import rpc
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gossipkv.wire.rpc import Value
+
+NODE = "here"
+
+LIMITS = {
+    "max_frame": 1 << 20,
+    "max_depth": MAX_DEPTH,
+    "max_elements": MAX_ELEMENTS,
+    "max_key": 65_535,
+    "max_value": 1 << 24,
+    "max_in_flight": 100,
+    "max_in_flight_total": 1 << 16,
+    "max_queued": 1 << 20,
+    "scan_limit": 1000,
+    "max_held": 1 << 24,
+    "max_connections": 100,
+    "max_connections_per_address": 0,
+    "frame_timeout_ms": 1_000,
+    "output_timeout_ms": 1_000,
+    "idle_timeout_ms": 0,
+}
+
+
+def make_core(**limits: int) -> Core:
+    """A core with small limits, or those given."""
+    return Core(**{**LIMITS, **limits}, node=NODE)
+
+
+@dataclass
+class BuiltVersion:
+    """A dataset version as the library would hold it."""
+
+    database: str
+    name: str
+    files: list[SortedFile | None]
+    function: str = "sequins"
+    wire_id: bytes | None = None
+    passed: bool = True
+    active_elsewhere: bool = False
+
+
+_counter = itertools.count()
+
+
+def make_file(directory: Path, records: Mapping[bytes, bytes]) -> SortedFile:
+    """A sorted file with these records."""
+    path = directory / f"{next(_counter)}.gkv"
+    build(path, records.items())
+    return SortedFile(path)
+
+
+def make_version(
+    directory: Path, database: str, name: str, records: Mapping[bytes, bytes], partitions: int = 1
+) -> BuiltVersion:
+    """A version whose records lie in the partitions where Sequins' function puts them."""
+    groups: list[dict[bytes, bytes]] = [{} for _ in range(partitions)]
+    for key, value in records.items():
+        groups[partitioner.partition("sequins", key, partitions)][key] = value
+    return BuiltVersion(database, name, [make_file(directory, group) for group in groups])
+
+
+def one_database(directory: Path, records: Mapping[bytes, bytes], partitions: int = 1) -> Published:
+    """The database `db` with the active version `v1`."""
+    return publish([(make_version(directory, "db", "v1", records, partitions), True)])
+
+
+@dataclass
+class Peer:
+    """One connection of a core, and its client's end."""
+
+    core: Core
+    now_ms: int = 1
+    driver: Driver = field(init=False)
+    handle: int = field(init=False)
+    received: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.driver = Driver(self.core)
+        handle = self.driver.open(self.now_ms)
+        assert handle is not None
+        self.handle = handle
+
+    def send(self, data: bytes) -> list[tuple[int, int, bytes, bytes]]:
+        """Send bytes, read all answers; the hand-offs."""
+        output, hand_offs = self.driver.receive(self.handle, data, self.now_ms)
+        self.received += output
+        return hand_offs
+
+    def take(self) -> None:
+        """Read what waits."""
+        self.received += self.driver.take_output(self.handle, 1 << 30, self.now_ms)
+
+    def answers(self) -> list[list[Value]]:
+        """All answers read since the last time, whole."""
+        unpacker = msgpack.Unpacker(max_buffer_size=1 << 28)
+        unpacker.feed(self.received)
+        answers = list(unpacker)
+        assert unpacker.tell() == len(self.received)
+        self.received = b""
+        return answers
+
+    def ask(self, method: str, *params: Value, msgid: int = 1) -> list[Value]:
+        """One request that the core answers, in as many slices as that takes; `[error, result]`."""
+        hand_offs = self.send(rpc.request(msgid, method, params))
+        while self.driver.has_work and self.received == b"":
+            hand_offs += self.driver.run(self.now_ms)
+            self.take()
+        assert hand_offs == []
+        ((kind, answered, error, result),) = self.answers()
+        assert (kind, answered) == (1, msgid)
+        return [error, result]
+
+    def hands_off(self, method: str, *params: Value, msgid: int = 1) -> bool:
+        """Whether a request goes to Python, as it came; it is then answered."""
+        frame = rpc.request(msgid, method, params)
+        hand_offs = self.send(frame)
+        while self.driver.has_work and self.received == b"" and not hand_offs:
+            hand_offs = self.driver.run(self.now_ms)
+        if not hand_offs:
+            self.received = b""
+            return False
+        assert hand_offs == [(self.handle, msgid, method.encode(), msgpack.packb(params))]
+        assert self.received == b""
+        assert self.driver.reply(self.handle, msgid, rpc.response(msgid, None))
+        self.take()
+        self.received = b""
+        return True

@@ -1,0 +1,419 @@
+"""The pump under Trio, over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgpack
+import pytest
+import trio
+import trio.testing
+
+from gossipkv.environment import trio_world
+from gossipkv.environment.trio_world import RealSockets
+from gossipkv.serving import pump
+from gossipkv.serving._requests import Refused
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
+from gossipkv.serving.pump import Pump
+from gossipkv.wire.results import Waiting
+from gossipkv.wire import rpc
+from tests.unit.serving.driven import make_core, one_database
+from tests.unit.serving.test_serving import PATIENT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from gossipkv.wire.rpc import Value
+
+PATIENCE_S = 120
+LARGE = b"x" * 200_000
+PACKED_LARGE = msgpack.packb(LARGE)
+
+
+@pytest.fixture(params=[True, False], ids=["resting", "waiting"], autouse=True)
+def rests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the loop sleeps in the place of Trio, as it does, or not, as with a Trio that is not known."""
+    if not request.param:
+        monkeypatch.setattr(trio_world, "find_loop", no_loop)
+    may: bool = request.param
+    return may
+
+
+async def no_loop() -> None:
+    """None that is known."""
+
+
+class MadeUpAnswers:
+    """Answers with the method's name; `slow` waits until it is let go, `heavy` holds up the loop, `large` is large."""
+
+    def __init__(self) -> None:
+        self.large = 0
+        self.go = trio.Event()
+        self.asked = trio.Event()
+        self.heavy = 0
+        self.waiting = 0
+        self.begun = 0
+
+    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
+        """At once, or `slow`."""
+        if method == b"heavy":
+            self.heavy += 1
+            time.sleep(0.002)  # As a page of a scan does.
+        if method == b"large":
+            self.large += 1
+            return PACKED_LARGE
+        if method == b"wrong":
+            return Refused(msgpack.packb(["BAD_REQUEST", "as asked", {}]))
+        if method not in {b"slow", b"slow large", b"shared"}:
+            return msgpack.packb(method)
+
+        self.asked.set()
+        self.waiting += 1
+
+        async def wait() -> Value:
+            self.begun += 1
+            await self.go.wait()
+            self.waiting -= 1
+            return LARGE if method == b"slow large" else method
+
+        return Waiting(wait, shared_by=params if method == b"shared" else None)
+
+    async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
+        """The name again."""
+        del method
+        return msgpack.packb(await waiting.result())
+
+
+class Running:
+    """A pump and its clients."""
+
+    def __init__(self, directory: Path, **limits: int) -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+        listener.settimeout(0)
+        self.address = listener.getsockname()
+        self.core = make_core(**PATIENT | limits)
+        self.core.publish(one_database(directory, {b"k": b"v"}).table())
+        self.answers = MadeUpAnswers()
+        self.pump = Pump(self.core, Loop(self.core, Sockets(listener, polls=False)), RealSockets(), self.answers)
+        self.clients: list[trio.SocketStream] = []
+
+    async def connect(self) -> trio.SocketStream:
+        """A client."""
+        client = await trio.open_tcp_stream(*self.address)
+        self.clients.append(client)
+        return client
+
+
+@asynccontextmanager
+async def serving(directory: Path, **limits: int) -> AsyncIterator[Running]:
+    """A pump that runs until the block is left, or until it ends by itself."""
+    running = Running(directory, **limits)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.pump.run)
+        try:
+            yield running
+        finally:
+            nursery.cancel_scope.cancel()
+            for client in running.clients:
+                client.socket.close()
+
+
+async def exchange(stream: trio.SocketStream, data: bytes, count: int) -> list[list[Value]]:
+    """Send, and read so many answers."""
+    await stream.send_all(data)
+    return await receive(stream, count)
+
+
+async def receive(stream: trio.SocketStream, count: int) -> list[list[Value]]:
+    """So many answers."""
+    unpacker = msgpack.Unpacker()
+    answers: list[list[Value]] = []
+    with trio.fail_after(PATIENCE_S):
+        while len(answers) < count:
+            data = await stream.receive_some()
+            assert data, "the node ended the connection"
+            unpacker.feed(data)
+            answers += unpacker
+    return answers
+
+
+async def test_nobody_waits_while_connections_are_served(tmp_path: Path, rests: bool) -> None:
+    """Deadlines, signals, threads and other tasks have their turn beside clients in threads that ask without end."""
+    asked: list[int] = []
+    stop = threading.Event()
+
+    def ask(address: tuple[str, int]) -> None:
+        with socket.create_connection(address) as client:
+            while not stop.is_set():
+                client.sendall(rpc.request(1, "ping", []))
+                assert client.recv(100) == rpc.response(1, "pong")
+                asked.append(1)
+
+    async with serving(tmp_path) as running, trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(trio.to_thread.run_sync, ask, running.address)
+        try:
+            with trio.fail_after(PATIENCE_S), trio.open_signal_receiver(signal.SIGUSR2) as signals:
+                for _ in range(20):
+                    before = len(asked)
+                    await trio.sleep(0.002)
+                    await trio.to_thread.run_sync(lambda: None)
+                    os.kill(os.getpid(), signal.SIGUSR2)
+                    await anext(signals)
+                    await trio.testing.wait_all_tasks_blocked()
+                    while len(asked) == before:
+                        await trio.lowlevel.checkpoint()
+            assert running.core.counters()["pings"] >= len(asked)
+        finally:
+            stop.set()
+        assert running.pump._rests is rests
+
+
+async def test_answers_from_core_and_python(tmp_path: Path) -> None:
+    """A mix in one pipeline, on several connections."""
+    async with serving(tmp_path) as running:
+        for _ in range(3):
+            stream = await running.connect()
+            data = rpc.request(1, "get", ["db", "k"]) + rpc.request(2, "info", []) + rpc.request(3, "ping", [])
+            answers = await exchange(stream, data, 3)
+            assert sorted(answer[1:] for answer in answers) == [
+                [1, None, [b"v", "v1"]],
+                [2, None, b"info"],
+                [3, None, "pong"],
+            ]
+
+
+async def test_waiting_answers_hold_up_nobody(tmp_path: Path) -> None:
+    """A request that takes time is overtaken, on its own connection too, and answered in the end."""
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        answers = await exchange(stream, rpc.request(1, "slow", []) + rpc.request(2, "ping", []), 1)
+        assert answers == [[1, 2, None, "pong"]]
+        running.answers.go.set()
+        assert await receive(stream, 1) == [[1, 1, None, b"slow"]]
+
+
+async def test_heavy_requests_take_turns_with_others(tmp_path: Path) -> None:
+    """A connection that has sent hundreds of them holds up nobody else until all are answered."""
+    async with serving(tmp_path, max_in_flight=1000) as running:
+        greedy, modest = await running.connect(), await running.connect()
+        await greedy.send_all(b"".join(rpc.request(number, "heavy", []) for number in range(500)))
+        assert await exchange(modest, rpc.request(1, "info", []), 1) == [[1, 1, None, b"info"]]
+        assert await exchange(modest, rpc.request(2, "get", ["db", "k"]), 1) == [[1, 2, None, [b"v", "v1"]]]
+        assert running.answers.heavy < 400
+        assert [answer[1] for answer in await receive(greedy, 500)] == list(range(500))
+
+
+async def test_nobody_awaits_the_answers_of_a_connection_that_is_gone(tmp_path: Path) -> None:
+    """What it has sent is not answered to the end."""
+    async with serving(tmp_path, max_in_flight=1000) as running:
+        greedy, modest = await running.connect(), await running.connect()
+        await greedy.send_all(b"".join(rpc.request(number, "heavy", []) for number in range(500)))
+        await receive(greedy, 1)
+        greedy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await greedy.aclose()  # With a reset: it has not read all.
+        while running.core.counters()["in_flight"]:
+            await exchange(modest, rpc.request(1, "info", []), 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert running.answers.heavy < 400
+
+
+async def deaf(running: Running, requests: bytes) -> trio.SocketStream:
+    """A client that has sent requests and reads nothing; returns when the node answers no more of them."""
+    stream = await running.connect()
+    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+    with contextlib.suppress(trio.BrokenResourceError):  # It may be closed for them.
+        await stream.send_all(requests)
+    other = await running.connect()
+    before = -1
+    with trio.fail_after(PATIENCE_S):
+        while running.answers.large != before:
+            before = running.answers.large
+            for number in range(20):
+                await exchange(other, rpc.request(number, "info", []), 1)
+            await trio.sleep(0.05)
+    return stream
+
+
+async def test_a_peer_that_does_not_read_is_not_answered(tmp_path: Path) -> None:
+    """It holds `max_queued` and one answer, others go on, and all its answers come in order once it reads."""
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=60_000) as running:
+        greedy = await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
+        assert running.answers.large < 100  # What the sockets' buffers take, and max_queued.
+        counters = running.core.counters()
+        assert 1_000_000 <= counters["held_bytes"] <= 1_000_000 + len(LARGE) + 100
+        assert [answer[1] for answer in await receive(greedy, 200)] == list(range(200))
+        assert counters["closed_memory"] == running.core.counters()["held_bytes"] == 0
+
+
+async def test_peers_that_do_not_read_are_closed_and_forgotten_in_time(tmp_path: Path) -> None:
+    """After `output_timeout`; nothing of what they have asked is answered after that."""
+    async with serving(tmp_path, max_in_flight=1000, max_queued=1_000_000, output_timeout_ms=500) as running:
+        await deaf(running, b"".join(rpc.request(number, "large", []) for number in range(200)))
+        with trio.fail_after(PATIENCE_S):
+            while running.core.counters()["closed_output_timeout"] == 0:
+                await trio.sleep(0.05)
+        await trio.testing.wait_all_tasks_blocked()
+        assert running.answers.large < 100
+        counters = running.core.counters()
+        assert (counters["held_bytes"], counters["in_flight"]) == (0, 0)
+
+
+async def ask_for_large_answers_that_take_time(running: Running, count: int) -> trio.SocketStream:
+    """A client that does not read them; returns when all are there."""
+    stream = await running.connect()
+    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+    await stream.send_all(b"".join(rpc.request(number, "slow large", []) for number in range(count)))
+    with trio.fail_after(PATIENCE_S):
+        while running.answers.waiting < count:
+            await trio.sleep(0.01)
+    running.answers.go.set()
+    with trio.fail_after(PATIENCE_S):
+        while running.answers.waiting:
+            await trio.sleep(0.01)
+    await trio.testing.wait_all_tasks_blocked(0.05)
+    return stream
+
+
+async def test_answers_that_took_time_wait_for_a_peer_that_reads(tmp_path: Path) -> None:
+    """It holds `max_queued` and one answer, the others wait apart, and all come once it reads."""
+    async with serving(tmp_path, max_queued=1_000_000, output_timeout_ms=60_000) as running:
+        stream = await ask_for_large_answers_that_take_time(running, 60)
+        counters = running.core.counters()
+        assert 1_000_000 <= counters["held_bytes"] <= 1_000_000 + len(LARGE) + 100
+        assert counters["waiting_bytes"] > 0
+        assert sorted(answer[1] for answer in await receive(stream, 60)) == list(range(60))
+        counters = running.core.counters()
+        assert counters["held_bytes"] == counters["waiting_bytes"] == counters["in_flight"] == 0
+
+
+async def test_what_waits_for_a_peer_that_does_not_read_is_bounded(tmp_path: Path) -> None:
+    """Beyond 16 MiB its connection is closed, and no other."""
+    limits = {"max_in_flight": 1000, "max_queued": 1_000_000, "max_held": 1 << 26, "output_timeout_ms": 60_000}
+    async with serving(tmp_path, **limits) as running:
+        other = await running.connect()
+        await ask_for_large_answers_that_take_time(running, 150)  # 14 MB more than that, for what the sockets take.
+        await exchange(other, rpc.request(1, "info", []), 1)
+        counters = running.core.counters()
+        assert (counters["closed_memory"], counters["connections"]) == (1, 1)
+        assert counters["held_bytes"] == counters["waiting_bytes"] == counters["in_flight"] == 0
+
+
+async def test_those_who_ask_for_the_same_share_a_task(tmp_path: Path) -> None:
+    """Thousands wait for one, and those who come while it works for the next; each is answered."""
+    async with serving(tmp_path, max_in_flight=5000) as running:
+        early, late = await running.connect(), await running.connect()
+        await early.send_all(b"".join(rpc.request(number, "shared", []) for number in range(3000)))
+        with trio.fail_after(PATIENCE_S):
+            while running.core.counters()["in_flight"] < 3000:
+                await trio.sleep(0.01)
+        await late.send_all(rpc.request(1, "shared", []) + rpc.request(2, "shared", ["other"]))
+        with trio.fail_after(PATIENCE_S):
+            while running.core.counters()["in_flight"] < 3002 or running.answers.begun < 2:
+                await trio.sleep(0.01)
+        running.answers.go.set()
+        assert sorted(answer[1] for answer in await receive(early, 3000)) == list(range(3000))
+        assert sorted(answer[1] for answer in await receive(late, 2)) == [1, 2]
+        assert running.answers.begun < 20
+
+
+async def test_answers_that_take_time_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than there may be tasks is OVERLOADED at once; the others are answered in the end."""
+    monkeypatch.setattr(pump, "MAX_TASKS", 5)
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        await stream.send_all(b"".join(rpc.request(number, "slow", []) for number in range(6)))
+        ((_, msgid, (code, _, _), _),) = await receive(stream, 1)
+        assert (msgid, code) == (5, "OVERLOADED")
+        assert running.core.counters()["overloaded"] == 1
+        running.answers.go.set()
+        assert sorted(answer[1] for answer in await receive(stream, 5)) == list(range(5))
+
+
+async def test_a_refusal_is_an_error_under_the_id(tmp_path: Path) -> None:
+    """`[1, id, error, nil]`, among the others."""
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        answers = await exchange(stream, rpc.request(70_000, "wrong", []) + rpc.request(2, "info", []), 2)
+        assert answers == [[1, 70_000, ["BAD_REQUEST", "as asked", {}], None], [1, 2, None, b"info"]]
+
+
+async def test_held_requests_go_on_after_a_waiting_answer(tmp_path: Path) -> None:
+    """With one hand-off allowed, what stands behind a slow one is served once it is answered, though nobody sends."""
+    async with serving(tmp_path, max_in_flight=1) as running:
+        stream = await running.connect()
+        data = rpc.request(1, "slow", []) + b"".join(rpc.request(number, "info", []) for number in range(2, 50))
+        await stream.send_all(data)
+        await running.answers.asked.wait()
+        running.answers.go.set()
+        assert [answer[1] for answer in await receive(stream, 49)] == list(range(1, 50))
+
+
+async def test_cancelling_closes_everything(tmp_path: Path) -> None:
+    """Clients see the end; the port is free."""
+    running = Running(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.pump.run)
+        stream = await running.connect()
+        await exchange(stream, rpc.request(1, "ping", []), 1)
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(PATIENCE_S):
+        assert await stream.receive_some() == b""
+    with pytest.raises(OSError, match="connect"):
+        await running.connect()
+    await stream.aclose()
+
+
+async def test_drain_waits_for_what_was_asked(tmp_path: Path) -> None:
+    """Newcomers are refused, a slow request is answered, then the connection and the pump end."""
+    outcome: list[bool] = []
+    async with serving(tmp_path) as running, trio.open_nursery() as nursery:
+        stream = await running.connect()
+        await stream.send_all(rpc.request(2, "slow", []))
+        await running.answers.asked.wait()
+
+        async def drain() -> None:
+            outcome.append(await running.pump.drain(PATIENCE_S))
+
+        nursery.start_soon(drain)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not outcome
+        with pytest.raises(OSError, match="connect"):
+            await running.connect()
+        running.answers.go.set()
+        assert await receive(stream, 1) == [[1, 2, None, b"slow"]]
+        with trio.fail_after(PATIENCE_S):
+            assert await stream.receive_some() == b""
+        await stream.aclose()
+    assert outcome == [True]
+    assert running.core.counters()["connections"] == 0
+
+
+async def test_drain_has_a_deadline(tmp_path: Path) -> None:
+    """What is not answered by then is cut."""
+    async with serving(tmp_path) as running:
+        stream = await running.connect()
+        await stream.send_all(rpc.request(2, "slow", []))
+        await running.answers.asked.wait()
+        assert not await running.pump.drain(0.05)
+        with trio.fail_after(PATIENCE_S):
+            assert await stream.receive_some() == b""
+    assert running.core.counters()["closed_cut"] == 1
+
+
+async def test_drain_without_connections(tmp_path: Path) -> None:
+    """There is nothing to wait for."""
+    async with serving(tmp_path) as running:
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(PATIENCE_S):
+            assert await running.pump.drain(PATIENCE_S)

@@ -1,0 +1,125 @@
+"""The loop over real sockets, when it sleeps in the place of others."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.wire import rpc
+from tests.unit.serving.test_serving import PATIENCE_S, PING, PONG, Served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class Resting:
+    """A loop that sleeps in the place of others, whose descriptor is the end of a pipe."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.others, self.for_others = os.pipe()
+        assert served.loop.watch_others(self.others)
+        self.client = served.connect()
+        self.client.settimeout(PATIENCE_S)
+
+    def rest_beside(self, act: Callable[[], object]) -> object:
+        """Rest once for as long as it takes, beside a thread that acts and then calls the others; what came of it."""
+        done: list[object] = []
+
+        def run() -> None:
+            try:
+                done.append(act())
+            finally:
+                os.write(self.for_others, b"x")
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.served.loop.rest(PATIENCE_S, 1000)
+        thread.join()
+        os.read(self.others, 1)
+        return done[0]
+
+    def exchange(self) -> bytes:
+        """One request and its answer."""
+        self.client.sendall(PING)
+        return self.client.recv(100)
+
+    @property
+    def rings(self) -> bool:
+        """Whether others are told that a round has something to do."""
+        return bool(select.select([self.served.loop.fileno()], [], [], 0)[0])
+
+
+@pytest.fixture(params=[False, True], ids=["sleeping", "looking out"])
+def resting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Resting]:
+    """With one client."""
+    resting = Resting(Served(tmp_path, polls=request.param))
+    yield resting
+    resting.served.close()
+    os.close(resting.others)
+    os.close(resting.for_others)
+
+
+def test_a_rest_answers_until_others_have_something_to_do(resting: Resting) -> None:
+    """Connections are served in one call, without Python, while nobody else has anything; nor is a round called for."""
+    assert resting.rest_beside(lambda: {resting.exchange() for _ in range(300)}) == {PONG}
+    assert resting.served.counters("pings") == 300
+    assert not resting.rings
+
+
+def test_a_rest_ends_when_its_time_is_over(resting: Resting) -> None:
+    """Others have a deadline then; where they can run it is only a look."""
+    before = time.monotonic()
+    resting.served.loop.rest(0.03, 1000)
+    assert time.monotonic() >= before + 0.03
+    resting.client.sendall(PING)
+    resting.served.loop.rest(0, 1000)
+    assert resting.client.recv(100) == PONG
+    resting.served.loop.rest(0, 1000)
+    assert not resting.rings
+
+
+def test_a_rest_ends_for_what_python_answers(resting: Resting) -> None:
+    """The bell rings until a round has begun; its answer is sent by that round."""
+    resting.client.sendall(rpc.request(1, "info", []))
+    while not resting.rings:
+        resting.served.loop.rest(PATIENCE_S, 1000)
+    resting.served.loop.rest(PATIENCE_S, 1000)
+    assert resting.served.hand_offs == []
+    resting.served.step()
+    assert not resting.rings
+    resting.served.reply(resting.served.hand_offs[0], "info")
+    resting.served.loop.rest(PATIENCE_S, 1000)
+    assert resting.rings
+    resting.served.step()
+    assert resting.client.recv(100) == rpc.response(1, "info")
+
+
+def test_a_rest_ends_with_the_last_connection_of_a_drain(resting: Resting) -> None:
+    """Whoever drains is told at once."""
+    assert resting.rest_beside(resting.exchange) == PONG
+    resting.served.loop.drain()
+    resting.client.close()
+    while not resting.rings:
+        resting.served.loop.rest(PATIENCE_S, 1000)
+    assert resting.served.loop.connection_count == 0
+
+
+def test_a_loop_is_woken_while_others_are_watched(resting: Resting) -> None:
+    """By the descriptor that they watch, which is not its own epoll any more."""
+    resting.served.loop.wake()
+    assert resting.rings
+    resting.served.step()
+    assert not resting.rings
+
+
+def test_a_loop_that_is_closed_does_not_rest(resting: Resting) -> None:
+    """It returns at once."""
+    resting.served.loop.close()
+    resting.served.loop.rest(PATIENCE_S, 1000)

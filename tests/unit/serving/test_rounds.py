@@ -1,0 +1,325 @@
+"""The rounds of the loop, in a world without luck: streams and a clock that a test moves by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.serving._requests import Refused
+from gossipkv.serving._serving import Loop
+from gossipkv.node.streams import over_streams
+from gossipkv.wire import rpc
+from tests.unit.serving.asker import ALL, AWAY, IDENTITY, PARTITIONS, table
+from tests.unit.serving.driven import make_core, one_database
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gossipkv.serving._requests import Pending
+    from gossipkv.serving.published import Published
+    from gossipkv.wire.rpc import Value
+
+RECORDS = {b"k": b"v" * 20, b"long": b"w" * 300}
+# What is asked, and the result; Python answers what the core does not know, or later.
+ASKED: list[tuple[str, list[Value], Value]] = [
+    ("ping", [], "pong"),
+    ("get", ["db", b"k"], [b"v" * 20, "v1"]),
+    ("get", ["db", b"long"], [b"w" * 300, "v1"]),
+    ("get_many", ["db", [b"k", b"none"]], [[b"v" * 20, None], "v1"]),
+    ("scan", ["db", {"prefix": b"k"}], [[[b"k", b"v" * 20]], None, "v1"]),
+    ("echo", [b"x" * 90], b"x" * 90),
+    ("later", [b"y" * 90], b"y" * 90),
+    ("wrong", [], None),
+]
+# So low that each run meets them.  No time is up: who is closed would have nothing to tell.
+LIMITS = {
+    "max_in_flight": 3,
+    "max_in_flight_total": 1 << 10,
+    "max_queued": 300,
+    "frame_timeout_ms": 1 << 20,
+    "output_timeout_ms": 1 << 20,
+}
+MOST_STREAMS = 6
+
+
+@final
+class HandStream:
+    """The server's end, and what a test does to it from the other."""
+
+    def __init__(self) -> None:
+        self.arrived: deque[bytes] = deque()
+        self.room_bytes = 0
+        self.sent = b""
+        self.is_broken = False
+        self.is_closed = False
+        self.is_aborted = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `receive` has something to give."""
+        return bool(self.arrived) or self.is_broken
+
+    def receive(self, most_bytes: int) -> bytes | None:
+        """What has arrived."""
+        if self.is_broken:
+            raise ConnectionResetError
+        if not self.arrived:
+            return None
+        data = self.arrived.popleft()
+        if not data:
+            self.arrived.append(data)  # The end stays.
+        if data[most_bytes:]:
+            self.arrived.appendleft(data[most_bytes:])
+        return data[:most_bytes]
+
+    def send(self, data: bytes) -> None:
+        """Take what there is room for."""
+        assert 0 < len(data) <= self.room_bytes
+        assert not any((self.is_broken, self.is_closed, self.is_aborted))
+        self.room_bytes -= len(data)
+        self.sent += data
+
+    def close(self) -> None:
+        """End it."""
+        self.is_closed = True
+
+    def abort(self) -> None:
+        """End it at once."""
+        self.is_aborted = True
+
+
+@final
+class HandListener:
+    """Those who knock."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[HandStream] = deque()
+        self.is_closed = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self.waiting)
+
+    def accept(self) -> HandStream | None:
+        """The next one."""
+        return self.waiting.popleft() if self.waiting else None
+
+    def fileno(self) -> int:
+        """Nobody waits for it."""
+        return 1 << 20
+
+    def getsockname(self) -> tuple[str, int]:
+        """Nowhere."""
+        return "", 0
+
+    def watch(self, stream: HandStream) -> None:
+        """Nobody sleeps here, so nobody is woken."""
+
+    def wake(self) -> None:
+        """Nobody sleeps here."""
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.is_closed = True
+
+
+@final
+class HandClock:
+    """A time that a test tells."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1
+
+    def monotonic_ns(self) -> int:
+        """The time."""
+        return self.now_ns
+
+    def wall_ms(self) -> int:
+        """No round asks for it."""
+        raise NotImplementedError
+
+
+@final
+class Client:
+    """The other end of a stream: what it asked, and what it has to send yet."""
+
+    def __init__(self, stream: HandStream) -> None:
+        self.stream = stream
+        self.asked: dict[int, tuple[str, Value]] = {}
+        self.unsent = b""
+        self.has_ended = False
+
+    def ask(self, method: str, params: list[Value], result: Value) -> None:
+        """Have a request ready to be sent."""
+        msgid = len(self.asked)
+        self.asked[msgid] = method, result
+        self.unsent += rpc.request(msgid, method, params)
+
+    def give(self, size: int) -> None:
+        """So many bytes arrive."""
+        if size and self.unsent:
+            self.stream.arrived.append(self.unsent[:size])
+            self.unsent = self.unsent[size:]
+
+    def end(self) -> None:
+        """Send all, and the end."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.give(len(self.unsent))
+            self.stream.arrived.append(b"")
+
+    def check(self, *, whole: bool) -> None:
+        """What came are answers, one for each of its requests at most; `whole`: exactly one."""
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(self.stream.sent)
+        answers = list(unpacker)
+        for _, msgid, error, result in answers:
+            method, expected = self.asked[msgid]
+            assert (error == ["BAD_REQUEST"]) is (method == "wrong")
+            assert result == expected
+        ids = [answer[1] for answer in answers]
+        assert len(set(ids)) == len(ids)
+        if whole:
+            assert set(ids) == self.asked.keys()
+            assert unpacker.tell() == len(self.stream.sent)
+
+
+@final
+class World:
+    """A loop, and its clients."""
+
+    def __init__(self, published: Published, seed: int) -> None:
+        self.core = make_core(**LIMITS)
+        self.core.publish(published.table())
+        self.listener = HandListener()
+        self.clock = HandClock()
+        self.loop = Loop(self.core, over_streams(self.clock)(self.listener, polls=False))
+        self.clients: list[Client] = []
+        self.pending: list[Pending] = []
+        self.draw = random.Random(seed)
+
+    def answer(self, method: bytes | None, params: bytes) -> object:
+        """What Python says; of `later` the parameters, to be given in the end."""
+        if method == b"wrong":
+            return Refused(msgpack.packb(["BAD_REQUEST"]))
+        assert method in {b"echo", b"later"}
+        result = msgpack.packb(msgpack.unpackb(params)[0])
+        return result if method == b"echo" else [result]
+
+    def round(self) -> None:
+        """One, and what holds after each."""
+        self.pending += self.loop.round(self.answer, 1000, 1000)
+        assert self.core.broken_invariants() == []
+        for client in self.clients:
+            client.check(whole=False)
+
+    def complete(self) -> None:
+        """Give an answer that was waited for, to whoever is still there."""
+        if self.pending:
+            pending = self.pending.pop(self.draw.randrange(len(self.pending)))
+            assert isinstance(pending.waiting, list)
+            self.loop.complete(pending, pending.waiting[0])
+
+    def step(self) -> None:
+        """Anything."""
+        if len(self.clients) < MOST_STREAMS and self.draw.random() < 0.1:
+            self.clients.append(Client(HandStream()))
+            self.listener.waiting.append(self.clients[-1].stream)
+        if self.clients:
+            self.move(self.draw.choice(self.clients))
+        if self.draw.random() < 0.2:
+            self.complete()
+        if self.draw.random() < 0.2:
+            self.clock.now_ns += self.draw.randrange(400_000_000)
+        if self.draw.random() < 0.5:
+            self.round()
+
+    def move(self, client: Client) -> None:
+        """Have a client ask, read, end, or be gone."""
+        kind = self.draw.random()
+        if kind < 0.5 and not client.has_ended:
+            for _ in range(self.draw.randrange(5)):
+                client.ask(*self.draw.choice(ASKED))
+            client.give(self.draw.randrange(300))
+        elif kind < 0.9:
+            client.stream.room_bytes += self.draw.randrange(400)
+        elif kind < 0.93:
+            client.end()
+        elif kind < 0.95:
+            client.stream.is_broken = True
+
+    def settle(self) -> None:
+        """Everybody sends all and reads all, and Python answers: no further call but those for which there is work."""
+        for client in self.clients:
+            client.give(len(client.unsent))
+            client.stream.room_bytes += 1 << 20
+        while self.loop.has_work or self.pending:
+            self.round()
+            self.complete()
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """A database that no test changes."""
+    directory: Path = tmp_path_factory.mktemp("rounds")
+    return one_database(directory, RECORDS)
+
+
+@given(seed=st.integers(0, 2**32 - 1), drains=st.booleans())
+def test_each_request_has_one_answer(published: Published, seed: int, drains: bool) -> None:
+    """Whatever clients do: with all that they have sent and all that they read, and no more than there is work for."""
+    world = World(published, seed)
+    for _ in range(100):
+        world.step()
+    world.settle()
+    if drains:
+        world.loop.drain()
+        assert world.listener.is_closed
+        world.settle()
+        assert all(client.stream.is_closed or client.stream.is_broken for client in world.clients), "all got our end"
+        world.clock.now_ns += 3_000_000_000  # They send none, and linger until a sweep.
+        world.settle()
+        assert world.loop.connection_count == 0
+    for client in world.clients:
+        client.check(whole=not client.stream.is_broken)
+        assert client.stream.is_closed or client.stream.is_broken or not client.has_ended
+    living = [client for client in world.clients if not (client.has_ended or client.stream.is_broken or drains)]
+    counters = world.core.counters()
+    assert (counters["connections"], counters["in_flight"], counters["held_bytes"]) == (len(living), 0, 0)
+    world.loop.close()
+    assert all(client.stream.is_aborted for client in living)
+    assert world.core.counters()["connections"] == 0
+
+
+def ask_nothing(method: bytes | None, params: bytes) -> object:
+    """Nothing is to be answered by Python here."""
+    raise AssertionError((method, params))
+
+
+def test_what_has_come_is_read_before_anybody_is_called_silent() -> None:
+    """A node that was held up for longer than its deadlines finds the answer beside its timer, and takes the answer."""
+    core, clock, client, peer = make_core(), HandClock(), HandStream(), HandStream()
+    core.publish(table([None] * PARTITIONS))
+    core.set_peer(0, "owner:1", 0)
+    core.set_holder(IDENTITY, PARTITIONS, 0, ALL)
+    listener = HandListener()
+    listener.waiting.append(client)
+    client.room_bytes = peer.room_bytes = 1 << 20
+    loop = Loop(core, over_streams(clock)(listener, polls=False))
+    loop.adopt(0, peer)
+    client.arrived.append(rpc.request(7, "get", ["db", AWAY[0]]))
+    loop.round(ask_nothing, 1000, 1000)
+    asked = msgpack.unpackb(peer.sent)
+    clock.now_ns += 3_600_000_000_000
+    peer.arrived.append(rpc.response(asked[1], [b"here", "v1"]))
+    loop.round(ask_nothing, 1000, 1000)
+    assert msgpack.unpackb(client.sent) == [1, 7, None, [b"here", "v1"]]
+    assert core.counters()["forward_silences"] == 0
+    loop.close()

@@ -1,0 +1,142 @@
+"""Records of several nodes made into one page, and what is no such record."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import TooLarge
+from gossipkv.keyspace import partitioner
+from gossipkv.serving import _scan_merge
+from gossipkv.placement.partition_set import PartitionSet
+from tests.oracle.scan import merged
+
+KEYS = st.binary(max_size=3) | st.binary(min_size=250, max_size=260)
+VALUES = st.binary(max_size=4) | st.binary(min_size=250, max_size=300)
+RECORDS = st.lists(st.tuples(KEYS, VALUES, st.integers(0, 3)), unique_by=lambda record: record[0], max_size=40)
+
+
+def pack(records: list[tuple[bytes, bytes]]) -> bytes:
+    """An array of records."""
+    packed: bytes = msgpack.packb([list(record) for record in records])
+    return packed
+
+
+def read(
+    packed: bytes, at: int, bounds: tuple[bytes | None, bytes | None], limit: int, *, reverse: bool = False
+) -> tuple[bytes | None, int]:
+    """What an owner of all four partitions has answered."""
+    asked = (partitioner.code("sequins"), 4, b"\x0f")
+    return _scan_merge.read_records(packed, at, *bounds, reverse=reverse, limit=limit, asked=asked)
+
+
+def joined(runs: list[tuple[bytes, int, bool]], limit: int, max_value: int) -> tuple[bytes, bytes | None]:
+    """A page of any size, forwards."""
+    return _scan_merge.merge(runs, reverse=False, limit=limit, max_bytes=1 << 20, max_value=max_value)
+
+
+@given(
+    records=RECORDS,
+    more=st.lists(st.booleans(), min_size=4, max_size=4),
+    reverse=st.booleans(),
+    sizes=st.tuples(st.integers(1, 50), st.integers(1, 2000)),
+)
+def test_pages_are_those_of_the_oracle(
+    records: list[tuple[bytes, bytes, int]], more: list[bool], *, reverse: bool, sizes: tuple[int, int]
+) -> None:
+    """Whoever has which, whoever has more, whatever the limits."""
+    limit, page_bytes = sizes
+    split = [sorted(((k, v) for k, v, at in records if at == number), reverse=reverse) for number in range(4)]
+    runs = [(part, bool(part) and has_more) for part, has_more in zip(split, more, strict=True)]
+    packed = [(b"head" + pack(part) + b"tail", 4, has_more) for part, has_more in runs]
+    page, last = _scan_merge.merge(packed, reverse, limit, page_bytes, 1 << 20)
+    found = [tuple(record) for record in msgpack.unpackb(page)]
+    wanted, has_more = merged(runs, reverse=reverse, limit=limit, page_bytes=page_bytes)
+    assert found == wanted
+    assert last == (wanted[-1][0] if has_more else None)
+
+
+@given(records=RECORDS, reverse=st.booleans(), bounds=st.tuples(st.none() | KEYS, st.none() | KEYS))
+def test_what_was_asked_is_read(
+    records: list[tuple[bytes, bytes, int]], *, reverse: bool, bounds: tuple[bytes | None, bytes | None]
+) -> None:
+    """Sorted records within the bounds, and nothing else; how many there are, and where they end."""
+    start, end = bounds
+    some = sorted(((key, value) for key, value, _ in records), reverse=reverse)
+    right = [(k, v) for k, v in some if (start is None or k >= start) and (end is None or k < end)]
+    packed = pack(right)
+    last = right[-1][0] if right else None
+    assert read(b"x" + packed + b"y", 1, bounds, len(right), reverse=reverse) == (last, 1 + len(packed))
+    wrong = [some] if some != right else []
+    wrong += [right[::-1], [right[0], *right]] if len(right) > 1 else []
+    for spoilt in wrong:
+        with pytest.raises(ValueError, match="keys"):
+            read(pack(spoilt), 0, bounds, 100, reverse=reverse)
+    if right:
+        with pytest.raises(ValueError, match="at most"):
+            read(packed, 0, bounds, len(right) - 1, reverse=reverse)
+
+
+@given(records=RECORDS, count=st.integers(1, 20), function=st.sampled_from(partitioner.FUNCTIONS), bits=st.integers(0))
+def test_keys_of_other_partitions_are_refused(
+    records: list[tuple[bytes, bytes, int]], count: int, function: str, bits: int
+) -> None:
+    """By any function, whichever were asked for; so is a key that the function has no partition for."""
+    some = sorted((key, value) for key, value, _ in records)
+    asked = PartitionSet.of(count, (p for p in range(count) if bits >> p & 1))
+    code = partitioner.code(function)
+    is_right = all(home(function, key, count) in asked for key, _ in some)
+    try:
+        _scan_merge.read_records(
+            pack(some), 0, None, None, reverse=False, limit=100, asked=(code, count, asked.to_bytes())
+        )
+    except ValueError as error:
+        assert not is_right
+        assert "partition" in str(error)
+    else:
+        assert is_right
+
+
+def home(function: str, key: bytes, count: int) -> int:
+    """The partition of a key, or -1."""
+    try:
+        return partitioner.partition(function, key, count)
+    except ValueError:
+        return -1
+
+
+@given(data=st.binary(max_size=40) | st.binary(max_size=10).map(lambda more: b"\x92\x92\xc4\x01a\xc4\x01b\x92" + more))
+def test_bytes_of_a_liar(data: bytes) -> None:
+    """Any bytes are refused or read, by the same rules as msgpack's; nothing is read beyond their end."""
+    try:
+        last, behind = read(data, 0, (None, None), 100)
+    except ValueError:
+        return
+    found = msgpack.unpackb(data[:behind])
+    assert last == (found[-1][0] if found else None)
+    assert all(type(key) is type(value) is bytes for key, value in found)
+    page, _ = joined([(data, 0, False)], 100, 1 << 20)
+    assert msgpack.unpackb(page) == found
+
+
+def test_what_cannot_be_merged() -> None:
+    """Two with one key, a run that is cut short or is nowhere."""
+    run = (pack([(b"a", b"1")]), 0, False)
+    for runs in ([run, run], [(run[0][:-1], 0, False)], [(run[0], 100, False)], [(run[0], -1, False)]):
+        with pytest.raises(ValueError, match=r"same key|a record is|nothing is there"):
+            joined(runs, 10, 100)
+    with pytest.raises(ValueError, match="nothing is there"):
+        read(run[0], 100, (None, None), 1)
+    with pytest.raises(IndexError, match="bitmap"):
+        _scan_merge.read_records(run[0], 0, None, None, reverse=False, limit=1, asked=(0, 9, b"\xff"))
+
+
+def test_a_value_that_is_too_long() -> None:
+    """The page ends before it; where it is the first, it is said."""
+    runs = [(pack([(b"a", b"1"), (b"b", b"long")]), 0, False), (pack([(b"c", b"3")]), 0, False)]
+    assert joined(runs, 10, 3) == (pack([(b"a", b"1")]), b"a")
+    with pytest.raises(TooLarge) as caught:
+        joined([(pack([(b"b", b"long")]), 0, False)], 10, 3)
+    assert caught.value.details == {"limit": 3, "size": 4}

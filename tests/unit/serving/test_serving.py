@@ -1,0 +1,549 @@
+"""The epoll loop over real sockets, stepped by hand."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import select
+import socket
+import struct
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgpack
+import pytest
+
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
+from gossipkv.wire import rpc
+from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
+from tests.oracle import connection
+from tests.unit.serving.driven import make_core, one_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gossipkv.serving._requests import Pending
+    from gossipkv.wire.rpc import Value
+
+RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} | {b"big": b"x" * 500_000}
+PING = rpc.request(1, "ping", [])
+PONG = rpc.response(1, "pong")
+PATIENCE_S = 120.0
+# Where time is no part of what is shown, nothing may be closed or asked elsewhere because the machine was busy.
+PATIENT = dict.fromkeys(
+    ("frame_timeout_ms", "output_timeout_ms", "proxy_timeout_ms", "proxy_stage_timeout_ms"), int(1000 * PATIENCE_S)
+)
+
+
+class Asked(NamedTuple):
+    """What was handed off, instead of an answer."""
+
+    method: bytes
+    params: bytes
+
+
+class Served:
+    """A loop, stepped whenever its test waits for something."""
+
+    def __init__(
+        self, directory: Path, family: socket.AddressFamily = socket.AF_INET, *, polls: bool = False, **limits: int
+    ) -> None:
+        self.core = make_core(**{"max_in_flight": 1000, **PATIENT, **limits})
+        self.core.publish(one_database(directory, RECORDS, partitions=3).table())
+        listener = socket.socket(family)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("127.0.0.1" if family == socket.AF_INET else "::", 0))
+        listener.listen(512)
+        listener.settimeout(0)
+        self.address = listener.getsockname()
+        self.loop = Loop(self.core, Sockets(listener, polls=polls))
+        self.hand_offs: list[Pending] = []
+        self.clients: list[socket.socket] = []
+
+    def connect(
+        self,
+        *,
+        receive_buffer: int | None = None,
+        source: str | None = None,
+        to: tuple[str, int] | None = None,
+    ) -> socket.socket:
+        """A client's socket; it does not block."""
+        client = socket.socket(socket.AF_INET6 if to and ":" in to[0] else socket.AF_INET)
+        if receive_buffer is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if source is not None:
+            client.bind((source, 0))
+        client.connect(to or self.address)
+        client.settimeout(0)
+        self.clients.append(client)
+        return client
+
+    def step(self, serve_us: int = 1000) -> None:
+        """One round; what it hands off is kept, to be answered by hand."""
+        self.hand_offs += self.loop.round(Asked, serve_us, 1000)
+        assert self.core.broken_invariants() == []
+
+    def reply(self, pending: Pending, result: Value) -> None:
+        """Answer what was handed off, with the next round."""
+        self.loop.complete(pending, msgpack.packb(result))
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Step until something holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self.step()
+            if done():
+                return
+            assert time.monotonic() < deadline, "the loop never got there"
+
+    def receive(self, client: socket.socket, size: int) -> bytes:
+        """Exactly so many bytes."""
+        received = bytearray()
+
+        def done() -> bool:
+            try:
+                received.extend(client.recv(size - len(received)))
+            except BlockingIOError:
+                return False
+            return len(received) == size
+
+        self.until(done)
+        return bytes(received)
+
+    def ends(self, client: socket.socket) -> bytes:
+        """What arrives until the node's end does."""
+        received = bytearray()
+
+        def done() -> bool:
+            try:
+                data = client.recv(1 << 16)
+            except BlockingIOError:
+                return False
+            received.extend(data)
+            return not data
+
+        self.until(done)
+        return bytes(received)
+
+    def counters(self, name: str) -> int:
+        """One counter."""
+        return self.core.counters()[name]
+
+    def close(self) -> None:
+        """Close both ends."""
+        for client in self.clients:
+            client.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A loop with small limits that serves RECORDS."""
+    served = Served(tmp_path)
+    yield served
+    served.close()
+
+
+def test_pipelined_requests(served: Served) -> None:
+    """A thousand requests in one write are answered in order."""
+    client = served.connect()
+    requests = [(number, b"key%03d" % (number % 1100)) for number in range(1000)]
+    client.sendall(b"".join(rpc.request(number, "get", ["db", key]) for number, key in requests))
+    expected = b"".join(rpc.response(number, [RECORDS.get(key), "v1"]) for number, key in requests)
+    assert served.receive(client, len(expected)) == expected
+
+
+def test_answers_over_a_socket_are_the_oracle_s(served: Served) -> None:
+    """A stream of everything, in writes of any size: answers and hand-offs are the plain-Python node's, in order."""
+    draw = random.Random(3)
+    names = [b"key%03d" % draw.randrange(1100) for _ in range(500)]
+    stream = b"".join(
+        draw.choice([
+            rpc.request(number, "get", ["db", name]),
+            rpc.request(number, "get_many", ["db", names[: draw.randrange(80)], {"version": "v1"}]),
+            rpc.request(number, "ping", []),
+            rpc.request(number, "scan", ["db", {"prefix": name}]),
+            rpc.notification("note", [name]),
+            b"\x93\x00" + bytes([number % 100]) + b"\xa1m",
+        ])
+        for number, name in enumerate(names)
+    )  # fmt: skip
+    expected = connection.Conversation(
+        {b"db": (b"v1", {b"v1": RECORDS})},
+        {"max_size": 1 << 20, "max_depth": MAX_DEPTH, "max_elements": MAX_ELEMENTS},
+    )
+    expected.hear(stream)
+    client = served.connect()
+    answers: list[tuple[int, str | None, Value]] = []
+    unpacker = msgpack.Unpacker(raw=True)
+    left = memoryview(stream)
+
+    def done() -> bool:
+        nonlocal left
+        if left:
+            left = left[client.send(left[: draw.randrange(1, 4000)]) :]
+        try:
+            unpacker.feed(client.recv(1 << 16))
+        except BlockingIOError:
+            return False
+        answers.extend((msgid, error and error[0].decode(), result) for _, msgid, error, result in unpacker)
+        return not left and len(answers) == len(expected.answers)
+
+    served.until(done)
+    assert answers == expected.answers
+    assert [(pending.msgid, *pending.waiting) for pending in served.hand_offs] == expected.hand_offs
+
+
+def test_no_python_call_per_request(served: Served) -> None:
+    """10,000 pipelined gets: the profile sees the few calls of the steps, and nothing for a request."""
+    client = served.connect()
+    request = rpc.request(1, "get", ["db", b"key007"])
+    expected = len(rpc.response(1, [RECORDS[b"key007"], "v1"])) * 10_000
+    client.settimeout(PATIENCE_S)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    served.until(lambda: served.loop.connection_count == 1)
+    client.sendall(request * 2_000)
+    events = 0
+
+    def watch(_frame: object, _event: str, _argument: object) -> None:
+        nonlocal events
+        events += 1
+
+    received = 0
+    portions = 1
+    serve = served.loop.round
+    while received < expected:
+        sys.setprofile(watch)
+        handed_off = serve(Asked, 100_000, 1000)
+        sys.setprofile(None)
+        assert handed_off == []
+        received += len(client.recv(1 << 20))
+        if received >= expected * portions // 5 and portions < 5:
+            portions += 1
+            client.sendall(request * 2_000)
+    assert served.counters("gets") == 10_000
+    assert 0 < events < 1_000
+
+
+def test_hand_offs_and_corked_replies(served: Served) -> None:
+    """Answers to hand-offs of several connections go out with the next round, all of a connection at once."""
+    clients = [served.connect() for _ in range(3)]
+    for client in clients:
+        client.sendall(rpc.request(1, "info", []) + rpc.request(2, "status", []))
+    served.until(lambda: len(served.hand_offs) == 6)
+    for pending in served.hand_offs:
+        served.reply(pending, "reply")
+    with pytest.raises(BlockingIOError):
+        clients[0].recv(1)
+    served.step()
+    expected = rpc.response(1, "reply") + rpc.response(2, "reply")
+    for client in clients:
+        assert served.receive(client, len(expected)) == expected
+
+
+def test_partial_writes_and_a_slow_reader(served: Served) -> None:
+    """Far more than the socket buffers take: the rest is sent as the peer reads, all of it, in order."""
+    client = served.connect(receive_buffer=4096)
+    other = served.connect()
+    count = 60
+    client.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(count)))
+    served.until(lambda: served.counters("paused_for_output") > 0)
+    assert served.counters("held_bytes") < (1 << 20) + 600_000
+    other.sendall(PING)
+    assert served.receive(other, len(PONG)) == PONG
+    unpacker = msgpack.Unpacker()
+    answers: list[list[Value]] = []
+
+    def done() -> bool:
+        try:
+            unpacker.feed(client.recv(1 << 16))
+        except BlockingIOError:
+            return False
+        answers.extend(unpacker)
+        return len(answers) == count
+
+    served.until(done)
+    assert [answer[1] for answer in answers] == list(range(count))
+    assert all(answer[3] == [RECORDS[b"big"], "v1"] for answer in answers)
+    assert served.counters("held_bytes") == 0
+
+
+def test_half_close(served: Served) -> None:
+    """A client that sends its end behind its requests gets every answer, then ours."""
+    client = served.connect()
+    client.sendall(PING * 3 + rpc.request(2, "info", []))
+    client.shutdown(socket.SHUT_WR)
+    served.until(lambda: len(served.hand_offs) == 1)
+    assert served.receive(client, 3 * len(PONG)) == PONG * 3
+    served.reply(served.hand_offs[0], "late")
+    assert served.ends(client) == rpc.response(2, "late")
+    assert served.loop.connection_count == 0
+    assert served.counters("closed_by_peer") == 1
+
+
+def test_a_reset_is_noticed(served: Served) -> None:
+    """A client that dies in the middle of anything leaves nothing behind, and its replies are dropped."""
+    client, other = served.connect(), served.connect()
+    client.sendall(rpc.request(1, "info", []) + PING[:3])
+    served.until(lambda: len(served.hand_offs) == 1)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    served.until(lambda: served.loop.connection_count == 1)
+    assert served.counters("closed_reset") == 1
+    served.reply(served.hand_offs[0], None)
+    assert served.counters("replies_dropped") == 1
+    other.sendall(PING)
+    assert served.receive(other, len(PONG)) == PONG
+    assert served.counters("held_bytes") == 0
+
+
+def test_garbage_is_answered_and_ended(served: Served) -> None:
+    """The typed error arrives although more input follows it: the end is sent in two halves, without a reset."""
+    client, other = served.connect(), served.connect()
+    client.sendall(PING + b"\x94\x00\x05\xa1m\x91\xc1" + bytes(300_000))
+    received = served.ends(client)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(received)
+    pong, refused = unpacker
+    assert pong == [1, 1, None, "pong"]
+    assert refused[1:3] == [5, refused[2]]
+    assert refused[2][0] == "BAD_REQUEST"
+    assert served.loop.connection_count == 2
+    client.close()
+    served.until(lambda: served.loop.connection_count == 1)
+    other.sendall(PING)
+    assert served.receive(other, len(PONG)) == PONG
+
+
+def test_http_is_answered_and_ended(served: Served) -> None:
+    """What speaks here arrives although the request goes on for long, and then the end."""
+    client = served.connect()
+    client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 300000\r\n\r\n" + bytes(300_000))
+    received = served.ends(client)
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.endswith(b"it speaks MessagePack-RPC, not HTTP.\r\n")
+
+
+def test_lingering_ends_by_itself(served: Served) -> None:
+    """A peer that neither reads nor closes after our end is closed after a while."""
+    client = served.connect()
+    client.sendall(b"\xc1")
+    assert served.ends(client) == b""
+    assert served.loop.connection_count == 1
+    deadline = time.monotonic() + PATIENCE_S
+    while served.loop.connection_count and time.monotonic() < deadline:
+        time.sleep(0.05)
+        served.loop.expire()
+    assert served.loop.connection_count == 0
+    assert served.counters("closed_bad_frame") == 1
+
+
+def test_half_sent_frames_time_out(tmp_path: Path) -> None:
+    """`expire` closes who is overdue."""
+    served = Served(tmp_path, frame_timeout_ms=50)
+    client = served.connect()
+    client.sendall(PING[:3])
+    served.until(lambda: served.counters("bytes_received") == 3)
+    time.sleep(0.1)
+    served.loop.expire()
+    assert served.ends(client) == b""
+    assert served.counters("closed_frame_timeout") == 1
+    served.close()
+
+
+def test_connections_beyond_the_limit_are_closed(tmp_path: Path) -> None:
+    """They are accepted and closed, so the peer knows; those within the limit are served."""
+    served = Served(tmp_path, max_connections=5)
+    clients = [served.connect() for _ in range(8)]
+    served.until(lambda: served.counters("connections_refused") == 3)
+    for client in clients[:5]:
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    for client in clients[5:]:
+        assert served.ends(client) == b""
+    served.close()
+
+
+def test_bursts_of_newcomers(tmp_path: Path) -> None:
+    """More than one step accepts."""
+    served = Served(tmp_path, max_connections=1000)
+    clients = [served.connect() for _ in range(300)]
+    for client in clients:
+        client.sendall(PING)
+    for client in clients:
+        assert served.receive(client, len(PONG)) == PONG
+    assert served.loop.connection_count == 300
+    served.close()
+
+
+def test_descriptors_run_out(served: Served) -> None:
+    """Accepting pauses without spinning, those who are here are served, and newcomers are when there is room again."""
+    began_s = time.monotonic()
+    early = served.connect()
+    served.until(lambda: served.loop.connection_count == 1)
+    late = served.connect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        served.until(lambda: served.counters("accept_pauses") > 0)
+        for _ in range(1000):
+            served.step()
+        pauses = served.counters("accept_pauses")
+        assert pauses <= 2 + (time.monotonic() - began_s) / 0.5  # The timer has it tried again each half second.
+        early.sendall(PING)
+        assert served.receive(early, len(PONG)) == PONG
+        served.loop.expire()
+        served.until(lambda: served.counters("accept_pauses") > pauses)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    late.sendall(PING)
+    served.loop.expire()
+    assert served.receive(late, len(PONG)) == PONG
+
+
+def test_drain_answers_what_was_asked(served: Served) -> None:
+    """Requests on their way when draining begins are answered, hand-offs too; newcomers are refused; then all end."""
+    asking, idle = served.connect(), served.connect()
+    served.until(lambda: served.loop.connection_count == 2)
+    asking.sendall(PING * 10 + rpc.request(2, "info", []))
+    served.loop.drain()
+    assert served.counters("gets") + served.counters("pings") == 10
+    with pytest.raises(OSError, match="refused") as refused:
+        socket.create_connection(served.address)
+    assert refused.value.errno == errno.ECONNREFUSED
+    assert served.receive(asking, 10 * len(PONG)) == PONG * 10
+    served.until(lambda: len(served.hand_offs) == 1)
+    served.reply(served.hand_offs[0], "info")
+    assert served.ends(asking) == rpc.response(2, "info")
+    assert served.ends(idle) == b""
+    asking.close()
+    idle.close()
+    served.until(lambda: served.loop.connection_count == 0)
+    assert served.counters("closed_drained") == 2
+
+
+def test_drain_of_half_sent_frames(served: Served) -> None:
+    """What is not whole is not waited for; what stands before it, held back or not, is answered; then both end."""
+    half, held = served.connect(), served.connect()
+    half.sendall(PING * 2 + PING[:3])
+    held.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(8)) + PING[:3])
+    served.until(lambda: served.counters("gets") > 0 and served.counters("pings") == 2)
+    served.loop.drain()
+    assert served.ends(half) == PONG * 2
+    received = served.ends(held)
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(received)
+    assert [answer[1] for answer in unpacker] == list(range(8))
+    half.close()
+    held.close()
+    served.until(lambda: served.loop.connection_count == 0)
+    assert served.counters("closed_drained") == 2
+
+
+def test_close_cuts_everything(served: Served) -> None:
+    """Whatever is in flight, nothing is left."""
+    client = served.connect()
+    client.sendall(rpc.request(1, "info", []))
+    served.until(lambda: len(served.hand_offs) == 1)
+    served.loop.close()
+    served.loop.close()
+    assert client.recv(1) == b""
+    assert served.counters("connections") == 0
+    assert served.counters("closed_cut") == 1
+    assert served.counters("in_flight") == 0
+
+
+def test_the_descriptor_tells_of_work(served: Served) -> None:
+    """The epoll descriptor is readable when a step has something to do, and after `wake`."""
+
+    def readable() -> bool:
+        return bool(select.select([served.loop.fileno()], [], [], 0)[0])
+
+    assert not readable()
+    client = served.connect()
+    assert readable()
+    served.until(lambda: served.loop.connection_count == 1)
+    assert not readable()
+    client.sendall(PING)
+    served.until(lambda: served.counters("pings") == 1)
+    assert not readable()
+    served.loop.wake()
+    assert readable()
+    served.step()
+    assert not readable()
+
+
+def test_connections_of_one_address_beyond_the_limit(tmp_path: Path) -> None:
+    """They are closed; another address still has its own, and one that ends makes room."""
+    served = Served(tmp_path, max_connections_per_address=2)
+    greedy = [served.connect() for _ in range(3)]
+    served.until(lambda: served.counters("connections_refused_by_address") == 1)
+    assert served.ends(greedy[2]) == b""
+    modest = served.connect(source="127.0.0.2")
+    for client in (*greedy[:2], modest):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    greedy[0].close()
+    served.until(lambda: served.loop.connection_count == 2)
+    late = served.connect()
+    late.sendall(PING)
+    assert served.receive(late, len(PONG)) == PONG
+    served.close()
+
+
+def test_one_address_under_both_families(tmp_path: Path) -> None:
+    """A socket for both shows IPv4 peers inside IPv6 ones: each still counts as the IPv4 address that it is."""
+    served = Served(tmp_path, family=socket.AF_INET6, max_connections_per_address=1)
+    port = served.address[1]
+    first, second = served.connect(to=("127.0.0.1", port)), served.connect(to=("127.0.0.1", port), source="127.0.0.2")
+    third, over = served.connect(to=("::1", port)), served.connect(to=("::1", port))
+    served.until(lambda: served.counters("connections_refused_by_address") == 1)
+    for client in (first, second, third):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    assert served.ends(over) == b""
+    served.close()
+
+
+def test_a_peer_that_never_reads_is_closed(tmp_path: Path) -> None:
+    """After `output_timeout`, though the time for frames has not passed; who reads stays."""
+    served = Served(tmp_path, output_timeout_ms=50, frame_timeout_ms=60_000)
+    deaf, reading = served.connect(receive_buffer=4096), served.connect()
+    deaf.sendall(b"".join(rpc.request(number, "get", ["db", b"big"]) for number in range(60)))
+    served.until(lambda: served.counters("paused_for_output") > 0)
+    time.sleep(0.1)
+    served.loop.expire()
+    assert served.counters("closed_output_timeout") == 1
+    reading.sendall(PING)
+    assert served.receive(reading, len(PONG)) == PONG
+    served.close()
+
+
+def test_a_loop_that_may_not_look_out_never_does(served: Served) -> None:
+    """However closely requests follow each other."""
+    client = served.connect()
+    for _ in range(200):
+        client.sendall(PING)
+        assert served.receive(client, len(PONG)) == PONG
+    assert served.counters("busy_polls") == 0
+
+
+def test_how_long_answers_took(served: Served) -> None:
+    """Answered requests and handed-off ones are counted apart, each once, when its answer is sent."""
+    client = served.connect()
+    client.sendall(PING * 3 + rpc.request(2, "info", []) + rpc.request(3, "status", []) + b"\x93\x00\x09\xa1m")
+    served.until(lambda: len(served.hand_offs) == 2)
+    assert served.core.latency()["local"].count == 4
+    served.reply(served.hand_offs[0], "info")
+    assert served.core.latency()["handed_off"].count == 0
+    served.step()
+    assert served.core.latency()["handed_off"].count == 1
+    assert served.core.latency()["handed_off"].maximum > 0
