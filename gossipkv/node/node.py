@@ -44,13 +44,13 @@ from gossipkv.serving._requests import Core
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
 from gossipkv.node.binding import advertised, bind
-from gossipkv.node.deciding import Deciding
+from gossipkv.table.deciding import Deciding
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gateway import Gateway
 from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
-from gossipkv.node.late_table_methods import LateTableMethods
+from gossipkv.table.late_methods import LateTableMethods
 from gossipkv.node.methods import Handlers
 from gossipkv.node.peers import Peers
 from gossipkv.serving.published import Published, publish
@@ -59,8 +59,8 @@ from gossipkv.node.readiness import Readiness
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan_elsewhere import Elsewhere
 from gossipkv.node.sharing import Sharing
-from gossipkv.node.stores import memory_bytes, open_tables
-from gossipkv.node.tables import OPEN, Tables
+from gossipkv.table.stores import memory_bytes, open_tables
+from gossipkv.table.tables import OPEN, Tables
 from gossipkv.processes.usage import usage
 from gossipkv.storage import sigbus
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener, Stream
     from gossipkv.serving.pump import MakeTransport
-    from gossipkv.node.stores import OpenStores
+    from gossipkv.table.stores import OpenStores
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.environment.seam import Files
-    from gossipkv.node.stores import Restore
+    from gossipkv.table.stores import Restore
     from gossipkv.storage.engine.manifest import Manifest
 
 FIRST_LIFE: Final = 1

@@ -11,7 +11,7 @@ from tests.ci.cluster import test_tables_store
 from tests.ci.cluster.node_process import NodeProcess
 from tests.ci.cluster.test_cli import gossipkv
 from tests.ci.cluster.test_tables_store import SETTINGS, tables_of
-from tests.unit.node.real_store import RECORDS, read_store
+from tests.unit.table.real_store import RECORDS, read_store
 
 data = test_tables_store.data
 

@@ -33,7 +33,7 @@ from tests.ci.cluster.pages import (
     value_noted,
 )
 from tests.ci.cluster.terminal import Reader, Said
-from tests.unit.node.real_store import make_tables
+from tests.unit.table.real_store import make_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from gossipkv.node.identity import read_node
 from gossipkv.storage.engine.manifest import segment_path
 from tests.ci.cluster.node_process import NodeProcess, connect, wait_for
 from tests.ci.cluster.test_cli import gossipkv
-from tests.unit.node.real_store import BATCH_AT, RECORDS, make_tables, read_store, write_store
+from tests.unit.table.real_store import BATCH_AT, RECORDS, make_tables, read_store, write_store
 
 SETTINGS = ("--table-segment", "1MiB", "--refresh-period", "off")
 

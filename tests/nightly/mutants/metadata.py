@@ -23,8 +23,8 @@ COLLECTS = "await ledger.collect(known.head.config, known.head.roots | self._acc
 OUTDONE = "if before is not None and before.head.ended and chosen.generation < before.generation:"
 HEARD = "newest = after if before is None or after.place >= before.place else before"
 
-DECIDING = "gossipkv.node.deciding:Deciding"
-DECIDING_TESTS = "tests/unit/node/test_deciding.py"
+DECIDING = "gossipkv.table.deciding:Deciding"
+DECIDING_TESTS = "tests/unit/table/test_deciding.py"
 HEEDS = """heard_of = self.metadata.known.get(register)
                     if heard_of is not None:
                         higher = heard_of.head._replace(config=max(heard_of.head.config, hint.config))
@@ -97,8 +97,8 @@ MUTANTS_OF_METADATA = (
     ),
     planted(
         "the catalogue is founded by anyone",
-        "tests/unit/node/test_founding.py",
-        ("gossipkv.node.founding:may_not_found", "if record.drew != cluster_id:", "if False:"),
+        "tests/unit/table/test_founding.py",
+        ("gossipkv.table.founding:may_not_found", "if record.drew != cluster_id:", "if False:"),
     ),
     planted(
         "what was shown by a late look takes the place of what is newer",

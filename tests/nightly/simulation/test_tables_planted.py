@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.node.deciding import Deciding
+from gossipkv.table.deciding import Deciding
 from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.testing.nodes.cluster import Violation
 from gossipkv.testing.nodes.replay import WholePlan, run

@@ -12,7 +12,7 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import read_node
 from gossipkv.storage.engine.manifest import segment_path
 from tests.unit.client.fake_node import FakeNode
-from tests.unit.node.real_store import BATCH_AT, RECORDS, read_store, write_store
+from tests.unit.table.real_store import BATCH_AT, RECORDS, read_store, write_store
 
 TOLD = {"directory": "/b/monday", "linked_bytes": 3 << 30, "copied_bytes": 5 << 20, "position": 9}
 

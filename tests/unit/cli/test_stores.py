@@ -11,7 +11,7 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.node.directory import DataDirectory
 from gossipkv.storage.engine.manifest import segment_path
-from tests.unit.node.real_store import BATCH_AT, make_tables
+from tests.unit.table.real_store import BATCH_AT, make_tables
 
 FILES = RealFiles()
 

@@ -24,8 +24,8 @@ from gossipkv.testing.logs import capture_logs
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
-from tests.unit.node.fake_store import NoTables
-from tests.unit.node.made_up_tables import MadeUpTables
+from tests.unit.table.fake_store import NoTables
+from tests.unit.table.made_up_tables import MadeUpTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from gossipkv.errors import BadRequest, DirectoryInUse, LocalError
 from gossipkv.node import node
 from gossipkv.node.binding import listen
 from gossipkv.settings.config import load
-from tests.unit.node.fake_store import FakeStores, put_store
+from tests.unit.table.fake_store import FakeStores, put_store
 
 if TYPE_CHECKING:
     from gossipkv.settings.config import Config

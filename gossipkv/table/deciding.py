@@ -18,9 +18,9 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
-from gossipkv.node.founding import may_not_found
-from gossipkv.node.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
-from gossipkv.node.tables import OPEN
+from gossipkv.table.founding import may_not_found
+from gossipkv.table.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
+from gossipkv.table.tables import OPEN
 from gossipkv.register.configuration import AcceptorId
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.node.directory import DataDirectory
     from gossipkv.node.gossip import Gossiping
     from gossipkv.node.peers import Peers
-    from gossipkv.node.tables import Tables
+    from gossipkv.table.tables import Tables
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.shell import OnReply

@@ -13,11 +13,11 @@ import trio
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.tables import FORGET, Closed, Nothing, Open, Tables, decide
+from gossipkv.table.tables import FORGET, Closed, Nothing, Open, Tables, decide
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.logs import capture_logs
 from gossipkv.testing.simulated_files import SimulatedFiles
-from tests.unit.node.fake_store import FakeStores, put_store
+from tests.unit.table.fake_store import FakeStores, put_store
 
 WORLD = real()
 PLACE = PurePath("/n/tables")

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gossipkv.node.deciding import Deciding
-    from gossipkv.node.table_methods import TableMethods
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.table.methods import TableMethods
     from gossipkv.wire.results import Waiting
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
@@ -61,7 +61,7 @@ class LateTableMethods:
 
     def _whole(self) -> TableMethods:
         if self._loaded is None:
-            from gossipkv.node.table_methods import TableMethods  # noqa: PLC0415  # See the module.
+            from gossipkv.table.methods import TableMethods  # noqa: PLC0415  # See the module.
 
             self._loaded = TableMethods(self._deciding, self._random, replication=self._replication)
         return self._loaded

@@ -13,15 +13,15 @@ import trio
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import real
 from gossipkv.node.directory import DataDirectory
-from gossipkv.node.founding import may_not_found
+from gossipkv.table.founding import may_not_found
 from gossipkv.node.identity import NodeRecord, drawn, erased, followed, read_node
 from gossipkv.node.restoring import restore_tables
-from gossipkv.node.tables import Tables
+from gossipkv.table.tables import Tables
 from gossipkv.storage.engine.manifest import read_manifest
 from gossipkv.storage.slots import write_slots
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
-from tests.unit.node.fake_store import FakeStores, put_store
+from tests.unit.table.fake_store import FakeStores, put_store
 
 FILES = RealFiles()
 WORLD = real()

@@ -6,8 +6,8 @@ import msgpack
 import pytest
 
 from gossipkv.errors import BadRequest
-from gossipkv.node import table_requests
-from gossipkv.node.table_requests import DEFAULT_PARTITIONS, CreateTable, Force, Membership
+from gossipkv.table import requests as table_requests
+from gossipkv.table.requests import DEFAULT_PARTITIONS, CreateTable, Force, Membership
 from gossipkv.wire.arguments import Arguments
 
 ID = bytes(range(20))

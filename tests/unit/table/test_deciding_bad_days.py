@@ -10,9 +10,9 @@ import trio
 
 from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown
 from gossipkv.gossip.member import State
-from gossipkv.node.deciding import Asking, Deciding
-from gossipkv.node.late_table_methods import LateTableMethods
-from gossipkv.node.table_methods import TableMethods
+from gossipkv.table.deciding import Asking, Deciding
+from gossipkv.table.late_methods import LateTableMethods
+from gossipkv.table.methods import TableMethods
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.space import Space
 from gossipkv.wire.arguments import Arguments

@@ -28,7 +28,7 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnsupportedFormat,
 )
-from gossipkv.node import table_requests
+from gossipkv.table import requests as table_requests
 from gossipkv.wire.results import Waiting
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import UUID_BYTES, Acceptors
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from gossipkv.node.deciding import Deciding
+    from gossipkv.table.deciding import Deciding
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Known, Metadata

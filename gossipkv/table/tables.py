@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment
     from gossipkv.errors import Detail
     from gossipkv.node.directory import DataDirectory
-    from gossipkv.node.stores import OpenStore, OpenStores
+    from gossipkv.table.stores import OpenStore, OpenStores
 
 FORGET: Final = "start the node as another one, without its tables (`--forget-tables`), or put back what was there"
 

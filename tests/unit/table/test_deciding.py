@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from gossipkv.errors import Conflict, GossipKVError, Unavailable
-from gossipkv.node.deciding import POLL_S, Deciding
+from gossipkv.table.deciding import POLL_S, Deciding
 from gossipkv.node.gossip import Gossiping
-from gossipkv.node.tables import Tables
+from gossipkv.table.tables import Tables
 from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.testing.nodes.cluster import simulate
