@@ -21,7 +21,7 @@ from gossipkv.gossip.profile import PROFILES
 from gossipkv.gossip.shell import key_file
 from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
-from gossipkv.node.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.publications import Publications
 from gossipkv.placement.shard_claim import NODES, NodeEntry, ShardClaim, Standing
 from gossipkv.settings.quantity import SIZE, show

@@ -17,7 +17,7 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
 from gossipkv.log import Log
-from gossipkv.node import hello
+from gossipkv.node.peers.connections import hello
 from gossipkv.serving._requests import Refused
 from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.serving.reads import Holdings, Reads
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
-    from gossipkv.node.hello import Hello
+    from gossipkv.node.peers.hello import Hello
     from gossipkv.wire.rpc import Value
 
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.

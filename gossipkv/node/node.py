@@ -52,13 +52,13 @@ from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_st
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.table.late_methods import LateTableMethods
 from gossipkv.node.methods import Handlers
-from gossipkv.node.peers import Peers
+from gossipkv.node.peers.connections import Peers
 from gossipkv.serving.published import Published, publish
 from gossipkv.serving.pump import Pump
 from gossipkv.node.readiness import Readiness
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan_elsewhere import Elsewhere
-from gossipkv.node.sharing import Sharing
+from gossipkv.node.peers.sharing import Sharing
 from gossipkv.table.stores import memory_bytes, open_tables
 from gossipkv.table.tables import OPEN, Tables
 from gossipkv.processes.usage import usage

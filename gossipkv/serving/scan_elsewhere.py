@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gossipkv.errors import Detail, ServiceError
-    from gossipkv.node.peers import OnAnswer
+    from gossipkv.node.peers.connections import OnAnswer
     from gossipkv.serving.scan import Page, Wanted
     from gossipkv.wire.results import Packed
     from gossipkv.placement.holders import HolderState

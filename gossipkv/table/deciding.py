@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment, Threads
     from gossipkv.node.directory import DataDirectory
     from gossipkv.node.gossip import Gossiping
-    from gossipkv.node.peers import Peers
+    from gossipkv.node.peers.connections import Peers
     from gossipkv.table.tables import Tables
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, final
 
 import msgpack
 
-from gossipkv.node.hello import PROTOCOL, Hello, of_answer
+from gossipkv.node.peers.hello import PROTOCOL, Hello, of_answer
 from gossipkv.register.ballot import ZERO
 from gossipkv.register.changes import READ
 from gossipkv.register.configuration import AcceptorId, Acceptors, Value

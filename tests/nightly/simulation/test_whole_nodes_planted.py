@@ -24,7 +24,7 @@ from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.tree import Tree
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping
-from gossipkv.node.peers import Peers
+from gossipkv.node.peers.connections import Peers
 from gossipkv.serving.pump import Pump
 from gossipkv.placement.identity import Identity
 from gossipkv.testing.nodes.replay import WholePlan, run
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.dataset.held import Held
-    from gossipkv.node.peers import Peer
+    from gossipkv.node.peers.connections import Peer
 
 SEEDS = range(6)
 

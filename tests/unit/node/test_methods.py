@@ -12,7 +12,7 @@ import trio
 
 from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
 from gossipkv.serving._requests import Refused
-from gossipkv.node.hello import PROTOCOL, Hello
+from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
 from gossipkv.serving.published import publish

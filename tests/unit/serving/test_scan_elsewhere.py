@@ -45,7 +45,7 @@ from tests.unit.node.test_methods import MadeUpLibrary
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from gossipkv.node.peers import OnAnswer
+    from gossipkv.node.peers.connections import OnAnswer
     from gossipkv.wire.rpc import Value
 
 PARTITIONS = 8

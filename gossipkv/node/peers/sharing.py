@@ -17,7 +17,7 @@ from gossipkv.dataset.cluster import question
 from gossipkv.dataset.cluster.effects import Ask, Publish, PublishDatabase, Route, Withdraw
 from gossipkv.dataset.cluster.members import Member, State
 from gossipkv.errors import TooLarge, UnknownDatabase
-from gossipkv.node.peers import Peer
+from gossipkv.node.peers.connections import Peer
 from gossipkv.serving.scan_elsewhere import Source
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.shard_claim import NODES, place_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip import member as gossip
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch
-    from gossipkv.node.peers import Peers
+    from gossipkv.node.peers.connections import Peers
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement

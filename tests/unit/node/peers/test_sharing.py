@@ -3,7 +3,7 @@
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.effects import PublishDatabase, Withdraw
 from gossipkv.errors import TooLarge
-from gossipkv.node.sharing import Sharing
+from gossipkv.node.peers.sharing import Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
 
 

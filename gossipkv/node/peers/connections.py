@@ -17,7 +17,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, Unauthorized
 from gossipkv.log import Log
-from gossipkv.node import hello
+from gossipkv.node.peers.connections import hello
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.environment.seam import Sockets, Stream
-    from gossipkv.node.hello import Hello
+    from gossipkv.node.peers.hello import Hello
     from gossipkv.serving.pump import PeerEvent, PeerReply
     from gossipkv.wire.rpc import Value
 
