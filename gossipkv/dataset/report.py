@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.lifecycle.version_states import VersionState, Word
-from gossipkv.dataset.spread import Spread, as_bitmap, gaps
+from gossipkv.dataset.cluster.spread import Spread, as_bitmap, gaps
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.lifecycle.version_states import Life
     from gossipkv.dataset.local.manifest import Manifest
     from gossipkv.dataset.scrub.scrub import Scrub
-    from gossipkv.dataset.version_build import VersionBuilder
+    from gossipkv.dataset.lifecycle.version_build import VersionBuilder
     from gossipkv.errors import Detail
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.dataset.open_versions import pauses
+from gossipkv.dataset.lifecycle.open_versions import pauses
 from gossipkv.errors import StorageError
 
 if TYPE_CHECKING:

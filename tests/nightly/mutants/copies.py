@@ -8,9 +8,9 @@ from tests.nightly.mutants.scrub import planted
 STORE = "gossipkv.dataset.local.store:VersionStore"
 DECISIONS = "gossipkv.dataset.lifecycle.decisions"
 PARTIAL = "tests/unit/dataset/local/test_partial_versions.py"
-COPIES = "tests/unit/dataset/test_copies.py"
+COPIES = "tests/unit/dataset/lifecycle/test_copies.py"
 REMEMBERED = "tests/unit/dataset/test_remembered.py"
-VERDICTS = "tests/unit/dataset/test_verdicts.py"
+VERDICTS = "tests/unit/dataset/lifecycle/test_verdicts.py"
 
 MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
@@ -94,7 +94,7 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "what is refuted is answered until it is built anew",
         Edit(
-            "gossipkv.dataset.copies:Copies.refute",
+            "gossipkv.dataset.lifecycle.copies:Copies.refute",
             "self._take_out(life, nursery)",
             "life.copy.begin_open(self.versions[life.name].identity, self.versions[life.name].here)",
         ),
@@ -121,7 +121,7 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "who held the active version is not written",
         Edit(
-            "gossipkv.dataset.switching:Switching.note_holders",
+            "gossipkv.dataset.lifecycle.switching:Switching.note_holders",
             "self.note_change()",
             "pass",
         ),

@@ -167,7 +167,7 @@ MUTANTS_OF_DATASETS = (
         "a switch goes on with old answers behind a rewrite",
         (
             Edit(
-                "gossipkv.dataset.switching:Switching.switch",
+                "gossipkv.dataset.lifecycle.switching:Switching.switch",
                 "if self._writing.locked():  # Answers to the gate would grow old meanwhile.",
                 "if False:",
             ),

@@ -74,7 +74,7 @@ MUTANTS_OF_LOST_MAPS = (
         "what was lost in its map is not opened anew",
         (
             Edit(
-                "gossipkv.dataset.copies:Copies.damaged",
+                "gossipkv.dataset.lifecycle.copies:Copies.damaged",
                 "if version is not None and error.file in version.lost_names:",
                 "if False:",
             ),

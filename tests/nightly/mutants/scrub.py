@@ -128,7 +128,7 @@ MUTANTS_OF_SCRUB = (
     planted(
         "a damaged version is trusted",
         Edit(
-            "gossipkv.dataset.copies:Copies.damaged",
+            "gossipkv.dataset.lifecycle.copies:Copies.damaged",
             "version.distrust()",
             "pass",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.nightly.mutants.mutant import Edit, Mutant
 from tests.nightly.mutants.scrub import planted
 
-SPREAD = "tests/unit/dataset/test_spread.py"
+SPREAD = "tests/unit/dataset/cluster/test_spread.py"
 REPORT = "tests/unit/dataset/test_report.py"
 OWNERS = "tests/unit/cli/test_owners.py"
 
@@ -22,7 +22,7 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "a gate is said to wait for less than it does",
         Edit(
-            "gossipkv.dataset.spread:Spread._lacking",
+            "gossipkv.dataset.cluster.spread:Spread._lacking",
             "alive = {holder.name for holder in holders.all if holder.state is HolderState.ALIVE}",
             "alive = {holder.name for holder in holders.all}",
         ),

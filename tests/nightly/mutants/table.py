@@ -454,7 +454,7 @@ MUTANTS = (
         "a version that is let go stays open",
         (
             Edit(
-                "gossipkv.dataset.copies:Copies._take_out",
+                "gossipkv.dataset.lifecycle.copies:Copies._take_out",
                 "version = self.versions.pop(life.name, None)",
                 "version = self.versions.get(life.name)",
             ),
@@ -478,7 +478,7 @@ MUTANTS = (
         "what was built is not said to be open",
         (
             Edit(
-                "gossipkv.dataset.copies:Copies._put_in_place",
+                "gossipkv.dataset.lifecycle.copies:Copies._put_in_place",
                 "copy.finish(version.identity, version.here)",
                 "copy.take(CopyEvent.FINISH)",
             ),

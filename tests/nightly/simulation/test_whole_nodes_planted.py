@@ -16,7 +16,7 @@ from gossipkv.dataset.cluster import core
 from gossipkv.dataset.cluster.members import Membership
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.lifecycle.version_states import VersionState
-from gossipkv.dataset.part_in_cluster import PartInCluster
+from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.gossip.core import Gossip
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.namesakes import Namesakes

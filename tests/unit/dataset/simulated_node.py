@@ -25,7 +25,7 @@ from gossipkv.dataset.lifecycle import copy_states
 from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.dataset.lifecycle.version_states import Word
 from gossipkv.dataset.local.active import FORMAT as ACTIVE_FORMAT
-from gossipkv.dataset.part_in_cluster import PartInCluster
+from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory

@@ -12,7 +12,7 @@ from gossipkv.address import Address
 from gossipkv.dataset.lifecycle.version_states import Life, Word
 from gossipkv.dataset.local.active import Active, Holder
 from gossipkv.dataset.local.store import VersionStore
-from gossipkv.dataset.switching import Switching
+from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.log import Log
 from gossipkv.placement.identity import Identity
@@ -21,7 +21,7 @@ from gossipkv.storage.document import encode
 from gossipkv.testing.faulty_files import Action, Fault
 from tests.unit.dataset.build.test_steps import with_a_deep_stray
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
-from tests.unit.dataset.test_copies import Cluster, N, put
+from tests.unit.dataset.lifecycle.test_copies import Cluster, N, put
 
 IDENTITY = Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True)
 

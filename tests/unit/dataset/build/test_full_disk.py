@@ -64,7 +64,7 @@ async def test_a_node_says_what_it_needs_and_goes_on_when_there_is_room(put, tmp
     """It waits in SEEN, without an attempt, whatever is free meanwhile; the old version answers."""
     disk, grow = small_disk
     put("v1", [records(100, 1000)])
-    monkeypatch.setattr("gossipkv.dataset.copies.POLL_MS", 20)
+    monkeypatch.setattr("gossipkv.dataset.lifecycle.copies.POLL_MS", 20)
     with capture_logs() as logs:
         async with node(tmp_path, disk) as library:
             await active(library, "v1")
@@ -93,7 +93,7 @@ async def test_builds_do_not_count_on_the_same_room(put, tmp_path, small_disk, m
     """Two that fit only one after the other are built one after the other, and neither is refused halfway."""
     disk, grow = small_disk
     grow("16m")
-    monkeypatch.setattr("gossipkv.dataset.copies.POLL_MS", 20)
+    monkeypatch.setattr("gossipkv.dataset.lifecycle.copies.POLL_MS", 20)
     for database in ("db", "other"):
         put("v1", [records(4000, 1000)], database)
     with capture_logs() as logs:

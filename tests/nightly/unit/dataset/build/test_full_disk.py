@@ -27,7 +27,7 @@ async def test_a_disk_that_somebody_fills_up_in_the_middle_is_waited_for(put, tm
     """What was written is removed; the build begins again by itself when the room is back, and not before."""
     disk, grow = small_disk
     grow(f"{count // 250}m")
-    monkeypatch.setattr("gossipkv.dataset.copies.POLL_MS", 20)
+    monkeypatch.setattr("gossipkv.dataset.lifecycle.copies.POLL_MS", 20)
     put("v1", [records(100, 1000)])
     hog = disk / "hog"
     with capture_logs() as logs:

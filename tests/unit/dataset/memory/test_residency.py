@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipkv.dataset.residency import (
+from gossipkv.dataset.memory.residency import (
     COMFORTABLE,
     FIRST_PATIENCE_MS,
     LONGEST_PATIENCE_MS,

@@ -19,8 +19,8 @@ from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, T
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
 from gossipkv.dataset.local.store import AnotherIdentity
 from gossipkv.dataset.local.version import Version, open_version
-from gossipkv.dataset.open_versions import Reopening, close, pauses
-from gossipkv.dataset.version_build import Built, VersionBuilder, Wanted
+from gossipkv.dataset.lifecycle.open_versions import Reopening, close, pauses
+from gossipkv.dataset.lifecycle.version_build import Built, VersionBuilder, Wanted
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, StorageError, UnsupportedFormat
 from gossipkv.placement.partition_set import PartitionSet
 

@@ -7,12 +7,12 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossipkv.dataset.residency import (
+from gossipkv.dataset.memory.residency import (
     Level,
     Mapped,
     Residency,
 )
-from tests.unit.dataset.test_residency import LOOK_MS
+from tests.unit.dataset.memory.test_residency import LOOK_MS
 
 
 @settings(max_examples=10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.dataset.cluster.members import State
-from gossipkv.dataset.spread import MOST_NODES, MOST_RUNS, Spread
+from gossipkv.dataset.cluster.spread import MOST_NODES, MOST_RUNS, Spread
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import Statement
 from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identity, statement, uuid_of

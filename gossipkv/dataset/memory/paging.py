@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.dataset.residency import Level, Mapped, Residency
+from gossipkv.dataset.memory.residency import Level, Mapped, Residency
 
 if TYPE_CHECKING:
     import random

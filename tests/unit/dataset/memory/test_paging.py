@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from gossipkv.dataset.paging import LEAST_PAUSE_S, LOOK_S, PIECE_BYTES, Open, Paging, measure, to_warm
-from gossipkv.dataset.residency import Level, Mapped
+from gossipkv.dataset.memory.paging import LEAST_PAUSE_S, LOOK_S, PIECE_BYTES, Open, Paging, measure, to_warm
+from gossipkv.dataset.memory.residency import Level, Mapped
 from gossipkv.environment.memory import Room
 from gossipkv.log import Log
 from gossipkv.storage.builder import SortedFileBuilder
