@@ -64,8 +64,8 @@ OPTIMISED = {
     "gossipkv.loadtest": "-O2",  # Most of a request is the time of who is measured.
     "gossipkv.serving._backlog": "-O1",
     "gossipkv.serving._busy_poll": "-O1",
-    "gossipkv.node._driver": "-O1",  # Of simulations.
-    "gossipkv.node._streams": "-O1",  # Likewise.
+    "tests.world._driver": "-O1",  # Of simulations.
+    "tests.world.nodes._streams": "-O1",  # Likewise.
     "gossipkv.storage._mapped_file": "-O1",  # Once a file.
     "gossipkv.storage._scratch": "-O1",
     "gossipkv.storage._sigbus": "-O1",

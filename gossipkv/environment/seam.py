@@ -1,7 +1,7 @@
 """The seam to the world: clock, randomness, files, sockets, threads, signals and memory.
 
 Whatever touches the world is reached through an `Environment` that the caller was given, so that a test can pass a
-world that fails, forgets, tears and lies, and replay it from one integer seed (`gossipkv.testing`).  Production
+world that fails, forgets, tears and lies, and replay it from one integer seed (`tests.world`).  Production
 passes `gossipkv.environment.trio_world.real()`.
 
 Rules for whoever edits this file: no policy lives here, only operations, each a point at which a test may strike;

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from gossipkv.testing.nodes.cluster import simulate
-from gossipkv.testing.nodes.phases import begin
+from tests.world.nodes.cluster import simulate
+from tests.world.nodes.phases import begin
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.cluster import SimulatedCluster
 
 VIRTUAL_S = 600
 SEED = 3

@@ -31,7 +31,7 @@ BUDGETS: dict[str, float] = {
     "tests/unit/node": 35,
     "tests/unit/register": 12,
     "tests/unit/storage": 80,
-    "tests/unit/testing": 18,
+    "tests/unit/world": 18,
     "tests/simulation": 140,
     "tests/smoke": 30,
     "tests/ci/cluster": 410,

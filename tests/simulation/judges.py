@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.testing.faults import FAULTS
-from gossipkv.testing.register.swarm import FAULTS as FAULTS_OF_REGISTERS
-from gossipkv.testing.transitions import ALL, counted
+from tests.world.faults import FAULTS
+from tests.world.register.swarm import FAULTS as FAULTS_OF_REGISTERS
+from tests.world.transitions import ALL, counted
 from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
 from tests.tally import sums
 
 if TYPE_CHECKING:
-    from gossipkv.testing.swarm import Outcome
+    from tests.world.swarm import Outcome
 
 ENOUGH = 100  # Runs of which each fault strikes some, and that take each transition of membership.
 A_FEW = 10  # Fewer say nothing together.

@@ -14,10 +14,10 @@ from gossipkv.gossip.member import REACHABLE, State, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.profile import LAN, LOCAL
-from gossipkv.testing.gossip.history import History
-from gossipkv.testing.gossip.members import gossip, program, state_of
-from gossipkv.testing.scheduler import MS, SECOND
-from gossipkv.testing.world import World
+from tests.world.gossip.history import History
+from tests.world.gossip.members import gossip, program, state_of
+from tests.world.scheduler import MS, SECOND
+from tests.world.world import World
 from tests.simulation.scenarios_of_branches import full_branches, large_branches, withdrawn
 from tests.simulation.scene import LOOK_US, Scene
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.testing.datasets.cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
-from gossipkv.testing.datasets.contents import DATABASE, FUNCTION, KEY_NAMES
-from gossipkv.testing.datasets.disk import Stored
-from gossipkv.testing.scheduler import MS
+from tests.world.datasets.cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
+from tests.world.datasets.contents import DATABASE, FUNCTION, KEY_NAMES
+from tests.world.datasets.disk import Stored
+from tests.world.scheduler import MS
 
 ONCE = TERMS._replace(replication=1)  # Each partition on one node.
 RETIRED_S = (TERMS.retire_after_ms + TERMS.grace_ms) / 1000 + 30

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import State
 from gossipkv.gossip.profile import LOCAL
-from gossipkv.testing.gossip.checkers import Checkers, shows_the_truth
-from gossipkv.testing.gossip.history import History
-from gossipkv.testing.gossip.members import formed
-from gossipkv.testing.scheduler import MS, SECOND
+from tests.world.gossip.checkers import Checkers, shows_the_truth
+from tests.world.gossip.history import History
+from tests.world.gossip.members import formed
+from tests.world.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
-    from gossipkv.testing.machine import Machine
+    from tests.world.machine import Machine
 
 LOOK_US = 250 * MS
 

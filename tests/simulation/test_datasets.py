@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from gossipkv.testing.datasets.swarm import run
+from tests.world.datasets.swarm import run
 from tests.simulation import judges
 from tests.simulation.scenarios_of_datasets import SCENARIOS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.testing.gossip.checkers import Checkers
-from gossipkv.testing.gossip.history import core_of
-from gossipkv.testing.gossip.swarm import SwarmPlan, run
+from tests.world.gossip.checkers import Checkers
+from tests.world.gossip.history import core_of
+from tests.world.gossip.swarm import SwarmPlan, run
 from tests.unit.gossip.membership.recounted import recount_core
 
 SEEDS = range(12)

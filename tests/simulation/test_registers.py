@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from gossipkv.testing.register.swarm import RegisterPlan
+from tests.world.register.swarm import RegisterPlan
 from tests.simulation import judges
 
 pytestmark = pytest.mark.timeout(1200)

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from gossipkv.testing.gossip.swarm import SwarmPlan, run
+from tests.world.gossip.swarm import SwarmPlan, run
 from tests.simulation import judges
 
 SEEDS = range(max(10, int(os.environ.get("SIMULATED_SEEDS", "0")) * 2 // 5))

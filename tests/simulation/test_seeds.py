@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from gossipkv.testing.gossip.swarm import SwarmPlan, run
+from tests.world.gossip.swarm import SwarmPlan, run
 from tests.simulation import judges
 
 pytestmark = pytest.mark.timeout(1200)

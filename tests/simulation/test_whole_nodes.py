@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from gossipkv.testing.nodes.cluster import SimulatedCluster, Violation, simulate
-from gossipkv.testing.nodes.replay import WholePlan, run
-from gossipkv.testing.nodes.scenarios import MEMBERSHIP
+from tests.world.nodes.cluster import SimulatedCluster, Violation, simulate
+from tests.world.nodes.replay import WholePlan, run
+from tests.world.nodes.scenarios import MEMBERSHIP
 
 MANY = "SIMULATED_SEEDS" in os.environ
 SEEDS = {3: range(4), 5: range(2), 9: range(1)} if MANY else {3: range(1)}
@@ -35,7 +35,7 @@ def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> Non
         await cluster.machines[0].start()
         raise Violation("as planted")
 
-    monkeypatch.setattr("gossipkv.testing.nodes.replay.SCENARIOS", {"join": broken})
+    monkeypatch.setattr("tests.world.nodes.replay.SCENARIOS", {"join": broken})
     with pytest.raises(Violation, match="as planted") as caught:
         run(WholePlan("join", 3, 5))
     assert caught.value.__notes__ == ["to replay: gossipkv simulate --whole join --members 3 --seed 5"]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from gossipkv.testing.nodes import scheduling
-from gossipkv.testing.nodes.cluster import SimulatedCluster, simulate
-from gossipkv.testing.nodes.scheduling import SchedulerChanged, Stuck, find_scheduler
+from tests.world.nodes import scheduling
+from tests.world.nodes.cluster import SimulatedCluster, simulate
+from tests.world.nodes.scheduling import SchedulerChanged, Stuck, find_scheduler
 
 if TYPE_CHECKING:
-    from gossipkv.testing.nodes.cluster import WholeRun
+    from tests.world.nodes.cluster import WholeRun
 
 SEED = 7
 

@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from gossipkv.testing.nodes.replay import WholePlan, run
-from gossipkv.testing.nodes.scenarios import SHARING
+from tests.world.nodes.replay import WholePlan, run
+from tests.world.nodes.scenarios import SHARING
 
 HUNDREDS = int(os.environ.get("SIMULATED_SEEDS", "0")) / 100
 SEEDS = {3: max(1, int(2 * HUNDREDS)), 5: int(HUNDREDS)}

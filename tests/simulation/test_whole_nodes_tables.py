@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from gossipkv.testing.nodes.replay import WholePlan, run
-from gossipkv.testing.nodes.scenarios import DECIDING
+from tests.world.nodes.replay import WholePlan, run
+from tests.world.nodes.scenarios import DECIDING
 
 MANY = "SIMULATED_SEEDS" in os.environ
 SEEDS = ((3, 0), (5, 1)) if MANY else ((3, 0),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.node._driver import Driver
+from tests.world._driver import Driver
 from tests.unit.serving.driven import make_core
 
 NOT_IN_DEBUG_BUILD = pytest.mark.skipif(Driver(make_core()).checks, reason="the debug build traces each line")

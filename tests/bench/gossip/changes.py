@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
-from gossipkv.testing.gossip.members import formed, gossip
-from gossipkv.testing.scheduler import MS, SECOND
+from tests.world.gossip.members import formed, gossip
+from tests.world.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
-    from gossipkv.testing.machine import Machine
-    from gossipkv.testing.world import World
+    from tests.world.machine import Machine
+    from tests.world.world import World
 
 
 @dataclass

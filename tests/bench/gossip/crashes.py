@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import State
-from gossipkv.testing.gossip.members import formed, gossip, knows
-from gossipkv.testing.scheduler import MS, SECOND
+from tests.world.gossip.members import formed, gossip, knows
+from tests.world.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
     from gossipkv.gossip.profile import Profile
-    from gossipkv.testing.machine import Machine
-    from gossipkv.testing.world import World
+    from tests.world.machine import Machine
+    from tests.world.world import World
 
 PATIENCE_US = 120 * SECOND
 SETTLE_US = 3 * SECOND

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.member import State
-from gossipkv.testing.gossip.checkers import own, view
-from gossipkv.testing.gossip.history import History
-from gossipkv.testing.gossip.members import formed, gossip
-from gossipkv.testing.scheduler import MS, SECOND
+from tests.world.gossip.checkers import own, view
+from tests.world.gossip.history import History
+from tests.world.gossip.members import formed, gossip
+from tests.world.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.gossip.profile import Profile
-    from gossipkv.testing.machine import Machine
-    from gossipkv.testing.world import World
+    from tests.world.machine import Machine
+    from tests.world.world import World
 
 PATIENCE_US = 600 * SECOND
 

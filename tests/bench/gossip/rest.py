@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import State
-from gossipkv.testing.gossip.members import formed
-from gossipkv.testing.network import UDP_HEADER_BYTES
-from gossipkv.testing.scheduler import HOUR, SECOND
+from tests.world.gossip.members import formed
+from tests.world.network import UDP_HEADER_BYTES
+from tests.world.scheduler import HOUR, SECOND
 from tests.bench.gossip.changes import is_exchange
 
 if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.gossip.profile import Profile
-    from gossipkv.testing.machine import Machine
-    from gossipkv.testing.world import World
+    from tests.world.machine import Machine
+    from tests.world.world import World
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import process_time
 from typing import TYPE_CHECKING
 
-from gossipkv.testing.register.swarm import RegisterPlan
+from tests.world.register.swarm import RegisterPlan
 from tests.bench import goals, machine
 from tests.bench.measurement import Measurement
 from tests.bench.network.rows import WrongAnswerError

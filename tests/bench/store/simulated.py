@@ -14,7 +14,7 @@ from time import process_time
 from typing import TYPE_CHECKING
 
 from gossipkv.storage.engine.options import Options
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.bench import goals
 from tests.bench.measurement import Measurement
 from tests.bench.store import ours

@@ -25,7 +25,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving._busy_poll": Proof("tests/unit/serving/test_busy_poll.py", "tests.oracle.busy_poll"),
     "gossipkv.serving._cold_pages": Proof("tests/unit/serving/test_cold_reads.py", "tests.oracle.scan"),
     "gossipkv.serving._connections": Proof("tests/unit/serving/connection_machine.py", "tests.oracle.connections"),
-    "gossipkv.node._driver": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
+    "tests.world._driver": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
     "gossipkv.serving._forwarding": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
     "gossipkv.serving._peers": Proof("tests/unit/serving/test_forwarding_machine.py", "tests.oracle.relay"),
     "gossipkv.serving._published": Proof("tests/nightly/fuzz/test_frames_core.py", "tests.oracle.connection"),
@@ -38,8 +38,8 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.serving._scans": Proof("tests/unit/serving/test_scans.py", "tests.oracle.scan"),
     "gossipkv.serving._serving": Proof("tests/unit/serving/test_serving.py", "tests.oracle.connection"),
     "gossipkv.serving._sockets": Proof("tests/unit/serving/test_serving.py", "tests.oracle.connection"),
-    "gossipkv.node._streams": Proof("tests/unit/serving/test_streams.py", "tests.oracle.connection"),
-    "gossipkv.serving._transport": Proof("tests/unit/serving/test_streams.py", "tests.oracle.connection"),
+    "tests.world.nodes._streams": Proof("tests/unit/world/nodes/test_streams.py", "tests.oracle.connection"),
+    "gossipkv.serving._transport": Proof("tests/unit/world/nodes/test_streams.py", "tests.oracle.connection"),
     "gossipkv.dataset.formats._columns": Proof("tests/unit/dataset/formats/test_columns.py", "tests.oracle.columns"),
     "gossipkv.dataset.formats._json_lines": Proof(
         "tests/unit/dataset/formats/test_json_lines.py", "tests.oracle.json_lines"

@@ -12,7 +12,7 @@
  * was killed does not mend what a restart is to find.
  *
  * A killed process leaves what it wrote, synced or not.  What the power takes with it is forgotten by
- * `gossipkv.testing.simulated_files`; that the real calls are made, and in which order, is read from the trace.
+ * `tests.world.simulated_files`; that the real calls are made, and in which order, is read from the trace.
  */
 
 #define _GNU_SOURCE

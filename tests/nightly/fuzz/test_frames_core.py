@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from gossipkv.errors import UnknownMethod
-from gossipkv.node._driver import Driver
+from tests.world._driver import Driver
 from gossipkv.serving.published import publish
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS

@@ -162,7 +162,7 @@ def properties(path):
 
 def broken(aims):
     """What each aim says is broken, up to the first that says anything; an aim that raises says nothing."""
-    swarm = importlib.import_module("gossipkv.testing.gossip.swarm")  # Not before the patch is in place.
+    swarm = importlib.import_module("tests.world.gossip.swarm")  # Not before the patch is in place.
     scenarios = importlib.import_module("tests.simulation.scenarios").SCENARIOS
     said = {}
     for aim in aims:

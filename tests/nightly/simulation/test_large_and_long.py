@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.gossip.profile import LAN
-from gossipkv.testing.gossip.members import formed
-from gossipkv.testing.scheduler import HOUR, SECOND
+from tests.world.gossip.members import formed
+from tests.world.scheduler import HOUR, SECOND
 from tests.simulation.scenarios import SCENARIOS, partitioned
 from tests.simulation.scenarios_of_branches import full_branches
 from tests.simulation.scenarios_of_datasets import empty_cluster

@@ -7,7 +7,7 @@ import trio
 
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.dataset.scrub.scrub import Scrub
-from gossipkv.testing.nodes.cluster import Violation, simulate
+from tests.world.nodes.cluster import Violation, simulate
 from tests.simulation.test_whole_nodes_datasets import CONFIG, SCRUBBED, rots, upgrades
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.testing.nodes.replay import WholePlan, run
+from tests.world.nodes.replay import WholePlan, run
 
 
 @pytest.mark.parametrize("name", ["crashes", "disk_full", "laggard", "upgrade", "upgrade_restarts"])

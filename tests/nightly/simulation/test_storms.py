@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.testing.nodes.replay import WholePlan, run
+from tests.world.nodes.replay import WholePlan, run
 
 
 def test_every_fault_strikes() -> None:

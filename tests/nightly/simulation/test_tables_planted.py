@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gossipkv.table.deciding import Deciding
 from gossipkv.register.metadata.catalogue import Catalogue
-from gossipkv.testing.nodes.cluster import Violation
-from gossipkv.testing.nodes.replay import WholePlan, run
+from tests.world.nodes.cluster import Violation
+from tests.world.nodes.replay import WholePlan, run
 
 if TYPE_CHECKING:
     import pytest

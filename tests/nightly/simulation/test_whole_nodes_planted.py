@@ -27,7 +27,7 @@ from gossipkv.node.gossip import Gossiping
 from gossipkv.node.peers.connections import Peers
 from gossipkv.serving.pump import Pump
 from gossipkv.placement.identity import Identity
-from gossipkv.testing.nodes.replay import WholePlan, run
+from tests.world.nodes.replay import WholePlan, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

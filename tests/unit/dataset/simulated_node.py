@@ -32,9 +32,9 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.document import read_document
-from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
-from gossipkv.testing.logs import capture_logs
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Crash, Fault, FaultyFiles
+from tests.world.logs import capture_logs
+from tests.world.simulated_files import SimulatedFiles
 from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 
 RETIRE_MS = 1_000

@@ -12,8 +12,8 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
 
 OLD = [lines(a=1, b=1), lines(c=1)]

@@ -14,8 +14,8 @@ from gossipkv.dataset import library as library_module
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.settings.databases import DatabaseSettings
-from gossipkv.testing.faulty_files import FaultyFiles
-from gossipkv.testing.logs import capture_logs
+from tests.world.faulty_files import FaultyFiles
+from tests.world.logs import capture_logs
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import (
     SLOW_FILES,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gossipkv.dataset.lifecycle.version_states import Word
-from gossipkv.testing.faulty_files import Action
+from tests.world.faulty_files import Action
 from tests.unit.dataset.simulated_node import RETIRE_MS, SimulatedNode
 
 KINDS = st.sampled_from(["good", "good", "good", "bad", "empty"])

@@ -3,7 +3,7 @@
 import errno
 
 from gossipkv.environment.real_files import RealFiles
-from gossipkv.testing.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 from tests.unit.dataset.world import active, get, state, until
 
 

@@ -18,7 +18,7 @@ from gossipkv.log import Log
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import encode
-from gossipkv.testing.faulty_files import Action, Fault
+from tests.world.faulty_files import Action, Fault
 from tests.unit.dataset.build.test_steps import with_a_deep_stray
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 from tests.unit.dataset.lifecycle.test_copies import Cluster, N, put

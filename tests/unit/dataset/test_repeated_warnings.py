@@ -2,7 +2,7 @@
 
 from gossipkv.dataset.repeated_warnings import MOST_WARNINGS, RepeatedWarnings
 from gossipkv.log import Log
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 
 
 def test_each_line_is_said_once_and_no_more_than_so_many():

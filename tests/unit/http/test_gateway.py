@@ -13,7 +13,7 @@ from gossipkv.http.answers import Answer
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Limits
 from gossipkv.http.site import Site
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 from tests.unit.http.asking import context_of, read_answers
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 

@@ -13,8 +13,8 @@ from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFo
 from gossipkv.node.directory import DataDirectory
 from gossipkv.storage.document import write_document
 from gossipkv.storage.slots import SLOT_BYTES, SLOTS, read_slots, write_slots
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 FILES = RealFiles()
 

@@ -11,8 +11,8 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import is_forgotten
 from gossipkv.node.identity import read_node
 from gossipkv.storage.directories import make_directory
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 FILES = RealFiles()
 PLACE = "/data"

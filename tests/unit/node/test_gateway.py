@@ -16,7 +16,7 @@ from gossipkv.node import gateway
 from gossipkv.node.gateway import Gateway, reached_at
 from gossipkv.settings.config import load
 from gossipkv.settings.databases import DatabaseSettings
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 
 NODE = Address("0.0.0.0", 7070)
 

@@ -12,8 +12,8 @@ from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import NodeRecord, read_node, write_node
 from gossipkv.storage.document import encode, write_document
 from gossipkv.storage.slots import FILE_BYTES, read_slots, write_slots
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 FILES = RealFiles()
 UUID = "0123456789abcdef" * 2

@@ -20,7 +20,7 @@ from gossipkv.serving.reads import Reads
 from gossipkv.wire.results import Waiting
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version

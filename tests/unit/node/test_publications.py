@@ -18,7 +18,7 @@ from gossipkv.node.gossip import ClaimsInTree, check_room
 from gossipkv.node.publications import Publications
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
     from gossipkv.gossip.tree.tree import Tree

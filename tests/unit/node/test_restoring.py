@@ -16,8 +16,8 @@ from gossipkv.node.restoring import restore_tables
 from gossipkv.table.tables import Nothing, Open, decide
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine.manifest import read_manifest
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.unit.table.fake_store import put_store
 
 FILES = RealFiles()

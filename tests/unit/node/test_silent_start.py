@@ -12,8 +12,8 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DirectoryInUse, StorageError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import read_node
-from gossipkv.testing.faulty_files import CHANGING, Action, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 READ_ONLY = Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EROFS, lasting=True)
 

@@ -14,7 +14,7 @@ import pytest
 
 from gossipkv.log import Log
 from gossipkv.processes import logs
-from gossipkv.testing.logs import capture_logs, heard_by
+from tests.world.logs import capture_logs, heard_by
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -11,7 +11,7 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import Kind, Request, encode_request
 from gossipkv.register.metadata.head import DROP
 from gossipkv.register.proposer import End
-from gossipkv.testing.metadata.node import CATALOGUE
+from tests.world.metadata.node import CATALOGUE
 from tests.unit.register.metadata.quiet_nodes import quiet
 
 

@@ -9,7 +9,7 @@ import trio
 
 from gossipkv.errors import Unavailable
 from gossipkv.register.space import Space
-from gossipkv.testing.metadata.store import Disk, Mood, SimulatedStore
+from tests.world.metadata.store import Disk, Mood, SimulatedStore
 
 
 class Batches:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.node._driver import Driver
+from tests.world._driver import Driver
 from gossipkv.serving._requests import Core
 from gossipkv.serving.published import Published, publish
 from gossipkv.storage.builder import build

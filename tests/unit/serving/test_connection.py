@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.node._driver import Driver
+from tests.world._driver import Driver
 from gossipkv.serving._requests import Core
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH

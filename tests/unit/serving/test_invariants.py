@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from gossipkv.node._driver import Driver
-from gossipkv.testing.logs import capture_logs
+from tests.world._driver import Driver
+from tests.world.logs import capture_logs
 from gossipkv.wire import rpc
 from tests.unit.debug_build import ONLY_DEBUG_BUILD
 from tests.unit.serving.asker import AWAY, Asker

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest
-from gossipkv.node._driver import Driver
+from tests.world._driver import Driver
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan import decode_cursor, encode_cursor

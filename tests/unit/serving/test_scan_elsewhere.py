@@ -36,7 +36,7 @@ from gossipkv.wire.results import Packed, Waiting
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.settings.serving import ServingSettings
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 from gossipkv.wire.arguments import Arguments
 from tests.oracle import scan as oracle
 from tests.unit.serving.driven import BuiltVersion, make_version

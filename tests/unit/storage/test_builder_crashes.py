@@ -15,7 +15,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import StorageError
 from gossipkv.storage import builder
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 
 if TYPE_CHECKING:
     import os

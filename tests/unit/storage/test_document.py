@@ -13,8 +13,8 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.node.identity import NODE_FORMAT
 from gossipkv.storage import document
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 BODY = {"cluster": "gossipkv", "numbers": [0, -1, 2.5, True, None], "name": "ü\udcff"}
 NAME = "NODE"

@@ -12,8 +12,8 @@ from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage import slots
 from gossipkv.storage.document import write_document
 from gossipkv.storage.slots import FILE_BYTES, SLOT_BYTES, decode_slots, read_slots, write_slots
-from gossipkv.testing.faulty_files import Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 PATH = "/NODE"
 STEPS = frozenset({"pwrite", "sync"})

@@ -19,8 +19,8 @@ from gossipkv.node.restoring import restore_tables
 from gossipkv.table.tables import Tables
 from gossipkv.storage.engine.manifest import read_manifest
 from gossipkv.storage.slots import write_slots
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.unit.table.fake_store import FakeStores, put_store
 
 FILES = RealFiles()

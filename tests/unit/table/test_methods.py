@@ -21,10 +21,10 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownMethod,
 )
-from gossipkv.testing.faulty_files import CHANGING, Action, Fault
-from gossipkv.testing.nodes.cluster import simulate
-from gossipkv.testing.nodes.phases import begin
-from gossipkv.testing.nodes.trace import Trace
+from tests.world.faulty_files import CHANGING, Action, Fault
+from tests.world.nodes.cluster import simulate
+from tests.world.nodes.phases import begin
+from tests.world.nodes.trace import Trace
 
 PAGE = (Path(__file__).parents[3] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
 BETWEEN_NODES = {

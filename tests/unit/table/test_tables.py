@@ -14,9 +14,9 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.table.tables import FORGET, Closed, Nothing, Open, Tables, decide
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.logs import capture_logs
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.logs import capture_logs
+from tests.world.simulated_files import SimulatedFiles
 from tests.unit.table.fake_store import FakeStores, put_store
 
 WORLD = real()

@@ -17,7 +17,7 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import DatabaseSettings
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, get, lift_the_throttle, state, until
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from gossipkv.testing.faulty_files import CHANGING, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.unit.dataset.test_crashes import CRASHES, operations, prepare, raise_to, what_is_served
 
 

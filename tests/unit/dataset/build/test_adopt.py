@@ -19,7 +19,7 @@ from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.storage.builder import build
 from gossipkv.storage.label import OpenFile, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
 
 MEMORY_BYTES = 8 << 20

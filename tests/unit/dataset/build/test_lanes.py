@@ -14,7 +14,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES, SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
 
 GROUPS = 5

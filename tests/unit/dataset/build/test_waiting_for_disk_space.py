@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from gossipkv.dataset.lifecycle.version_states import Word
-from gossipkv.testing.faulty_files import CHANGING, Action, Fault
+from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 
 MOST_WAITS = 40

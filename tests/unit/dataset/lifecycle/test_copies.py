@@ -11,7 +11,7 @@ from gossipkv.dataset.local.store import VersionStore
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.testing.faulty_files import Action
+from tests.world.faulty_files import Action
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 from tests.unit.dataset.sources import lines
 

@@ -16,8 +16,8 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import write_document
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 FILES = RealFiles()
 

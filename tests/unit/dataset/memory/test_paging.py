@@ -15,7 +15,7 @@ from gossipkv.environment.memory import Room
 from gossipkv.log import Log
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 
 MIB = 1 << 20
 INDEX_PART = 4  # Of a file is its index.

@@ -18,7 +18,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import LimitExceeded, SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.oracle import hashing as oracle
 
 MEMORY_BYTES = 8 << 20

@@ -16,7 +16,7 @@ from gossipkv.dataset.source.reader import CHUNK_BYTES, SourceReader
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
 from gossipkv.errors import SourceChanged, SourceError, StorageError
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 FILES = RealFiles()
 

@@ -9,7 +9,7 @@ import trio
 
 from gossipkv.errors import Internal, Unavailable
 from gossipkv.http.page.links import KEPT_S, Links
-from gossipkv.testing.logs import capture_logs
+from tests.world.logs import capture_logs
 
 
 class Members:

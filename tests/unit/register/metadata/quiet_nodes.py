@@ -11,10 +11,10 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata.catalogue import Wanted
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.partitions import decode_partition, shard_key
-from gossipkv.testing.metadata.network import Network
-from gossipkv.testing.metadata.node import CATALOGUE, Node
-from gossipkv.testing.metadata.store import Disk
-from gossipkv.testing.metadata.witness import Witness
+from tests.world.metadata.network import Network
+from tests.world.metadata.node import CATALOGUE, Node
+from tests.world.metadata.store import Disk
+from tests.world.metadata.witness import Witness
 
 LETTERS = "abcde"
 

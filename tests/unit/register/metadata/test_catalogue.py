@@ -14,7 +14,7 @@ from gossipkv.register.metadata.pages import Outcome
 from gossipkv.register.metadata.partitions import HASH, RANGE, shard_key
 from gossipkv.register.metadata.tree import LIFE
 from gossipkv.register.space import MAP
-from gossipkv.testing.metadata.node import CATALOGUE
+from tests.world.metadata.node import CATALOGUE
 from tests.unit.register.metadata.quiet_nodes import quiet
 
 

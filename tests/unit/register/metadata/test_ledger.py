@@ -12,7 +12,7 @@ from gossipkv.register.metadata.ledger import Ledger
 from gossipkv.register.metadata.pages import MissingPage, name_of
 from gossipkv.register.metadata.tree import Changed, Tree
 from gossipkv.register.space import Space
-from gossipkv.testing.metadata.store import Disk, Mood, SimulatedStore
+from tests.world.metadata.store import Disk, Mood, SimulatedStore
 from tests.unit.register.metadata.maps import ANY, put_all
 
 REGISTER = b"r" * 16

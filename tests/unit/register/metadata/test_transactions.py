@@ -14,7 +14,7 @@ from gossipkv.register.metadata.head import Past
 from gossipkv.register.metadata.ledger import MOST_PINS
 from gossipkv.register.metadata.pages import Outcome, config_id, sequence_of
 from gossipkv.register.metadata.tree import Tree
-from gossipkv.testing.metadata.node import CATALOGUE
+from tests.world.metadata.node import CATALOGUE
 from tests.unit.register.metadata.quiet_nodes import quiet
 
 

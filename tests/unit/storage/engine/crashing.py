@@ -20,7 +20,7 @@ from tests.oracle.store import NEW_SPACE, VALUE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.testing.simulated_files import SimulatedFiles
+    from tests.world.simulated_files import SimulatedFiles
 
     Fork = Callable[[], SimulatedFiles]
 

@@ -14,7 +14,7 @@ from tests.unit.storage.engine.crashing import survivor
 from tests.unit.storage.engine.places import DIRECTORY, SimulatedPlace
 
 if TYPE_CHECKING:
-    from gossipkv.testing.simulated_files import SimulatedFiles
+    from tests.world.simulated_files import SimulatedFiles
 
 MANIFEST, LOG, RUNS = (str(DIRECTORY / name) for name in ("MANIFEST", "log", "runs"))
 RIGHT, REFUSED = "right", "refused"

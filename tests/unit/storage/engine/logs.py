@@ -24,8 +24,8 @@ from gossipkv.storage.engine.segments import (
     make_segment,
     next_payload,
 )
-from gossipkv.testing.faulty_files import FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.oracle import log as oracle
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from gossipkv.storage.engine._log import Batch
 from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.reading import BelowFloor
-from gossipkv.testing.faulty_files import FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.oracle import store as oracle
 from tests.unit.storage.engine.toy_store import ToyStore
 

@@ -15,7 +15,7 @@ from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.segments import SegmentReader, read_segment
 from gossipkv.storage.engine.shell import open_store
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.simulated_files import SimulatedFiles
 
 DIRECTORY = PurePosixPath("/store")
 TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)

@@ -16,7 +16,7 @@ from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Options
 from gossipkv.storage.engine.segments import RESERVED_BYTES
 from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.simulated_files import SimulatedFiles
 
 DIRECTORY = PurePosixPath("/store")
 TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)

@@ -24,8 +24,8 @@ from gossipkv.storage.engine.manifest import (
     read_manifest,
     write_manifest,
 )
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 ROOT = PurePosixPath("/tables")
 

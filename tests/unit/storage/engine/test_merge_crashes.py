@@ -10,7 +10,7 @@ import pytest
 
 from gossipkv.storage.engine.merge import Output, merge
 from gossipkv.storage.sorted_file import SortedFile
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine.merge_world import World, parts, switched
 from tests.unit.storage.memory_files import MemoryFiles

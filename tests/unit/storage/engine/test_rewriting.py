@@ -11,7 +11,7 @@ from gossipkv.storage.engine._log import HEADER_BYTES
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, SegmentName, segment_path
 from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
 from gossipkv.storage.engine.segments import RESERVED_BYTES
-from gossipkv.testing.faulty_files import Action, Crash, Fault
+from tests.world.faulty_files import Action, Crash, Fault
 from tests.oracle import log as oracle
 from tests.unit.storage.engine.logs import (
     LIFE_STEP,

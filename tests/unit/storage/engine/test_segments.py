@@ -29,7 +29,7 @@ from gossipkv.storage.engine.segments import (
     next_payload,
     read_segment,
 )
-from gossipkv.testing.faulty_files import Action, Crash, Fault
+from tests.world.faulty_files import Action, Crash, Fault
 from tests.oracle import log as oracle
 from tests.unit.storage.engine.logs import ROOT, SEGMENT_BYTES, STEPS, STORE, Disk, Faulty, Log, Real, salt_of
 

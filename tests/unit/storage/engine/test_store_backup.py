@@ -13,7 +13,7 @@ import pytest
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.storage.engine.backup import back_up, restore
 from gossipkv.storage.engine.manifest import read_manifest
-from gossipkv.testing.faulty_files import Action, Fault, FaultyFiles
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.conformance.store import FIRST, Witness, drawn
 from tests.oracle.store import NEW_SPACE, VALUE
 from tests.unit.storage.engine.crashing import Crashes, Watched, after_a_kill, after_a_power_loss, survivor

@@ -22,7 +22,7 @@ from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import encode
 from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import FORMAT, KIND, Run, read_manifest, segment_path, write_manifest
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.conformance.store import FIRST, begun, filled, rest
 from tests.oracle.store import VALUE
 from tests.unit.storage.engine.crashing import survivor

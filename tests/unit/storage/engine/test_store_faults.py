@@ -11,8 +11,8 @@ from collections import Counter
 import pytest
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
-from gossipkv.testing.faulty_files import CHANGING, Action, Fault, FaultyFiles
-from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 from tests.conformance.store import FIRST, Witness, begun, drawn, filled
 from tests.oracle.store import NEW_SPACE, VALUE
 from tests.unit.storage.engine.places import TINY, SimulatedPlace

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.unit.dataset.local.test_partial_versions import change, found, simulated
 
 CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)

@@ -1,0 +1,152 @@
+"""What clients of a cluster get is looked at: each promise that is broken is seen, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.gossip.profile import LOCAL
+from gossipkv.placement.identity import Identity
+from gossipkv.placement.partition_set import PartitionSet
+from tests.world.datasets.answer import Answer
+from tests.world.datasets.checkers import DatasetCheckers
+from tests.world.datasets.cluster import TERMS, content_of
+from tests.world.datasets.contents import DATABASE, FUNCTION, KEY_NAMES, Sources
+from tests.world.datasets.disk import DatasetDisk, Stored
+from tests.world.gossip.members import program
+from tests.world.scheduler import SECOND
+from tests.world.world import World
+
+
+class Watched:
+    """A world of two machines, version 1 and 2 at the source, and a checker."""
+
+    def __init__(self, least=1):
+        self.world = World(1)
+        self.sources = Sources()
+        self.contents = {version: content_of(version) for version in "12"}
+        for content in self.contents.values():
+            self.sources.add(content)
+        self.machines = [self.world.add(name, program(LOCAL)) for name in ("m0", "m1")]
+        self.disks = {machine.name: DatasetDisk() for machine in self.machines}
+        self.checkers = DatasetCheckers(
+            self.world, self.sources, self.disks, least=least, age_ms=TERMS.probe_interval_ms
+        )  # fmt: skip
+
+    def identity(self, version="1", *, regrouped=False):
+        """Identity of a version."""
+        return Identity(DATABASE, version, self.contents[version].source.digest, 6, FUNCTION, regrouped)
+
+    def answer(self, of="1", **more):
+        """Take in an answer that is right, but for what is given."""
+        key = KEY_NAMES[0]
+        right = Answer("m0", of, self.identity(of), key, self.contents[of].value(key), None, None)
+        self.checkers.answered(right._replace(**more))
+        return set(self.checkers.result())
+
+    def put(self, machine, *partitions):
+        """Have a machine hold these."""
+        some = PartitionSet.of(6, partitions)
+        self.disks[machine.name].versions["1"] = Stored(self.identity(), some, some)
+
+    def switch(self):
+        """Have a machine begin to switch to version 1."""
+        self.checkers.switching(Doing(self.machines[0]), self.identity())
+        return set(self.checkers.result())
+
+
+class Doing:
+    """A node that does something."""
+
+    def __init__(self, machine, *, withdrawn=True):
+        self.machine = machine
+        self.core = self
+        self.withdrawn = withdrawn
+
+    def is_withdrawn(self, version, partitions):
+        """Whether it publishes that no more."""
+        return self.withdrawn
+
+
+def test_what_is_right_is_right():
+    """Values and misses, one version after the other, an old one by its name."""
+    watched = Watched()
+    absent = next(key for key in KEY_NAMES if watched.contents["1"].value(key) is None)
+    assert watched.answer() == set()
+    assert watched.answer(key=absent, value=None) == set()
+    assert watched.answer("2", floor="1") == set()
+    assert watched.answer("1", floor="2", pinned="1") == set()
+    assert watched.answer("1", machine="m1") == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": None},
+        {"value": b"another"},
+        {"version": "2"},
+        {"pinned": "2"},
+    ],
+)
+def test_an_untruth_is_seen(wrong):
+    """A wrong miss, a wrong value, another label, another version than was asked for."""
+    assert "truth" in Watched().answer(**wrong)
+
+
+def test_a_value_of_another_version_is_seen():
+    """Under the label of the one that was asked for."""
+    watched = Watched()
+    assert watched.answer("2", identity=watched.identity("1")) >= {"truth"}
+
+
+def test_a_step_back_is_seen():
+    """On one machine, after an answer that was there before it was asked; not of two that were asked at once."""
+    watched = Watched()
+    watched.answer("2")
+    assert watched.checkers.floor("m0") == "2"
+    assert watched.answer("1", floor=None) == set()
+    assert watched.checkers.floor("m0") == "2"
+    assert watched.answer("1", floor="2") == {"monotonic"}
+
+
+def test_two_contents_by_one_name_are_seen():
+    """On whichever machines."""
+    watched = Watched()
+    watched.answer()
+    assert watched.answer(machine="m1", identity=watched.identity(regrouped=True)) == {"identities"}
+
+
+def test_a_switch_without_owners_is_seen():
+    """One that has it not, that is not up, or has not been for longer than an answer counts."""
+    watched = Watched()
+    first, second = watched.machines
+    for machine in watched.machines:
+        machine.start()
+    watched.world.run(SECOND)
+    watched.put(first, 0, 1, 2)
+    watched.put(second, 3, 4, 5)
+    assert watched.switch() == set()
+    second.crash()
+    assert watched.switch() == set()
+    watched.world.run(SECOND)
+    assert watched.switch() == {"gates"}
+
+
+def test_a_switch_with_too_few_owners_is_seen():
+    """Two are needed."""
+    watched = Watched(least=2)
+    for machine in watched.machines:
+        machine.start()
+    watched.world.run(SECOND)
+    watched.put(watched.machines[0], *range(6))
+    watched.put(watched.machines[1], *range(5))
+    assert watched.switch() == {"gates"}
+
+
+@pytest.mark.parametrize("withdrawn", [True, False])
+def test_a_drop_of_what_is_published_is_seen(withdrawn):
+    """A copy goes only when nobody is told any more that it is there."""
+    watched = Watched()
+    watched.put(watched.machines[0], 1)
+    stored = watched.disks["m0"].versions["1"]
+    watched.checkers.dropping(Doing(watched.machines[0], withdrawn=withdrawn), stored)
+    assert set(watched.checkers.result()) == ({"withdrawn"} if not withdrawn else set())

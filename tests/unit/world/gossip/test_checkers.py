@@ -1,0 +1,277 @@
+"""Each checker complains of a violation that is planted, and of nothing before."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv.errors import LocalError
+from gossipkv.gossip.effects import Complain
+from gossipkv.gossip.member import State
+from gossipkv.gossip.profile import LOCAL
+from tests.world.gossip.checkers import Checkers, shows_the_truth
+from tests.world.gossip.history import History
+from tests.world.gossip.members import formed, gossip
+from tests.world.gossip.rig import rig_of
+from tests.world.scheduler import SECOND
+from tests.unit.world.test_disk import begun, damage
+
+
+class Tampered:
+    """Something of a core, with other answers to some questions."""
+
+    def __init__(self, real, **answers):
+        self._real = real
+        self.__dict__.update(answers)
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+
+@pytest.fixture
+def scene():
+    """Three members that publish, and checkers that have found nothing so far."""
+    world = formed(1, 3, LOCAL, settle_us=SECOND)
+    history = History(world)
+    checkers = Checkers(world, history, LOCAL)
+    for machine in world.machines:
+        for number in range(3):
+            history.publish(machine, f"keys/{number}", b"%d" % number)
+    world.run(3 * SECOND)
+    checkers.look_at_all()
+    world.run(SECOND)
+    checkers.look_at_all()
+    assert checkers.violations == []
+    assert shows_the_truth(world, history) is None
+    return SimpleNamespace(world=world, history=history, checkers=checkers, first=world.machines[0])
+
+
+def complaints(scene):
+    """The names of those that complain now."""
+    scene.checkers.look_at_all()
+    return {violation.checker for violation in scene.checkers.violations}
+
+
+def show(scene, *change, drop=(), add=()):
+    """Have the first machine show the member m1 changed, some members not, others as well."""
+    core = gossip(scene.first)
+    listed = [
+        member._replace(**dict(change)) if member.name == "m1" else member
+        for member in core.members.list()
+        if member.name not in drop
+    ]
+    core.members = Tampered(core.members, list=lambda: [*listed, *add])
+    return complaints(scene)
+
+
+def test_a_member_shown_twice(scene):
+    """A name that stands twice in the list."""
+    twice = gossip(scene.first).members.list()[2]
+    assert "each_member_once" in show(scene, add=[twice])
+
+
+def test_a_member_that_does_not_know_itself(scene):
+    """A list without the one who shows it."""
+    assert "knows_itself" in show(scene, drop={"m0"})
+
+
+def test_an_epoch_that_nobody_began(scene):
+    """A member in an epoch after its own."""
+    assert "only_real_epochs" in show(scene, ("epoch", 7))
+
+
+def test_an_incarnation_that_nobody_said(scene):
+    """A member in an incarnation that it has not reached."""
+    assert "only_own_incarnations" in show(scene, ("incarnation", 3))
+
+
+def test_a_member_that_did_not_leave(scene):
+    """LEFT, of a member that said nothing of the kind."""
+    assert "only_the_leaver_leaves" in show(scene, ("state", State.LEFT))
+
+
+def test_a_place_that_is_nobodys(scene):
+    """A member with another's uuid."""
+    assert "only_real_places" in show(scene, ("uuid", bytes(16)))
+
+
+def test_a_member_that_vanishes(scene):
+    """A live member that is listed no longer."""
+    assert "nobody_vanishes" in show(scene, drop={"m1"})
+
+
+def test_a_rank_that_falls(scene):
+    """A member that is dead and then alive in the same incarnation."""
+    show(scene, ("state", State.DEAD))
+    scene.checkers.violations.clear()
+    core = gossip(scene.first)
+    core.members = core.members._real
+    assert "ranks_never_fall" in complaints(scene)
+
+
+def tamper_entries(scene, change):
+    """Have the first machine list entries otherwise."""
+    core = gossip(scene.first)
+    real = core.tree
+    core.tree = Tampered(real, entries=lambda path, **how: change(real.entries(path, **how), how.get("all", False)))
+    return complaints(scene)
+
+
+def test_a_state_that_nobody_had(scene):
+    """A branch of which one key is missing that came before others."""
+    assert "only_real_states" in tamper_entries(scene, lambda found, _: [one for one in found if one.name != "1"])
+
+
+def test_a_branch_that_goes_back(scene):
+    """A branch as it once was."""
+    history, other = scene.history, scene.world.machines[1]
+    core = gossip(scene.first)
+    before = core.tree.entries("keys", now_ms=0), core.tree.entries("keys", now_ms=0, all=True)
+    history.withdraw(other, "keys/2")
+    scene.world.run(2 * SECOND)
+    assert complaints(scene) == set()
+    tampered = tamper_entries(scene, lambda found, whole: before[whole] if found else found)
+    assert "branches_never_go_back" in tampered
+
+
+def test_entries_of_a_stranger(scene):
+    """Entries whose owner is no member."""
+    added = tamper_entries(scene, lambda found, _: [*found, *(one._replace(owner="nobody") for one in found[:1])])
+    assert "only_members_publish" in added
+
+
+def test_entries_of_a_suspect(scene):
+    """Entries that are shown although their owner is suspected."""
+    assert "only_the_live_are_shown" in show(scene, ("state", State.SUSPECT))
+
+
+def test_children_that_are_not_there(scene):
+    """A child without an entry."""
+    core = gossip(scene.first)
+    core.tree = Tampered(core.tree, children=lambda path: ["0", "1", "2", "3"])
+    assert "children_are_the_visible" in complaints(scene)
+
+
+def test_a_watch_that_sleeps(scene):
+    """Something changed and the revision did not."""
+    scene.checkers.forget(scene.first)
+    core = gossip(scene.first)
+    core.tree = Tampered(core.tree, watch=lambda path: SimpleNamespace(revision=0))
+    assert complaints(scene) == set()
+    scene.history.publish(scene.world.machines[1], "keys/9", b"new")
+    scene.world.run(2 * SECOND)
+    assert complaints(scene) == {"watchers_miss_nothing"}
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_an_isolated_flag_that_lies(scene, silent):
+    """Somebody who hears nothing and does not say so; somebody alone who says so."""
+    core = gossip(scene.first)
+    if silent:
+        scene.first.heard_ms -= 60_000
+    else:
+        core.members = Tampered(core.members, list=lambda: [core.members.own])
+        scene.checkers.forget(scene.first)  # Else the others would have vanished.
+        scene.world.scheduler.now_us += 60 * SECOND
+    assert "isolated_says_so" in complaints(scene)
+
+
+def test_a_packet_that_does_not_fit(scene):
+    """A datagram over the profile's size."""
+    scene.world.network.send(scene.first, scene.world.machines[1].address, bytes(1401))
+    assert complaints(scene) == {"packets_fit"}
+
+
+def test_a_complaint_of_what_is_not_so(scene):
+    """That nobody answers somewhere may be told; of another id only while there is one; of a twin never."""
+    tell = scene.world.told
+    tell(scene.first, Complain(LocalError("no member answers at x, which this node is to join; it goes on asking")))
+    assert not complaints(scene)
+    tell(scene.first, Complain(LocalError("two nodes are called 'm0', this one at a and another at b")))
+    assert complaints(scene) == {"complains_of_what_is_so"}
+    scene.checkers.violations.clear()
+    other = Complain(LocalError(f"x is of another cluster called 'simulated', of the id {'ab' * 8} and not as here"))
+    tell(scene.first, other)
+    assert complaints(scene) == {"complains_of_what_is_so"}
+    scene.checkers.violations.clear()
+    rig_of(scene.world.machines[1]).cluster_id = b"\xab" * 8
+    scene.world.look_closely(scene.world.machines[1])
+    tell(scene.first, other)
+    assert not scene.checkers.violations
+
+
+def test_places_that_are_wrong(scene):
+    """One that somebody lacks, and one that two claim."""
+    places = gossip(scene.first).tree.children("nodes")
+    own = next(place for place in places if place.endswith(str(scene.first.address)))
+    gossip(scene.first).tree.withdraw(f"nodes/{own}")
+    scene.world.run(3 * SECOND)
+    assert "3 members claim the places" in shows_the_truth(scene.world, scene.history)
+    taken = gossip(scene.world.machines[1]).tree.published()
+    shard_id = next(path for path in taken if path.startswith("nodes/")).partition("@")[0]
+    gossip(scene.first).tree.publish(f"{shard_id}@{scene.first.address}", b"")
+    assert "3 members claim the places" in shows_the_truth(scene.world, scene.history)
+
+
+def test_views_that_differ_in_the_end(scene):
+    """A member that somebody does not know, suspects, or knows as it was; missing entries; one that is down."""
+    core = gossip(scene.first)
+    real = core.members
+    for tampered, why in (
+        ([one for one in real.list() if one.name != "m2"], "does not know m2"),
+        ([one._replace(state=State.SUSPECT) for one in real.list()], "SUSPECT, which is up"),
+        ([one._replace(incarnation=9) for one in real.list()], "which is at"),
+    ):
+        core.members = Tampered(real, list=lambda tampered=tampered: tampered)
+        assert why in shows_the_truth(scene.world, scene.history)
+    core.members = real
+    tree = core.tree
+    core.tree = Tampered(tree, entries=lambda path, **how: [])
+    assert "does not show what" in shows_the_truth(scene.world, scene.history)
+    core.tree = tree
+    scene.world.machines[1].crash()
+    assert shows_the_truth(scene.world, scene.history) == "m1 is down"
+
+
+def come_back(scene, machine, **change):
+    """A machine crashes, and its next process says something else of itself."""
+    machine.crash()
+    record = begun(machine.disk, machine.name, scene.world.streams["test"], least_epoch=1)
+    machine.disk.keep(record._replace(**change))
+    machine.start()
+    scene.world.run(SECOND)
+
+
+def test_a_process_that_forgot_its_epoch(scene):
+    """An epoch that its past had has begun again, or an earlier one."""
+    scene.first.clocks.wall_offset_ms = -(1 << 41)
+    come_back(scene, scene.first, epoch=gossip(scene.first).members.own.epoch - 1)
+    assert "comes_back_as_itself" in complaints(scene)
+
+
+def test_a_process_that_forgot_who_it_is(scene):
+    """Another uuid on the same disk."""
+    come_back(scene, scene.first, uuid="f" * 32)
+    assert "comes_back_as_itself" in complaints(scene)
+
+
+def test_a_process_that_cannot_read_its_disk(scene):
+    """Who is damaged does not come back at all."""
+    scene.first.crash()
+    damage(scene.first.disk)
+    scene.first.start()
+    scene.world.run(SECOND)
+    assert "comes_back_as_itself" in complaints(scene)
+    assert "m0 is down" in shows_the_truth(scene.world, scene.history)
+
+
+def test_whoever_comes_back_as_itself_is_right(scene):
+    """Nobody complains of a restart, of one that stops when it is told, or of a lost disk."""
+    for lost in (False, True, False):
+        scene.first.crash(power=True)
+        if lost:
+            scene.first.disk.wipe()
+        scene.first.start()
+        scene.world.run(20 * SECOND)
+        assert complaints(scene) == set()

@@ -1,0 +1,172 @@
+"""Each checker of registers complains of what is planted, and of nothing before."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv.register.ballot import ZERO, Ballot
+from gossipkv.register.changes import Applied
+from gossipkv.register.configuration import AcceptorId, Acceptors, Value
+from gossipkv.register.messages import Record, Reply, Verdict
+from tests.world.promises import Promises
+from tests.world.register.checkers import Checkers
+from tests.world.register.history import Asked, History
+from tests.world.register.linearizable import Append, Done, Read, Refused, Swap
+from tests.world.register.log import Logs, change_of
+from tests.world.world import World
+
+REGISTER = bytes(16)
+THREE = [AcceptorId(bytes([number]) * 16, number) for number in (1, 2, 3)]
+ACCEPTORS = Acceptors.of(THREE)
+MACHINE = SimpleNamespace(name="m0")
+
+
+def ballot(counter, generation=0):
+    """A ballot of a proposer."""
+    return Ballot(generation, generation, counter, 5)
+
+
+class Scene:
+    """A register with two committed operations, checked so far."""
+
+    def __init__(self):
+        world = World(1)
+        self.logs = Logs()
+        self.promises = Promises(world)
+        self.history = History(ACCEPTORS)
+        self.checkers = Checkers(self.promises, self.logs, {REGISTER: self.history})
+        self.first = self.apply(Append(1), 1, b"")
+        self.second = self.apply(Swap((1,), (2,)), 2, self.first)
+        self.commit(ZERO, b"")
+        self.commit(ballot(1), self.first)
+        self.commit(ballot(2), self.second)
+        self.ask(1, Append(1), (10, 20), Done((1,)), self.first)
+        self.ask(2, Swap((1,), (2,)), (30, 40), Done((2,)), self.second)
+
+    def apply(self, call, operation, payload):
+        """The payload after a call."""
+        change = change_of(call, operation)
+        applied = self.logs.functions[change[:2]](payload, change.argument, 0)
+        assert isinstance(applied, Applied)
+        return applied.payload
+
+    def commit(self, at, payload, by=THREE):
+        """Have acceptors write it."""
+        record = Record(at, at, Value(ACCEPTORS, payload))
+        for acceptor in by:
+            self.checkers.kept(MACHINE, REGISTER, record)
+            self.checkers.synced(MACHINE, acceptor, REGISTER, record)
+
+    def ask(self, operation, call, time_us, outcome, payload, *, branch=(0, 0)):
+        """Have a client be told."""
+        name = None if payload is None else self.logs[payload].name
+        told = Asked(operation, call, *time_us, outcome, name, branch)
+        self.history.asked[operation] = told
+
+    def complaints(self):
+        """Who complains, at the end."""
+        self.checkers.finish()
+        return {violation.checker for violation in self.promises.violations}
+
+
+@pytest.fixture
+def scene():
+    """A register of which nobody complains."""
+    assert Scene().complaints() == set()
+    return Scene()
+
+
+def test_one_value_a_ballot(scene):
+    """Two acceptors wrote different values under one."""
+    scene.checkers.kept(MACHINE, REGISTER, Record(ballot(2), ballot(2), Value(ACCEPTORS, scene.first)))
+    assert scene.complaints() == {"one_value_a_ballot"}
+
+
+def test_promise_not_below_accepted(scene):
+    """An acceptor forgot what it promised when it accepted."""
+    scene.checkers.kept(MACHINE, REGISTER, Record(ballot(1), ballot(2), Value(ACCEPTORS, scene.second)))
+    assert scene.complaints() == {"promise_not_below_accepted"}
+
+
+def test_promises_never_fall(scene):
+    """A disk has less than it had, be it a ballot or a generation."""
+    scene.checkers.synced(MACHINE, THREE[0], REGISTER, Record(ballot(1)))
+    assert scene.complaints() == {"promise_never_falls"}
+
+
+def test_torn_never_falls(scene):
+    """An acceptor forgot that there were two forces."""
+    for torn in (1, 0):
+        scene.checkers.synced(MACHINE, THREE[0], REGISTER, Record(ballot(9), torn=torn))
+    assert scene.complaints() == {"torn_never_falls"}
+
+
+def test_logs_are_linked(scene):
+    """A value was made from another one than it says."""
+    other = scene.apply(Append(7), 7, b"")
+    scene.checkers.kept(MACHINE, REGISTER, Record(ballot(3), ballot(3), Value(ACCEPTORS, other + scene.second[-15:])))
+    assert scene.complaints() == {"log_is_linked"}
+
+
+@pytest.mark.parametrize("synced", [None, Record(ballot(2)), Record(ballot(3), ballot(2), Value(ACCEPTORS, b""))])
+def test_answered_is_synced(scene, synced):
+    """An acceptor told of what is not on its disk."""
+    told = Record(ballot(3), ballot(3), Value(ACCEPTORS, scene.second))
+    reply = Reply(Verdict.OK, REGISTER, THREE[0], 1, ballot(3), told)
+    scene.checkers.answered(MACHINE, reply, told)
+    assert scene.complaints() == set()
+    scene.checkers.answered(MACHINE, reply, synced)
+    assert scene.complaints() == {"answered_is_synced"}
+
+
+def test_told_is_committed(scene):
+    """A client was told of a value that only one acceptor has."""
+    scene.commit(ballot(3), scene.second, by=THREE[:1])
+    scene.checkers.told(REGISTER, ballot(2), Value(ACCEPTORS, scene.second))
+    assert scene.complaints() == set()
+    scene.checkers.told(REGISTER, ballot(3), Value(ACCEPTORS, scene.second))
+    assert scene.complaints() == {"told_is_committed"}
+
+
+def test_one_chain(scene):
+    """A commit was lost: another was made from what was before."""
+    other = scene.apply(Append(3), 3, scene.first)
+    scene.history.asked[3] = Asked(3, Append(3), 50)
+    scene.commit(ballot(3), other)
+    assert scene.complaints() == {"one_chain"}
+
+
+def test_refused_ones_are_on_no_chain(scene):
+    """What was told not to be done is done."""
+    scene.ask(3, Append(3), (50, 60), Refused(None), None, branch=None)
+    assert scene.complaints() == set()
+    scene.commit(ballot(3), scene.apply(Append(3), 3, scene.second))
+    assert "one_chain" in scene.complaints()
+
+
+def test_reads_have_an_order(scene):
+    """A read of an old value, later."""
+    scene.ask(3, Read(), (50, 60), Done((1,)), scene.second)
+    assert scene.complaints() == {"linearizable"}
+
+
+def test_a_force_may_lose_what_was_committed(scene):
+    """What only those left out had is gone; but not what was told after the force, or is still there."""
+    scene.history.forces[1, 1] = 45
+    other = scene.apply(Append(3), 3, scene.first)
+    scene.commit(ballot(1, generation=1), scene.first)
+    scene.ask(3, Append(3), (50, 60), Done((1, 3)), other, branch=(1, 1))
+    scene.commit(ballot(2, generation=1), other)
+    assert scene.complaints() == set()
+    scene.ask(4, Read(), (70, 80), Done((1,)), scene.first, branch=(1, 1))
+    assert scene.complaints() == {"one_chain", "linearizable"}
+
+
+def test_a_force_keeps_what_its_survivors_had(scene):
+    """What was told before the force, and is on its chain, has its place in time."""
+    scene.history.forces[1, 1] = 45
+    scene.commit(ballot(1, generation=1), scene.first)
+    scene.ask(4, Read(), (70, 80), Done(()), b"", branch=(1, 1))
+    assert scene.complaints() == {"one_chain", "linearizable"}

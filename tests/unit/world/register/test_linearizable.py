@@ -1,0 +1,159 @@
+"""The search for an order says what trying every order says, and explains what it rejects."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.world.register.linearizable import Append, Done, Kind, Operation, Read, Refused, Swap, check
+from tests.oracle import brute_force
+from tests.unit.world.register.histories import draw_correct, tamper
+
+LINEARIZABLE, VIOLATION, INCONCLUSIVE = Kind
+
+
+def plainly(one):
+    """An operation as the oracle has it."""
+    call, outcome = one.call, one.outcome
+    match call:
+        case Read():
+            named = ("read", None)
+        case Append(item):
+            named = ("append", item)
+        case Swap(expected, wanted):
+            named = ("swap", (expected, wanted))
+    match outcome:
+        case Done(state):
+            told = ("done", state)
+        case Refused(state):
+            told = ("refused", state)
+        case None:
+            told = None
+    return (*named, one.invoked_us, one.completed_us, told)
+
+
+def agree(history):
+    """Check a history both ways; return the verdict."""
+    verdict = check(history).kind
+    expected = brute_force.is_linearizable([plainly(one) for one in history])
+    assert verdict is (LINEARIZABLE if expected else VIOLATION), "\n".join(map(str, history))
+    return verdict
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_verdicts_are_those_of_every_order(seed):
+    """On thousands of histories of up to six operations, right ones and tampered ones."""
+    chance = random.Random(seed)
+    verdicts = Counter()
+    for _ in range(1000):
+        right = draw_correct(chance, 6, overlap=chance.choice((0, 5, 20, 60)))
+        assert agree(right) is LINEARIZABLE
+        wrong = tamper(chance, right)
+        verdicts[agree(wrong)] += 1
+        verdicts[agree(tamper(chance, wrong))] += 1
+    assert verdicts[VIOLATION] > 600
+    assert verdicts[LINEARIZABLE] > 400
+
+
+def test_long_histories_are_decided():
+    """Sixty operations, a tenth of them unknown: right ones, and ones with a read that goes back in time."""
+    chance = random.Random(1)
+    verdicts = Counter()
+    for _ in range(20):
+        right = draw_correct(chance, 60, overlap=chance.choice((5, 20, 40)), least=50, is_telling=True)
+        assert check(right).kind is LINEARIZABLE
+        read = [one.outcome for one in right if one.call == Read() and isinstance(one.outcome, Done)]
+        told = [outcome for outcome in read if outcome.state]
+        stale = Operation(Read(), 5000, 5001, told[chance.randrange(len(told) // 2)])
+        assert stale.outcome not in told[-2:]
+        verdicts[check([*right, stale]).kind] += 1
+    assert verdicts[LINEARIZABLE] == 0
+    assert verdicts[INCONCLUSIVE] <= 1
+
+
+def test_the_bound_is_kept():
+    """What takes more steps than allowed is not said to be either."""
+    chance = random.Random(2)
+    right = draw_correct(chance, 120, least=100)
+    verdict = check(right, most_steps=10)
+    assert (verdict.kind, verdict.steps) == (INCONCLUSIVE, 10)
+
+
+def test_many_unknown_ones_are_not_tried_in_every_order():
+    """Forty appends that nobody heard of again, of which one was read."""
+    history = [Operation(Append(number), 0) for number in range(40)]
+    history += [Operation(Read(), 10, 11, Done((7,))), Operation(Read(), 20, 21, Done((7, 33)))]
+    verdict = check(history)
+    assert verdict.kind is LINEARIZABLE
+    assert verdict.steps < 100
+    assert check([*history, Operation(Read(), 30, 31, Done((7, 7)))]).kind is VIOLATION
+
+
+def test_a_contradiction_is_short():
+    """Of much that was told only what cannot be together is shown: here a read of what was gone."""
+    history = [Operation(Append(number), 10 * number, 10 * number + 5, Done(None)) for number in range(20)]
+    written = Operation(Swap(tuple(range(20)), (50,)), 300, 301, Done((50,)))
+    stale = Operation(Read(), 400, 410, Done(tuple(range(20))))
+    verdict = check([*history, written, stale])
+    assert verdict.kind is VIOLATION
+    assert verdict.contradiction == (written, stale)
+    assert str(stale) in str(verdict)
+
+
+def test_every_contradiction_cannot_be_and_cannot_be_shorter():
+    """With everything else unknown it is one, and without any of its statements it is none."""
+    chance = random.Random(3)
+    shown = 0
+    while shown < 100:
+        wrong = tamper(chance, draw_correct(chance, 12))
+        found = check(wrong)
+        if found.kind is not VIOLATION:
+            continue
+        shown += 1
+        for spared in (None, *found.contradiction):
+            told = [one for one in found.contradiction if one is not spared]
+            rest = [one._replace(outcome=None) for one in wrong if one not in told and one.outcome != Refused(None)]
+            assert check([*told, *rest]).kind is (VIOLATION if spared is None else LINEARIZABLE)
+
+
+def test_a_history_that_runs_backwards_is_refused():
+    """Nothing completes before it is invoked."""
+    with pytest.raises(ValueError, match="completed before it was invoked"):
+        check([Operation(Read(), 5, 4, Done(()))])
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        # Read back and forth.
+        [
+            Operation(Append(1), 0, 10, Done((1,))),
+            Operation(Read(), 1, 2, Done((1,))),
+            Operation(Read(), 3, 4, Done(())),
+        ],
+        # Acknowledged and lost.
+        [Operation(Append(1), 0, 10, Done((1,))), Operation(Append(2), 20, 30, Done((2,)))],
+        # Two swaps of one state.
+        [Operation(Swap((), (1,)), 0, 10, Done((1,))), Operation(Swap((), (2,)), 0, 10, Done((2,)))],
+        # Refused for a state that was not yet there.
+        [Operation(Swap((), (1,)), 0, 10, Refused((2,))), Operation(Append(2), 20)],
+        # Read, and yet not tried.
+        [Operation(Append(1), 0, 10, Refused(None)), Operation(Read(), 5, 6, Done((1,)))],
+        # Unknown, and done twice.
+        [Operation(Append(1), 0), Operation(Read(), 5, 6, Done((1, 1)))],
+        # Read before it was asked for.
+        [Operation(Read(), 5, 6, Done((1,))), Operation(Append(1), 7)],
+        # A read that is refused.
+        [Operation(Read(), 5, 6, Refused(()))],
+    ],
+)
+def test_planted_violations_are_rejected(history):
+    """Each way in which a register may lie, alone."""
+    assert agree(history) is VIOLATION
+
+
+def test_what_says_nothing_is_left_out():
+    """A history without statements has an order."""
+    assert check([Operation(Read(), 0), Operation(Append(1), 0), Operation(Read(), 1, 2, Done(None))]).steps == 0

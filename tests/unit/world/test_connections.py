@@ -1,0 +1,375 @@
+"""Ordered connections: in order or broken, both ends told who is there, nothing of an old one on a new one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.world.connections import BREAK_US, BUFFER_BYTES
+from tests.world.scheduler import MS, SECOND
+from tests.world.world import World
+from tests.unit.world.talker import talkers
+
+LAST = 999_999  # The number of a message after all faults.
+
+
+def numbered(first, count):
+    """Messages that tell their place."""
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def link(world, source, target):
+    """The link of one direction, to be set."""
+    found = world.network.link(source.machine, target.machine)
+    world.network.changed()
+    return found
+
+
+def test_both_are_told_who_is_there():
+    """Before any message each end hears of the other's node, store and life; one connection serves both."""
+    world, first, second = talkers()
+    second.answers = True
+    first.send(second, b"hello")
+    world.run(SECOND)
+    assert first.kinds() == second.kinds() == ["connected", "message"]
+    (_, _, there), (_, _, here) = first.said[0], second.said[0]
+    assert there[:4] == (second.machine.address, b"t1", 1, 1)
+    assert here[:4] == (first.machine.address, b"t0", 0, 1)
+    assert there.number == here.number
+    second.send(first, b"more")
+    world.run(SECOND)
+    assert first.messages() == [b"hello", b"more"]
+    assert first.kinds() == ["connected", "message", "message"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_messages_come_in_order(seed):
+    """Whatever a link does to single segments, all come, once, in the order in which they were sent."""
+    world, first, second = talkers(seed=seed)
+    usual = world.network.usual
+    usual.loss, usual.heavy_delay, usual.reorder, usual.duplicate, usual.corrupt = 0.2, 0.3, 0.5, 0.5, 0.5
+    world.network.changed()
+    chance = world.streams["test"]
+    sent = numbered(0, 100)
+    for at, message in enumerate(sent):
+        world.scheduler.after(int(at * chance.random() ** 4 * MS), lambda message=message: first.send(second, message))
+    there, back = [], []
+    first.connections.on_send.append(
+        lambda machine, _, message: (there if machine is first.machine else back).append(message)
+    )
+    for message in numbered(500, 20):
+        second.send(first, message)
+    world.run(60 * SECOND)
+    assert sorted(there) == sorted(sent)
+    assert second.messages() == there
+    assert first.messages() == back == numbered(500, 20)
+
+
+def test_both_may_begin_at_once():
+    """It is one connection."""
+    world, first, second = talkers()
+    first.send(second, b"a")
+    second.send(first, b"b")
+    world.run(SECOND)
+    assert (first.kinds(), second.kinds()) == (["connected", "message"], ["connected", "message"])
+    assert (first.messages(), second.messages()) == ([b"b"], [b"a"])
+
+
+def test_nobody_there():
+    """A machine without its process refuses at once, an address of nobody in time."""
+    world, first, second = talkers()
+    second.machine.crash()
+    first.send(second, b"hello")
+    world.run(100 * MS)
+    assert first.said == [(1, "broken", None)]
+    first.connections.send(first.machine, World(3).free_address()._replace(host="10.9.9.9"), b"hello")
+    world.run(BREAK_US - SECOND)
+    assert len(first.said) == 1
+    world.run(SECOND)
+    assert first.said[1:] == [(1, "broken", None)]
+    second.machine.start()
+    world.run(SECOND)
+    second.send(first, b"here")
+    world.run(SECOND)
+    assert first.messages() == [b"here"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_restart_is_a_break(seed):
+    """The other end is told, and nothing that was sent to the earlier life reaches the next one."""
+    world, first, second = talkers(seed=seed)
+    first.send(second, b"0")
+    world.run(SECOND)
+    for message in numbered(1, 50):
+        first.send(second, message)
+    world.run(world.streams["test"].randrange(1000))
+    second.machine.crash(power=True)
+    second.machine.start()
+    world.run(BREAK_US + SECOND)
+    assert first.kinds() == ["connected", "broken"]
+    old = [said for said in second.said if said[0] == 1]
+    assert second.said == old, "it heard something in its second life"
+    assert second.messages() == numbered(0, len(second.messages()))
+    first.send(second, b"new")
+    world.run(SECOND)
+    assert second.kinds()[-2:] == ["connected", "message"]
+    (life, _, peer, message) = second.said[-1]
+    assert (life, message) == (second.machine.life, b"new")
+    assert peer.number != old[0][2].number
+    assert first.said[-1][2][3] == second.machine.life
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_sent_before_a_crash_arrives(seed):
+    """A process ends right after a message: that one arrives, and then the other end is told."""
+    world, first, second = talkers(seed=seed)
+    first.send(second, b"0")
+    world.run(SECOND)
+    first.machine.restarts = False
+    first.machine.set_fuse(2)
+    first.send(second, b"1")
+    first.send(second, b"2")
+    assert not first.machine.is_up
+    world.run(BREAK_US + SECOND)
+    assert second.messages() == [b"0", b"1", b"2"]
+    assert second.kinds()[-1] == "broken"
+    assert world.struck["crash_after_send"] == 1
+
+
+def test_some_machines_tell_nobody():
+    """Mostly the other end hears at once that a process is over, and sometimes only later; but never not at all."""
+    took = []
+    for seed in range(40):
+        world, first, second = talkers(seed=seed)
+        first.send(second, b"0")
+        world.run(SECOND)
+        first.machine.crash(power=True)
+        began_us = world.now_us
+        while second.kinds()[-1] != "broken":
+            world.run(10 * MS)
+        took.append(world.now_us - began_us)
+    at_once = sum(each <= 10 * MS for each in took)
+    assert 20 < at_once < 40
+    assert SECOND < max(took) <= BREAK_US
+
+
+def test_who_sends_to_the_restarted_hears_soon():
+    """A peer that came back knows nothing of the connection, and its machine says so."""
+    for seed in range(20):
+        world, first, second = talkers(seed=seed)
+        first.send(second, b"0")
+        world.run(SECOND)
+        second.machine.crash(power=True)
+        second.machine.start()
+        world.run(100 * MS)
+        if first.kinds()[-1] != "broken":
+            break
+    first.send(second, b"1")
+    world.run(10 * MS)
+    assert first.kinds() == ["connected", "broken"]
+    assert second.messages() == [b"0"]
+
+
+def test_a_cut_that_heals_in_time():
+    """It costs time and nothing else."""
+    world, first, second = talkers()
+    first.send(second, b"0")
+    world.run(SECOND)
+    link(world, first, second).cut = True
+    first.send(second, b"1")
+    world.run(BREAK_US - SECOND)
+    assert second.messages() == [b"0"]
+    first.send(second, b"2")
+    link(world, first, second).cut = False
+    world.run(SECOND)
+    assert second.messages() == [b"0", b"1", b"2"]
+    assert first.kinds() == ["connected"]
+
+
+def test_a_cut_that_lasts():
+    """One way is enough: the sender is told, the other end too; what comes back meanwhile arrives; then all is new."""
+    world, first, second = talkers()
+    first.send(second, b"0")
+    world.run(SECOND)
+    link(world, first, second).cut = True
+    first.send(second, b"lost")
+    second.send(first, b"heard")
+    world.run(SECOND)
+    assert first.messages() == [b"heard"]
+    world.run(BREAK_US)
+    assert first.kinds() == ["connected", "message", "broken"]
+    assert second.kinds() == ["connected", "message"]
+    world.run(BREAK_US + SECOND)
+    assert second.kinds() == ["connected", "message", "broken"]
+    link(world, first, second).cut = False
+    first.send(second, b"new")
+    world.run(SECOND)
+    assert second.messages() == [b"0", b"new"]
+
+
+def test_connects_may_be_cut():
+    """Where no connection may begin, one that there is passes."""
+    world, first, second, third = talkers(3)
+    first.send(second, b"0")
+    world.run(SECOND)
+    for other in (second, third):
+        link(world, first, other).connects_cut = True
+        first.send(other, b"1")
+    world.run(BREAK_US + SECOND)
+    assert second.messages() == [b"0", b"1"]
+    assert third.said == []
+    assert first.kinds() == ["connected", "broken"]
+
+
+def test_the_paused_read_later():
+    """What comes during a pause waits, in order, and so does the news that the connection is over."""
+    world, first, second = talkers()
+    first.send(second, b"0")
+    world.run(SECOND)
+    second.machine.pause()
+    for message in numbered(1, 5):
+        first.send(second, message)
+    world.run(2 * BREAK_US)
+    first.machine.crash()
+    world.run(2 * BREAK_US)
+    assert second.kinds() == ["connected", "message"]
+    second.machine.resume()
+    assert second.messages() == numbered(0, 6)
+    assert second.kinds()[-1] == "broken"
+
+
+def test_a_starved_sender():
+    """Nothing leaves until it is fed; if that takes long, the connection is over."""
+    world, first, second = talkers()
+    first.send(second, b"0")
+    world.run(SECOND)
+    first.machine.starve()
+    first.send(second, b"1")
+    world.run(2 * SECOND)
+    assert second.messages() == [b"0"]
+    first.machine.feed()
+    world.run(SECOND)
+    assert second.messages() == [b"0", b"1"]
+    first.machine.starve()
+    first.send(second, b"2")
+    world.run(BREAK_US + SECOND)
+    first.machine.feed()
+    world.run(SECOND)
+    assert second.messages() == [b"0", b"1"]
+    assert first.kinds() == ["connected", "broken"]
+
+
+def test_a_full_buffer():
+    """More than the buffer has room for breaks the connection; as much as it has is kept for a paused reader."""
+    world, first, second = talkers()
+    second.machine.pause()
+    large = bytes(BUFFER_BYTES // 4)
+    for _ in range(3):
+        first.send(second, large)
+    world.run(2 * BREAK_US)
+    assert first.said == []
+    first.send(second, large)
+    assert first.said == [], "a rig is not called while it calls"
+    world.run(SECOND)
+    assert first.said == [(1, "broken", None)]
+    assert world.struck["connection_full"] == 1
+
+
+def test_an_end_that_closes():
+    """It hears nothing more of it; the other end is told; what it had not yet sent never leaves."""
+    world, first, second = talkers()
+    first.on_connected = lambda peer: first.connections.close(first.machine, peer)
+    first.send(second, b"not for you")
+    world.run(SECOND)
+    assert first.said == []
+    assert second.kinds() == ["connected", "broken"]
+    peer = second.said[0][2]
+    assert not second.connections.answer(second.machine, peer, b"late")
+    del first.on_connected
+    first.send(second, b"for you")
+    world.run(SECOND)
+    assert second.messages() == [b"for you"]
+    assert second.said[-1][2] != peer
+
+
+def strike(world, one, other, what, chance):
+    """Something that befalls a machine or a link."""
+    machine = one.machine
+    held_us = chance.randrange(8 * SECOND)
+    match what:
+        case "restart":
+            machine.start()
+        case "cut":
+            world.network.partition([machine], [other.machine], one_way=chance.random() < 1 / 2)
+        case "join":
+            world.network.join(world.machines)
+        case "crash" if machine.is_up:
+            machine.crash(power=chance.random() < 1 / 2)
+        case "pause" if machine.is_up and not machine.is_held:
+            world.scheduler.after(held_us, machine.pause())
+        case "starve" if machine.is_up and not machine.is_held:
+            world.scheduler.after(held_us, machine.starve())
+
+
+def run_of(seed):
+    """The trace, and everything that three talkers heard in a minute of faults and in a quarter of one after it."""
+    world, *rigs = talkers(3, seed)
+    chance, numbers = world.streams["test"], itertools.count(1)
+    world.network.usual.loss = world.network.usual.heavy_delay = 0.1
+    world.network.changed()
+
+    def act():
+        one, other = chance.sample(rigs, 2)
+        if chance.random() < 0.08:
+            what = chance.choice(("restart", "restart", "restart", "cut", "join", "join", "crash", "pause", "starve"))
+            strike(world, one, other, what, chance)
+        elif one.machine.is_up and not one.machine.is_paused:
+            one.send(other, b"%d from %d in %d" % (next(numbers), one.machine.number, one.machine.life))
+        return world.now_us < 60 * SECOND
+
+    world.scheduler.every(20 * MS, act)
+    world.run(60 * SECOND)
+    world.network.heal()
+    for machine in world.machines:
+        machine.heal()
+    world.run(2 * BREAK_US + SECOND)  # Until all have heard of the end of what is over.
+    for one, other in itertools.permutations(rigs, 2):
+        one.send(other, b"%d from %d in %d" % (LAST, one.machine.number, one.machine.life))
+    world.run(2 * SECOND)
+    return world.trace, [rig.said for rig in rigs]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_strikes(seed):
+    """By connection each end hears first who is there, then its messages in order, then once that it is over."""
+    _, told = run_of(seed)
+    heard = 0
+    for said in told:
+        states = {}
+        for life, what, peer, *rest in said:
+            if peer is None:
+                continue
+            key = life, peer.number
+            if what == "connected":
+                assert key not in states
+                states[key] = 0
+            elif what == "broken":
+                assert states.pop(key) >= 0
+                states[key] = -1
+            else:
+                number, _, sender, _, its_life = rest[0].split()
+                assert b"t%d" % int(sender) == peer.uuid
+                assert int(its_life) == peer.life
+                assert int(number) > states[key] >= 0
+                states[key] = int(number)
+                heard += 1
+        last = [int(one[3].split()[0]) for one in said if one[1] == "message"][-2:]
+        assert last == [LAST, LAST], "not everybody can be reached again"
+    assert heard > 300
+
+
+def test_the_same_twice():
+    """Equal seeds, equal runs."""
+    assert run_of(5) == run_of(5)
+    assert run_of(5) != run_of(6)

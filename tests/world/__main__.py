@@ -1,0 +1,129 @@
+"""`simulate`: replays one run of the simulated world."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from gossipkv.cli import FAILED
+from gossipkv.cli.options import JSON
+from gossipkv.cli.output import note, print_json
+from tests.world.whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
+from tests.world.faults import FAULTS
+from tests.world.gossip.swarm import SwarmPlan
+from tests.world.nodes.scenarios import SCENARIOS
+from tests.world.register.swarm import FAULTS as REGISTER_FAULTS
+from tests.world.register.swarm import RegisterPlan
+from tests.world.shrink import shrink
+
+if TYPE_CHECKING:
+    from tests.world.swarm import Outcome, Plan
+    from gossipkv.wire.rpc import Value
+
+SHOWN = 20  # Violations; what follows the first is mostly its echo.
+
+
+def _faults(text: str) -> frozenset[str]:
+    names = frozenset(filter(None, text.split(",")))
+    known = list(dict.fromkeys((*FAULTS, *REGISTER_FAULTS)))
+    unknown = sorted(names - set(known))
+    if unknown:
+        raise click.BadParameter(f"no fault is called {unknown[0]!r}; there are {', '.join(known)}")
+    return names
+
+
+@click.command()
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="The number that a run comes from.")
+@click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="This seed and those after it.")
+@click.option("--members", type=click.IntRange(min=2, max=1024), help="How many.  [default: the seed says]")
+@click.option("--without", type=_faults, default="", metavar="FAULT,...", help="Faults to switch off.")
+@click.option("--sealed", is_flag=True, help="Every packet is sealed, and the keys are changed now and then.")
+@click.option("--registers", is_flag=True, help="Registers, in place of members of gossip.")
+@click.option(
+    "--cold", is_flag=True, help="Pages of what whole nodes serve come and go, as on a machine of little memory."
+)
+@click.option("--stored", is_flag=True, help="Registers on production's store, not on an ideal disk.")
+@click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
+@click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
+@JSON
+def simulate(
+    *,
+    seed: int,
+    runs: int,
+    members: int | None,
+    without: frozenset[str],
+    sealed: bool,
+    registers: bool,
+    cold: bool,
+    stored: bool,
+    is_shrunk: bool,
+    whole: str | None,
+    as_json: bool,
+) -> int:
+    """Run simulated members under simulated faults, and check what they show.
+
+    The same seed is the same run, to the last datagram.  Exit status 3 if a promise was broken; the line that replays
+    the run is printed with it.
+    """
+    if whole is not None:
+        if without or sealed or is_shrunk or registers:
+            words = "--without, --sealed, --registers and --shrink"
+            raise click.UsageError(f"{words} are for simulated members, not for whole nodes")
+        if members is not None and members > MOST_WHOLE_MEMBERS:
+            raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
+        return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
+    if sealed and registers:
+        raise click.UsageError("--sealed is for members of gossip, not for registers")
+    if cold or (stored and not registers):
+        raise click.UsageError("--cold is for --whole, --stored is for --registers")
+    failed = 0
+    for number in range(seed, seed + runs):
+        plan: Plan = SwarmPlan(number, without, members, sealed)
+        if registers:
+            plan = RegisterPlan(number, without, members, stored)
+        outcome = plan.run()
+        if is_shrunk and not outcome.is_right:
+            outcome = shrink(outcome, note)
+        failed += not outcome.is_right
+        if as_json:
+            print_json(_fields(outcome))
+        else:
+            _tell(outcome)
+        sys.stdout.flush()
+    return FAILED if failed else 0
+
+
+def _tell(outcome: Outcome) -> None:
+    plan = outcome.plan
+    faults = ", ".join(sorted(outcome.faults)) or "none"
+    click.echo(
+        f"seed {plan.seed}: {outcome.members} members ({outcome.profile}), {outcome.virtual_s:.1f} s, "
+        f"trace {outcome.trace}; faults: {faults}"
+    )
+    click.echo("struck: " + (", ".join(f"{name} {n}" for name, n in sorted(outcome.struck.items())) or "nothing"))
+    if outcome.is_right:
+        click.echo(f"right; everybody showed the truth {outcome.healed_s:.2f} s after the faults had ended")
+        return
+    for violation in outcome.violations[:SHOWN]:
+        click.echo(str(violation))
+    if len(outcome.violations) > SHOWN:
+        click.echo(f"and {len(outcome.violations) - SHOWN} more")
+    click.echo(f"BROKEN; to replay: {plan.command}")
+
+
+def _fields(outcome: Outcome) -> dict[str, Value]:
+    return {
+        "seed": outcome.plan.seed,
+        "command": outcome.plan.command,
+        "members": outcome.members,
+        "profile": outcome.profile,
+        "faults": [*sorted(outcome.faults)],
+        "trace": outcome.trace,
+        "virtual_s": outcome.virtual_s,
+        "healed_s": outcome.healed_s,
+        "struck": {**dict(sorted(outcome.struck.items()))},
+        "transitions": {**dict(sorted(outcome.transitions.items()))},
+        "violations": [str(violation) for violation in outcome.violations],
+    }

@@ -1,0 +1,130 @@
+"""Whether what clients got can be, and what nodes did may be: each promise is one method, and says what broke it.
+
+truth       each value or miss is of the version that it is labelled with
+monotonic   of the answers of one machine, to requests that name no version, none is older than one that was
+            there before it was asked; and none at all is older than the oldest that it would have
+identities  nobody ever answers one version's name from two contents
+gates       when a switch begins, each partition has owners enough that were up a moment ago and really have it
+withdrawn   what goes from a disk is published no more
+
+The first three look at answers alone, so they are the same for cores on a heap and for whole nodes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, final
+
+from tests.world.promises import BrokenPromise
+from tests.world.scheduler import MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.placement.identity import Identity
+    from tests.world.datasets.answer import Answer
+    from tests.world.datasets.contents import Content, Sources
+    from tests.world.datasets.disk import DatasetDisk, Stored
+    from tests.world.datasets.node import DatasetNode
+    from tests.world.world import World
+
+MOST_VIOLATIONS = 20
+
+
+class AnswerCheckers:
+    """Those that look at what clients got, in any world."""
+
+    def __init__(self, sources: Sources, *, now_us: Callable[[], int]) -> None:
+        self._sources, self._now_us = sources, now_us
+        self._floors: dict[str, str] = {}  # By machine, the newest version that its clients got.
+        self._identities: dict[str, Identity] = {}  # By version, what was answered.
+        self._contents: dict[str, frozenset[Content]] = {}  # By version, those from which all that was answered can be.
+        self.violations: list[BrokenPromise] = []
+        self.held: set[str] = set()  # Machines on which an operator has gone back.
+
+    def floor(self, machine: str) -> str | None:
+        """Return the newest version that clients of a machine have got."""
+        return self._floors.get(machine)
+
+    def forget(self, machine: str) -> None:
+        """Forget what clients of a machine got: it has another disk now."""
+        self._floors.pop(machine, None)
+
+    def found(self, checker: str, machine: str, what: str) -> None:
+        """Write a violation down."""
+        if len(self.violations) < MOST_VIOLATIONS:
+            self.violations.append(BrokenPromise(checker, self._now_us(), machine, what))
+
+    def result(self) -> dict[str, str]:
+        """Return the promises that were broken, each with its first complaint."""
+        told: dict[str, str] = {}
+        for violation in self.violations:
+            told.setdefault(violation.checker, str(violation))
+        return told
+
+    def answered(self, answer: Answer) -> None:
+        """Look at what a client got."""
+        self._look_at_truth(answer)
+        self._look_at_order(answer)
+        if answer.identity is not None:
+            before = self._identities.setdefault(answer.version, answer.identity)
+            if before != answer.identity:
+                self.found("identities", answer.machine, f"answers {answer.identity}, after {before}")
+
+    def _look_at_truth(self, answer: Answer) -> None:
+        identity, version, key, value = answer.identity, answer.version, answer.key, answer.value
+        contents = self._sources.called(version) if identity is None else {self._sources.of(identity)}
+        right = frozenset(one for one in contents if one.version == version and one.value(key) == value)
+        asked = answer.pinned or version
+        if not right or asked != version:
+            expected = [one.value(key) for one in sorted(contents, key=lambda one: one.batch)]
+            what = f"{key!r} of {version}, asked for {asked}: {value!r} instead of {expected}"
+            self.found("truth", answer.machine, what)
+            return
+        before = self._contents.get(version, right)
+        if not before & right:
+            batches = [sorted(one.batch for one in some) for some in (right, before)]
+            self.found("identities", answer.machine, f"answers {version} of batch {batches[0]}, after {batches[1]}")
+        self._contents[version] = before & right or right
+
+    def _look_at_order(self, answer: Answer) -> None:
+        if answer.least is not None and answer.version < answer.least:
+            self.found("monotonic", answer.machine, f"answers {answer.version}, asked for {answer.least} or newer")
+        if answer.pinned is not None or answer.machine in self.held:
+            return
+        if answer.floor is not None and answer.version < answer.floor:
+            self.found("monotonic", answer.machine, f"answers {answer.version} after {answer.floor}")
+        if answer.least is None:
+            self._floors[answer.machine] = max(answer.version, self._floors.get(answer.machine, answer.version))
+
+
+@final
+class DatasetCheckers(AnswerCheckers):
+    """All of them, on one world."""
+
+    def __init__(
+        self, world: World, sources: Sources, disks: dict[str, DatasetDisk], *, least: int, age_ms: int
+    ) -> None:
+        """`least`: `min_replication`; `age_ms`: how old an answer may be that a gate counts."""
+        super().__init__(sources, now_us=lambda: world.now_us)
+        self._world, self._disks = world, disks
+        self._least, self._age_us = least, age_ms * MS
+        self._ended_us: dict[str, int] = {}  # When a process last ended.
+        world.on_ended.append(lambda machine: self._ended_us.__setitem__(machine.name, world.now_us))
+
+    def switching(self, node: DatasetNode, identity: Identity) -> None:
+        """Look at who has what, for the sync of ACTIVE begins."""
+        owners: Counter[int] = Counter()
+        for machine in self._world.machines:
+            was_up = self._world.now_us - self._ended_us.get(machine.name, -(1 << 60)) <= self._age_us
+            stored = self._disks[machine.name].versions.get(identity.version)
+            if stored is not None and stored.identity == identity and (machine.is_up or was_up):
+                owners.update(stored.ready)
+        lacking = [part for part in range(identity.partitions) if owners[part] < self._least]
+        if lacking:
+            self.found("gates", node.machine.name, f"switches to {identity.version} without {lacking}")
+
+    def dropping(self, node: DatasetNode, stored: Stored) -> None:
+        """Look at what is published, for a copy goes."""
+        if not node.core.is_withdrawn(stored.identity.version, stored.ready):
+            self.found("withdrawn", node.machine.name, f"drops {stored.identity.version}, which it publishes")

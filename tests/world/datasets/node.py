@@ -1,0 +1,472 @@
+"""One process' datasets: what gossip shows is told to the core of its database, and what that asks for is done.
+
+It stands beside the member as its place in the ring does, is woken like it, and ends with its process; what is on the
+`DatasetDisk` stays.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+
+from gossipkv.dataset.cluster.convergence import Convergence
+from gossipkv.dataset.cluster.core import DatabaseCore
+from gossipkv.dataset.cluster.effects import (
+    Ask,
+    Decide,
+    KeepOwners,
+    KeepRefuted,
+    Look,
+    Publish,
+    PublishDatabase,
+    Route,
+    Withdraw,
+)
+from gossipkv.dataset.cluster.members import Member, Membership, State
+from gossipkv.dataset.cluster.own_copy import OwnCopy
+from gossipkv.dataset.cluster.question import Answer, decode, encode
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
+from gossipkv.dataset.lifecycle.decisions import decide
+from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState
+from gossipkv.errors import TooLarge
+from gossipkv.placement import statement
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.shard_claim import NODES, Standing
+from tests.world.datasets.building import Building
+from tests.world.datasets.contents import DATABASE
+from tests.world.datasets.exchange import Exchange
+from tests.world.gossip.rig import rig_of
+from tests.world.scheduler import MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.dataset.cluster.effects import Effect
+    from gossipkv.dataset.cluster.question import Packed
+    from gossipkv.dataset.cluster.terms import Terms
+    from gossipkv.gossip.core import Gossip
+    from gossipkv.gossip.member import Member as GossipMember
+    from gossipkv.node.gossip import ShardIdTimer
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.statement import DatabaseStatement, Statement
+    from tests.world.datasets.contents import Sources
+    from tests.world.datasets.disk import DatasetDisk, Stored
+    from tests.world.machine import Machine
+    from tests.world.world import World
+
+LOOK_MS: Final = 5_000  # Between two looks at the source.
+ISOLATION_MS: Final = 1_000  # Between two looks whether anybody is heard.
+SYNC_US: Final = 5 * MS
+ASK_MS: Final = 1_000
+SOON_MS: Final = 200  # At most, before a look that was asked for.
+
+
+class Settings(NamedTuple):
+    """What a node is given."""
+
+    terms: Terms
+    settle_ms: int
+    retire_max_ms: int
+
+
+class Observer(Protocol):
+    """Whoever checks what nodes do."""
+
+    def switching(self, node: DatasetNode, identity: Identity) -> None:
+        """Look, for the sync of ACTIVE begins."""
+
+    def dropping(self, node: DatasetNode, stored: Stored) -> None:
+        """Look, for a copy goes."""
+
+
+@final
+class Shared:
+    """What the nodes of one world have in common: sources, disks that outlive processes, who runs where, who looks."""
+
+    def __init__(self, sources: Sources, observer: Observer) -> None:
+        self.sources = sources
+        self.observer = observer
+        self.disks: dict[str, DatasetDisk] = {}
+        self.nodes: dict[str, DatasetNode] = {}  # By machine; its process may have ended.
+
+
+@final
+class DatasetNode:
+    """The database of one process; `Place` in the words of gossip's shell."""
+
+    def __init__(
+        self,
+        world: World,
+        machine: Machine,
+        core: Gossip,
+        *,
+        place: ShardIdTimer,
+        settings: Settings,
+        shared: Shared,
+    ) -> None:
+        self.world, self.machine, self.gossip = world, machine, core
+        self.sources, self.disk = shared.sources, shared.disks[machine.name]
+        self._shared = shared
+        self._place = place
+        self.chance = world.streams[f"datasets/{machine.name}"]
+        own = core.members.own
+        now_ms = machine.now_ms
+        member = Member(own.name, own.uuid, own.epoch, own.address)
+        self.membership = Membership(
+            member,
+            expects_others=bool(machine.joins or rig_of(machine).disk.peers()),
+            retire_max_ms=settings.retire_max_ms,
+            now_ms=now_ms,
+        )
+        convergence = Convergence(self.membership, settle_ms=settings.settle_ms, now_ms=now_ms)
+        self.core = DatabaseCore(DATABASE, self.membership, convergence, settings.terms, refuted=self.disk.refuted)
+        self.lives: dict[str, Life] = {}
+        self.active: str | None = None
+        self.hold: str | None = None
+        self.routes: dict[bytes, dict[str, Route]] = {}  # By wire id and member.
+        self.states: dict[str, State] = {}
+        self._building = Building(
+            self.core, self.lives, self.disk, later=self.later, changed=self.tell, drop=self._dropped
+        )
+        self.switches = 0
+        self._is_syncing = False
+        self._looks_ms = now_ms
+        self._isolation_ms = now_ms
+        self._decides = True
+        self._watches = [core.tree.watch(path, self._wake) for path in ("partitions", "databases", NODES)]
+        self._members: list[GossipMember] = []
+        self._told: dict[str, OwnCopy] = {}
+        self.wakes_at_ms = now_ms
+        self._open()
+
+    def _open(self) -> None:
+        disk = self.disk
+        if disk.active is not None:
+            self.core.remember(disk.active, disk.holdings)
+            self.active = disk.active.version
+            life = self.lives[self.active] = Life(self.active, heard=disk.active)
+            life.take(VersionEvent.SWITCH)
+        for version, stored in disk.versions.items():
+            life = self.lives.setdefault(version, Life(version))
+            life.copy = copy = Copy(CopyState.READY if stored.ready else CopyState.WANTED)
+            if stored.ready:
+                copy.begin_open(stored.identity, stored.ready)
+            copy.want(stored.share)
+        for version in self.lives:
+            self.tell(version)
+        self.core.opened()
+
+    # A place beside gossip
+
+    def start(self, *, now_ms: int) -> None:
+        """Begin: claim a place in the ring."""
+        self._place.start(now_ms=now_ms)
+
+    def _wake(self) -> None:
+        self.wakes_at_ms = 0
+
+    def wake(self) -> None:
+        """Have `step` called after this input."""
+        self._decides = True
+        self.wakes_at_ms = 0
+
+    def step(self, *, now_ms: int) -> int | None:
+        """Look at gossip and at the time, and do what is to be done; a place to be remembered."""
+        shard_id = self._place.step(now_ms=now_ms) if self._place.wakes_at_ms <= now_ms else None
+        self._hear(now_ms)
+        if now_ms >= self._looks_ms:
+            self.look()
+            self._looks_ms = now_ms + LOOK_MS
+        for _ in range(8):
+            self._perform(self.core.step(now_ms=now_ms))
+            if not self._decides:
+                break
+            self._decides = False
+            self._decide(now_ms)
+        due_ms = self.core.wakes_at_ms
+        self.wakes_at_ms = min(self._place.wakes_at_ms, self._looks_ms, self._isolation_ms, due_ms or self._looks_ms)
+        self.wakes_at_ms = max(self.wakes_at_ms, now_ms + 1)
+        return shard_id
+
+    # What gossip shows
+
+    def _hear(self, now_ms: int) -> None:
+        if now_ms >= self._isolation_ms:
+            self._isolation_ms = now_ms + ISOLATION_MS
+        self.membership.isolate(isolated=self.gossip.isolated(now_ms=now_ms), now_ms=now_ms)
+        members = self.gossip.members.list()
+        if members == self._members and not any(watch.changed for watch in self._watches):
+            return
+        self._members = members
+        for watch in self._watches:
+            watch.look()
+        claims = {}
+        for entry in self.gossip.tree.entries(NODES, now_ms=now_ms, all=True):
+            standing = msgpack.unpackb(entry.value)["claim"]
+            claims[entry.owner] = entry.name.rpartition("@")[0], standing != Standing.PROVISIONAL
+        known = set()
+        for each in members:
+            shard_id, is_firm = claims.get(each.name, (None, False))
+            state = State(each.state)
+            known.add(each.name)
+            self.states[each.name] = state
+            self.membership.tell(
+                Member(each.name, each.uuid, each.epoch, each.address, state, shard_id, is_firm), now_ms=now_ms
+            )
+        for other in self.membership.others:
+            if other.name not in known:
+                self.membership.forget(other.name)
+                self.core.forget(other.name)
+        self._hear_statements(now_ms)
+
+    def _hear_statements(self, now_ms: int) -> None:
+        tree = self.gossip.tree
+        said: dict[str, dict[str, Statement]] = {}
+        databases: dict[str, DatabaseStatement] = {}
+        for version in tree.children(f"partitions/{DATABASE}", all=True):
+            for entry in tree.entries(f"partitions/{DATABASE}/{version}", now_ms=now_ms, all=True):
+                found = statement.decode([entry.value])
+                if found is not None:
+                    said.setdefault(entry.owner, {})[version] = found
+        for entry in tree.entries(f"databases/{DATABASE}", now_ms=now_ms, all=True):
+            found_database = statement.decode_database(entry.value)
+            if found_database is not None:
+                databases[entry.owner] = found_database
+        for other in self.membership.others:
+            name = other.name
+            self.core.hear(name, other.uuid, other.epoch, said.get(name, {}), databases.get(name))
+
+    # What the core asks for
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Publish(version, said):
+                    self._publish(version, said)
+                case Withdraw(version):
+                    self.gossip.tree.withdraw(self._path(version))
+                case PublishDatabase(said_of_all):
+                    path = f"databases/{DATABASE}/{self.machine.address}"
+                    self.gossip.tree.publish(path, statement.encode_database(said_of_all))
+                case Ask(member, identity):
+                    self._ask(member, identity)
+                case Route():
+                    self._route(effect)
+                case _:
+                    self._keep(effect)
+
+    def _route(self, route: Route) -> None:
+        routes = self.routes.setdefault(route.identity.wire_id, {})
+        routes.pop(route.owner.name, None)
+        if route.partitions:
+            routes[route.owner.name] = route
+
+    def _keep(self, effect: Effect) -> None:
+        """Write down what is to be kept, or see to it soon; equal files are never built anew."""
+        match effect:
+            case KeepOwners(identity, holdings):
+                if self.disk.active == identity:
+                    self.disk.holdings = holdings
+            case KeepRefuted(digest, functions):
+                self.disk.refuted[digest] = functions
+                self._decides = True
+            case Look():
+                self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
+            case Decide():
+                self._decides = True
+
+    def _path(self, version: str) -> str:
+        return f"partitions/{DATABASE}/{version}/{self.machine.address}"
+
+    def _publish(self, version: str, said: Statement) -> None:
+        (piece,) = statement.encode(said)
+        try:
+            self.gossip.tree.publish(self._path(version), piece)
+        except TooLarge:
+            self._perform(self.core.refused(version, now_ms=self.machine.now_ms))
+
+    def _ask(self, member: str, identity: Identity) -> None:
+        asked = self.membership.get(member)
+        assert asked is not None, member
+
+        def serve(machine: Machine) -> tuple[int, bytes] | None:
+            there = self._shared.nodes[machine.name]
+            told = there.core.answer(self.machine.name, identity.wire_id, now_ms=machine.now_ms)
+            packed: bytes = msgpack.packb(encode(told or Answer(PartitionSet.empty(identity.partitions), {})))
+            return there.gossip.members.own.epoch, packed
+
+        def then(reply: tuple[int, bytes] | None) -> None:
+            epoch, answer = (0, None) if reply is None else (reply[0], decode(unpack(reply[1]), identity.partitions))
+            self.core.answered(member, epoch, identity.wire_id, answer)
+            self.wake()
+
+        Exchange(self.world, self.machine, asked.address, serve=serve, then=then).begin(ASK_MS)
+
+    # The source, and what is here
+
+    def look(self) -> None:
+        """List the source."""
+        seen = {version: content.source for version, content in self.sources.seen(self.machine).items()}
+        for version in seen:
+            if self.active is None or version > self.active or version in self.lives or version == self.hold:
+                self.lives.setdefault(version, Life(version))
+        for version, life in self.lives.items():
+            life.source = seen.get(version)
+            if life.source is not None and life.copy is None:
+                life.copy = Copy()
+            self.tell(version)
+        self._decides = True
+
+    def tell(self, version: str) -> None:
+        """Tell the core what is here of a version, if that is another than before."""
+        life, stored = self.lives[version], self.disk.versions.get(version)
+        source = life.source
+        ready = None if stored is None else stored.ready
+        content = None if stored is None else self.sources.of(stored.identity)
+        seals = {} if content is None or ready is None else {"1/none": {part: content.seal(part) for part in ready}}
+        share = self.core.share(version) if stored is None else stored.share
+        wanted = None if share is None or life.copy is None or source is None else share
+        copy = OwnCopy(
+            version=version,
+            digest=None if source is None else source.digest,
+            partitions=len(source.files) if source is not None else None,
+            identity=None if stored is None else stored.identity,
+            share=None if stored is None else stored.share,
+            ready=ready,
+            building=wanted if wanted is None or ready is None else wanted - ready,
+            seals=seals,
+            asked_ms=life.asked_ms if life.state is VersionState.RETIRING else None,
+        )
+        if self._told.get(version) != copy:
+            self._told[version] = copy
+            self.core.tell_copy(copy)
+            self.wake()
+
+    def _decide(self, now_ms: int) -> None:
+        self._hear_of_versions()
+        self._building.stop_refuted()
+        verdicts = self.core.verdicts(now_ms)
+        retire_after_ms = self.core.terms.retire_after_ms
+        lives = self.lives.values()
+        decision = decide(
+            lives, verdicts, active=self.active, hold=self.hold, now_ms=now_ms, retire_after_ms=retire_after_ms
+        )
+        self._building.obey(decision)
+        for version in decision.skip:
+            self._forget(version, VersionEvent.SKIP)
+        for version in decision.supersede:
+            if self.lives[version].state is not VersionState.ACTIVE:  # That goes with the switch.
+                self._retire(version)
+        for version in decision.remove:
+            self._forget(version, VersionEvent.QUIET)
+        if decision.stop is not None:
+            self._building.stop(decision.stop)
+        if decision.switch is not None and not self._is_syncing:
+            self._switch(decision.switch, now_ms)
+        elif self.active is not None and self._is_mended(self.active, now_ms):
+            self._switch(self.active, now_ms)
+        if decision.build is not None:
+            self._building.begin(self.sources.seen(self.machine)[decision.build])
+
+    def _hear_of_versions(self) -> None:
+        """Note versions that only others have."""
+        for version in self.core.versions:
+            identity = self.core.identity(version)
+            if identity is None:
+                continue
+            if version not in self.lives and (self.active is None or version > self.active or version == self.hold):
+                self.lives[version] = Life(version)
+            if version in self.lives:
+                self.lives[version].heard = identity
+
+    def _is_mended(self, version: str, now_ms: int) -> bool:
+        identity = self.core.identity(version)
+        is_other = identity is not None and identity != self.disk.active
+        return is_other and not self._is_syncing and self.core.may_switch(version, now_ms=now_ms)
+
+    def _switch(self, version: str, now_ms: int) -> None:
+        """Write ACTIVE, and only then answer from it."""
+        identity = self.core.identity(version)
+        assert identity is not None, version
+        assert self.core.may_switch(version, now_ms=now_ms), version
+        self._is_syncing = True
+        self._shared.observer.switching(self, identity)
+        self.later(SYNC_US, partial(self._switched, identity))
+
+    def _switched(self, identity: Identity) -> None:
+        self._is_syncing = False
+        self.switches += 1
+        self.disk.active, self.disk.holdings = identity, ()
+        before, self.active = self.active, identity.version
+        if before != self.active:
+            self.lives[self.active].take(VersionEvent.SWITCH)
+            for life in list(self.lives.values()):
+                if life.superseded(self.active, self.hold):
+                    if life.open or self.core.passed(life.name):
+                        self._retire(life.name)
+                    elif life.state is VersionState.ACTIVE:
+                        life.take(VersionEvent.LOSE)
+        self.core.activate(identity)
+        self.wake()
+
+    def _retire(self, version: str) -> None:
+        life = self.lives[version]
+        life.take(VersionEvent.SUPERSEDE)
+        life.asked_ms = self.machine.now_ms
+        self.tell(version)
+
+    def _forget(self, version: str, event: VersionEvent) -> None:
+        life = self.lives.pop(version)
+        life.take(event)
+        if life.copy is not None:
+            life.copy.take(CopyEvent.DROP)
+        self._told.pop(version, None)
+        stored = self.disk.versions.pop(version, None)
+        if event is VersionEvent.SKIP:  # Some of it may have been built and told.
+            self.core.drop_copy(version)
+            self._perform(self.core.step(now_ms=self.machine.now_ms))
+        if stored is not None:
+            self._dropped(stored)
+        if event is not VersionEvent.SKIP:
+            self.core.drop_copy(version)
+
+    def _dropped(self, stored: Stored) -> None:
+        self._shared.observer.dropping(self, stored)
+
+    def pin(self, version: str | None) -> None:
+        """Have an operator hold a version, or none any more."""
+        self.hold = version
+        self.core.hold(version)
+        self.look()
+        self.wake()
+        self.machine.after_input()
+
+    def asked(self, version: str) -> None:
+        """Note that a version was asked for, in any way."""
+        life = self.lives.get(version)
+        if life is not None and life.state is VersionState.RETIRING:
+            life.asked_ms = self.machine.now_ms
+            self.tell(version)
+
+    def later(self, delay_us: int, do: partial[None]) -> None:
+        """Do it after a while, if the process lasts so long and when it is free."""
+        machine, life = self.machine, self.machine.life
+
+        def unless_ended() -> None:
+            if machine.life == life:
+                machine.when_free(now)
+
+        def now() -> None:
+            if machine.life == life:
+                do()
+                machine.after_input()
+
+        self.world.scheduler.after(delay_us, unless_ended)
+
+
+def unpack(packed: bytes) -> Packed:
+    """Return what was sent."""
+    found: Packed = msgpack.unpackb(packed, strict_map_key=False)
+    return found

@@ -1,0 +1,322 @@
+"""The faults of a run: which are on, when they strike, whom, and for how long.
+
+Swarm testing: each seed draws a subset, since a fault that is always on hides what shows only without it (where
+everything is lost at times, nothing is ever merely late).  Each fault draws from a stream of its own, so one that is
+switched off, by `without` or by the shrinker, leaves the others' times and victims as they were.
+
+A fault counts in `World.struck` under its name when it really struck, not when it was on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from tests.world.scheduler import MS, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from random import Random
+
+    from tests.world.machine import Machine
+    from tests.world.world import World
+
+LINK_FAULTS: Final = ("loss", "heavy_delay", "duplicate", "reorder", "corrupt")
+MOST_RATE = 0.4  # Of link faults; most seeds have much less.
+SMALL_MTU_BYTES = 576  # What every IPv4 host must take: some paths pass no more, and say nothing.
+
+WITH_POWER = 0.7  # The share of crashes around a step of a write that take the power with them.
+WHILE_RUNNING = 0.25  # The share of writes struck that are not a start's; when one comes is for the process to say.
+
+
+class Strike(NamedTuple):
+    """One fault that strikes now and then."""
+
+    period_s: float  # On average, when it is on.
+    strike: Callable[[Faults, Random], None]
+
+
+@final
+class Faults:
+    """The faults of one run, between `begin` and `end`."""
+
+    def __init__(
+        self, world: World, on: Collection[str], strikes: Mapping[str, Strike] | None = None, *, pace: float = 1
+    ) -> None:
+        """`strikes`: what there is beside the faults of links, in the order in which they begin; else `STRIKES`.
+
+        `pace`: how much faster than there they come and go.
+        """
+        self.world = world
+        self.on = frozenset(on)
+        self._strikes = STRIKES if strikes is None else strikes
+        self._pace = pace
+        self._is_over = True
+
+    def begin(self) -> None:
+        """Let them strike from now on."""
+        self._is_over = False
+        for name in LINK_FAULTS:
+            if name in self.on:
+                chance = self.world.streams[f"faults/{name}"]
+                setattr(self.world.network.usual, name, MOST_RATE * chance.random() ** 3)
+        self.world.network.changed()
+        for name, fault in self._strikes.items():
+            if name in self.on:
+                self._again(name, fault)
+
+    def end(self) -> None:
+        """Everything is healed, and every machine up or on its way."""
+        self._is_over = True
+        self.world.network.heal()
+        for machine in self.world.machines:
+            machine.heal()
+
+    def _again(self, name: str, fault: Strike) -> None:
+        chance = self.world.streams[f"faults/{name}"]
+
+        def strike() -> None:
+            if not self._is_over:
+                fault.strike(self, chance)
+                self._again(name, fault)
+
+        self.world.scheduler.after(int(chance.expovariate(1 / fault.period_s) * SECOND / self._pace), strike)
+
+    # For strikes: whom, and for how long
+
+    def struck(self, name: str) -> None:
+        """Count one that struck."""
+        self.world.struck[name] += 1
+
+    def up(self, chance: Random) -> Machine | None:
+        """Some machine whose process runs freely."""
+        up = [machine for machine in self.world.machines if machine.is_up and not machine.is_held]
+        drawn = chance.random()  # Whoever is up: the stream goes on by the same number of draws.
+        return up[int(drawn * len(up))] if up else None
+
+    def pair(self, chance: Random) -> tuple[Machine, Machine]:
+        """Two different machines."""
+        first, second = chance.sample(self.world.machines, 2)
+        return first, second
+
+    def undo_later(self, chance: Random, mean_s: float, undo: Callable[[], None]) -> None:
+        """Undo it after a time with a long tail, unless the end comes first and undoes everything."""
+        for_us = int(min(20 * mean_s, chance.lognormvariate(0, 1) * mean_s) * SECOND / self._pace)
+        self.world.scheduler.after(for_us, lambda: None if self._is_over else undo())
+
+    def restart_later(self, chance: Random, machine: Machine) -> None:
+        """Start it again soon, or a good while later."""
+        mean_s = chance.choice((0.05, 1.0, 10.0, 30.0))
+        self.undo_later(chance, mean_s, machine.start)
+
+
+# The network
+
+
+def _cut(faults: Faults, chance: Random) -> None:
+    link = faults.world.network.link(*faults.pair(chance))
+    link.cut = True
+    _undo_link(faults, chance, 10, lambda: setattr(link, "cut", False))
+
+
+def _cut_datagrams(faults: Faults, chance: Random) -> None:
+    first, second = faults.pair(chance)
+    links = [faults.world.network.link(first, second), faults.world.network.link(second, first)]
+    for link in links:
+        link.datagrams_cut = True
+    faults.struck("cut_datagrams")
+
+    def undo() -> None:
+        for link in links:
+            link.datagrams_cut = False
+
+    _undo_link(faults, chance, 20, undo)
+
+
+def _partition(faults: Faults, chance: Random) -> None:
+    machines = chance.sample(faults.world.machines, len(faults.world.machines))
+    at = chance.randrange(1, len(machines))
+    one_way = chance.randrange(3) == 0
+    faults.world.network.partition(machines[:at], machines[at:], one_way=one_way)
+    faults.struck("partition_one_way" if one_way else "partition")
+    _undo_link(faults, chance, 20, lambda: faults.world.network.join(machines))
+
+
+def _clog(faults: Faults, chance: Random) -> None:
+    link = faults.world.network.link(*faults.pair(chance))
+    link.clogged_until_us = faults.world.now_us + int(chance.expovariate(1 / 3) * SECOND)
+    faults.world.network.changed()
+
+
+def _mtu(faults: Faults, chance: Random) -> None:
+    link = faults.world.network.link(*faults.pair(chance))
+    before, link.mtu_bytes = link.mtu_bytes, SMALL_MTU_BYTES
+    _undo_link(faults, chance, 30, lambda: setattr(link, "mtu_bytes", before))
+
+
+def _undo_link(faults: Faults, chance: Random, mean_s: float, undo: Callable[[], None]) -> None:
+    faults.world.network.changed()
+
+    def both() -> None:
+        undo()
+        faults.world.network.changed()
+
+    faults.undo_later(chance, mean_s, both)
+
+
+# Processes
+
+
+def _crash(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("crash")
+        machine.crash()
+        faults.restart_later(chance, machine)
+
+
+def _lose_power(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("power_loss")
+        machine.crash(power=True)
+        faults.restart_later(chance, machine)
+
+
+def _crash_after_send(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        machine.set_fuse(chance.randrange(1, 8))
+
+
+def _crash_at_sync(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    how = faults.world.streams["faults/crash_at_sync/how"]
+    power, running = how.random() < WITH_POWER, how.random() < WHILE_RUNNING
+    if machine is not None:
+        machine.disk.crash_soon(power=power)
+        if not running:  # Else it may be a while until it writes; but every start does.
+            machine.crash()
+            faults.restart_later(chance, machine)
+
+
+def _refuse_write(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    running = faults.world.streams["faults/refused_write/how"].random() < WHILE_RUNNING
+    if machine is not None:
+        machine.disk.fail_next(full=bool(chance.randrange(2)))
+        if not running:
+            machine.crash()
+            faults.restart_later(chance, machine)
+
+
+def _lose_disk(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("lose_disk")
+        machine.crash()
+        machine.disk.wipe()
+        faults.restart_later(chance, machine)
+
+
+def _move(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("move")
+        machine.crash()
+        old, new = machine.address, faults.world.free_address()
+        machine.move(new)
+        for other in faults.world.machines:
+            other.resolve(old, new)
+        faults.restart_later(chance, machine)
+
+
+def _leave(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("leave")
+        machine.leave()
+        faults.restart_later(chance, machine)
+
+
+def _pause(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("pause")
+        faults.undo_later(chance, 4, machine.pause())
+
+
+def _suspend(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("suspend")
+        faults.undo_later(chance, 4, machine.pause(suspend=True))
+
+
+def _starve(faults: Faults, chance: Random) -> None:
+    machine = faults.up(chance)
+    if machine is not None:
+        faults.struck("starve")
+        faults.undo_later(chance, 8, machine.starve())
+
+
+# Clocks and timers
+
+
+def _change_rate(faults: Faults, chance: Random) -> None:
+    machine = chance.choice(faults.world.machines)
+    machine.set_rate(1 + chance.uniform(-0.1, 0.1))
+    faults.struck("clock_rate")
+
+
+def _jump(faults: Faults, chance: Random) -> None:
+    chance.choice(faults.world.machines).clocks.wall_offset_ms += chance.randrange(-3_600_000, 3_600_000)
+    faults.struck("wall_jump")
+
+
+def _lag(faults: Faults, chance: Random) -> None:
+    machine = chance.choice(faults.world.machines)
+    lags = faults.world.streams["faults/lags"]
+    most_us = chance.choice((10 * MS, 300 * MS, 3 * SECOND))
+    machine.timer_lag_us = lambda: int(lags.random() * most_us)
+    faults.struck("timer_lag")
+    faults.undo_later(chance, 10, lambda: setattr(machine, "timer_lag_us", None))
+
+
+def _poke(faults: Faults, chance: Random) -> None:
+    machine = chance.choice(faults.world.machines)
+    if machine.is_up and not machine.is_paused:
+        faults.struck("timer_doubled")
+        for _ in range(chance.randrange(1, 4)):
+            machine.poke()
+
+
+STRIKES: Final[Mapping[str, Strike]] = {
+    "cut": Strike(15, _cut),
+    "cut_datagrams": Strike(30, _cut_datagrams),
+    "partition": Strike(40, _partition),
+    "clog": Strike(10, _clog),
+    "mtu": Strike(20, _mtu),
+    "crash": Strike(15, _crash),
+    "power_loss": Strike(20, _lose_power),
+    "crash_after_send": Strike(20, _crash_after_send),
+    "crash_at_sync": Strike(15, _crash_at_sync),
+    "refused_write": Strike(30, _refuse_write),
+    "lose_disk": Strike(40, _lose_disk),
+    "move": Strike(30, _move),
+    "leave": Strike(30, _leave),
+    "pause": Strike(15, _pause),
+    "suspend": Strike(20, _suspend),
+    "starve": Strike(20, _starve),
+    "clock_rate": Strike(30, _change_rate),
+    "wall_jump": Strike(30, _jump),
+    "timer_lag": Strike(20, _lag),
+    "timer_doubled": Strike(5, _poke),
+}
+
+FAULTS: Final = (*LINK_FAULTS, *STRIKES)
+
+
+def drawn(chance: Random, faults: Iterable[str] = FAULTS) -> frozenset[str]:
+    """The faults of one seed: none, a few, or many."""
+    share = chance.choice((0.0, 0.1, 0.25, 0.5))
+    return frozenset(name for name in faults if chance.random() < share)

@@ -1,0 +1,102 @@
+"""Members on simulated machines: what each runs, and a cluster of them that has come together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.gossip.core import Gossip, Limits, Me
+from gossipkv.gossip.packets.envelope import Envelope, Seal
+from gossipkv.node.gossip import ClaimsInTree, ShardIdTimer
+from gossipkv.placement.shard_claim import ShardClaim
+from tests.world.gossip.history import core_of
+from tests.world.gossip.rig import GossipRig, rig_of, running
+from tests.world.scheduler import MS, SECOND
+from tests.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.gossip.member import State
+    from gossipkv.gossip.packets.sealing import Sealing
+    from gossipkv.gossip.profile import Profile
+    from gossipkv.gossip.protocols import Place
+    from gossipkv.node.identity import NodeRecord
+    from tests.world.gossip.program import Boot, Core
+    from tests.world.machine import Machine
+
+SETTLE_MS = 3000  # A simulated run has little time.
+MOST_FORMING_US = 300 * SECOND
+CLUSTER = "simulated"
+
+
+def program(
+    profile: Profile,
+    cluster: str = CLUSTER,
+    limits: Limits | None = None,
+    sealing: Callable[[Boot], Sealing] | None = None,
+) -> Callable[[Machine], GossipRig]:
+    """What each machine runs: the members' own code; with a `sealing`, nothing but sealed packets."""
+
+    def start(boot: Boot) -> Core:
+        me = Me(boot.name, boot.uuid, boot.epoch, boot.address, cluster, boot.cluster_id, boot.pinned)
+        seals = None if sealing is None else sealing(boot)
+        envelope = Envelope(cluster, boot.cluster_id, seals, Seal.REQUIRE)
+        limited = limits or Limits()
+        return Gossip(me, profile, boot.random, limits=limited, envelope=envelope, silent=boot.silent)
+
+    return running(start)
+
+
+def claim(core: Core, kept: NodeRecord) -> Place:
+    """The claim of a place in the ring that goes with a member."""
+    assert isinstance(core, Gossip), core
+    own = core.members.own
+    wanted = ShardClaim(
+        ClaimsInTree(core.tree),
+        name=own.name,
+        uuid=own.uuid,
+        address=own.address,
+        configured=None,
+        remembered=str(kept.shard_id) if kept.shard_id else None,
+        settle_ms=SETTLE_MS,
+    )
+    return ShardIdTimer(core, wanted, waits=False)
+
+
+def formed(
+    seed: int, members: int, profile: Profile, *, limits: Limits | None = None, settle_us: int = 10 * SECOND
+) -> World:
+    """A cluster in which everybody knows everybody, and to which nothing has happened for a while."""
+    world = World(seed)
+    start = program(profile, limits=limits)
+    chance = world.streams["joins"]
+    for number in range(members):
+        machine = world.add(f"m{number}", start)
+        rig_of(machine).claim = claim
+        machine.joins += [other.address for other in world.machines[: min(number, 3)]]
+        # The first has its cluster id before the others come.
+        world.scheduler.at(int((0.1 + 2 * chance.random()) * SECOND) * (number > 0), machine.start)
+    while not all(knows(machine, members) for machine in world.machines):
+        assert world.now_us < MOST_FORMING_US, f"{members} members do not come together"
+        world.run(200 * MS)
+    world.run(settle_us)
+    return world
+
+
+def knows(machine: Machine, members: int) -> bool:
+    """Whether a machine's member sees so many alive."""
+    core = core_of(machine)
+    return core is not None and len(core.members.live()) == members
+
+
+def gossip(machine: Machine) -> Gossip:
+    """The member that runs on a machine; there is one."""
+    core = core_of(machine)
+    assert core is not None, f"{machine.name} is down"
+    return core
+
+
+def state_of(machine: Machine, other: Machine) -> State | None:
+    """How a member is known to another."""
+    found = next((each for each in gossip(machine).members.list() if each.name == other.name), None)
+    return None if found is None else found.state

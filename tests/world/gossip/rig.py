@@ -1,0 +1,274 @@
+"""Gossip on a machine: the shell that production has, without its waiting.
+
+It hands the core datagrams and answers, and the same `Driver` (`gossip/shell/driver.py`) wakes it and has its effects
+performed.  A start is silent until the disk takes its epoch (a first start that the disk refuses ends the process);
+what it shall keep later is tried again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+from gossipkv.errors import GossipKVError
+from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Stop, Store
+from gossipkv.gossip.packets.prefix import NO_CLUSTER
+from gossipkv.gossip.shell.driver import Driver
+from tests.world.disk import Disk
+from tests.world.faulty_files import Crash
+from tests.world.gossip.calls import Call
+from tests.world.gossip.program import Boot
+from tests.world.rig import NEVER_MS
+from tests.world.scheduler import MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gossipkv.address import Address
+    from gossipkv.gossip.effects import Effect
+    from gossipkv.gossip.protocols import Place
+    from gossipkv.node.identity import NodeRecord
+    from tests.world.gossip.program import Claim, Core
+    from tests.world.machine import Machine
+    from tests.world.network import Host
+
+WRITE_US = 4 * MS
+AGAIN_US = 500 * MS  # After a write that was refused.
+
+
+@final
+class GossipRig:
+    """A member, and the claim of a place that goes with it."""
+
+    __slots__ = (
+        "_driver",
+        "_is_silent",
+        "_machine",
+        "_place",
+        "_program",
+        "_stores",
+        "claim",
+        "cluster_id",
+        "core",
+        "disk",
+        "kept",
+    )
+
+    def __init__(self, machine: Machine, program: Callable[[Boot], Core]) -> None:
+        assert isinstance(machine.disk, Disk), "a member keeps documents"
+        self.disk = machine.disk
+        self.claim: Claim | None = None  # What makes the claim of a place that goes with a core.
+        self.core: Core | None = None
+        self.kept: NodeRecord | None = None
+        self.cluster_id = NO_CLUSTER  # Of which its process knows that it is kept.
+        self._machine = machine
+        self._program = program
+        self._driver: Driver | None = None  # Of the core.
+        self._place: Place | None = None  # And its claim.
+        self._is_silent = False  # The epoch of this start is not kept yet.
+        # What shall be kept, one at a time, and whom to tell.
+        self._stores: deque[tuple[Callable[[NodeRecord], NodeRecord], Store | None]] = deque()
+
+    @property
+    def wakes_at_ms(self) -> int:
+        """When to call `wake` next."""
+        return NEVER_MS if self._driver is None else self._driver.wakes_at_ms
+
+    # The process
+
+    def boot(self) -> None:
+        """Make the epoch durable, then run."""
+        machine, chance = self._machine, self._machine.world.streams[f"program/{self._machine.name}"]
+        try:
+            kept, is_new = self.disk.next_life(machine.name, chance, least_epoch=machine.clocks.wall_ms())
+        except GossipKVError as error:  # Damaged: it stays so, however often it starts.
+            machine.error = error
+            machine.world.look_closely(machine)
+            machine.stop()
+            return
+        self.kept = kept
+        self._is_silent = False
+        try:
+            self.disk.keep(kept)
+        except Crash:
+            machine.ended_by_itself("crash")
+            return
+        except OSError:
+            if is_new:
+                machine.ended_by_itself("disk")
+                return
+            self._is_silent = True
+            machine.world.struck["silent"] += 1
+            machine.later(AGAIN_US, self._mend)
+        cluster_id = bytes.fromhex(kept.cluster_id) or NO_CLUSTER
+        uuid = bytes.fromhex(kept.uuid)
+        boot = Boot(machine.name, machine.address, uuid, kept.epoch, cluster_id, chance, self._is_silent, kept.pinned)
+        self.core = core = self._program(boot)
+        machine.began(core)
+        self._place = place = None if self.claim is None else self.claim(core, kept)
+        self._driver = Driver(core, self, place)
+        self.cluster_id = boot.cluster_id
+        now_ms = machine.now_ms
+        core.start(joins=list(machine.joins), remembered=self.disk.peers(), now_ms=now_ms)
+        if place is not None:
+            place.start(now_ms=now_ms)
+        machine.world.look_closely(machine)
+        machine.after_input()
+
+    def _mend(self) -> None:
+        """Keep the epoch of a silent start, as soon as the disk takes it; then others may hear of the process."""
+        assert self.kept is not None
+        machine = self._machine
+        try:
+            self.disk.keep(self.kept)
+        except Crash:
+            machine.ended_by_itself("crash")
+        except OSError:
+            machine.later(AGAIN_US, self._mend)
+        else:
+            self._is_silent = False
+            machine.later(WRITE_US, lambda: machine.when_free(self._speak))
+
+    def _speak(self) -> None:
+        assert self.core is not None
+        machine = self._machine
+        self.core.speak(now_ms=machine.now_ms)
+        if self._place is not None:
+            self._place.start(now_ms=machine.now_ms)
+        machine.world.look_closely(machine)
+        machine.after_input()
+
+    def end(self) -> None:
+        """Forget the member."""
+        if self._driver is not None:
+            self._driver.is_over = True
+        self.core = self._driver = self._place = None
+        self._stores.clear()
+
+    # What happens to the process
+
+    def receive(self, packet: bytes, source: Address, *, now_ms: int) -> int:
+        """Take a datagram."""
+        assert self.core is not None
+        assert self._driver is not None
+        self.core.receive(packet, source, now_ms=now_ms)
+        return self._driver.act(now_ms)
+
+    def wake(self, *, now_ms: int) -> int:
+        """Tell the core that its time has run out, if it has."""
+        assert self._driver is not None
+        return self._driver.wake(now_ms)
+
+    def act(self, *, now_ms: int) -> int:
+        """Perform what the core asks for."""
+        return NEVER_MS if self._driver is None else self._driver.act(now_ms)
+
+    def poke(self, *, now_ms: int) -> None:
+        """Wake the core, due or not."""
+        assert self.core is not None
+        self.core.wake(now_ms=now_ms)
+
+    def join(self, addresses: Iterable[Address], *, now_ms: int) -> None:
+        """Have the core join members there."""
+        assert self.core is not None
+        self.core.join(addresses, now_ms=now_ms)
+
+    def leave(self, *, now_ms: int) -> None:
+        """Say goodbye."""
+        assert self.core is not None
+        self.core.leave(now_ms=now_ms)
+
+    # Effects
+
+    def send(self, to: Address, packet: bytes) -> None:
+        """Send one datagram."""
+        self._machine.send(to, packet)
+
+    def perform(self, effect: Effect) -> None:
+        """Do anything but send a datagram."""
+        machine = self._machine
+        match effect:
+            case Ask():
+                Call(machine.world.scheduler, machine.world.network, machine, effect, core_at).begin()
+            case Store():
+                self._keep_soon(partial(_with_life, effect), effect)
+            case Remember():
+                self._remember(effect)
+            case Changed() | Complain():
+                machine.world.told(machine, effect)
+            case Stop():
+                machine.error = effect.error
+                machine.world.struck["stop"] += 1
+                machine.stop()
+
+    def take_place(self, shard_id: int) -> None:
+        """Keep this node's place in the ring."""
+        self._keep_soon(lambda kept: kept._replace(shard_id=shard_id), None)
+
+    def _keep_soon(self, change: Callable[[NodeRecord], NodeRecord], told: Store | None) -> None:
+        self._stores.append((change, told))
+        if len(self._stores) == 1:
+            self._machine.later(WRITE_US, self._store)
+
+    def _store(self) -> None:
+        machine = self._machine
+        if self._is_silent:
+            machine.later(AGAIN_US, self._store)
+            return
+        change, told = self._stores[0]
+        assert self.kept is not None
+        kept = change(self.kept)
+        try:
+            self.disk.keep(kept)
+        except Crash:
+            machine.ended_by_itself("crash")
+            return
+        except OSError:  # The core waits until it is told.
+            machine.later(AGAIN_US, self._store)
+            return
+        self.kept = kept
+        self._stores.popleft()
+        if self._stores:
+            machine.later(WRITE_US, self._store)
+        if told is not None:
+            machine.later(WRITE_US, lambda: machine.when_free(partial(self._tell_stored, told)))
+
+    def _remember(self, effect: Remember) -> None:
+        try:
+            self.disk.remember(effect.peers)
+        except Crash:
+            self._machine.ended_by_itself("crash")
+        except OSError:
+            pass  # They are a convenience.
+
+    def _tell_stored(self, told: Store) -> None:
+        assert self.core is not None
+        machine = self._machine
+        machine.world.look_closely(machine)
+        self.cluster_id = told.cluster_id
+        self.core.stored(told.token, now_ms=machine.now_ms)
+        machine.world.look_closely(machine)
+        machine.after_input()
+
+
+def running(program: Callable[[Boot], Core]) -> Callable[[Machine], GossipRig]:
+    """What makes rigs that run this."""
+    return partial(GossipRig, program=program)
+
+
+def rig_of(machine: Host) -> GossipRig:
+    """The rig of a machine on which a member runs."""
+    rig = machine.rig
+    assert isinstance(rig, GossipRig), rig
+    return rig
+
+
+def core_at(machine: Host) -> Core | None:
+    """What runs there, a member or something small with the same face."""
+    return rig_of(machine).core
+
+
+def _with_life(said: Store, kept: NodeRecord) -> NodeRecord:
+    pinned = kept.pinned or said.pinned
+    return kept._replace(epoch=said.epoch, cluster_id=said.cluster_id.hex(), pinned=pinned)

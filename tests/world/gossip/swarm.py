@@ -1,0 +1,139 @@
+"""One run of members under faults, all of it from one seed: first safety, then liveness.
+
+The seed draws how many members there are, their profile, how they come together, what they publish, and which faults
+strike.  While they do, checkers look at every machine several times a second and after each change of a membership.
+Then the world heals, and within `HEALED_US` everybody must show the truth; and after that nothing more may change.
+
+    gossipkv simulate --seed 17
+
+replays seed 17; `--without loss,crash` switches faults off and leaves the others at their times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.gossip.core import Limits
+from gossipkv.gossip.profile import LAN, LOCAL, Profile
+from gossipkv.gossip.tree.limits import TreeLimits
+from tests.world import faults, transitions
+from tests.world.gossip.checkers import Checkers, shows_the_truth
+from tests.world.gossip.history import History
+from tests.world.gossip.keys import Keys
+from tests.world.gossip.members import SETTLE_MS, claim, program
+from tests.world.gossip.rig import rig_of
+from tests.world.gossip.workload import Workload
+from tests.world.promises import Promises
+from tests.world.scheduler import MS, SECOND
+from tests.world.swarm import Outcome, Plan, look_for, run_phases
+from tests.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOOK_US = 400 * MS
+SETTLED_US = 15 * SECOND  # How long nothing may change once everybody showed the truth.
+HEALED_US: Final[Mapping[str, int]] = {"lan": 35 * SECOND, "local": 35 * SECOND}
+PROFILES: Final[Mapping[str, Profile]] = {"lan": LAN, "local": LOCAL}
+SMALL_BRANCH_BYTES = 8 << 10  # In half of the runs, in place of the protocol's: the workload goes beyond it.
+SMALLER_BYTES = (2 << 10, 6 << 10, 8 << 10)  # What an owner may publish then, each machine its own.
+MOST_STEADY_BYTES_S = 1000  # Sent by each member when nothing happens: a storm would be far more.
+
+
+@final
+@dataclass(frozen=True)
+class SwarmPlan(Plan):
+    """A run of members."""
+
+    sealed: bool = False
+
+    @property
+    def options(self) -> list[str]:
+        """What else the command says."""
+        return ["--sealed"] if self.sealed else []
+
+    def run(self) -> Outcome:
+        """One run, from its beginning to its end."""
+        return run(self)
+
+
+def run(plan: SwarmPlan) -> Outcome:
+    """One run, from its beginning to its end."""
+    with transitions.counted() as taken:
+        members = _Members(plan)
+        outcome = run_phases(members, members.outcome)
+    outcome.transitions = taken
+    return outcome
+
+
+@final
+class _Members:
+    look_us = LOOK_US
+
+    def __init__(self, plan: SwarmPlan) -> None:
+        self.world = world = World(plan.seed)
+        chance = world.streams["scenario"]
+        members = chance.choice((2, 3, 3, 4, 5, 6, 8))
+        name = chance.choice(("lan", "local", "local"))
+        on = faults.drawn(chance)
+        self.safety_us = int(chance.uniform(30, 90) * SECOND)
+        self.has_small_branches = world.streams["limits"].choice((True, False))
+        self.outcome = Outcome(plan, name, plan.members or members, on - plan.without)
+        self.profile, self.healed_us = PROFILES[name], HEALED_US[name]
+        self.promises = Promises(world)
+        self.history = History(world)
+        self.checkers = Checkers(world, self.history, self.profile, self.promises)
+        self.workload = Workload(world, self.history, world.streams["workload"])
+        self.faults = faults.Faults(world, self.outcome.faults)
+        self.keys = Keys(world, self.promises) if plan.sealed else None
+
+    def begin(self) -> None:
+        """Start everybody within seconds; who comes later is told one or two of those before."""
+        chance = self.world.streams["joins"]
+        sealing = None if self.keys is None else self.keys.sealing
+        for number in range(self.outcome.members):
+            start = program(self.profile, limits=self._limits(), sealing=sealing)
+            machine = self.world.add(f"m{number}", start)
+            rig_of(machine).claim = claim
+            others = self.world.machines[:-1]
+            told = chance.sample(others, min(len(others), chance.choice((1, 1, 2))))
+            machine.joins += [other.address for other in told]
+            at_us = int(chance.random() * 3 * SECOND) * (number > 0)
+            self.world.scheduler.at(at_us, machine.start)
+        self.workload.begin()
+        if self.keys is not None:
+            self.keys.begin()
+        self.world.scheduler.after(int(chance.random() * 5 * SECOND), self.faults.begin)
+
+    def _limits(self) -> Limits:
+        if not self.has_small_branches:
+            return Limits()
+        most_bytes = self.world.streams["limits"].choice(SMALLER_BYTES)
+        return Limits(tree=TreeLimits(max_branch_bytes=most_bytes, protocol_branch_bytes=SMALL_BRANCH_BYTES))
+
+    def look(self) -> None:
+        """Look at every machine."""
+        self.checkers.look_at_all()
+
+    def rest(self) -> None:
+        """Publish nothing any more."""
+        self.workload.is_over = True
+
+    def wrong(self) -> str | None:
+        """Say who does not show the truth."""
+        return shows_the_truth(self.world, self.history)
+
+    def settle(self) -> None:
+        """Everybody shows the truth: from now on nothing changes, and little is sent."""
+        look_for(self, 2 * SETTLE_MS * MS)  # Claims of places are confirmed, which is news.
+        sent_bytes = self.world.network.sent_bytes
+        settled_us = self.world.now_us
+        look_for(self, SETTLED_US)
+        wrong = self.wrong()
+        if wrong is not None:
+            self.promises.found("stays_healed", None, wrong)
+        seconds = (self.world.now_us - settled_us) / SECOND
+        rate = (self.world.network.sent_bytes - sent_bytes) / seconds / self.outcome.members
+        if rate > MOST_STEADY_BYTES_S:
+            self.promises.found("is_quiet_at_rest", None, f"each member sends {rate:.0f} B/s")

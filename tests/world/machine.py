@@ -1,0 +1,396 @@
+"""A machine: a disk, a clock, an address, and a process.
+
+What the process is, its rig knows (`rig.py`).  What a machine may suffer, whatever runs on it:
+
+    crash       the process ends between two steps, after something was sent, or around a step of a write; the disk
+                stays
+    power loss  the same, and the disk forgets what was not synced
+    pause       nothing runs, datagrams wait in the socket's buffer; then all at once, the socket first
+    starve      the process runs and its timers too, but nothing is sent or received until the end
+    clocks      its monotonic clock is fast or slow or stands still, its wall clock jumps
+    timers      come late, twice, or early
+
+A process has a number, its *life*; whatever was set for an earlier life is ignored.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappush
+from typing import TYPE_CHECKING, Protocol, final
+
+from tests.world.clocks import Clocks
+from tests.world.rig import NEVER_MS
+from tests.world.scheduler import MS, NEVER, SECOND
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from gossipkv.address import Address
+    from tests.world.network import Network
+    from tests.world.rig import MachineDisk, Rig
+    from tests.world.scheduler import Scheduler
+    from tests.world.streams import Streams
+
+SOCKET_BUFFER_BYTES = 212_992  # Linux' default; what does not fit is lost.
+DATAGRAM_OVERHEAD_BYTES = 700  # What the kernel charges for one beside its content.
+START_US = 20 * MS
+AGAIN_US = SECOND  # Before a process is started again that ended by itself.
+
+
+class Surroundings(Protocol):
+    """The world, as a machine knows it."""
+
+    scheduler: Scheduler
+    network: Network
+    streams: Streams
+    struck: Counter[str]
+
+    def look_closely(self, machine: Machine) -> None: ...  # Around each change of who its process says it is.
+    def told(self, machine: Machine, what: object) -> None: ...
+    def process_ended(self, machine: Machine) -> None: ...  # It is about to.
+
+
+@final
+class Machine:
+    """One machine of a world."""
+
+    __slots__ = (
+        "_addresses",
+        "_held",
+        "_inbox",
+        "_inbox_bytes",
+        "_missed_wake",
+        "_network",
+        "_outbox",
+        "_scheduler",
+        "_waiting",
+        "_wakes_at_ms",
+        "_wakes_at_us",
+        "address",
+        "clocks",
+        "core",
+        "crash_after_sends",
+        "disk",
+        "error",
+        "heard_ms",
+        "is_leaving",
+        "is_paused",
+        "is_starved",
+        "joins",
+        "life",
+        "name",
+        "number",
+        "restarts",
+        "rig",
+        "source",
+        "starts",
+        "timer_lag_us",
+        "world",
+    )
+
+    def __init__(
+        self,
+        world: Surroundings,
+        number: int,
+        name: str,
+        address: Address,
+        *,
+        rig: Callable[[Machine], Rig],
+        disk: MachineDisk,
+    ) -> None:
+        self.world = world
+        self._scheduler, self._network, self._addresses = world.scheduler, world.network, world.network.addresses
+        self.number = number
+        self.name = name
+        self.address = address
+        self.disk = disk
+        self.joins: list[Address] = []  # Whom it is told of.
+        self.core: object | None = None  # What its process runs, as its rig says.
+        self.life = 0
+        self.starts = 0
+        self.error: Exception | None = None  # With which its process asked to be stopped, or could not start.
+        self.restarts = True  # Whether somebody starts the process again when it ends by itself.
+        self.source = world.network.bind(address, self)
+        self.heard_ms = 0  # When anything last reached the process, by its own clock.
+        # Faults.
+        self.clocks = Clocks(world.scheduler)
+        self.is_paused = self.is_starved = self.is_leaving = False
+        self.timer_lag_us: Callable[[], int] | None = None
+        self.crash_after_sends: int | None = None
+        # What waits.
+        self._inbox: deque[tuple[bytes, int]] = deque()
+        self._inbox_bytes = 0
+        self._outbox: list[tuple[Address, bytes]] = []
+        self._waiting: list[Callable[[], None]] = []  # Calls and writes that a pause holds up.
+        self._wakes_at_us = NEVER
+        self._wakes_at_ms = NEVER
+        self._missed_wake = False
+        self._held = 0  # How many pauses and famines there were.
+        self.rig = rig(self)
+
+    @property
+    def now_ms(self) -> int:
+        """What the process' monotonic clock says."""
+        return self.clocks.now_ms
+
+    def set_rate(self, rate: float) -> None:
+        """Let the monotonic clock run so fast from now on."""
+        self.clocks.set_rate(rate)
+        if self.core is not None:
+            self._set_wake(self.rig.wakes_at_ms)
+
+    # The process
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs, paused or not."""
+        return self.core is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it runs and is kept from something."""
+        return self.is_paused or self.is_starved or self.crash_after_sends is not None
+
+    def start(self) -> None:
+        """Start the process, if it does not run."""
+        if self.core is not None:
+            return
+        self.life += 1
+        self.error = None
+        self.restarts = True
+        self.later(START_US, self.rig.boot)
+
+    def later(self, delay_us: int, do: Callable[[], None]) -> None:
+        """Do it after a while, if this life lasts so long."""
+        life = self.life
+
+        def unless_ended() -> None:
+            if self.life == life:
+                do()
+
+        self._scheduler.after(delay_us, unless_ended)
+
+    def began(self, core: object) -> None:
+        """Its process runs from now on; a rig says so."""
+        assert self.core is None
+        self.core = core
+        self.starts += 1
+        self.heard_ms = self.now_ms
+
+    def crash(self, *, power: bool = False) -> None:
+        """The process ends, here and now; with `power`, the machine."""
+        self._end()
+        if power:
+            self.disk.lose_power()
+
+    def stop(self) -> None:
+        """The process ends as a shell ends it, and nobody starts it again."""
+        self.restarts = False
+        self._end()
+
+    def _end(self) -> None:
+        if self.core is not None:
+            self.world.process_ended(self)
+        self.rig.end()
+        self.disk.process_ended()
+        self.life += 1
+        self.core = None
+        self.is_paused = self.is_starved = self.is_leaving = self._missed_wake = False
+        self.crash_after_sends = None
+        self.clocks.wake()
+        self._inbox.clear()
+        self._inbox_bytes = 0
+        self._outbox.clear()
+        self._waiting.clear()
+        self._wakes_at_us = self._wakes_at_ms = NEVER
+
+    def ended_by_itself(self, why: str) -> None:
+        """The process ends with an error; whoever looks after it starts it again."""
+        self.world.struck[f"ended: {why}"] += 1
+        self._end()
+        if self.restarts:
+            self.later(AGAIN_US, self.start)
+
+    def leave(self, *, linger_us: int = SECOND) -> None:
+        """Say goodbye, and end a little later."""
+        assert self.core is not None
+        self.rig.leave(now_ms=self.now_ms)
+        self.restarts = False
+        self.is_leaving = True
+        self.after_input()
+        self.later(linger_us, self._end)
+
+    def move(self, address: Address) -> None:
+        """Have another address from the next start on."""
+        assert self.core is None
+        self._network.unbind(self.address)
+        self.address = address
+        self.source = self._network.bind(address, self)
+
+    def resolve(self, old: Address, new: Address) -> None:
+        """A name that this machine was told to join leads elsewhere from now on."""
+        if old in self.joins:
+            self.joins[self.joins.index(old)] = new
+            if self.core is not None and not self.is_paused:
+                self.rig.join([new], now_ms=self.now_ms)
+                self.after_input()
+
+    # Pauses
+
+    def pause(self, *, suspend: bool = False) -> Callable[[], None]:
+        """Stop the process, or the whole machine, where it stands; returns what ends this pause and no other."""
+        self.is_paused = True
+        self._held += 1
+        if suspend:
+            self.clocks.suspend()
+        return self._unless_over(self.resume)
+
+    def resume(self) -> None:
+        """Let it run on: first what waits in the socket, then timers."""
+        self.is_paused = False
+        self.clocks.wake()
+        self._catch_up()
+        if self.core is not None:
+            self._set_wake(self.rig.wakes_at_ms)  # The clock may have stood still.
+
+    def starve(self) -> Callable[[], None]:
+        """Have nothing sent or received while the process and its timers run; returns what ends this."""
+        self.is_starved = True
+        self._held += 1
+        return self._unless_over(self.feed)
+
+    def feed(self) -> None:
+        """What waited to be sent is sent, what waited to be received is received."""
+        self.is_starved = False
+        outbox, self._outbox = self._outbox, []
+        for to, packet in outbox:
+            self._network.send(self, to, packet)
+        self._catch_up()
+
+    def _unless_over(self, end: Callable[[], None]) -> Callable[[], None]:
+        held = self._held
+
+        def end_this() -> None:
+            if self._held == held and (self.is_paused or self.is_starved):
+                end()
+
+        return end_this
+
+    def _catch_up(self) -> None:
+        if self.is_paused:
+            return
+        if not self.is_starved:
+            waiting, self._waiting = self._waiting, []
+            life = self.life
+            while self._inbox and self.life == life:
+                packet, source = self._inbox.popleft()
+                self._inbox_bytes -= len(packet) + DATAGRAM_OVERHEAD_BYTES
+                self.arrive(packet, source)
+            for do in waiting:
+                if self.life == life:
+                    do()
+        if self._missed_wake:
+            self._missed_wake = False
+            self._wake()
+
+    def when_free(self, do: Callable[[], None]) -> None:
+        """Do it now, or when a pause ends, or never when the process does."""
+        if self.is_paused or self.is_starved:
+            self._waiting.append(do)
+        elif self.core is not None:
+            do()
+
+    def heal(self) -> None:
+        """No fault any more: it runs, or soon will."""
+        self.disk.calm()
+        self.timer_lag_us = self.crash_after_sends = None
+        self.restarts = True
+        self.set_rate(1.0)
+        if self.is_leaving:
+            self.crash()
+        if self.core is None:
+            self.start()
+        if self.is_paused:
+            self.resume()
+        if self.is_starved:
+            self.feed()
+
+    # What happens to the process
+
+    def arrive(self, packet: bytes, source: int) -> None:
+        """A datagram reached this machine."""
+        if self.core is None:
+            return
+        if self.is_paused or self.is_starved:
+            size = len(packet) + DATAGRAM_OVERHEAD_BYTES
+            if self._inbox_bytes + size > SOCKET_BUFFER_BYTES:
+                self.world.struck["socket_full"] += 1
+                return
+            self._inbox.append((packet, source))
+            self._inbox_bytes += size
+        else:
+            self.heard_ms = now_ms = self.clocks.now_ms
+            self._wake_by(self.rig.receive(packet, self._addresses[source], now_ms=now_ms))
+
+    def on_wake(self, _data: bytes, at_us: int) -> None:
+        """The timer set for then ran out."""
+        if at_us != self._wakes_at_us:
+            return  # Another one was set meanwhile, or in another life.
+        self._wakes_at_us = self._wakes_at_ms = NEVER
+        if self.is_paused:
+            self._missed_wake = True
+        else:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self.core is not None:
+            self._wake_by(self.rig.wake(now_ms=self.clocks.now_ms))
+
+    def poke(self) -> None:
+        """Wake the process, due or not."""
+        if self.core is not None and not self.is_paused:
+            self.rig.poke(now_ms=self.now_ms)
+            self.after_input()
+
+    def after_input(self) -> None:
+        """Perform what the process asks for after it was called from outside."""
+        if self.core is not None:
+            self._wake_by(self.rig.act(now_ms=self.clocks.now_ms))
+
+    def _wake_by(self, wakes_at_ms: int) -> None:
+        if wakes_at_ms < self._wakes_at_ms and self.core is not None:
+            self._set_wake(wakes_at_ms)
+
+    def _set_wake(self, wakes_at_ms: int) -> None:
+        if wakes_at_ms >= NEVER_MS:
+            return
+        scheduler = self._scheduler
+        at_us = max(self.clocks.world_us(wakes_at_ms), scheduler.now_us)
+        if self.timer_lag_us is not None:
+            at_us += self.timer_lag_us()
+        self._wakes_at_ms, self._wakes_at_us = wakes_at_ms, at_us
+        heappush(scheduler.events, (at_us, scheduler.next_number(), self.on_wake, b"", at_us))
+
+    # What it sends
+
+    def send(self, to: Address, packet: bytes) -> None:
+        """Send one datagram, unless a fault keeps it from leaving."""
+        if self.is_starved:
+            self._outbox.append((to, packet))
+            return
+        self._network.send(self, to, packet)
+        self.burn_fuse()
+
+    def set_fuse(self, sends: int) -> None:
+        """Crash exactly after so many datagrams and messages from now on."""
+        self.crash_after_sends = sends
+
+    def burn_fuse(self) -> None:
+        """Something was sent: crash, if it was the last that a fuse allows."""
+        if self.crash_after_sends is not None:
+            self.crash_after_sends -= 1
+            if self.crash_after_sends <= 0:
+                self.world.struck["crash_after_send"] += 1
+                self.ended_by_itself("crash")

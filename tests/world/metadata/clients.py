@@ -1,0 +1,213 @@
+"""What is wanted of the nodes: tables made and dropped, partitions moved and divided, servers that join and leave.
+
+Each client is a task that asks one node after the other; the node may crash meanwhile, and then the client asks by the
+operation's id what became of it.  All that is told of operations is written down, and judged at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, UnknownDatabase
+from gossipkv.register.metadata.catalogue import Wanted, keys_of
+from gossipkv.register.metadata.operations import Answer, Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, config_id, generation_of
+from gossipkv.register.metadata.partitions import HASH, RANGE, Partition, State, decode_partition, decode_table
+from tests.world.metadata.chance import happens
+from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.witness import Told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from gossipkv.register.metadata.pages import Entry
+    from gossipkv.register.metadata.tree import Tree
+    from tests.world.metadata.node import Life, Node
+    from tests.world.metadata.witness import Witness
+
+NAMES: Final = ("apples", "bees", "cats", "dogs")
+WHOLE_S: Final = 4.0
+MOST_PARTITIONS: Final = 12
+
+
+@final
+class Clients:
+    """Those of one run."""
+
+    def __init__(self, nodes: Sequence[Node], witness: Witness, random: Random) -> None:
+        self._nodes = nodes
+        self._witness = witness
+        self._random = random
+        self._bases: dict[bytes, list[int]] = {}  # Config ids that were seen of a register.
+        self.unknown: list[tuple[bytes, bytes, int]] = []  # Register, operation, base.
+
+    async def run(self, *, pause_s: float) -> None:
+        """Want something, again and again."""
+        wishes = (self.change, self.change, self.change, self.change, self.create, self.drop, self.move, self.inquire)
+        while True:
+            await trio.sleep(self._random.expovariate(1 / pause_s))
+            life = self._random.choice(self._nodes).life
+            if life is not None:
+                with contextlib.suppress(GossipKVError):
+                    await self._random.choice(wishes)(life)
+
+    # -- operations --------------------------------------------------------------------------------------------------
+
+    async def change(self, life: Life) -> None:
+        """Have operations done on some table, based on what this node knows, or on what was once."""
+        tables = life.catalogue.tables()
+        if not tables:
+            return
+        table = tables[self._random.choice(sorted(tables))]
+        tree = life.metadata.tree(table.id)
+        bases = self._bases.setdefault(table.id, [])
+        bases.append(life.metadata.known[table.id].config)
+        base = bases[-1] if happens(self._random, 0.7) else self._old_base(bases)
+        count = 1 if happens(self._random, 0.7) else self._random.randint(2, 12)
+        operations = [self._operation(tree, base) for _ in range(count)]
+        await self.transact(life, table.id, operations)
+
+    def _old_base(self, bases: list[int]) -> int:
+        """A base that was once, or that is too old, or that nobody has seen."""
+        newest = max(bases)
+        strange = (max(0, newest - self._random.randrange(80)), newest + 3, config_id(generation_of(newest), 0))
+        return self._random.choice([*bases[-20:], *bases[-20:], *strange])
+
+    def _operation(self, tree: Tree, base: int) -> Operation:
+        entries = [*tree.scan()]
+        entry = self._random.choice(entries)
+        partition = decode_partition(entry.record)
+        id_ = self._random.randbytes(OPERATION_ID_BYTES)
+        name, argument = self._wish(tree, entry, partition)
+        operation = Operation(id_, base, name, 1, (entry.key, partition.id, *argument))
+        self._witness.wanted[id_] = operation
+        return operation
+
+    def _wish(self, tree: Tree, entry: Entry, partition: Partition) -> tuple[str, tuple[object, ...]]:
+        draw = self._random
+        moving = [one for one in partition.assignments if one.state is not State.AVAILABLE]
+        if (
+            decode_table(tree.root.meta).kind == RANGE
+            and not moving
+            and len(tree) < MOST_PARTITIONS
+            and happens(draw, 0.3)
+        ):
+            firsts = [entry.key, entry.key + draw.randbytes(2)]
+            children = tuple(
+                (first, draw.getrandbits(64), tuple(draw.getrandbits(64) for _ in partition.assignments))
+                for first in firsts
+            )
+            return "divide", (children,)
+        if moving and happens(draw, 0.8):
+            one = draw.choice(moving)
+            if one.state is State.LEAVING or happens(draw, 0.2):
+                return "unassign", (one.id,)
+            return "advance", (one.id, min(one.state + 1, State.AVAILABLE))
+        slot = draw.choice(partition.assignments).slot
+        return "assign", (draw.getrandbits(64), draw.choice(self._nodes).uuid, slot)
+
+    async def transact(self, life: Life, register: bytes, operations: list[Operation]) -> list[Answer]:
+        """Have operations done by way of a node; returns what is told of them, which is written down."""
+        answers: list[Answer] = []
+        is_twice = happens(self._random, 0.1)  # By somebody who is impatient.
+
+        async def ask(life: Life) -> list[Answer]:
+            return await life.catalogue.transact(register, operations, WHOLE_S)
+
+        async def told(by: Life) -> None:
+            try:
+                got = await by.have(ask)
+            except GossipKVError:
+                got = [Answer(one.id, Outcome.UNKNOWN) for one in operations]
+            for operation, answer in zip(operations, got, strict=True):
+                assert answer.operation == operation.id, (answer, operation)
+                self._tell(register, operation, answer.outcome, "answer")
+            answers[:] = got
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(told, life)
+            other = self._random.choice(self._nodes).life
+            if is_twice and other is not None:
+                nursery.start_soon(told, other)
+        return answers
+
+    def _tell(self, register: bytes, operation: Operation, outcome: Outcome, by: str) -> None:
+        self._witness.told.append(Told(register, operation.id, outcome, by))
+        if outcome is Outcome.UNKNOWN:
+            self.unknown.append((register, operation.id, operation.base))
+
+    async def inquire(self, life: Life) -> None:
+        """Ask what became of operations."""
+        self._random.shuffle(self.unknown)
+        for register, id_, base in self.unknown[:3]:
+
+            async def ask(life: Life, register: bytes = register, id_: bytes = id_, base: int = base) -> Outcome:
+                return await life.metadata.outcome(register, id_, base)
+
+            outcome = await life.have(ask)
+            self._witness.told.append(Told(register, id_, outcome, "ask"))
+
+    # -- tables ------------------------------------------------------------------------------------------------------
+
+    async def create(self, life: Life) -> None:
+        """Make a table."""
+        draw = self._random
+        kind = draw.choice((HASH, RANGE))
+        bounds = sorted({draw.randbytes(1) for _ in range(draw.randrange(4))}) if kind == RANGE else []
+        keys = keys_of(kind, draw.randint(1, 6), [bound for bound in bounds if bound])
+        wanted = Wanted(draw.choice(NAMES), kind, draw.randint(1, 3), keys)
+        id_ = draw.randbytes(OPERATION_ID_BYTES)
+        outcome = Outcome.UNKNOWN
+        try:
+            await life.have(lambda life: life.catalogue.create(wanted, id_, WHOLE_S))
+        except (Unavailable, Conflict, BadRequest, UnknownDatabase):
+            outcome = Outcome.REFUSED
+        except GossipKVError:
+            pass
+        else:
+            outcome = Outcome.DONE
+        self._witness.counts[f"create {outcome.name}"] += 1
+        self._witness.told.append(Told(CATALOGUE, id_, outcome, "create"))
+
+    async def drop(self, life: Life) -> None:
+        """Drop a table."""
+        tables = sorted(life.catalogue.tables())
+        if not tables or happens(self._random, 0.5):
+            return
+        name, id_ = self._random.choice(tables), self._random.randbytes(OPERATION_ID_BYTES)
+        await life.have(lambda life: life.catalogue.drop(name, id_, WHOLE_S))
+        self._witness.counts["dropped"] += 1
+
+    # -- servers -----------------------------------------------------------------------------------------------------
+
+    async def move(self, life: Life) -> None:
+        """Have a server join or leave, of a table or of the catalogue."""
+        tables = life.catalogue.tables()
+        register = self._random.choice([CATALOGUE, *(table.id for _, table in sorted(tables.items()))])
+        node = self._random.choice(self._nodes)
+        joins = happens(self._random, 0.6)
+
+        async def move(life: Life) -> bool:
+            known = await life.metadata.look(register)
+            members = {one for one in known.acceptors.new if one.node != node.uuid and one not in self._witness.lost}
+            if joins:
+                members.add(await life.invite(node.uuid))
+            return len(members) > 1 and await life.catalogue.enter(register, sorted(members))
+
+        self._witness.moves += 1
+        try:
+            if await life.have(move):
+                self._witness.counts["joined" if joins else "left"] += 1
+        finally:
+            self._witness.moves -= 1
+
+
+def burst_of(count: int, tree: Tree, base: int, random: Random) -> list[Operation]:
+    """Operations that find themselves done: each is recorded, and changes nothing."""
+    entry = next(tree.scan())
+    nowhere = (entry.key, decode_partition(entry.record).id, 0)
+    return [Operation(random.randbytes(OPERATION_ID_BYTES), base, "unassign", 1, nowhere) for _ in range(count)]

@@ -1,0 +1,209 @@
+"""What strikes: crashes, cuts, lost messages, disks that are slow, full, broken or lost, forces.
+
+A disk is lost for good only where those that are left are a quorum of all that this one has accepted: else nothing in
+the world brings the register back but a force, which strikes where two of three are cut off from the third.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.messages import decode_record
+from gossipkv.register.proposer import End
+from gossipkv.register.space import RECORD
+from tests.world.metadata.chance import happens
+from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.store import Disk
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from random import Random
+
+    from gossipkv.register.proposer import Outcome
+    from tests.world.metadata.network import Network
+    from tests.world.metadata.node import Life, Node
+    from tests.world.metadata.witness import Witness
+
+LEAST_FORCED: Final = 3  # Acceptors of a register that is forced.
+FORCES: Final = 5  # Until an operator gives up.
+FORCE_S: Final = 13.0
+RARE: Final = ("lose a disk", "force")
+
+
+@final
+class Faults:
+    """Those of one run."""
+
+    def __init__(self, nodes: Sequence[Node], network: Network, witness: Witness, random: Random) -> None:
+        self._nodes = nodes
+        self._network = network
+        self._witness = witness
+        self._random = random
+        self._strikes: dict[str, Callable[[Node], Awaitable[None]]] = {
+            "crash": self._crash,
+            "stay down": self._stay_down,
+            "cut": partial(self._cut, one_way=False),
+            "cut one way": partial(self._cut, one_way=True),
+            "lossy network": self._change_loss,
+            "slow network": self._change_delay,
+            "slow disk": self._change_disk,
+            "full disk": self._fill,
+            "broken disk": self._break,
+            "crash around syncs": self._change_crashes,
+            "lie": self._lie,
+            "lose a disk": self._lose,
+            "force": self._force,
+        }
+        self.kinds = random.sample([kind for kind in self._strikes if kind not in RARE], random.randint(2, 6))
+        self.kinds += [kind for kind in RARE if happens(random, 0.3)]
+        self._done: set[str] = set()  # Of those that strike once.
+        self._forced: tuple[bytes, AcceptorId] | None = None  # A force that is not ended.
+
+    async def run(self, *, pause_s: float) -> None:
+        """Strike, again and again."""
+        while True:
+            await trio.sleep(self._random.expovariate(1 / pause_s))
+            kind = self._random.choice(self.kinds)
+            self._witness.counts[f"strikes: {kind}"] += 1
+            await self._strikes[kind](self._random.choice(self._nodes))
+
+    async def _crash(self, node: Node) -> None:
+        if node.life is not None:
+            node.life.end()
+
+    async def _stay_down(self, node: Node) -> None:
+        node.stop()
+        await trio.sleep(self._random.uniform(0.5, 4))
+        node.start()
+
+    async def _cut(self, node: Node, *, one_way: bool) -> None:
+        others = [other.uuid for other in self._nodes if other is not node]
+        cut = {(node.uuid, other) for other in self._random.sample(others, self._random.randint(1, len(others)))}
+        self._network.cuts |= cut if one_way else cut | {(to, source) for source, to in cut}
+        await trio.sleep(self._random.uniform(0.5, 3))
+        self._network.cuts.clear()
+
+    async def _change_loss(self, node: Node) -> None:
+        del node
+        self._network.loss = self._random.uniform(0.02, 0.3)
+
+    async def _change_delay(self, node: Node) -> None:
+        del node
+        self._network.delay_s = self._random.choice((0.001, 0.01, 0.1))
+
+    async def _change_disk(self, node: Node) -> None:
+        node.mood.slow_s = self._random.choice((0, 0.01, 0.1, 0.5))
+
+    async def _change_crashes(self, node: Node) -> None:
+        node.crashes = self._random.choice((0, 0.02, 0.1))
+
+    async def _lie(self, node: Node) -> None:
+        node.lies = not node.lies
+
+    async def _fill(self, node: Node) -> None:
+        node.mood.is_full = True
+        await trio.sleep(self._random.uniform(0.2, 2))
+        node.mood.is_full = False
+
+    async def _break(self, node: Node) -> None:
+        node.mood.fails = True
+        await trio.sleep(self._random.uniform(0.05, 1))
+        node.mood.fails = False
+        if node.life is not None:
+            node.life.end()
+
+    async def finish(self) -> None:
+        """Repeat a force that has come to nothing, as its operator would: it may have stopped its register."""
+        if self._forced is None:
+            return
+        register, survivor = self._forced
+        node = next(node for node in self._nodes if node.uuid == survivor.node)
+
+        async def force(life: Life) -> Outcome:
+            top = self._witness.chains[register].top
+            assert top is not None
+            return await life.metadata.registers.force(register, top[1].acceptors.everyone - self._witness.lost)
+
+        for _ in range(FORCES):
+            if node.life is not None:
+                with contextlib.suppress(GossipKVError):
+                    outcome = await node.life.have(force)
+                    self._witness.counts[f"repeated force {outcome.end.name}"] += 1
+                    if outcome.end is not End.UNKNOWN:  # Or there is nothing to force.
+                        return
+            await trio.sleep(1)
+
+    def heal(self) -> None:
+        """End all that lasts."""
+        self._network.cuts.clear()
+        self._network.loss, self._network.delay_s = 0.0, 0.001
+        for node in self._nodes:
+            node.mood.is_full, node.mood.fails, node.mood.slow_s, node.crashes, node.lies = (
+                False,
+                False,
+                0.0,
+                0.0,
+                False,
+            )
+            node.start()
+            if node.life is not None and node.life.store.closed is not None:
+                node.life.end()
+
+    async def _lose(self, node: Node) -> None:
+        """Lose a node's disk, once, if nothing is lost with it for good."""
+        if self._witness.moves or "lose a disk" in self._done:  # Somebody may be about to rely on it.
+            return
+        gone = AcceptorId(node.uuid, node.disk.store)
+        records = [
+            decode_record(data)
+            for disk in self._witness.disks.values()
+            for key, data in disk.records.items()
+            if key[:1] == RECORD and key in node.disk.records
+        ]
+        for record in records:
+            acceptors = None if record.value is None else record.value.acceptors
+            if acceptors is not None and not acceptors.is_quorum(acceptors.everyone - {gone}):
+                return
+        self._done.add("lose a disk")
+        self._witness.counts["a disk is lost"] += 1
+        self._witness.lost.add(gone)
+        node.disk = Disk(node.uuid, self._random.getrandbits(63) + 1)
+        node.may_found = False
+        self._witness.disks[AcceptorId(node.uuid, node.disk.store)] = node.disk
+        if node.life is not None:
+            node.life.end()
+
+    async def _force(self, node: Node) -> None:
+        """Cut one acceptor of three off, and have it go on alone, once; then all meet."""
+        if "force" in self._done:
+            return
+        for register in sorted(self._witness.chains):
+            top = self._witness.chains[register].top
+            if register == CATALOGUE or top is None or top[2].ended or len(top[1].acceptors.new) < LEAST_FORCED:
+                continue
+            survivor = self._random.choice(top[1].acceptors.new)
+            node = next(node for node in self._nodes if node.uuid == survivor.node)
+            others = [other.uuid for other in self._nodes if other is not node]
+            self._done.add("force")
+            self._witness.chains[register].is_forced = True
+            self._network.cuts |= {(node.uuid, other) for other in others} | {(other, node.uuid) for other in others}
+            await trio.sleep(self._random.uniform(0.1, 1))
+            life = node.life
+            if life is not None:
+
+                async def force(life: Life, register: bytes = register, survivor: AcceptorId = survivor) -> Outcome:
+                    return await life.metadata.registers.force(register, [survivor])
+
+                self._forced = register, survivor
+                with trio.move_on_after(FORCE_S), contextlib.suppress(GossipKVError):
+                    outcome = await life.have(force)
+                    self._witness.counts[f"forced {outcome.end.name}"] += 1
+                    self._forced = None if outcome.end is End.DONE else self._forced
+            self._network.cuts.clear()
+            return

@@ -1,0 +1,129 @@
+"""Questions and answers between nodes: each takes its time, and may be lost; then the asker hears nothing, or an error.
+
+A question that was answered may look lost to its asker.  None arrives twice, as a connection delivers none twice; but
+of two questions the later one may be the first to arrive, as they may go by two connections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import GossipKVError, Unknown, from_wire
+from tests.world.metadata.chance import happens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.wire.rpc import Value
+
+    Told = Callable[[Value, GossipKVError | None], None]
+
+LATE: Final = 0.02  # The share of messages that take a hundred times as long.
+
+
+class Question(NamedTuple):
+    """What is asked."""
+
+    method: str
+    params: list[Value]
+    timeout_s: float
+
+
+class Life(Protocol):
+    """One life of a node, as the network sees it."""
+
+    @property
+    def node(self) -> bytes:
+        """Its uuid."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended."""
+        ...
+
+    def answer(self, method: str, params: list[Value], told: Told) -> None:
+        """Answer a question by and by, unless this life ends first."""
+        ...
+
+
+@final
+class Network:
+    """The wire between nodes."""
+
+    def __init__(self, random: Random, nursery: trio.Nursery) -> None:
+        self.lives: dict[bytes, Life] = {}  # Of the nodes that are up.
+        self.cuts: set[tuple[bytes, bytes]] = set()  # From, to.
+        self.loss = 0.0
+        self.delay_s = 0.001
+        self.messages = 0
+        self._random = random
+        self._nursery = nursery
+
+    def tell(self, source: Life, to: bytes, question: Question, told: Told) -> None:
+        """Ask a node; `told` is called once, unless the asker's life ends first."""
+        self._nursery.start_soon(self._carry, source, to, question, told)
+
+    async def ask(self, source: Life, to: bytes, question: Question) -> Value:
+        """Ask a node.
+
+        Raises:
+            GossipKVError: as it answers; `Unknown` when it does not.
+        """
+        done = trio.Event()
+        answers: list[tuple[Value, GossipKVError | None]] = []
+
+        def told(value: Value, error: GossipKVError | None) -> None:
+            answers.append((value, error))
+            done.set()
+
+        self.tell(source, to, question, told)
+        await done.wait()
+        value, error = answers[0]
+        if error is not None:
+            raise error
+        return value
+
+    async def _carry(self, source: Life, to: bytes, question: Question, told: Told) -> None:
+        sent = _copied([*question.params])
+        assert isinstance(sent, list)
+        answered = trio.Event()
+        answers: list[tuple[Value, GossipKVError | None]] = []
+
+        def answer(value: Value, error: GossipKVError | None) -> None:
+            answers.append((value, error))
+            answered.set()
+
+        value: Value = None
+        error: GossipKVError | None = Unknown("no answer in time")
+        with trio.move_on_after(question.timeout_s):
+            life = self.lives.get(to) if await self._passes(source.node, to) else None
+            if life is not None:
+                life.answer(question.method, sent, answer)
+                await answered.wait()
+            if life is not None and await self._passes(to, source.node):
+                value, error = answers[0]
+            elif happens(self._random, 0.5):
+                await trio.sleep_forever()  # Lost in silence.
+            else:
+                error = Unknown("the connection broke")
+        if not source.is_over:
+            told(_copied(value), None if error is None else from_wire(error.code, error.message, {}))
+
+    async def _passes(self, source: bytes, to: bytes) -> bool:
+        """Let a message travel; whether it arrives."""
+        self.messages += 1
+        delay_s = self._random.expovariate(1 / self.delay_s)
+        if happens(self._random, LATE):
+            delay_s *= 100
+        await trio.sleep(delay_s)
+        return (source, to) not in self.cuts and not happens(self._random, self.loss)
+
+
+def _copied(value: Value) -> Value:
+    copied: Value = msgpack.unpackb(msgpack.packb(value))
+    return copied

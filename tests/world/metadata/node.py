@@ -1,0 +1,324 @@
+"""A node that takes part in deciding on tables: its lives, and what it does beside deciding.
+
+It does what `node.deciding` and `node.table_methods` do, over a simulated network: it answers other nodes, tells them
+what it knows of each map, heeds what they tell, has the catalogue grow, and tends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
+
+import trio
+
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, Unavailable, Unknown
+from gossipkv.register.configuration import AcceptorId, Acceptors, members_of
+from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.operations import decode_operation
+from gossipkv.register.metadata.pages import name_of
+from gossipkv.register.metadata.server import Metadata
+from gossipkv.register.metadata.tree import Changed
+from tests.world.metadata.chance import happens
+from tests.world.metadata.network import Question
+from tests.world.metadata.store import Mood, SimulatedStore
+from tests.world.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from random import Random
+
+    from gossipkv.register.metadata.server import Known
+    from gossipkv.register.shell import OnReply
+    from tests.world.metadata.network import Network, Told
+    from tests.world.metadata.store import Disk
+    from tests.world.metadata.witness import Witness
+    from gossipkv.wire.rpc import Value
+
+CATALOGUE: Final = b"clusteridclustei"  # The register.
+STEP_S: Final = 0.5
+TEND_S: Final = 3.0
+HEARD_S: Final = 4.0  # A node of which nothing was heard for so long seems to be dead.
+ANSWER_S: Final = 3.0
+LIE: Final = (1 << 48) - 1  # A sequence.
+
+_Result = TypeVar("_Result")
+
+
+class Heard(NamedTuple):
+    """What somebody says of a map."""
+
+    place: tuple[int, int]  # The generation of its ballot, and its config id.
+    acceptors: Acceptors
+
+    def is_news_to(self, known: Known | None) -> bool:
+        """Whether it is worth a look."""
+        if known is None:
+            return True
+        return self.place > known.place[:2] or (self.place == known.place[:2] and self.acceptors != known.acceptors)
+
+
+@final
+class Life:
+    """One life of a node: from its start to a crash."""
+
+    def __init__(self, node: Node, number: int) -> None:
+        self.node = node.uuid
+        self.is_over = False
+        self._of = node
+        self._network = node.network
+        streams = Streams(node.random.getrandbits(64))
+        self._random = streams["life"]
+        self.store = SimulatedStore(node.disk, node.mood, streams["store"], node.witness, self._strike)
+        me = AcceptorId(node.uuid, node.disk.store)
+        self.metadata = Metadata(self.store, me, self, streams["metadata"], CATALOGUE)
+        self.catalogue = Catalogue(self.metadata, self, self, streams["catalogue"], most_copies=5)
+        self.number = number
+        self._nursery: trio.Nursery | None = None
+        self._heard: dict[bytes, float] = {}  # When something was heard of a node.
+        self._said: dict[bytes, dict[bytes, Heard]] = {}  # By register, by node.
+        self._heeded: dict[tuple[bytes, bytes], Heard] = {}
+        self._news = trio.Event()
+
+    async def run(self) -> None:
+        """Live, until `end`."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            if self.is_over:
+                return
+            await nursery.start(self.metadata.run)
+            self._network.lives[self.node] = self
+            self._look_at_itself()
+            if self._of.is_busy:
+                nursery.start_soon(self._go_on)
+                nursery.start_soon(self._gossip)
+
+    def end(self) -> None:
+        """Crash."""
+        self.is_over = self.store.is_over = True
+        self._network.lives.pop(self.node, None)
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    async def have(self, do: Callable[[Life], Awaitable[_Result]]) -> _Result:
+        """Have something done by this node.
+
+        Raises:
+            GossipKVError: as it raises; `Unknown` when this life ends first.
+        """
+        done = trio.Event()
+        results: list[_Result] = []
+        errors: list[GossipKVError] = []
+
+        async def run() -> None:
+            try:
+                results.append(await do(self))
+            except GossipKVError as error:
+                errors.append(error)
+            finally:
+                done.set()
+
+        if self._nursery is None or self.is_over:
+            raise Unavailable("the node is down")
+        self._nursery.start_soon(run)
+        await done.wait()
+        self._look_at_itself()
+        if errors:
+            raise errors[0]
+        if not results:
+            raise Unknown("the node crashed")
+        return results[0]
+
+    # -- how others are asked ----------------------------------------------------------------------------------------
+
+    async def ask(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
+        """Ask a node, see `AskNode`."""
+        return await self._network.ask(self, node, Question(method, params, timeout_s))
+
+    async def beside(self, do: Callable[[], _Result]) -> _Result:
+        """Do what takes long, see `Beside`."""
+        await trio.sleep(self._random.uniform(0, 0.05))
+        return do()
+
+    def ask_acceptor(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
+        """Ask an acceptor, see `AskAcceptor`."""
+
+        def told(value: Value, error: GossipKVError | None) -> None:
+            self._look_at_itself()
+            on_reply(value if isinstance(value, bytes) else None, "" if error is None else error.message)
+
+        self._network.tell(self, to.node, Question("register", [request], ANSWER_S), told)
+
+    def alive(self) -> Sequence[bytes]:
+        """Return uuids of nodes that seem to be alive, see `Members`."""
+        now_s = trio.current_time()
+        return sorted([self.node, *(node for node, at_s in self._heard.items() if at_s > now_s - HEARD_S)])
+
+    async def invite(self, node: bytes) -> AcceptorId:
+        """Have a node take part, see `Members`."""
+        store = self.store.disk.store if node == self.node else await self.ask(node, "metadata_invite", [], 2.0)
+        if not isinstance(store, int):
+            raise Unavailable("no answer to an invitation")
+        return AcceptorId(node, store)
+
+    # -- what others ask ---------------------------------------------------------------------------------------------
+
+    def answer(self, method: str, params: list[Value], told: Told) -> None:
+        """Answer a question, see `network.Life`."""
+
+        async def run() -> None:
+            try:
+                value = await self._answer(method, params)
+            except GossipKVError as error:
+                told(None, error)
+            except trio.Cancelled:
+                told(None, Unknown("the node went away"))
+                raise
+            else:
+                self._look_at_itself()
+                told(value, None)
+
+        if self._nursery is not None:
+            self._nursery.start_soon(run)
+
+    async def _answer(self, method: str, params: list[Value]) -> Value:
+        match method, params:
+            case "register", [bytes(request)]:
+                return await self.metadata.answer(request)
+            case "gossip", [bytes(source), list(rows)]:
+                self._hear(source, rows)
+                return None
+            case "metadata_invite", []:
+                return self.store.disk.store
+            case "metadata_pages", [bytes(register), list(names)]:
+                return [*self.metadata.pages(register, [name for name in names if isinstance(name, bytes)])]
+        return await self._decide(method, params)
+
+    async def _decide(self, method: str, params: list[Value]) -> Value:
+        match method, params:
+            case "metadata_hold", [bytes(register), bytes(source), base, bytes(root), int(config), list(pages)] if (
+                base is None or isinstance(base, bytes)
+            ):
+                changed = Changed(root, {name_of(page): page for page in pages if isinstance(page, bytes)})
+                return [*await self.metadata.hold(register, source, base, changed, config)]
+            case "metadata_transact", [bytes(register), list(sent), int(timeout_ms)]:
+                operations = [decode_operation(one) for one in sent if isinstance(one, bytes)]
+                answers = await self.metadata.transact(register, operations, timeout_ms / 1000)
+                return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
+            case "metadata_outcome", [bytes(register), bytes(operation), int(base)]:
+                return int(await self.metadata.outcome(register, operation, base))
+        raise BadRequest(f"{method}: {params!r:.80}")
+
+    # -- what it does by itself --------------------------------------------------------------------------------------
+
+    async def _go_on(self) -> None:
+        tend_at_s = trio.current_time() + self._random.uniform(0, TEND_S)
+        while True:
+            self._news = trio.Event()
+            with contextlib.suppress(GossipKVError):
+                if self._of.may_found and CATALOGUE not in self.metadata.known:
+                    await self.catalogue.found()
+                await self._heed()
+                if CATALOGUE in self.metadata.known:
+                    await self.catalogue.grow()
+                if trio.current_time() >= tend_at_s:
+                    tend_at_s = trio.current_time() + TEND_S
+                    self._heeded.clear()
+                    await self.catalogue.look_round()
+                    for name in self.catalogue.tables():
+                        with contextlib.suppress(GossipKVError):
+                            await self.catalogue.look(name)
+            with trio.move_on_after(STEP_S):
+                await self._news.wait()
+            await trio.sleep(STEP_S / 20)
+
+    async def _gossip(self) -> None:
+        while True:
+            await trio.sleep(self._random.uniform(STEP_S / 2, STEP_S))
+            rows: list[Value] = []
+            for register, known in self.metadata.known.items():
+                if not known.head.ended:
+                    place: list[Value] = [0, LIE] if self._of.lies else [known.generation, known.head.config]
+                    rows.append([register, place, [[one.node, one.store] for one in known.acceptors.new]])
+            for node in self._of.others:
+                self._network.tell(self, node, Question("gossip", [self.node, rows], 1.0), _ignore)
+
+    def _hear(self, source: bytes, rows: list[Value]) -> None:
+        self._heard[source] = trio.current_time()
+        for row in rows:
+            match row:
+                case [bytes(register), [int(generation), int(config)], list(servers)]:
+                    heard = Heard((generation, config), Acceptors.of(members_of(servers)))
+                    known = self.metadata.known.get(register)
+                    if self._said.get(register, {}).get(source) == heard:
+                        continue
+                    self._said.setdefault(register, {})[source] = heard
+                    if heard.is_news_to(known):
+                        self._news.set()
+
+    async def _heed(self) -> None:
+        for register in [CATALOGUE, *(table.id for table in self.catalogue.tables().values())]:
+            for source, heard in [*self._said.get(register, {}).items()]:
+                known = self.metadata.known.get(register)
+                if self._heeded.get((register, source)) != heard and heard.is_news_to(known):
+                    self._heeded[register, source] = heard
+                    with contextlib.suppress(GossipKVError, ProtocolError):
+                        await self.metadata.look(register, heard.acceptors)
+
+    def _look_at_itself(self) -> None:
+        if not self.is_over:
+            self._of.witness.shown(self.store.disk, self.metadata)
+
+    def _strike(self, when: str) -> None:
+        """Crash around a sync, now and then."""
+        if not self.is_over and happens(self._of.random, self._of.crashes):
+            self._of.witness.counts[f"crash {when}"] += 1
+            self.end()
+
+
+def _ignore(value: Value, error: GossipKVError | None) -> None:
+    """Nobody waits for it."""
+
+
+@final
+class Node:
+    """A node: a disk, and lives upon it."""
+
+    def __init__(self, uuid: bytes, disk: Disk, network: Network, witness: Witness, random: Random) -> None:
+        self.uuid = uuid
+        self.disk = disk
+        self.mood = Mood()
+        self.network = network
+        self.witness = witness
+        self.random = random
+        self.others: list[bytes] = []
+        self.is_busy = True  # It does something by itself.
+        self.may_found = False
+        self.lies = False
+        self.crashes = 0.0  # The odds at each side of a sync.
+        self.life: Life | None = None
+        self.lives = 0
+        self.is_wanted = True  # To be up.
+        self._wanted = trio.Event()
+
+    async def run(self) -> None:
+        """Live, and live again."""
+        while True:
+            if not self.is_wanted:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+            self.lives += 1
+            self.life = Life(self, self.lives)
+            await self.life.run()
+            self.life = None
+            await trio.sleep(self.random.uniform(0.05, 1.0))
+
+    def stop(self) -> None:
+        """Crash, and stay down."""
+        self.is_wanted = False
+        if self.life is not None:
+            self.life.end()
+
+    def start(self) -> None:
+        """Be up again."""
+        self.is_wanted = True
+        self._wanted.set()

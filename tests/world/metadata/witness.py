@@ -1,0 +1,325 @@
+"""What was committed, seen from above: by what is synced on all disks, and by what nodes show.
+
+A value is committed when a quorum of its acceptors has synced that they accepted it.  Each promise is one checker:
+
+    one_value    a ballot has one value
+    one_chain    the head of a map follows from the one before it, until it is ended; a force may go back
+    held         a committed head's pages are on a majority of its acceptors, from before it is named until it is old;
+                 and on each acceptor that accepted it
+    names        a page is its name
+    committed    what a node shows of a map was committed, and can be read or says that it is not there
+    rising       the config id that a node shows of a map never falls, nor the one on its disk
+    judged       transactions are judged as the model judges them, each operation once; what was told of it is so
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import NotReady, UnknownDatabase
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.messages import REGISTER_BYTES, decode_record
+from gossipkv.register.metadata import partitions, tables
+from gossipkv.register.metadata.head import Head, Past, decode_head
+from gossipkv.register.metadata.pages import MissingPage, Outcome, generation_of, name_of, sequence_of
+from gossipkv.register.metadata.server import KNOWN, known_of
+from gossipkv.register.metadata.tables import NamedTable, decode_named
+from gossipkv.register.metadata.tree import Tree, pages_of
+from gossipkv.register.space import MAP, RECORD
+from tests.world.metadata.model import Content, content_of, replay
+
+if TYPE_CHECKING:
+    from gossipkv.register.ballot import Ballot
+    from gossipkv.register.configuration import Value
+    from gossipkv.register.messages import Record
+    from gossipkv.register.metadata.operations import Operation
+    from gossipkv.register.metadata.server import Known, Metadata
+    from tests.world.metadata.store import Disk
+
+    _Places = dict[tuple[AcceptorId, bytes], tuple[int, int, bool]]
+
+PIN: Final = b"\0"
+PAGE: Final = b"\1"
+
+
+class Violation(NamedTuple):
+    """A promise that was broken."""
+
+    checker: str
+    at_s: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at_s:8.3f} s  {self.checker}: {self.what}"
+
+
+class Told(NamedTuple):
+    """What somebody was told of an operation."""
+
+    register: bytes
+    operation: bytes
+    outcome: Outcome
+    by: str  # "answer", "ask", or "create".
+
+
+@final
+@dataclass(eq=False)
+class Chain:
+    """What was committed in one register."""
+
+    values: dict[Ballot, Value] = field(default_factory=dict)
+    accepted: dict[Ballot, set[AcceptorId]] = field(default_factory=dict)
+    heads: set[Past] = field(default_factory=set)  # All that were ever committed.
+    top: tuple[Ballot, Value, Head] | None = None
+    content: Content | None = None  # Of the top.
+    judged: dict[bytes, tuple[int, Outcome]] = field(default_factory=dict)  # By operation: in which transaction.
+    is_forced: bool = False  # By somebody: what was told before may be lost.
+
+
+@final
+class Witness:
+    """Sees all disks, and what nodes show."""
+
+    def __init__(self, catalogue: bytes) -> None:
+        self.violations: list[Violation] = []
+        self.counts: Counter[str] = Counter()
+        self.chains: dict[bytes, Chain] = {}
+        self.disks: dict[AcceptorId, Disk] = {}
+        self.lost: set[AcceptorId] = set()
+        self.wanted: dict[bytes, Operation] = {}  # All operations that clients wanted, by id.
+        self.told: list[Told] = []
+        self.moves = 0  # Changes of acceptors that somebody waits for.
+        self._catalogue = catalogue
+        self._shown: _Places = {}
+        self._kept: _Places = {}
+        self._roots: dict[bytes, tuple[bytes, ...]] = {}
+        self._named: frozenset[bytes] = frozenset()  # The tables of the committed catalogue.
+
+    def found(self, checker: str, what: str) -> None:
+        """Write a violation down."""
+        self.violations.append(Violation(checker, trio.current_time(), what))
+
+    def chain(self, register: bytes) -> Chain:
+        """What was committed in a register."""
+        return self.chains.setdefault(register, Chain())
+
+    # -- what is synced ----------------------------------------------------------------------------------------------
+
+    def synced(self, disk: Disk, records: list[tuple[bytes, bytes | None]]) -> None:
+        """See a batch on a disk, in its order; None: a deletion."""
+        who = AcceptorId(disk.node, disk.store)
+        changed: dict[bytes, bool] = {}  # Registers, and whether something of them was collected.
+        for key, value in records:
+            register, rest = key[1 : 1 + REGISTER_BYTES], key[1 + REGISTER_BYTES :]
+            if value is None:
+                changed[register] = True
+            elif key[:1] == RECORD:
+                changed.setdefault(register, False)
+                self._accepted(register, who, decode_record(value))
+            elif key[:1] == KNOWN:
+                self._rises(self._kept, who, register, known_of(value), "on its disk")
+            elif rest[:1] == PAGE and name_of(value) != rest[1:]:
+                self.found("names", f"{who} has a page under the name {rest[1:].hex()[:16]}, which is another's")
+        for register, is_less in changed.items():
+            if is_less:
+                self.counts["collections"] += 1
+                self._check_held(register, "something was collected")
+            self._check_record(register, disk)
+
+    def _accepted(self, register: bytes, who: AcceptorId, record: Record) -> None:
+        ballot, value = record.accepted, record.value
+        if ballot is None or value is None:
+            return
+        chain = self.chain(register)
+        if chain.values.setdefault(ballot, value) != value:
+            self.found("one_value", f"{register.hex()[:8]} has two values in {ballot}")
+        accepted = chain.accepted.setdefault(ballot, set())
+        is_new = not value.acceptors.is_quorum(accepted)
+        accepted.add(who)
+        if is_new and value.acceptors.is_quorum(accepted):
+            self._committed(register, chain, ballot, value)
+
+    def _committed(self, register: bytes, chain: Chain, ballot: Ballot, value: Value) -> None:
+        self.counts["commits"] += 1
+        head = decode_head(value.payload)
+        before = chain.top
+        name = register.hex()[:8]
+        is_known = Past(*head[:3]) in chain.heads
+        chain.heads |= {Past(*head[:3]), *head.last}
+        if before is not None and ballot < before[0]:
+            # Of one generation the last sync is late.  Else an old majority goes on that has not heard of a force.
+            if ballot.generation == before[0].generation and not is_known:
+                self.found("one_chain", f"{name}: {_said(head)} is committed below {before[0]}, and not on its chain")
+            self.counts["late" if is_known else "lost"] += 1
+            return
+        chain.top = ballot, value, head
+        is_forced = before is not None and ballot.generation > before[0].generation
+        if before is not None and before[2][:3] == head[:3]:
+            if before[2].ended and not head.ended and not is_forced:
+                self.found("one_chain", f"{name} was ended, and goes on")
+            return
+        if before is not None and not is_forced:
+            past = before[2]
+            if head.last[:1] != (Past(*past[:3]),) or sequence_of(head.config) != sequence_of(past.config) + 1:
+                self.found("one_chain", f"{name}: {_said(head)} does not follow {_said(past)}")
+            if past.ended:
+                self.found("one_chain", f"{name} was ended, and {_said(head)} follows")
+        if before is not None and generation_of(head.config) != ballot.generation and not is_forced:
+            self.found("one_chain", f"{name}: {_said(head)} in the generation {ballot.generation}")
+        self.counts["heads"] += 1
+        self._check_held(register, f"{_said(head)} is committed")
+        self._judge(register, chain, head, is_anew=before is None or is_forced)
+
+    # -- what is held ------------------------------------------------------------------------------------------------
+
+    def holds(self, disk: Disk, register: bytes, root: bytes) -> bool:
+        """Whether a root is pinned on a disk, with all its pages."""
+        prefix = MAP + register
+        page = disk.records.get(prefix + PAGE + root)
+        if page is None or prefix + PIN + root not in disk.records:
+            return False
+        names = self._roots.get(root)
+        if names is None:
+            names = self._roots[root] = pages_of(root, page)
+        return all(prefix + PAGE + name in disk.records for name in names)
+
+    def _check_held(self, register: bytes, when: str) -> None:
+        """Look whether the pages of the top are on a majority of its acceptors; of one without a name they may go."""
+        top = self.chain(register).top
+        if top is None or top[2].ended or (register != self._catalogue and register not in self._named):
+            return
+        _, value, head = top
+        everyone = value.acceptors.everyone
+        holders = {one for one in everyone if one in self.disks and self.holds(self.disks[one], register, head.root)}
+        if not value.acceptors.is_quorum(holders | (everyone & self.lost)):
+            said = f"{register.hex()[:8]}: {_said(head)} is held by {len(holders)} of {len(everyone)}"
+            self.found("held", f"{said} when {when}")
+
+    def _check_record(self, register: bytes, disk: Disk) -> None:
+        """Look whether an acceptor holds what its own record names."""
+        data = disk.records.get(RECORD + register)
+        record = None if data is None else decode_record(data)
+        if record is None or record.value is None:
+            return
+        head = decode_head(record.value.payload)
+        top = self.chain(register).top
+        if head.ended or (top is not None and top[2].ended) or self.holds(disk, register, head.root):
+            return
+        if register == self._catalogue or register in self._named:
+            who = AcceptorId(disk.node, disk.store)
+            self.found("held", f"{register.hex()[:8]}: {who} accepted {_said(head)}, and does not hold it")
+
+    def page(self, register: bytes, name: bytes) -> bytes:
+        """A page, from any disk.  Raises MissingPage."""
+        key = MAP + register + PAGE + name
+        for disk in self.disks.values():
+            if key in disk.records:
+                return disk.records[key]
+        raise MissingPage(name)
+
+    def tree(self, register: bytes, root: bytes) -> Tree:
+        """A map, from any disks."""
+        kind = tables.CATALOGUE if register == self._catalogue else partitions.MAP
+        return Tree.opened(lambda name: self.page(register, name), root, kind.name)
+
+    def tables(self) -> dict[str, NamedTable]:
+        """The committed catalogue."""
+        chain = self.chain(self._catalogue)
+        entries = chain.content.entries.values() if chain.content is not None else ()
+        return {entry.key.decode(): decode_named(entry.record) for entry in entries}
+
+    def is_ended(self, register: bytes) -> bool:
+        """Whether a table was dropped, in its register."""
+        top = self.chain(register).top
+        return top is not None and top[2].ended
+
+    # -- what was judged ---------------------------------------------------------------------------------------------
+
+    def _judge(self, register: bytes, chain: Chain, head: Head, *, is_anew: bool) -> None:
+        try:
+            tree = self.tree(register, head.root)
+            after = content_of(tree)
+        except MissingPage as missing:
+            if not head.ended:  # Of a swap and a drop in one round the pages may be gone.
+                self.found("held", f"{_said(head)} is committed, and nobody has page {missing.name.hex()[:8]}")
+            return
+        before, chain.content = chain.content, after
+        rows = [row for page in tree.root.ids for row in tree.judged(page)]
+        judged = [*rows[-1].outcomes.items()] if rows and rows[-1].config == head.config else []
+        if is_anew:
+            chain.judged = {id_: (row.config, outcome) for row in rows for id_, outcome in row.outcomes.items()}
+        else:
+            for id_, outcome in judged:
+                if id_ in chain.judged:
+                    self.found("judged", f"{id_.hex()[:8]} is judged in {chain.judged[id_]} and in {_said(head)}")
+                chain.judged[id_] = head.config, outcome
+        self.counts["operations"] += len(judged)
+        self.counts.update(outcome.name for _, outcome in judged)
+        if before is not None and not is_anew and all(id_ in self.wanted for id_, _ in judged):
+            self.counts["replayed"] += 1
+            functions = (tables if register == self._catalogue else partitions).OPERATIONS
+            expected, wrong = replay(before, judged, self.wanted, head.config, functions)
+            for what in wrong:
+                self.found("judged", f"{register.hex()[:8]}: {what} in {_said(head)}")
+            if expected != after:
+                self.found("judged", f"{register.hex()[:8]}: {_said(head)} is not what its operations make")
+        if register == self._catalogue:
+            self._name()
+
+    def _name(self) -> None:
+        """Look whether what the catalogue names for the first time is held."""
+        named = frozenset(table.id for table in self.tables().values())
+        before, self._named = self._named, named
+        for one in sorted(named - before):
+            self._check_held(one, "the catalogue names it")
+
+    def check_told(self) -> None:
+        """Look whether what was told of operations is so, now that all is quiet."""
+        for register, id_, outcome, by in self.told:
+            chain = self.chain(register)
+            if chain.is_forced:
+                continue
+            judged = chain.judged.get(id_)
+            found = Outcome.UNKNOWN if judged is None else judged[1]
+            is_so = found is outcome or (outcome is Outcome.REFUSED and judged is None)
+            if by == "create":  # It is told in other words why a table is not made.
+                is_so = (found is Outcome.DONE) == (outcome is Outcome.DONE)
+            self.counts[f"told {outcome.name} by {by}"] += 1
+            if not is_so and outcome is not Outcome.UNKNOWN:
+                self.found("judged", f"{id_.hex()[:8]} was told {outcome.name} by {by}, and is {found.name}")
+
+    # -- what nodes show ---------------------------------------------------------------------------------------------
+
+    def shown(self, disk: Disk, metadata: Metadata) -> None:
+        """Look at what a node knows."""
+        who = AcceptorId(disk.node, disk.store)
+        for register, known in metadata.known.items():
+            head = known.head
+            if self._shown.get((who, register)) == known.place:
+                continue
+            self._rises(self._shown, who, register, known, "shown")
+            self.counts["shown"] += 1
+            if Past(*head[:3]) not in self.chain(register).heads:
+                self.found("committed", f"{who} shows {_said(head)} of {register.hex()[:8]}, which never was")
+            if head.ended:
+                continue
+            try:
+                for _ in metadata.tree(register).scan():
+                    pass
+            except (NotReady, UnknownDatabase) as error:
+                self.counts[f"not shown: {error.code}"] += 1
+
+    def _rises(self, seen: _Places, who: AcceptorId, register: bytes, known: Known, where: str) -> None:
+        before = seen.get((who, register), (0, 0, False))
+        seen[who, register] = max(before, known.place)
+        if known.place < before:
+            self.found("rising", f"{register.hex()[:8]} falls from {before} to {known.place} {where} of {who}")
+
+
+def _said(head: Head) -> str:
+    end = " (ended)" if head.ended else ""
+    return f"{generation_of(head.config)}/{sequence_of(head.config)} {head.transaction.hex()[:6]}{end}"

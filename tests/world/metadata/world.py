@@ -1,0 +1,210 @@
+"""One run: nodes decide under faults; then all heals, and soon after it everything must be as it should.
+
+Everything follows from the seed.  `run` returns what was broken, and what happened; nothing of it raises but a defect
+of the code under test.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.register.configuration import AcceptorId, Acceptors
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, sequence_of
+from gossipkv.register.metadata.tree import LIFE
+from gossipkv.register.space import MAP
+from tests.world.logs import capture_logs
+from tests.world.metadata.chance import happens
+from tests.world.metadata.clients import Clients, burst_of
+from tests.world.metadata.faults import Faults
+from tests.world.metadata.network import Network
+from tests.world.metadata.node import CATALOGUE, TEND_S, Life, Node
+from tests.world.metadata.store import Disk
+from tests.world.metadata.witness import Witness
+from tests.world.nodes import scheduling
+from tests.world.streams import Streams
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.register.metadata.operations import Answer
+    from gossipkv.register.metadata.server import Known
+    from tests.world.metadata.witness import Violation
+
+FAULTS_S: Final = 12.0
+LIVE_S: Final = 12.0  # After healing: an ask of one that crashed in that moment takes five of them.
+STEP_S: Final = 0.1
+SOON_S: Final = 60.0  # Until pages that nobody needs are gone, behind the 64th transaction of the catalogue.
+LIMIT_S: Final = 600.0
+
+
+class Run(NamedTuple):
+    """What came of a run."""
+
+    seed: int
+    violations: list[Violation]
+    counts: Counter[str]
+
+    @property
+    def command(self) -> str:
+        """Repeats it."""
+        return f"python -m tests.world.metadata {self.seed}"
+
+
+def run(seed: int) -> Run:
+    """Run a seed; whatever it raises says how to repeat it."""
+    witness = Witness(CATALOGUE)
+    try:
+        with capture_logs():
+            scheduling.run(lambda: _world(seed, witness), seed, limit_s=LIMIT_S)
+    except BaseException as error:
+        error.add_note(f"to replay: {Run(seed, [], witness.counts).command}")
+        raise
+    return Run(seed, witness.violations, witness.counts)
+
+
+async def _world(seed: int, witness: Witness) -> None:
+    streams = Streams(seed)
+    random = streams["world"]
+    async with trio.open_nursery() as nursery:
+        network = Network(streams["network"], nursery)
+        nodes = []
+        for number in range(random.choice((3, 3, 4, 5))):
+            uuid = random.randbytes(16)
+            disk = Disk(uuid, random.getrandbits(63) + 1)
+            witness.disks[AcceptorId(uuid, disk.store)] = disk
+            nodes.append(Node(uuid, disk, network, witness, streams[f"node/{number}"]))
+        nodes[0].may_found = True
+        for node in nodes:
+            node.others = [other.uuid for other in nodes if other is not node]
+            nursery.start_soon(node.run)
+        clients = Clients(nodes, witness, streams["clients"])
+        faults = Faults(nodes, network, witness, streams["faults"])
+        async with trio.open_nursery() as striking:
+            for _ in range(random.randint(2, 4)):
+                striking.start_soon(_run_clients, clients, random.choice((0.1, 0.2, 0.4)))
+            if happens(random, 0.9):
+                striking.start_soon(_run_faults, faults, random.choice((0.3, 1.0)))
+            await trio.sleep(FAULTS_S)
+            striking.cancel_scope.cancel()
+        faults.heal()
+        await faults.finish()
+        await _calm(nodes, clients, witness, random, is_long=happens(random, 0.2))
+        witness.counts["messages"] += network.messages
+        nursery.cancel_scope.cancel()
+
+
+async def _run_clients(clients: Clients, pause_s: float) -> None:
+    await clients.run(pause_s=pause_s)
+
+
+async def _run_faults(faults: Faults, pause_s: float) -> None:
+    await faults.run(pause_s=pause_s)
+
+
+async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: Random, *, is_long: bool) -> None:
+    """Look at what must be so soon after healing."""
+    await _until(lambda: _is_right(nodes, witness), LIVE_S)
+    check_right(nodes, witness)
+    for register in [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]:
+        begun_s = trio.current_time()
+        is_done = False
+        while not is_done and trio.current_time() < begun_s + LIVE_S:
+            life = random.choice(nodes).life
+            if life is not None:
+                is_done = await _operate(life, clients, witness, register, random)
+            await trio.sleep(0.05)
+            is_done |= witness.is_ended(register)
+        if not is_done:
+            witness.found("live", f"{register.hex()[:8]} takes no operation {LIVE_S} s after all was healed")
+    if is_long:
+        await _check_gone(nodes, clients, witness, random)
+    witness.check_told()
+
+
+async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
+    """Return when something is so, or after that time."""
+    for _ in range(int(limit_s / STEP_S)):
+        if is_so():
+            return
+        await trio.sleep(STEP_S)
+
+
+def _is_right(nodes: list[Node], witness: Witness) -> bool:
+    try:
+        return all(node.life is not None and node.life.catalogue.tables() == witness.tables() for node in nodes)
+    except GossipKVError:
+        return False
+
+
+def check_right(nodes: list[Node], witness: Witness) -> None:
+    """Look whether all nodes show the tables that there are."""
+    for node in nodes:
+        life = node.life
+        try:
+            shown = None if life is None else life.catalogue.tables()
+        except GossipKVError as error:
+            witness.found("live", f"{node.uuid.hex()[:8]} does not show its tables: {error.message}")
+            continue
+        if shown != witness.tables():
+            names = None if shown is None else {name: table.id.hex()[:8] for name, table in shown.items()}
+            right = {name: table.id.hex()[:8] for name, table in witness.tables().items()}
+            witness.found("live", f"{node.uuid.hex()[:8]} shows {names}, and the tables are {right}")
+
+
+async def _operate(life: Life, clients: Clients, witness: Witness, register: bytes, random: Random) -> bool:
+    """Have an operation done that changes nothing."""
+    hints = {table.id: Acceptors.of(table.acceptors) for table in witness.tables().values()}
+
+    async def look(life: Life) -> Known:
+        return life.metadata.known.get(register) or await life.metadata.look(register, hints.get(register))
+
+    try:
+        known = await life.have(look)
+        if register == CATALOGUE:
+            nobody = (b"nobody", bytes(16))
+            operations = [Operation(random.randbytes(OPERATION_ID_BYTES), known.config, "remove_table", 1, nobody)]
+        else:
+            operations = burst_of(1, life.metadata.tree(register), known.config, random)
+    except GossipKVError:
+        return False
+    witness.wanted |= {one.id: one for one in operations}
+    answers: list[Answer] = await clients.transact(life, register, operations)
+    return any(answer.outcome is Outcome.DONE for answer in answers)
+
+
+async def _check_gone(nodes: list[Node], clients: Clients, witness: Witness, random: Random) -> None:
+    """Look whether what nobody needs goes, in time."""
+    await trio.sleep(3 * TEND_S)  # Until each has seen what is not named.
+    until = sequence_of(_catalogue_config(witness)) + 2 * LIFE + 2
+    while sequence_of(_catalogue_config(witness)) <= until:
+        life = random.choice(nodes).life
+        if life is not None:
+            await _operate(life, clients, witness, CATALOGUE, random)
+    await _until(lambda: not left_over(nodes, witness), SOON_S)
+    for what in left_over(nodes, witness):
+        witness.found("gone", what)
+    witness.counts["long"] += 1
+
+
+def _catalogue_config(witness: Witness) -> int:
+    top = witness.chain(CATALOGUE).top
+    return 0 if top is None else top[2].config
+
+
+def left_over(nodes: list[Node], witness: Witness) -> list[str]:
+    """Pages of tables that are not named."""
+    named = {CATALOGUE, *(table.id for table in witness.tables().values())}
+    start = len(MAP)
+    left = {
+        (node.uuid, key[start : start + 16])
+        for node in nodes
+        for key in node.disk.records
+        if key[:start] == MAP and key[start : start + 16] not in named
+    }
+    return [f"{node.hex()[:8]} has pages of {register.hex()[:8]} still" for node, register in sorted(left)]

@@ -1,0 +1,207 @@
+"""Machines on a simulated network, each with a whole node, and clients that ask them.
+
+    async def scenario(cluster: SimulatedCluster) -> None:
+        a, b, c = cluster.machines
+        await a.start()
+        ...
+        assert await cluster.ask(a, "ping") == "pong"
+
+    run = simulate(scenario, seed, machines=3)
+
+The same scenario and seed give the same `run.trace`, in any process.  An error of a node that is a defect (anything
+but an error of ours; a log line `internal_error` or `invariant_broken`) ends the run and is raised.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+from unittest.mock import patch
+
+import trio
+
+from gossipkv.address import DEFAULT_PORT, Address
+from gossipkv.node.gossip import Gossiping
+from gossipkv.settings.config import Config
+from tests.world.logs import heard_by
+from tests.world.nodes import client, scheduling
+from tests.world.nodes.machine import SPEAKER, NodeMachine, speaker
+from tests.world.nodes.network import SimulatedNetwork
+from tests.world.nodes.trace import Trace
+from tests.world.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from gossipkv.environment.seam import Datagrams, Environment
+    from gossipkv.gossip.packets.sealing import Sealing
+    from gossipkv.node.directory import DataDirectory
+    from gossipkv.wire.rpc import Value
+
+LIMIT_S: Final = 3600.0
+CLIENT: Final = "10.1.0.1"  # The machine that clients are on.
+
+
+USUAL: Final = Config(data=Path("/data"), cluster="simulated")
+
+
+class Defect(Exception):
+    """A node has logged that it has a defect."""
+
+
+class Violation(AssertionError):
+    """A node has shown what must not be."""
+
+
+class WholeRun(NamedTuple):
+    """What came of a run."""
+
+    trace: str  # Equal runs have equal ones.
+    lines: list[str]  # The last of what happened.
+    struck: Counter[str]  # How often each fault struck.
+    virtual_s: float
+
+
+@final
+class SimulatedCluster:
+    """The machines of one run."""
+
+    def __init__(self, seed: int, nursery: trio.Nursery, trace: Trace, configs: Sequence[Config]) -> None:
+        self.streams = Streams(seed)
+        self.chance = self.streams["scenario"]
+        self.trace = trace
+        self.struck: Counter[str] = Counter()
+        self.network = SimulatedNetwork(self.streams, self.struck, trace)
+        self.network.running.add(CLIENT)
+        self.machines = [
+            NodeMachine(self.network, config, self.streams[f"node/{config.node}"], nursery) for config in configs
+        ]
+
+    async def ask(self, machine: NodeMachine, method: str, *params: Value, timeout_s: float = 10.0) -> Value:
+        """What a node answers to a client.
+
+        Raises:
+            GossipKVError: the node's, or that it cannot be reached, or not in time.
+        """
+        return await client.ask(self.network, CLIENT, machine.address, method, *params, timeout_s=timeout_s)
+
+    def connected(self, machine: NodeMachine) -> AbstractAsyncContextManager[client.Connection]:
+        """A client's connection to a node.  Raises `OSError`."""
+        return client.connected(self.network, CLIENT, machine.address)
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, within_s: float, every_s: float = 0.25) -> float:
+        """Returns when it holds: after how many seconds.
+
+        Raises:
+            AssertionError: it did not, in that time.
+        """
+        began_s = trio.current_time()
+        while not await holds():
+            if trio.current_time() - began_s >= within_s:
+                raise AssertionError(f"after {within_s} s it does not hold: {holds.__doc__ or holds.__name__}")
+            await trio.sleep(every_s)
+        return trio.current_time() - began_s
+
+
+def placed(config: Config, number: int) -> Config:
+    """The settings of the node `n<number>`, on a machine of its own."""
+    place = Address(f"10.0.0.{number}", DEFAULT_PORT)
+    return replace(config, listen=place, node=f"n{number}", insecure_gossip=config.key_ring is None)
+
+
+def simulate(
+    scenario: Callable[[SimulatedCluster], Awaitable[None]],
+    seed: int,
+    *,
+    machines: int,
+    limit_s: float = LIMIT_S,
+    config: Config = USUAL,
+    trace: Trace | None = None,
+) -> WholeRun:
+    """Runs a scenario with so many machines, whose nodes have these settings but for their names and places.
+
+    What happens goes into `trace`, so that a caller has it also of a run that fails.
+
+    Raises:
+        Exception: whatever the scenario raises; Defect: a node has logged that it has one.
+    """
+    trace = Trace() if trace is None else trace
+
+    async def main() -> WholeRun:
+        async with trio.open_nursery() as nursery:
+            cluster = SimulatedCluster(
+                seed, nursery, trace, [placed(config, number) for number in range(1, machines + 1)]
+            )
+            nursery.start_soon(cluster.network.run)
+            await scenario(cluster)
+            for machine in cluster.machines:
+                machine.kill()
+            nursery.cancel_scope.cancel()
+        return WholeRun(trace.digest, list(trace.lines), cluster.struck, trio.current_time())
+
+    with _lines_to(trace), _gossiping_known():
+        try:
+            return scheduling.run(main, seed, limit_s=limit_s)
+        except BaseExceptionGroup as group:
+            raise gravest(group) from None
+
+
+def gravest(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one of several errors that says most: a defect, what a check said, anything else; the others are noted."""
+    errors = sorted(_leaves(group), key=_gravity)
+    for other in errors[1:]:
+        errors[0].add_note(f"and {other!r}")
+    return errors[0]
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _gravity(error: BaseException) -> int:
+    kinds = (Defect, Violation, AssertionError)
+    return next((number for number, kind in enumerate(kinds) if isinstance(error, kind)), len(kinds))
+
+
+@contextmanager
+def _gossiping_known() -> Iterator[None]:
+    """Machines know what their nodes have of gossip."""
+
+    def make(
+        config: Config,
+        environment: Environment,
+        directory: DataDirectory,
+        *,
+        datagrams: Datagrams,
+        address: Address,
+        sealing: Sealing | None,
+    ) -> Gossiping:
+        made = Gossiping(config, environment, directory, datagrams=datagrams, address=address, sealing=sealing)
+        machine = SPEAKER.get()
+        if machine is not None:
+            machine.gossiping = made
+        return made
+
+    with patch("gossipkv.node.node.Gossiping", make):
+        yield
+
+
+@contextmanager
+def _lines_to(trace: Trace) -> Iterator[None]:
+    """What the nodes log goes into the trace."""
+
+    def take(level: str, event: str, fields: Mapping[str, object], error: BaseException | None) -> None:
+        whole = {**fields, "event": event}
+        said = " ".join(f"{name}={whole[name]}" for name in sorted(whole))
+        trace.note(speaker(), level, said)
+        if event in {"internal_error", "invariant_broken"}:
+            raise Defect(f"{speaker()}: {said}") from error
+
+    with heard_by(take, "info"):
+        yield

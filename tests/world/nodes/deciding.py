@@ -1,0 +1,257 @@
+"""Whole nodes that decide on tables: they found a catalogue, make and drop tables, and some are lost meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from gossipkv.errors import BadRequest, GossipKVError, ServiceError, Unavailable
+from tests.world.nodes import views
+from tests.world.nodes.cluster import Violation
+from tests.world.nodes.phases import BACK_S, EVEN, HEALED_S, begin, mend, settle, shown, start_later, strike_one
+from tests.world.nodes.table_clients import RESOLVED_S, TableClients, acceptors, names_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.machine import NodeMachine
+
+GROWN_S: Final = 20.0  # What is promised of a new cluster is half of that.
+STORM_S: Final = 60.0
+TABLES: Final = 3
+SIZES: Final = (1, 3, 5)
+
+
+async def tables(cluster: SimulatedCluster) -> None:
+    """All at once make tables at nodes that never made any; the catalogue grows, and everybody shows all of it."""
+    async with _clients(cluster) as clients:
+        async with trio.open_nursery() as nursery:
+            for name in names_of(2 * TABLES):
+                nursery.start_soon(clients.create, name)
+        await _grown(cluster)
+        await clients.agree()
+        for name in names_of(TABLES):
+            await clients.drop(name)
+        await clients.agree()
+
+
+async def table_storm(cluster: SimulatedCluster) -> None:
+    """Faults of every kind while tables come and go; then all is known of each, and the same everywhere."""
+    chance = cluster.chance
+    async with _clients(cluster) as clients:
+        async with _resolved() as nursery:
+            for name in names_of(TABLES):
+                nursery.start_soon(clients.run, name)
+            until_s = trio.current_time() + STORM_S
+            while trio.current_time() < until_s:
+                await trio.sleep(chance.expovariate(0.2))
+                await strike_one(cluster)
+            await mend(cluster)
+            clients.finish()
+        await clients.agree()
+
+
+async def table_restarts(cluster: SimulatedCluster) -> None:
+    """All go at once while tables are made, by their disks or by the power, and know the same when they are back."""
+    chance = cluster.chance
+    async with _clients(cluster) as clients:
+        async with _resolved() as nursery:
+            for name in names_of(TABLES):
+                nursery.start_soon(clients.run, name)
+            for _ in range(2):
+                await trio.sleep(chance.uniform(0, 15))
+                with_power = chance.choice(EVEN)
+                for machine in cluster.machines:
+                    cluster.struck["power" if with_power else "kill"] += 1
+                    if with_power:
+                        machine.lose_power()
+                    else:
+                        machine.kill()
+                async with trio.open_nursery() as coming:
+                    for machine in cluster.machines:
+                        coming.start_soon(start_later, machine, chance.uniform(0, 5))
+                await settle(cluster, HEALED_S)
+            clients.finish()
+        await clients.agree()
+
+
+async def two_lone(cluster: SimulatedCluster) -> None:
+    """Two that began alone become one cluster, since neither had tables; then both are asked, and one founds."""
+    one, other = cluster.machines[:2]
+    await one.start()
+    await other.start()
+    await trio.sleep(cluster.chance.uniform(0, 30))
+    other.config = replace(other.config, join=(one.address,))
+    await other.stop()
+    await other.start()
+    await settle(cluster, BACK_S)
+    clients = TableClients(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(clients.create, "a")
+        nursery.start_soon(clients.create, "b")
+    await clients.agree()
+
+
+async def two_clusters(cluster: SimulatedCluster) -> None:
+    """Two that each made a table before they met stay two clusters, and each keeps what it made."""
+    one, other = cluster.machines[:2]
+    made = []
+    for machine in (one, other):
+        await machine.start()
+        made.append(await TableClients(cluster).create("a", at=machine))
+    other.config = replace(other.config, join=(one.address,))
+    await other.stop()
+    await other.start()
+    await trio.sleep(30)
+    for machine, table in zip((one, other), made, strict=True):
+        told = await cluster.ask(machine, "partition_map", "a")
+        assert isinstance(told, dict)
+        if told["table"] != table:
+            raise Violation(f"{machine.name} made the table {table}, and shows {told['table']!r}")
+        seen = await views.members(cluster, machine)
+        if [name for name, each in seen.items() if each.state == "alive"] != [machine.name]:
+            raise Violation(f"{machine.name} has made friends with another cluster: {seen}")
+
+
+async def cut_while_founding(cluster: SimulatedCluster) -> None:
+    """The network falls apart as the first tables are made on both sides: at most one founds, and one there is."""
+    chance, machines = cluster.chance, list(cluster.machines)
+    async with _clients(cluster) as clients:
+        async with _resolved() as nursery:
+            for name in names_of(2 * TABLES):
+                nursery.start_soon(clients.create, name)
+            await trio.sleep(chance.choice((0.0, chance.uniform(0, 0.3), chance.uniform(0, 3))))
+            chance.shuffle(machines)
+            here = chance.randrange(1, len(machines))
+            cluster.network.partition(
+                [machine.host for machine in machines[:here]],
+                [machine.host for machine in machines[here:]],
+                one_way=chance.choice(EVEN),
+            )
+            await trio.sleep(chance.uniform(1, 60))
+            cluster.network.heal()
+            await settle(cluster, HEALED_S)
+        await clients.agree()
+
+
+async def founder_lost(cluster: SimulatedCluster) -> None:
+    """Who was to found is gone for good before it did: nobody else founds, until an operator has one found anew."""
+    async with _clients(cluster) as clients:
+        founder = await _founder(cluster)
+        founder.kill()
+        founder.lose_disk()
+        await shown(cluster, founder, "dead", 45.0)
+        others = [machine for machine in cluster.machines if machine is not founder]
+        for machine in others:
+            try:
+                await cluster.ask(machine, "create_table", "a", {"kind": "hash", "replication": 1})
+            except Unavailable as error:
+                if "metadata force" not in error.message:
+                    raise Violation(f"{machine.name} does not say what to do: {error.message}") from error
+            else:
+                raise Violation(f"{machine.name} has founded a catalogue, which was not its to found")
+        asked, survivor = cluster.chance.choice(others), cluster.chance.choice(others)
+        await cluster.ask(asked, "metadata_force", None, [survivor.name], timeout_s=30)
+        await clients.create("a")
+        if cluster.chance.choice(EVEN):
+            other = next(machine for machine in others)
+            founder.config = replace(founder.config, join=(other.address,))
+            await founder.start()
+            await settle(cluster, HEALED_S)
+        await clients.agree()
+
+
+async def acceptor_lost(cluster: SimulatedCluster) -> None:
+    """Who founded is gone for good when others decide with it: tables come and go as before, and another takes over."""
+    async with _clients(cluster) as clients:
+        founder = await _founder(cluster)
+        await clients.create("a", at=founder)
+        await _grown(cluster)
+        await clients.agree()
+        founder.kill()
+        founder.lose_disk()
+        await clients.create("b")
+        await clients.drop("a")
+        await shown(cluster, founder, "dead", 45.0)
+        others = [machine for machine in cluster.machines if machine is not founder]
+        await _until_done(cluster, others[0], "metadata_leave", None, founder.name)
+        if founder.name in await acceptors(cluster, others[0]):
+            raise Violation(f"{founder.name} has left, and decides")
+        await clients.create("c")
+        await clients.agree()
+
+
+# -- what they are made of -------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def _clients(cluster: SimulatedCluster) -> AsyncIterator[TableClients]:
+    """All are up and have found each other; until the end a task compares what they show of tables."""
+    await begin(cluster)
+    clients = TableClients(cluster)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(clients.observe)
+        yield clients
+        nursery.cancel_scope.cancel()
+    if not clients.looks:
+        raise Violation("nobody has looked")
+
+
+@contextlib.asynccontextmanager
+async def _resolved() -> AsyncIterator[trio.Nursery]:
+    """Clients, who learn what became of all that they asked for, soon after the block."""
+    async with trio.open_nursery() as nursery:
+        yield nursery
+        nursery.cancel_scope.deadline = trio.current_time() + RESOLVED_S
+    if nursery.cancel_scope.cancelled_caught:
+        raise Violation(f"after {RESOLVED_S} s it is not known what became of a request")
+
+
+async def _grown(cluster: SimulatedCluster) -> None:
+    """Return when as many nodes decide on the catalogue as should."""
+    wanted = max(size for size in SIZES if size <= len(cluster.machines))
+
+    async def holds() -> bool:
+        """As many nodes as should decide on the catalogue."""
+        with contextlib.suppress(ServiceError, ValueError):
+            found = [await acceptors(cluster, machine) for machine in cluster.machines if machine.runs]
+            return all(len(each) == wanted for each in found)
+        return False
+
+    await cluster.until(holds, within_s=GROWN_S)
+
+
+async def _founder(cluster: SimulatedCluster) -> NodeMachine:
+    """Who says that it may found the catalogue."""
+    found: list[NodeMachine] = []
+
+    async def holds() -> bool:
+        """Exactly one node says that it may found the catalogue."""
+        entries = await cluster.ask(cluster.machines[0], "entries", "tables")
+        assert isinstance(entries, list)
+        owners = {str(entry["owner"]) for entry in entries if isinstance(entry, dict) and entry["value"] == b""}
+        found[:] = [machine for machine in cluster.machines if machine.name in owners]
+        return len(found) == 1
+
+    await cluster.until(holds, within_s=BACK_S)
+    return found[0]
+
+
+async def _until_done(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: str | None) -> None:
+    """Ask until it is done."""
+
+    async def holds() -> bool:
+        """It is done."""
+        try:
+            await cluster.ask(machine, method, *params, timeout_s=30)
+        except BadRequest:
+            raise
+        except GossipKVError:
+            return False
+        return True
+
+    await cluster.until(holds, within_s=RESOLVED_S)

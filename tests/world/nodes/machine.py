@@ -1,0 +1,206 @@
+"""One machine: an address, a disk, and the lives of a node upon it.
+
+A life ends when the node stops (SIGTERM, or an error of its own), when its process is killed (its peers are told by the
+kernel, what was written stays), or when the machine loses power (nobody is told, what was not synced may be gone).
+"""
+
+from __future__ import annotations
+
+import signal
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.node import node
+from tests.world.nodes.streams import over_streams
+from gossipkv.storage.engine.options import Options
+from gossipkv.storage.engine.shell import open_store
+from tests.world.nodes.building import BuildHere, MergeHere, ReadHere
+from tests.world.nodes.process import Process, SimulatedMemory
+from tests.world.simulated_files import SimulatedFiles
+
+if TYPE_CHECKING:
+    import random
+
+    from gossipkv.address import Address
+    from gossipkv.node.gossip import Gossiping
+    from gossipkv.settings.config import Config
+    from tests.world.faulty_files import Fault
+    from tests.world.nodes.network import SimulatedNetwork
+
+# Of the store of its tables: small, so that segments end and runs are merged within a scenario.
+OPTIONS: Final = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20)
+
+
+@final
+class NodeMachine:
+    """A machine that is on; its node is not started yet."""
+
+    def __init__(self, network: SimulatedNetwork, config: Config, chance: random.Random, nursery: trio.Nursery) -> None:
+        self.config = config  # Of the next life.
+        self.name = config.node or str(config.listen)
+        self.disk = SimulatedFiles()
+        self.memory = SimulatedMemory()
+        self.file_s = 0.0  # What reading one file of its source takes.
+        self.error: GossipKVError | None = None  # What the latest life has ended with, by itself.
+        self.lives = 0
+        self.disks = 1  # So many it had.
+        self.is_leaving = False  # Its process was told to end: it takes no more connections.
+        self.gossiping: Gossiping | None = None  # Of the present life, to publish in its name.
+        self._network = network
+        self._chance = chance
+        self._nursery = nursery
+        self._process: Process | None = None
+        self._faults: tuple[Fault, ...] = ()
+        self._crash = self.kill
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._ended.set()
+        network.running.add(self.host)
+
+    @property
+    def address(self) -> Address:
+        """Where the node listens."""
+        return self.config.listen
+
+    @property
+    def host(self) -> str:
+        """The machine's address."""
+        return self.config.listen.host
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None
+
+    # Its lives
+
+    async def start(self) -> None:
+        """Begins a life; returns when the node is ready, or has ended already."""
+        assert self._process is None, f"{self.name} runs"
+        self._network.running.add(self.host)
+        self._network.trace.note(self.name, "start", self.lives)
+        self.lives += 1
+        self.is_leaving = False
+        self.error = None
+        self._scope = trio.CancelScope()
+        self._ended = trio.Event()
+        self._process = Process(self._network, self.host, self.disk, self._chance, self._die, memory=self.memory)
+        self._process.files.strike(*self._faults)
+        self._faults = ()
+        started = _Started()
+        self._nursery.start_soon(self._live, self._process, self._scope, self._ended, started)
+        await started.event.wait()
+
+    async def ended(self) -> None:
+        """Returns when the life has ended."""
+        await self._ended.wait()
+
+    def tell(self, number: signal.Signals) -> None:
+        """A signal."""
+        assert self._process is not None, f"{self.name} is off"
+        self._network.trace.note(self.name, "signal", number.name)
+        self.is_leaving = self.is_leaving or number == signal.SIGTERM
+        self._process.signals.send(number)
+
+    async def stop(self) -> None:
+        """SIGTERM; returns when the node has ended."""
+        self.tell(signal.SIGTERM)
+        await self.ended()
+
+    def kill(self) -> None:
+        """The process is gone, as after SIGKILL."""
+        self._end(silently=False)
+
+    def lose_power(self) -> None:
+        """The machine is off until the next start; its disk may have forgotten what was not synced."""
+        self._network.running.discard(self.host)
+        self._end(silently=True)
+        self.disk = self.disk.power_loss(self._chance.getrandbits(32))
+
+    def lose_disk(self) -> None:
+        """The machine gets another one, which is empty.  Requires: no process."""
+        assert self._process is None
+        self.disk = SimulatedFiles()
+        self.disks += 1
+
+    def strike(self, *faults: Fault, power: bool = False) -> None:
+        """Give its disk these faults from now on, or from the next start; `power`: a crash takes the power with it."""
+        self._faults = faults
+        self._crash = self.lose_power if power else self.kill
+        if self._process is not None:
+            self._process.files.strike(*faults)
+
+    def _die(self) -> None:
+        if self._process is not None and self._process.files.dead:  # By its disk, that is, and not by a signal.
+            self._network.struck["crash"] += 1
+        self._crash()
+
+    def _end(self, *, silently: bool) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end(silently=silently)
+            self.gossiping = None
+            self._scope.cancel()
+            self._ended.set()
+
+    async def _live(self, process: Process, scope: trio.CancelScope, ended: trio.Event, started: _Started) -> None:
+        SPEAKER.set(self)
+        try:
+            with scope:
+                await node.run(
+                    self.config,
+                    process.environment,
+                    make_transport=over_streams(process.environment.clock),
+                    build=BuildHere(process.environment, lambda: self.file_s),
+                    read_back=ReadHere(process.environment),
+                    open_store=partial(open_store, options=OPTIONS, run_merge=MergeHere(process.environment)),
+                    usage=dict,  # It takes nothing of this machine.
+                    task_status=started,
+                )
+        except BaseException as error:
+            if not process.is_gone:
+                self.error = _ours(error)
+            elif isinstance(error, trio.Cancelled):  # The end of the simulation.
+                raise
+            # Whatever else one that was killed runs into while it unwinds is of no interest.
+        finally:
+            if self._process is process:
+                self._end(silently=False)
+            ended.set()
+            started.event.set()
+
+
+def speaker() -> str:
+    """Whose task this is, by name."""
+    machine = SPEAKER.get()
+    return "client" if machine is None else machine.name
+
+
+def _ours(error: BaseException) -> GossipKVError:
+    """The error that a node ended with; any other is a defect, and raised."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, GossipKVError):
+        return error
+    raise error
+
+
+@final
+class _Started:
+    """`trio.TaskStatus` for whoever waits until the node is ready, or has ended."""
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def started(self, value: object = None) -> None:
+        """Say that it is ready."""
+        del value
+        self.event.set()
+
+
+SPEAKER: Final[ContextVar[NodeMachine | None]] = ContextVar("SPEAKER", default=None)
+"""Whose task this is; None: a client's."""

@@ -1,0 +1,396 @@
+"""The wire between the machines of a simulation: one task that delivers, at the times that the links draw.
+
+Machines have addresses (`10.0.0.1`); what may happen from one to another is set as in the heap simulation
+(`tests.world.network.NetworkLink`), for all links or for one direction of one.  Datagrams are lost, late, doubled,
+out of order, damaged.
+
+Connections carry bytes in order, each once, until somebody is gone.  What a sender gives arrives in order, as TCP has
+it: a segment that meets a loss or a cut is sent again after a pause that doubles, and all behind it waits.  A sender
+has room for one window of bytes that its peer has not taken.
+
+The ends of a connection::
+
+    close         the peer reads what was sent, then the end
+    abort         the peer's next operation fails: connection reset
+    power loss    the peer hears nothing; when it sends and the machine is up again, it is reset
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from tests.world.network import MOST_DELAY_US, REORDER_US, NetworkLink
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable
+
+    from gossipkv.address import Address
+    from tests.world.nodes.trace import Trace
+    from tests.world.streams import Streams
+
+# TCP's, as Linux has them: the first time that a segment is sent again, and the longest pause between two times.
+LEAST_AGAIN_S: Final = 0.2
+MOST_AGAIN_S: Final = 120.0
+
+WINDOW_BYTES: Final = 256 * 1024
+_END: Final = b""
+
+# How long Linux tries to connect, and how long it sends one segment again, before it gives up.
+CONNECT_S: Final = 127.0
+GIVE_UP_S: Final = 924.0
+
+_US: Final = 1e-6
+
+
+class Listening(Protocol):
+    """A listening socket, as the wire sees it."""
+
+    def knock(self, stream: StreamEnd) -> None:
+        """Somebody has connected."""
+        ...
+
+
+class Receiving(Protocol):
+    """A datagram socket, as the wire sees it."""
+
+    def arrive(self, packet: bytes, source: Address) -> None:
+        """A datagram came."""
+        ...
+
+
+@final
+class SimulatedNetwork:
+    """All machines' wires."""
+
+    def __init__(self, streams: Streams, struck: Counter[str], trace: Trace) -> None:
+        self._streams = streams
+        self.struck = struck
+        self.trace = trace
+        self.usual = NetworkLink()
+        self._links: dict[tuple[str, str], NetworkLink] = {}
+        self.running: set[str] = set()  # The machines that have power.
+        self.listening: dict[Address, Listening] = {}
+        self.receiving: dict[Address, Receiving] = {}
+        self.names: dict[str, tuple[str, ...]] = {}  # What the name service knows.
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._earlier = trio.Event()
+
+    # Links
+
+    def link(self, source: str, target: str) -> NetworkLink:
+        """The link of one direction, to be set."""
+        return self._links.setdefault((source, target), replace(self.usual))
+
+    def partition(self, *sides: Iterable[str], one_way: bool = False, datagrams_only: bool = False) -> None:
+        """Cut all links between different sides; `one_way`: only those from an earlier to a later one."""
+        groups = [tuple(side) for side in sides]
+        for here, side in enumerate(groups):
+            for there, other in enumerate(groups):
+                if here == there or (one_way and here > there):
+                    continue
+                for link in (self.link(source, target) for source in side for target in other):
+                    link.cut, link.datagrams_cut = not datagrams_only, True
+        self.trace.note("network", "partition", f"{groups} {one_way} {datagrams_only}")
+
+    def heal(self) -> None:
+        """Every link is as good as new."""
+        self.usual = NetworkLink()
+        self._links.clear()
+        self.trace.note("network", "heal")
+
+    # Delivering
+
+    async def run(self) -> None:
+        """Deliver, until cancelled."""
+        while True:
+            while self._events and self._events[0][0] <= trio.current_time():
+                heappop(self._events)[2]()
+            self._earlier = trio.Event()
+            with trio.move_on_at(self._events[0][0] if self._events else float("inf")):
+                await self._earlier.wait()
+
+    def after(self, delay_s: float, do: Callable[[], None]) -> None:
+        """Do it a little later."""
+        at = trio.current_time() + delay_s
+        if not self._events or at < self._events[0][0]:
+            self._earlier.set()
+        heappush(self._events, (at, next(self._numbers), do))
+
+    def send_datagram(self, source: Address, target: Address, packet: bytes) -> None:
+        """One datagram: it may be lost, doubled, late, damaged."""
+        link = self._link(source.host, target.host)
+        self.trace.note(str(source), "datagram", target, packet)
+        if link.cut or link.datagrams_cut:
+            self.struck["cut"] += 1
+        elif len(packet) > link.mtu_bytes:
+            self.struck["mtu"] += 1
+        elif not self._happens("loss", link.loss):
+            for _ in range(2 if self._happens("duplicate", link.duplicate) else 1):
+                self._deliver(source, target, link, packet)
+
+    def _deliver(self, source: Address, target: Address, link: NetworkLink, packet: bytes) -> None:
+        delay_s = self.delay_s(link)
+        if self._happens("reorder", link.reorder):
+            delay_s += self._streams["network/reorder"].random() * REORDER_US * _US
+        if self._happens("corrupt", link.corrupt):
+            bit = self._streams["network/corrupt"].randrange(8 * len(packet))
+            damaged = bytearray(packet)
+            damaged[bit // 8] ^= 1 << bit % 8
+            packet = bytes(damaged)
+
+        def arrive() -> None:
+            receiver = self.receiving.get(target)
+            if receiver is not None:
+                receiver.arrive(packet, source)
+
+        self.after(delay_s, arrive)
+
+    # What connections ask
+
+    def segment_s(self, source: str, target: str) -> float | None:
+        """How long one segment takes; None: it does not arrive."""
+        link = self._link(source, target)
+        if link.cut:
+            self.struck["cut"] += 1
+            return None
+        if self._happens("loss", link.loss):
+            return None
+        return self.delay_s(link)
+
+    def lets_connect(self, source: str, target: str) -> bool:
+        """Whether a new connection can begin, as far as that depends on its being new."""
+        return not self._link(source, target).connects_cut
+
+    def delay_s(self, link: NetworkLink) -> float:
+        """How long one packet takes on this link."""
+        delay_us = link.least_delay_us + int(self._streams["network/delay"].random() * link.delay_spread_us)
+        if self._happens("heavy_delay", link.heavy_delay):
+            tail_us = int(1000 / (1 - self._streams["network/heavy_delay"].random()))
+            delay_us = min(MOST_DELAY_US, delay_us + tail_us)
+        return max(delay_us * _US, link.clogged_until_us * _US - trio.current_time())
+
+    def _link(self, source: str, target: str) -> NetworkLink:
+        return self._links.get((source, target), self.usual)
+
+    def _happens(self, name: str, chance: float) -> bool:
+        if chance and self._streams[f"network/{name}?"].random() < chance:
+            self.struck[name] += 1
+            return True
+        return False
+
+
+@final
+class StreamEnd:
+    """One end of a connection.  Whoever has it sets `on_move`, which is called when `receive` or `send` may go on."""
+
+    def __init__(self, network: SimulatedNetwork, host: str, name: str) -> None:
+        self._network = network
+        self.host = host
+        self.name = name
+        self.on_move: Callable[[], None] = _nothing
+        self.peer: StreamEnd | None = None
+        self._arrived: deque[bytes] = deque()
+        self._ended = False  # The peer's end has arrived.
+        self.is_broken = False  # The peer is gone.
+        self._closed = False  # By us.
+        self.is_lost = False  # The machine is off or the process gone: nobody is here.
+        self._sending: deque[bytes] = deque()  # Segments on their way, the first one under way.
+        self.unread_bytes = 0  # What we sent and the peer has not taken.
+        self.give_up_s = GIVE_UP_S  # How long one segment is sent again.
+
+    def join(self, peer: StreamEnd) -> None:
+        """The other end is that one."""
+        self.peer, peer.peer = peer, self
+
+    # What both kinds of user do
+
+    @property
+    def room_bytes(self) -> int:
+        """How much `send` takes now."""
+        if self._closed or self.is_broken:
+            return 0
+        return WINDOW_BYTES - self.unread_bytes
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `receive` has something to give: bytes, the end, or an error."""
+        return bool(self._arrived) or self._ended or self.is_broken
+
+    def receive(self, most_bytes: int) -> bytes | None:
+        """What has arrived; nothing at its end; None: not yet.
+
+        Raises:
+            ConnectionResetError: the peer is gone.
+        """
+        if self._arrived:
+            data = self._arrived.popleft()
+            if len(data) > most_bytes:
+                self._arrived.appendleft(data[most_bytes:])
+                data = data[:most_bytes]
+            self._taken(len(data))
+            return data
+        if self._ended:
+            return b""  # As in Linux, also when a reset has come behind it.
+        if self.is_broken:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        return None
+
+    def send(self, data: bytes) -> None:
+        """Requires: not more than there is room for."""
+        assert 0 < len(data) <= self.room_bytes
+        self._network.trace.note(self.host, "stream", self.name, data)
+        self.unread_bytes += len(data)
+        self._give(data)
+
+    def close(self) -> None:
+        """Send what was given, then the end; take nothing more."""
+        if not self._closed:
+            self._closed = True
+            self._network.trace.note(self.host, "close", self.name)
+            self._give(_END)
+
+    def abort(self) -> None:
+        """Let the peer know that nobody is here any more."""
+        if not self.is_lost:
+            self.lose()
+            if not self.is_broken:
+                self._network.trace.note(self.host, "reset", self.name)
+                self.reset_peer(LEAST_AGAIN_S, 0.0)
+
+    def lose(self) -> None:
+        """Be gone without a word."""
+        self._closed = self.is_lost = True
+        self._sending.clear()
+        self._arrived.clear()
+
+    # On the wire
+
+    def _give(self, segment: bytes) -> None:
+        self._sending.append(segment)
+        if len(self._sending) == 1:
+            self._transmit(LEAST_AGAIN_S, 0.0)
+
+    def _transmit(self, again_s: float, tried_s: float) -> None:
+        """Send the first segment, and again until it arrives."""
+        peer = self.peer
+        assert peer is not None
+        if self.is_lost or self.is_broken or not self._sending:
+            return
+        delay_s = self._network.segment_s(self.host, peer.host) if peer.host in self._network.running else None
+        if delay_s is not None:
+            self._network.after(delay_s, self._arrive)
+        elif tried_s >= self.give_up_s:
+            self.end_broken()
+        else:
+            self._network.struck["sent_again"] += 1
+            again_s = min(again_s, self.give_up_s - tried_s)
+            later_s = min(2 * again_s, MOST_AGAIN_S)
+            self._network.after(again_s, lambda: self._transmit(later_s, tried_s + again_s))
+
+    def _arrive(self) -> None:
+        peer = self.peer
+        assert peer is not None
+        if self.is_lost or self.is_broken:
+            return
+        if peer.host not in self._network.running:  # It lost power meanwhile.
+            self._transmit(LEAST_AGAIN_S, 0.0)
+            return
+        if peer.is_lost:
+            peer.reset_peer(LEAST_AGAIN_S, 0.0)
+            return
+        segment = self._sending.popleft()
+        peer.take_in(segment)
+        if self._sending:
+            self._transmit(LEAST_AGAIN_S, 0.0)
+
+    def take_in(self, segment: bytes) -> None:
+        """A segment has arrived here."""
+        if segment == _END:
+            self._ended = True
+        elif self._closed:
+            self._taken(len(segment))  # Nobody will read it.
+        else:
+            self._arrived.append(segment)
+        self.on_move()
+
+    def _taken(self, size_bytes: int) -> None:
+        """Our user took so much: the peer has room again, at once."""
+        assert self.peer is not None
+        self.peer.unread_bytes -= size_bytes
+        self.peer.on_move()
+
+    def reset_peer(self, again_s: float, tried_s: float) -> None:
+        """Let the peer know that nobody is here.
+
+        Not as TCP has it, which does so once and again at whatever the peer sends: this stands for all of that.
+        """
+        peer = self.peer
+        assert peer is not None
+        if peer.is_lost or peer.is_broken or tried_s >= GIVE_UP_S:
+            return
+        delay_s = self._network.segment_s(self.host, peer.host) if peer.host in self._network.running else None
+        if delay_s is not None:
+            self._network.after(delay_s, peer.end_broken)
+        else:
+            self._network.after(again_s, lambda: self.reset_peer(min(2 * again_s, MOST_AGAIN_S), tried_s + again_s))
+
+    def end_broken(self) -> None:
+        """The peer is gone, as far as one can know here."""
+        if not self.is_lost and not self.is_broken:
+            self.is_broken = True
+            self._sending.clear()
+            self.on_move()
+
+
+def _nothing() -> None:
+    """Wake nobody."""
+
+
+async def connect(network: SimulatedNetwork, host: str, target: Address) -> StreamEnd:
+    """A connection from the machine `host`.
+
+    Raises:
+        OSError: nobody listens there; or nobody answered.
+    """
+    again_s, tried_s = 1.0, 0.0
+    while True:
+        reached = target.host in network.running and network.lets_connect(host, target.host)
+        delay_s = network.segment_s(host, target.host) if reached else None
+        if delay_s is not None:
+            await trio.sleep(delay_s)
+            back_s = network.segment_s(target.host, host) if target.host in network.running else None
+            if back_s is not None:
+                return await _answered(network, host, target, back_s)
+        if tried_s >= CONNECT_S:
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        await trio.sleep(again_s)
+        tried_s += again_s
+        again_s *= 2
+
+
+async def _answered(network: SimulatedNetwork, host: str, target: Address, back_s: float) -> StreamEnd:
+    """What the machine at the other end does with somebody who wants to connect."""
+    listener = network.listening.get(target)
+    network.trace.note(host, "connect" if listener is not None else "refused", target)
+    if listener is None:
+        await trio.sleep(back_s)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    here, there = StreamEnd(network, host, f"to {target}"), StreamEnd(network, target.host, f"from {host}")
+    here.join(there)
+    listener.knock(there)
+    try:
+        await trio.sleep(back_s)
+    except trio.Cancelled:
+        here.abort()
+        raise
+    return here

@@ -1,0 +1,41 @@
+"""One run of whole nodes, by a name and two numbers, and the command that repeats it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.world.cold_pages import pages_come_and_go
+from tests.world.nodes.cluster import simulate
+from tests.world.nodes.scenarios import SCENARIOS
+
+if TYPE_CHECKING:
+    from tests.world.nodes.cluster import WholeRun
+    from tests.world.nodes.trace import Trace
+
+
+class WholePlan(NamedTuple):
+    """What makes a run."""
+
+    scenario: str
+    members: int
+    seed: int
+    cold: bool = False  # Pages of what is served come and go.
+
+    @property
+    def command(self) -> str:
+        """Repeats it."""
+        return (
+            f"gossipkv simulate --whole {self.scenario} --members {self.members} --seed {self.seed}"
+            f"{' --cold' if self.cold else ''}"
+        )
+
+
+def run(plan: WholePlan, trace: Trace | None = None) -> WholeRun:
+    """Runs it; whatever it raises says how to repeat it.  `trace` gets what happens."""
+    try:
+        with pages_come_and_go(plan.seed) if plan.cold else nullcontext():
+            return simulate(SCENARIOS[plan.scenario], plan.seed, machines=plan.members, trace=trace)
+    except Exception as error:
+        error.add_note(f"to replay: {plan.command}")
+        raise

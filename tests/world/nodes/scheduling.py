@@ -1,0 +1,82 @@
+"""Trio made deterministic: the same seed, the same order of tasks, in any process.
+
+Trio shuffles the tasks that are ready at the same time, so that nobody relies on their order.  It draws from a private
+`Random`, and sorts the tasks before it shuffles only under a private flag that its own tests with Hypothesis use.
+This is the one place that knows these names.  Whether they still do what is needed is shown by the test that runs a
+seed several times (`tests/simulation/test_whole_nodes_determinism.py`); if they are gone, the run is refused.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+from trio.testing import MockClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_FLAG = "_ALLOW_DETERMINISTIC_SCHEDULING"
+_RANDOM = "_r"
+
+_Result = TypeVar("_Result")
+
+
+class SchedulerChanged(Exception):
+    """Trio has no such parts any more as are needed to make it deterministic."""
+
+
+class Stuck(Exception):
+    """The run did not come to its end in the time it has."""
+
+
+def run(main: Callable[[], Awaitable[_Result]], seed: int, *, limit_s: float) -> _Result:
+    """Runs `main` to its end in virtual time, `limit_s` of it at most.
+
+    Raises:
+        SchedulerChanged: with this Trio there is no such thing.
+        Stuck: it took longer.
+    """
+    scheduler = find_scheduler()
+    before, state = getattr(scheduler, _FLAG), getattr(scheduler, _RANDOM).getstate()
+    collects = gc.isenabled()
+    setattr(scheduler, _FLAG, True)
+    getattr(scheduler, _RANDOM).seed(seed)
+    gc.disable()  # When it runs depends on what the process did before, and what it finds may wake tasks.
+    try:
+        return trio.run(_within, main, limit_s, clock=MockClock(autojump_threshold=0))
+    finally:
+        setattr(scheduler, _FLAG, before)
+        getattr(scheduler, _RANDOM).setstate(state)
+        if collects:
+            gc.enable()
+
+
+async def _within(main: Callable[[], Awaitable[_Result]], limit_s: float) -> _Result:
+    """Run with a limit: there is always a next moment, so tasks that wait for each other do not wait for ever."""
+    with trio.move_on_after(limit_s):
+        return await main()
+    raise Stuck(f"not done after {limit_s} virtual seconds")
+
+
+def find_scheduler(name: str = "trio._core._run") -> ModuleType:
+    """Trio's module of this name, with what is needed.
+
+    Raises:
+        SchedulerChanged: it is not what it was.
+    """
+    try:
+        scheduler = import_module(name)
+    except ImportError:
+        scheduler = ModuleType(name)
+    flag, chance = getattr(scheduler, _FLAG, None), getattr(scheduler, _RANDOM, None)
+    if not isinstance(flag, bool) or not isinstance(chance, random.Random):
+        raise SchedulerChanged(
+            f"trio {trio.__version__} has no {_FLAG} and {_RANDOM} in {name}: look how its scheduler orders tasks now, "
+            "and change tests/world/nodes/scheduling.py"
+        )
+    return scheduler

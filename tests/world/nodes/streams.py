@@ -1,0 +1,89 @@
+"""What a simulation serves its nodes' connections with: streams in the place of the system's sockets.
+
+The loop, and with it the order of a round, is the one of `_serving.pyx`; `_streams.pyx` is what calls these methods.
+Time stands still while a round lasts, so its budgets in time mean nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from gossipkv.environment.seam import Listener
+from tests.world.nodes._streams import Streams
+
+if TYPE_CHECKING:
+    from gossipkv.environment.seam import Clock
+    from gossipkv.serving.pump import MakeTransport
+
+
+@runtime_checkable
+class ServedStream(Protocol):
+    """The server's end of a connection; nothing here waits."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the peer is gone."""
+        ...
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `receive` has something to give: bytes, the end, or an error."""
+        ...
+
+    @property
+    def room_bytes(self) -> int:
+        """How much `send` takes now."""
+        ...
+
+    def receive(self, most_bytes: int) -> bytes | None:
+        """What has arrived; nothing at its end; None: not yet.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Requires: not more than there is room for."""
+        ...
+
+    def close(self) -> None:
+        """End it behind what was sent; what still comes is thrown away, but for the peer's end.  Again does nothing."""
+        ...
+
+    def abort(self) -> None:
+        """End it at once."""
+        ...
+
+
+@runtime_checkable
+class StreamListener(Listener, Protocol):
+    """A listener whose connections are streams; its descriptor is readable when one of them has moved as well."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `accept` has a connection to give."""
+        ...
+
+    def accept(self) -> ServedStream | None:
+        """The next connection, if there is one."""
+        ...
+
+    def watch(self, stream: ServedStream) -> None:
+        """Make the descriptor readable when that one moves, too."""
+        ...
+
+    def wake(self) -> None:
+        """Make the descriptor readable."""
+        ...
+
+
+def over_streams(clock: Clock) -> MakeTransport:
+    """What makes such transports, for `node.run`, whose environment's sockets have to be streams."""
+
+    def make(listener: Listener, *, polls: bool) -> Streams:
+        assert isinstance(listener, StreamListener), listener
+        del polls  # Nothing comes while one looks out: time stands still.
+        return Streams(listener, clock)
+
+    return make

@@ -1,0 +1,239 @@
+"""Clients that make and drop tables at whole nodes, and what must be true of what they are told.
+
+A client has a name of its own, and asks about it alone: so it knows what there is.  What was done stays done, what was
+refused never happens, and what is not known it asks for again, under the same id, until it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import (
+    Conflict,
+    GossipKVError,
+    NotReady,
+    Overloaded,
+    TimedOut,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+)
+from tests.world.nodes.cluster import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.machine import NodeMachine
+    from gossipkv.wire.rpc import Value
+
+UNDECIDED: Final = (Unavailable, Unknown, TimedOut, NotReady, Overloaded)
+OPERATION_BYTES: Final = 20
+ANSWER_S: Final = 30.0
+PATIENCE_S: Final = 5.0
+LOOK_EVERY_S: Final = 1.0
+RESOLVED_S: Final = 40.0
+AGREED_S: Final = 60.0  # A poll of the registers comes twice in that time.
+
+
+@final
+class TableClients:
+    """The clients of one run, and a task that compares what nodes show."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self.made: dict[str, str] = {}  # Tables that there are, by name: their ids.
+        self.done = 0
+        self.undecided = 0
+        self.looks = 0
+        self._ids: set[str] = set()
+        self._is_over = False
+        self._last: dict[tuple[str, int], int] = {}  # The catalogue's config id at a machine, on a disk of its own.
+        self._roots: dict[int, Value] = {}  # Of the catalogue, by config id: the same everywhere.
+        self._maps: dict[tuple[str, int], list[Value]] = {}  # Of a table, likewise.
+
+    # -- who asks ----------------------------------------------------------------------------------------------------
+
+    async def run(self, name: str, pause_s: float = 1.0) -> None:
+        """Make and drop the table of that name, until `finish`; what is under way is brought to its end."""
+        chance = self._cluster.chance
+        while not self._is_over:
+            if name in self.made:
+                await self.drop(name)
+            else:
+                await self.create(name)
+            await trio.sleep(chance.expovariate(1 / pause_s))
+
+    def finish(self) -> None:
+        """Have clients begin nothing more."""
+        self._is_over = True
+
+    async def create(self, name: str, *, at: NodeMachine | None = None, replication: int = 1) -> str:
+        """Make a table, by any node or that one; returns its id."""
+        chance = self._cluster.chance
+        operation = chance.randbytes(OPERATION_BYTES)
+        partitions = chance.choice((1, 4, 16))
+        options: Value = {
+            "kind": "hash", "partitions": partitions, "replication": replication, "operation": operation,
+        }  # fmt: skip
+        while True:
+            try:
+                told = await self._ask(at, "create_table", name, options)
+            except UNDECIDED:
+                await self._pause()
+            except Conflict as error:
+                raise Violation(f"{name} was not there, and cannot be made: {error.message}") from error
+            else:
+                break
+        made = _text(told, "table")
+        if made in self._ids:
+            raise Violation(f"{name} got the id {made}, which another table had")
+        self._ids.add(made)
+        self.made[name] = made
+        self.done += 1
+        return made
+
+    async def drop(self, name: str) -> None:
+        """Drop a table, by any node."""
+        is_first = True
+        while True:
+            try:
+                told = await self._ask(None, "drop_table", name)
+            except UNDECIDED:
+                is_first = False
+                await self._pause()
+            except UnknownDatabase as error:
+                if is_first:
+                    raise Violation(f"{name} was made, and is not there: {error.message}") from error
+                break
+            else:
+                if _text(told, "table") != self.made[name]:
+                    raise Violation(f"{name} was {self.made[name]}, and {told!r} was dropped")
+                break
+        del self.made[name]
+        self.done += 1
+
+    async def _ask(self, at: NodeMachine | None, method: str, *params: Value) -> Value:
+        machine = at or self._cluster.chance.choice(self._cluster.machines)
+        return await self._cluster.ask(machine, method, *params, timeout_s=ANSWER_S)
+
+    async def _pause(self) -> None:
+        self.undecided += 1
+        await trio.sleep(self._cluster.chance.uniform(0, 1))
+
+    # -- what is shown -----------------------------------------------------------------------------------------------
+
+    async def observe(self) -> None:
+        """Look at all nodes again and again, until cancelled: of one config id all show the same."""
+        while True:
+            for machine in self._cluster.machines:
+                if machine.runs:
+                    await self.look(machine)
+            await trio.sleep(LOOK_EVERY_S)
+
+    async def look(self, machine: NodeMachine) -> set[str]:
+        """Look at one node; the names of tables that it shows."""
+        life, place = machine.lives, (machine.name, machine.disks)
+        before = self._last.get(place, 0)  # Another looks at the same time: its question may have overtaken this one.
+        try:
+            told = await self._cluster.ask(machine, "databases", timeout_s=PATIENCE_S)
+            registers = await self._cluster.ask(machine, "metadata_status", None, timeout_s=PATIENCE_S)
+        except UNDECIDED:
+            return set()
+        assert isinstance(told, list)
+        assert isinstance(registers, list)
+        self.looks += 1
+        for register in registers:
+            if _field(register, "table") is None and life == machine.lives:
+                self._compare(machine, register, before)
+        names = {str(_field(one, "name")) for one in told if _field(one, "kind") != "dataset"}
+        for name in sorted(names):
+            try:
+                shown = await self._cluster.ask(machine, "partition_map", name, timeout_s=PATIENCE_S)
+            except (*UNDECIDED, UnknownDatabase):
+                continue
+            table, config = _text(shown, "table"), _whole(shown, "config")
+            rows = _rows(shown)
+            if self._maps.setdefault((table, config), rows) != rows:
+                raise Violation(f"{machine.name} shows another map {config} of {table}")
+        return names
+
+    def _compare(self, machine: NodeMachine, register: Value, before: int) -> None:
+        config = _whole(register, "generation") << 48 | _whole(register, "sequence")
+        root = _field(register, "root")
+        if self._roots.setdefault(config, root) != root:
+            raise Violation(f"{machine.name} shows another catalogue {config}: it has forked")
+        if config < before:
+            raise Violation(f"{machine.name} shows the catalogue {config} after {before}")
+        place = machine.name, machine.disks
+        self._last[place] = max(config, self._last.get(place, 0))
+
+    async def agree(self, within_s: float = AGREED_S) -> None:
+        """Return when all nodes that run show the tables that there are, and the same map of each."""
+
+        async def holds() -> bool:
+            """All show the tables that there are, and each its map."""
+            for machine in self._cluster.machines:
+                if machine.runs and not await self._is_right(machine):
+                    return False
+            return True
+
+        await self._cluster.until(holds, within_s=within_s, every_s=1.0)
+
+    async def _is_right(self, machine: NodeMachine) -> bool:
+        if await self.look(machine) != self.made.keys():
+            return False
+        for name, table in self.made.items():
+            try:
+                shown = await self._cluster.ask(machine, "partition_map", name, timeout_s=PATIENCE_S)
+            except GossipKVError:
+                return False
+            if _text(shown, "table") != table:
+                return False
+        return True
+
+
+async def acceptors(cluster: SimulatedCluster, machine: NodeMachine, table: str | None = None) -> list[str]:
+    """The nodes that decide on a register, as one node has them.  Raises what `SimulatedCluster.ask` raises."""
+    told = await cluster.ask(machine, "metadata_status", table, timeout_s=PATIENCE_S)
+    assert isinstance(told, list)
+    (register,) = (one for one in told if _field(one, "table") == table)
+    members = _field(register, "new")
+    assert isinstance(members, list)
+    return [_text(one, "node") for one in members]
+
+
+def names_of(count: int) -> Iterable[str]:
+    """So many names of tables."""
+    return [f"table-{number}" for number in range(count)]
+
+
+def _rows(shown: Value) -> list[Value]:
+    """What a map has, but for the names of nodes: who has just begun does not know all of them."""
+    partitions = _field(shown, "partitions")
+    assert isinstance(partitions, list)
+    found: list[Value] = []
+    for partition in partitions:
+        assignments = _field(partition, "assignments")
+        assert isinstance(assignments, list)
+        found.append([_field(partition, "id"), _field(partition, "start"), [_field(one, "id") for one in assignments]])
+    return found
+
+
+def _field(value: Value, name: str) -> Value:
+    assert isinstance(value, dict), value
+    return value[name]
+
+
+def _text(value: Value, name: str) -> str:
+    found = _field(value, name)
+    assert isinstance(found, str), found
+    return found
+
+
+def _whole(value: Value, name: str) -> int:
+    found = _field(value, name)
+    assert isinstance(found, int), found
+    return found

@@ -1,0 +1,220 @@
+"""Whole nodes that share a database, and versions of it: the first one, newer ones, some late, some while nodes end."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from tests.world.datasets.cluster import content_of
+from tests.world.faulty_files import CHANGING, Fault
+from tests.world.nodes.phases import CRASHES, EVEN
+from tests.world.nodes.sharing import ACTIVE_S, PARTITIONS, REASSIGN_AFTER_S, SharedDatabase, formed
+from tests.world.nodes.sources import upload
+
+if TYPE_CHECKING:
+    from tests.world.nodes.cluster import SimulatedCluster
+
+MOST_OPERATIONS: Final = 60  # On the disk, of a node in an upgrade.
+
+
+async def one_empty_node(cluster: SimulatedCluster) -> None:
+    """A node alone waits for nobody, serves what comes to its source, and lets go what is old; all others are off."""
+    database = SharedDatabase(cluster)
+    machine = database.machines[0]
+    database.join(machine)
+    await machine.start()
+    await trio.sleep(cluster.chance.uniform(0, 10))
+    database.offer("101")
+    await database.until_active("101", machine, within_s=ACTIVE_S / 2)
+    async with database.read():
+        database.offer("102")
+        await database.until_active("102", machine, within_s=ACTIVE_S / 2)
+        database.readers.names_versions = False
+        await database.until_gone("101")
+        database.must_not_fail()
+
+
+async def empty_cluster(cluster: SimulatedCluster) -> None:
+    """Nodes that come together build each its share of what comes, and no more."""
+    database = SharedDatabase(cluster)
+    partitions = 2 * len(database.machines)
+    await database.start(within_s=cluster.chance.choice((0.001, 1.0, 3.0)))
+    await trio.sleep(cluster.chance.uniform(8, 15))
+    database.offer("101", partitions=partitions)
+    await _come_to_share(database, partitions)
+
+
+async def one_version(cluster: SimulatedCluster) -> None:
+    """What is at the source when nodes start together is shared as what comes later is."""
+    database = SharedDatabase(cluster)
+    database.offer("101")
+    await database.start(within_s=cluster.chance.choice((0.001, 1.0)))
+    await _come_to_share(database, PARTITIONS)
+
+
+async def automatic_ids(cluster: SimulatedCluster) -> None:
+    """All claim their places at once: in the end they differ, and each partition is on as many nodes as it is to be."""
+    database = SharedDatabase(cluster)
+    partitions = 2 * len(database.machines)
+    database.offer("101", partitions=partitions)
+    await database.start(within_s=0.001)
+    await _come_to_share(database, partitions, within_s=2 * ACTIVE_S)
+
+
+async def _come_to_share(database: SharedDatabase, partitions: int, *, within_s: float = ACTIVE_S) -> None:
+    """Read until all answer from 101 and each has its share of it, and nobody more than that; no read fails."""
+    copies = partitions * min(database.replication, len(database.machines))
+
+    async def holds() -> bool:
+        return await database.copies("101") >= copies
+
+    async with database.read():
+        await database.until_active("101", within_s=within_s)
+        await database.until(f"{copies} copies of {partitions} partitions", holds, within_s=ACTIVE_S)
+        await trio.sleep(3)
+        found = await database.copies("101")
+        database.must(found == copies, f"{found} copies of {partitions} partitions, instead of {copies}")
+        database.must_not_fail()
+
+
+async def upgrade(cluster: SimulatedCluster) -> None:
+    """New versions come under load: no read fails, nobody goes back, and the old one goes when nobody needs it."""
+    async with formed(cluster) as database:
+        for version in ("102", "103"):
+            database.readers.names_versions = True
+            database.offer(version)
+            await database.until_active(version)
+            database.readers.names_versions = False
+            await database.until_gone(str(int(version) - 1))
+        database.must_not_fail()
+
+
+async def slow_source(cluster: SimulatedCluster) -> None:
+    """Some read their source much slower than others: all have the new version when the last partition is there."""
+    chance = cluster.chance
+    async with formed(cluster) as database:
+        for machine in chance.sample(database.machines, chance.randint(1, len(database.machines))):
+            machine.file_s = chance.uniform(1, 5)
+        for version in ("102", "103"):
+            database.offer(version)
+            await trio.sleep(chance.uniform(0, 20))  # The next may come while that one is built.
+        await database.until_active("103", within_s=2 * ACTIVE_S + REASSIGN_AFTER_S)
+        database.must_not_fail()
+
+
+async def late_source(cluster: SimulatedCluster) -> None:
+    """A version appears later at one node's source: it answers from it nevertheless, and builds its share then."""
+    chance = cluster.chance
+    async with formed(cluster) as database:
+        late = chance.choice(database.machines)
+        database.sources.give(late, database.sources.contents.seen(late))
+        database.offer("102")
+        # What falls to that node alone is built by others when it has not come for so long.
+        await database.until_active("102", within_s=2 * ACTIVE_S + REASSIGN_AFTER_S)
+        await trio.sleep(chance.uniform(0, 10))
+        database.sources.share(late)
+        await database.until_held("102", late)
+        database.must_not_fail()
+
+
+async def source_gone(cluster: SimulatedCluster) -> None:
+    """The source is gone for some or all: what was built is served, also after a restart; and it goes on when back."""
+    chance = cluster.chance
+    async with formed(cluster) as database:
+        gone = chance.sample(database.machines, chance.randint(1, len(database.machines)))
+        for machine in gone:
+            database.sources.give(machine, None)
+        await trio.sleep(5)
+        victim = chance.choice(gone)
+        database.must_not_fail()
+        await victim.stop()
+        await victim.start()
+        await database.until_active("101", within_s=5)
+        database.forgive()  # Of what it alone had.
+        await trio.sleep(5)
+        database.must_not_fail()
+        database.offer("102")
+        for machine in gone:
+            database.sources.share(machine)
+        await database.until_active("102")
+        database.must_not_fail()
+
+
+async def upgrade_restarts(cluster: SimulatedCluster) -> None:
+    """A process ends around a step of its disk in an upgrade, some with their power, and comes back."""
+    chance = cluster.chance
+    async with formed(cluster) as database:
+        for version in ("102", "103", "104"):
+            victim = chance.choice(database.machines)
+            at = chance.randrange(MOST_OPERATIONS)
+            victim.strike(Fault(at, chance.choice(CRASHES), kinds=CHANGING), power=chance.choice(EVEN))
+            database.offer(version)
+            await trio.sleep(chance.uniform(0, 12))
+            if victim.runs and chance.choice(EVEN):
+                victim.tell(signal.SIGHUP)
+                await trio.sleep(chance.random())
+            if victim.runs and chance.choice(EVEN):
+                cluster.struck["kill"] += 1
+                victim.kill()
+            victim.strike()
+            if not victim.runs:
+                await victim.start()
+            await database.until_active(version, within_s=ACTIVE_S + 10)
+        await database.until_answered()
+        await trio.sleep(3)
+        database.must_not_fail()
+
+
+async def rolling_restart(cluster: SimulatedCluster) -> None:
+    """One after the other is stopped and comes back: each partition keeps an owner, and no read fails."""
+    async with formed(cluster, replication=2) as database:
+        for machine in database.machines:
+            await machine.stop()
+            await trio.sleep(cluster.chance.uniform(0.5, 5))
+            await machine.start()
+            await database.until_active("101", within_s=5)
+            await trio.sleep(6)
+        database.must_not_fail()
+
+
+async def late_joiner(cluster: SimulatedCluster) -> None:
+    """A node that joins answers before it has built anything; no share changes, and of the next it has its own."""
+    *founders, joiner = cluster.machines
+    database = SharedDatabase(cluster)
+    database.offer("101")
+    database.sources.give(joiner, None)
+    await database.start(*founders)
+    await database.until_active("101", *founders)
+    before = {machine.name: await database.held(machine, "101") for machine in founders}
+    async with database.read():
+        await joiner.start()
+        await database.until_active("101", joiner, within_s=8)
+        await trio.sleep(10)
+        database.sources.share(joiner)
+        await trio.sleep(10)
+        after = {machine.name: await database.held(machine, "101") for machine in founders}
+        database.must(before == after, f"shares have changed: {before}, {after}")
+        database.offer("102", partitions=12)
+        await database.until_active("102")
+        await database.until_held("102", joiner)
+        database.must_not_fail()
+
+
+async def half_uploaded(cluster: SimulatedCluster) -> None:
+    """A job writes file after file and says in the end that it has: nobody serves, or builds, a version before that."""
+    chance = cluster.chance
+    async with formed(cluster, require_success_file=True) as database:
+        content = content_of("102")
+        for files in range(content.partitions + 1):
+            for machine in database.machines:
+                upload(machine.disk, content, range(files), part=0.5 if files == content.partitions else 0.99)
+            await trio.sleep(chance.uniform(0, 5))
+            for machine in database.machines:
+                held = await database.held(machine, "102")
+                database.must(not held, f"{machine.name} has built {held} of what is half there")
+        await database.until_active("101", within_s=1)
+        database.sources.add(content)
+        await database.until_active("102")
+        database.must_not_fail()

@@ -1,0 +1,40 @@
+"""What checkers find: each promise that was broken, when and where; none raises, all write down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from tests.world.scheduler import SECOND
+
+if TYPE_CHECKING:
+    from tests.world.network import Host
+    from tests.world.world import World
+
+MOST_VIOLATIONS: Final = 100
+
+
+class BrokenPromise(NamedTuple):
+    """A promise that was broken."""
+
+    checker: str
+    at_us: int
+    machine: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at_us / SECOND:9.3f} s  {self.machine}: {self.checker}: {self.what}"
+
+
+@final
+class Promises:
+    """Those of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violations: list[BrokenPromise] = []
+
+    def found(self, checker: str, machine: Host | None, what: str) -> None:
+        """Write a violation down."""
+        if len(self.violations) < MOST_VIOLATIONS:
+            name = "-" if machine is None else machine.name
+            self.violations.append(BrokenPromise(checker, self._world.now_us, name, what))

@@ -1,0 +1,104 @@
+"""What stands in a simulated register: a log of the changes that made it, each of which names what it was made from.
+
+An entry is the number of an operation, an item, whether it put the item in place of all others, and the name of the
+entry before; its own name is a hash of that.  So a payload tells its whole past, and two that were made from one are
+known for it.  Item 0 put in place leaves nothing.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.register.changes import READING, Applied, Change, Refused
+from tests.world.register.linearizable import Append, Read, Swap
+
+if TYPE_CHECKING:
+    from gossipkv.register.changes import Functions
+    from tests.world.register.linearizable import Call, State
+
+_ENTRY: Final = Struct("<IH?8s")
+_ORDER: Final = Struct("<IH")  # Operation and item, before the state that a swap expects.
+
+CREATED: Final = b"\0" * 8  # The name of an empty log.
+
+
+class Log(NamedTuple):
+    """What a payload says."""
+
+    name: bytes
+    parent: bytes | None  # The name before the last entry; None: there is none.
+    operation: int  # The last entry's.
+    state: State
+    done: dict[int, State]  # What each operation left.
+    is_linked: bool  # Whether each entry names the one before it.
+
+
+EMPTY: Final = Log(CREATED, None, 0, (), {}, is_linked=True)
+
+
+def change_of(call: Call, operation: int) -> Change:
+    """The change that a proposer is given."""
+    match call:
+        case Read():
+            return Change("read", 1)
+        case Append(item):
+            return Change("append", 1, _ORDER.pack(operation, item))
+        case Swap(expected, wanted):
+            return Change("swap", 1, _ORDER.pack(operation, *wanted or (0,)) + encode_state(expected))
+
+
+def encode_state(state: State) -> bytes:
+    """A state as bytes."""
+    return b"".join(item.to_bytes(2, "little") for item in state)
+
+
+def decode_state(data: bytes) -> State:
+    """A state from bytes."""
+    return tuple(int.from_bytes(data[at : at + 2], "little") for at in range(0, len(data), 2))
+
+
+@final
+class Logs:
+    """All logs of a run, each read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[bytes, Log] = {b"": EMPTY}
+        self.functions: Functions = {**READING, ("append", 1): self._append, ("swap", 1): self._swap}
+
+    def __getitem__(self, payload: bytes) -> Log:
+        log = self._read.get(payload)
+        if log is None:
+            before = self[payload[: -_ENTRY.size]]
+            entry = payload[-_ENTRY.size :]
+            operation, item, is_swap, parent = _ENTRY.unpack(entry)
+            kept = () if is_swap else before.state
+            state = kept if is_swap and not item else (*kept, item)
+            is_linked = before.is_linked and parent == before.name and operation not in before.done
+            name = blake2b(entry, digest_size=8).digest()
+            log = Log(name, parent, operation, state, {**before.done, operation: state}, is_linked)
+            self._read[payload] = log
+        return log
+
+    def all(self) -> list[Log]:
+        """Every one that was read or made."""
+        return list(self._read.values())
+
+    def _append(self, payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+        del generation
+        return self._added(payload, *_ORDER.unpack(argument), is_swap=False)
+
+    def _swap(self, payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
+        del generation
+        log = self[payload]
+        operation, item = _ORDER.unpack_from(argument)
+        if log.state != decode_state(argument[_ORDER.size :]) and operation not in log.done:
+            return Refused("CONFLICT", encode_state(log.state).hex())
+        return self._added(payload, operation, item, is_swap=True)
+
+    def _added(self, payload: bytes, operation: int, item: int, *, is_swap: bool) -> Applied:
+        log = self[payload]
+        if operation not in log.done:
+            payload += _ENTRY.pack(operation, item, is_swap, log.name)
+        return Applied(payload, encode_state(self[payload].done[operation]))

@@ -1,0 +1,206 @@
+"""One run of registers under faults, all of it from one seed: first safety, then liveness.
+
+The seed draws how many machines there are, how their registers are used, and which faults strike.  While they do, the
+checkers look at every record.  Then the world heals, and within `HEALED_US` every register commits a change: if those
+whose disks are what they were are a quorum of whatever value may have been committed last.
+
+    gossipkv simulate --registers --seed 17
+
+replays seed 17, on ideal disks; `--stored` puts production's store under the acceptors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.register.configuration import Acceptors
+from tests.world import faults
+from tests.world.faults import Faults, Strike
+from tests.world.promises import Promises
+from tests.world.register.cluster import Cluster
+from tests.world.register.rig import RegisterRig, Snapshot
+from tests.world.register.workload import Probe, Style, Workload, rig_of
+from tests.world.scheduler import MS, SECOND
+from tests.world.store_disk import Aim, IdealDisk, StoreDisk
+from tests.world.swarm import Outcome, Plan, run_phases
+from tests.world.world import World
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from random import Random
+
+    from tests.world.register.history import History
+
+CREATED_US: Final = 100 * MS  # When all run, and registers are created.
+BEGUN_US: Final = 200 * MS  # When they are used, and faults may strike.
+HEALED_US: Final = 5 * SECOND
+LOOK_US: Final = 250 * MS
+USUAL_S: Final = 60  # How long it would take until the usual faults have done their work.
+
+
+def _strike_sync(strikes: Faults, chance: Random) -> None:
+    machine, aim = strikes.up(chance), chance.choice(tuple(Aim))
+    power, skip = bool(chance.randrange(2)), chance.randrange(4)
+    if machine is not None:
+        rig_of(machine).disk.strike_sync(aim, power=power, skip=skip)
+
+
+def _go_back(strikes: Faults, chance: Random) -> None:
+    """Take a snapshot of a disk; go back to it two lives later: one life later nobody could tell."""
+    machine = strikes.up(chance)
+    taken = [other for other in strikes.world.machines if rig_of(other).snapshot is not None and other.is_up]
+    machine = taken[0] if taken else machine
+    if machine is None:
+        return
+    rig = rig_of(machine)
+    (store, life), snapshot = rig.identity[1:], rig.snapshot
+    if snapshot is None or snapshot.store != store:
+        rig.snapshot = Snapshot(store, life, rig.disk.snapshot())
+        return
+    machine.crash()
+    if snapshot.life + 2 <= life:
+        strikes.struck("go_back")
+        rig.disk.go_back(snapshot.contents)
+        rig.snapshot, rig.has_gone_back = None, True
+    strikes.restart_later(chance, machine)
+
+
+def _break(strikes: Faults, chance: Random) -> None:
+    machine = strikes.up(chance)
+    if machine is not None and rig_of(machine).break_any(chance.random()):
+        strikes.struck("break")
+
+
+# What nothing here feels is left out.
+_UNFELT: Final = {"cut_datagrams", "mtu", "leave"}
+STRIKES: Final = {
+    **{name: strike for name, strike in faults.STRIKES.items() if name not in _UNFELT},
+    "crash_after_send": Strike(6, faults.STRIKES["crash_after_send"].strike),
+    "strike_sync": Strike(6, _strike_sync),
+    "break": Strike(1, _break),
+    "go_back": Strike(5, _go_back),
+    "lose_disk": Strike(60, faults.STRIKES["lose_disk"].strike),
+}
+FAULTS: Final = (*faults.LINK_FAULTS, *STRIKES)
+
+
+@final
+@dataclass(frozen=True)
+class RegisterPlan(Plan):
+    """A run of registers."""
+
+    stored: bool = False  # On production's store.
+
+    @property
+    def options(self) -> list[str]:
+        """What else the command says."""
+        return ["--registers", "--stored"] if self.stored else ["--registers"]
+
+    def run(self) -> Outcome:
+        """One run, from its beginning to its end."""
+        registers = _Registers(self)
+        outcome = run_phases(registers, registers.outcome)
+        registers.finish()
+        outcome.transitions = registers.counts
+        return outcome
+
+
+@final
+class _Registers:
+    look_us = LOOK_US
+    healed_us = HEALED_US
+
+    def __init__(self, plan: RegisterPlan) -> None:
+        self.world = world = World(plan.seed)
+        chance = world.streams["scenario"]
+        members = plan.members or chance.choice((3, 3, 4, 5, 5, 6, 7))
+        self.registers = chance.choice((1, 1, 2))
+        style = Style.drawn(chance)
+        self.safety_us = BEGUN_US + int(style.seconds * SECOND)
+        on = faults.drawn(chance, FAULTS) - plan.without
+        self.outcome = Outcome(plan, "stored" if plan.stored else "ideal", members, on)
+        self.promises = Promises(world)
+        self.cluster = Cluster(world, self.promises)
+        self.workload = Workload(self.cluster, world.streams["workload"], style)
+        self.faults = Faults(world, on, STRIKES, pace=USUAL_S / style.seconds)
+        self.probes: list[Probe] = []
+        self.counts: Counter[str] = self.cluster.checkers.counts
+        self._make_disk = StoreDisk if plan.stored else IdealDisk
+
+    def begin(self) -> None:
+        """Start all machines, create the registers, use them, and strike."""
+        world = self.world
+        for number in range(self.outcome.members):
+            name = f"m{number}"
+            machine = world.add(name, partial(RegisterRig, cluster=self.cluster), disk=self._make_disk(name, world))
+            machine.start()
+        world.scheduler.at(CREATED_US, self._create)
+        world.scheduler.at(BEGUN_US, self.workload.begin)
+        world.scheduler.at(BEGUN_US, self.faults.begin)
+
+    def _create(self) -> None:
+        chance = self.world.streams["create"]
+        for _ in range(self.registers):
+            counts = [count for count in (1, 3, 3, 3, 5) if count <= len(self.world.machines)]
+            first = chance.sample(self.world.machines, chance.choice(counts))
+            rigs = [rig_of(machine) for machine in first]
+            members = Acceptors.of([rig.me for rig in rigs if rig.me is not None])
+            register = chance.randbytes(16)
+            self.cluster.create(register, members)
+            for rig in rigs:
+                rig.create(register, members)
+
+    def look(self) -> None:
+        """Nothing that is not looked at as it happens."""
+
+    def rest(self) -> None:
+        """Use nothing any more, and have each register change once: an operator gives who went back another disk."""
+        self.workload.is_over = True
+        for machine in self.world.machines:
+            if rig_of(machine).has_gone_back:
+                machine.crash()
+                machine.disk.wipe()
+                machine.start()
+        for register, history in self.cluster.histories.items():
+            if self._is_recoverable(history):
+                self.counts["recoverable"] += 1
+                self.probes.append(Probe(self.workload, register))
+            else:
+                self.counts["unrecoverable"] += 1
+
+    def _is_recoverable(self, history: History) -> bool:
+        """Whether every value that may be on top has a quorum of acceptors who have their disks; no force is judged."""
+        if history.forces_asked or history.top is None:
+            return False
+        alive = self.cluster.alive()
+        return history.acceptors.is_quorum(alive) and all(
+            history.values[ballot].acceptors.is_quorum(alive)
+            for ballot, by in history.accepted.items()
+            if ballot >= history.top and by & alive
+        )
+
+    def wrong(self) -> str | None:
+        """Say which register has not changed yet."""
+        # What was under way when the faults ended may have put acceptors on top that were lost before that.
+        late = [
+            probe.register.hex()
+            for probe in self.probes
+            if not probe.is_done and self._is_recoverable(self.cluster.histories[probe.register])
+        ]
+        return f"{late[0]} has committed nothing" if late else None
+
+    def settle(self) -> None:
+        """Nothing more is demanded."""
+
+    def finish(self) -> None:
+        """Hold what was told against what was done."""
+        self.cluster.checkers.finish()
+        for history in self.cluster.histories.values():
+            for asked in history.asked.values():
+                self.counts["operations"] += 1
+                self.counts["unknown" if asked.outcome is None else type(asked.outcome).__name__.lower()] += 1
+            pairs = {value.acceptors.pair for value in history.committed.values()}
+            self.counts["pairs"] += len(pairs) - 1
+            self.counts["forces"] += len({ballot[:2] for ballot in history.committed}) - 1

@@ -1,0 +1,262 @@
+"""Who uses the registers of a run: clients, and operators who change acceptors and force.
+
+A client asks for one thing after the other, of the proposer on some machine, and waits until it is told or has waited
+long enough; what it was not told, or told to be unknown, it may ask for again, under the same number.  Numbers are
+items as well, so what is read tells who wrote it; and a swap for nothing brings a state back.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from gossipkv.register.changes import READ
+from gossipkv.register.proposer import End, Enter, Outcome
+from tests.world.register.history import Asked
+from tests.world.register.linearizable import Append, Done, Read, Refused, Swap
+from tests.world.register.log import change_of, decode_state
+from tests.world.register.rig import RegisterRig
+from tests.world.scheduler import MS, SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.register.configuration import AcceptorId
+    from tests.world.machine import Machine
+    from tests.world.register.cluster import Cluster
+    from tests.world.register.history import History
+    from tests.world.register.linearizable import Call, State
+
+ROUND_S = 0.02  # What a round takes at most, if nothing happens.
+MOST_ASKED = 4  # How often a client asks for one thing.
+PATIENCE_US = 300 * MS  # Beyond what a proposer was given: clocks and pauses.
+
+
+class Style(NamedTuple):
+    """How a run is used, as its seed draws it."""
+
+    clients: int  # Of each register.
+    operations: int  # Of all.
+    think_s: float
+    timeout_ms: int
+    stays: float  # The share of requests that go to the client's own machine.
+    changes_s: float | None  # Between two changes of acceptors; None: none.
+    forces_s: float | None
+
+    @classmethod
+    def drawn(cls, chance: Random) -> Style:
+        """One of many."""
+        think_s = chance.choice((0.002, 0.01, 0.05, 0.5))
+        return cls(
+            clients=chance.choice((1, 2, 2, 3, 4)),
+            operations=chance.choice((5, 10, 10, 20)),
+            think_s=think_s,
+            timeout_ms=chance.choice((50, 500, 2000)),
+            stays=chance.choice((0.0, 0.8, 1.0)),
+            changes_s=chance.choice((None, *[(think_s + ROUND_S) * times for times in (1, 2, 5)])),
+            forces_s=chance.choice((None, None, None, (think_s + ROUND_S) * 10)),
+        )
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes, about."""
+        return self.operations / self.clients * (self.think_s + ROUND_S) * 2
+
+
+def rig_of(machine: Machine) -> RegisterRig:
+    """What runs there."""
+    assert isinstance(machine.rig, RegisterRig)
+    return machine.rig
+
+
+@final
+class Workload:
+    """All of them, on one world."""
+
+    def __init__(self, cluster: Cluster, chance: Random, style: Style) -> None:
+        self.cluster = cluster
+        self.chance = chance
+        self.style = style
+        self.is_over = False
+        self._asked = 0
+
+    def begin(self) -> None:
+        """Use the registers from now on."""
+        machines, style = self.cluster.world.machines, self.style
+        for register, history in self.cluster.histories.items():
+            for number in range(style.clients):
+                Client(self, register, machines[number % len(machines)]).think()
+            if style.changes_s is not None:
+                self._now_and_then(style.changes_s, partial(self._change, register))
+            if style.forces_s is not None:
+                self._now_and_then(style.forces_s, partial(self._force, register, history))
+
+    def next_operation(self) -> int:
+        """The number of another operation."""
+        self._asked += 1
+        return self._asked
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no client asks for anything more."""
+        return self.is_over or self._asked >= self.style.operations
+
+    def machine(self, home: Machine | None = None, share: float = 0.0) -> Machine | None:
+        """A machine that can be asked: mostly this one, or any; None: there is none."""
+        free = [machine for machine in self.cluster.world.machines if machine.is_up and not machine.is_paused]
+        stays, drawn = self.chance.random() < share, self.chance.random()
+        return home if stays and home in free else free[int(drawn * len(free))] if free else None
+
+    def _now_and_then(self, period_s: float, do: Callable[[], None]) -> None:
+        def again() -> None:
+            if not self.is_over:
+                do()
+                self._now_and_then(period_s, do)
+
+        self.cluster.world.scheduler.after(int(self.chance.expovariate(1 / period_s) * SECOND), again)
+
+    def _change(self, register: bytes) -> None:
+        """Have other acceptors: mostly some of those that there are now."""
+        chance, machine, alive = self.chance, self.machine(), sorted(self.cluster.alive())
+        count = chance.choice((1, 2, 3, 3, 3, 4, 5))
+        members = chance.sample(alive, min(count, len(alive)))
+        if machine is not None and members:
+            rig_of(machine).submit(register, Enter(tuple(members)), self.style.timeout_ms, lambda _: None)
+
+    def _force(self, register: bytes, history: History) -> None:
+        """Have those that are left go on alone; if a majority is there, some of them, or have it be lost first."""
+        chance, machine = self.chance, self.machine()
+        alive = self.cluster.alive()
+        survivors = sorted(history.acceptors.everyone & alive)
+        if history.acceptors.is_quorum(alive):
+            lost = chance.sample(survivors, len(survivors) // 2 + 1)
+            if chance.randrange(2):
+                self._lose(lost)
+                return  # It takes an operator a while to see that.
+            survivors = lost
+        if machine is None or not survivors:
+            return
+        asked_us = self.cluster.world.now_us
+        history.forces_asked += 1
+
+        def told(outcome: Outcome) -> None:
+            self.cluster.world.struck[f"force {outcome.end.value}"] += 1
+            if outcome.ballot is not None:
+                history.forces[outcome.ballot[:2]] = asked_us
+
+        rig_of(machine).force(register, survivors, told)
+
+    def _lose(self, acceptors: list[AcceptorId]) -> None:
+        """Have their disks be lost."""
+        self.cluster.world.struck["lose_majority"] += 1
+        for acceptor in acceptors:
+            machine = self.cluster.where(acceptor.node)
+            assert machine is not None
+            machine.crash()
+            machine.disk.wipe()
+            machine.start()
+
+
+@final
+class Client:
+    """Somebody who asks for one thing after the other."""
+
+    def __init__(self, workload: Workload, register: bytes, home: Machine) -> None:
+        self._workload = workload
+        self._world = workload.cluster.world
+        self._register = register
+        self._home = home
+        self._history = workload.cluster.histories[register]
+        self._seen: State = ()  # What it was told last.
+
+    def think(self) -> None:
+        """Ask for something after a while."""
+        workload = self._workload
+        delay_us = int(workload.chance.expovariate(1 / workload.style.think_s) * SECOND)
+        self._world.scheduler.after(delay_us, self._begin)
+
+    def _begin(self) -> None:
+        workload, chance = self._workload, self._workload.chance
+        if workload.is_enough:
+            return
+        number = workload.next_operation()
+        call: Call = Read()
+        match chance.randrange(5):
+            case 0 | 1:
+                call = Append(number)
+            case 2:
+                call = Swap(self._seen, (number,))
+            case 3 if self._seen:
+                call = Swap(self._seen, ())
+        self._history.asked[number] = Asked(number, call, self._world.now_us)
+        self._ask(number, call, chance.randrange(MOST_ASKED))
+
+    def _ask(self, number: int, call: Call, more: int, *, is_first: bool = True) -> None:
+        """Ask for one thing, and again if it is not told and may be asked for so many times more."""
+        workload = self._workload
+        machine = workload.machine(self._home, workload.style.stays)
+        is_over = False
+
+        def end(outcome: Outcome | None) -> None:
+            nonlocal is_over
+            if is_over:
+                return
+            is_over = True
+            # Refused this time, it may yet come of an earlier asking.
+            is_told = outcome is not None and (outcome.end is End.DONE or (outcome.end is End.REFUSED and is_first))
+            if outcome is not None and is_told:
+                self._tell(number, call, outcome)
+                self.think()
+            elif more and not workload.is_over and not isinstance(call, Read):
+                self._ask(number, call, more - 1, is_first=False)
+            else:
+                self.think()
+
+        self._world.scheduler.after(workload.style.timeout_ms * MS + PATIENCE_US, lambda: end(None))
+        if machine is not None:
+            change = READ if isinstance(call, Read) else change_of(call, number)
+            rig_of(machine).submit(self._register, change, workload.style.timeout_ms, end)
+
+    def _tell(self, number: int, call: Call, outcome: Outcome) -> None:
+        """Write down what it was told."""
+        cluster, asked = self._workload.cluster, self._history.asked[number]
+        told: Done | Refused = Refused(None)
+        name = branch = None
+        if outcome.value is not None and outcome.ballot is not None:
+            cluster.checkers.told(self._register, outcome.ballot, outcome.value)
+            log = cluster.logs[outcome.value.payload]
+            name, branch = log.name, outcome.ballot[:2]
+            if outcome.end is End.REFUSED:
+                told = Refused(decode_state(bytes.fromhex(outcome.message)))
+            else:
+                told = Done(log.state if isinstance(call, Read) else decode_state(outcome.result))
+            self._seen = log.state
+        self._history.asked[number] = asked._replace(
+            completed_us=self._world.now_us, outcome=told, value=name, branch=branch
+        )
+
+
+@final
+class Probe:
+    """Somebody who must be able to change a register: asks any machine, until one has done it."""
+
+    def __init__(self, workload: Workload, register: bytes) -> None:
+        self.register = register
+        self.is_done = False
+        self._workload = workload
+        self._number = workload.next_operation()
+        world = workload.cluster.world
+        history = workload.cluster.histories[register]
+        history.asked[self._number] = Asked(self._number, Append(self._number), world.now_us)
+        world.scheduler.every(PATIENCE_US, self._ask)
+
+    def _ask(self) -> bool:
+        machine = self._workload.machine()
+        if machine is not None and not self.is_done:
+            change = change_of(Append(self._number), self._number)
+            rig_of(machine).submit(self.register, change, PATIENCE_US // MS, self._told)
+        return not self.is_done
+
+    def _told(self, outcome: Outcome) -> None:
+        self.is_done = self.is_done or outcome.end is End.DONE
