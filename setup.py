@@ -1,4 +1,7 @@
-"""Build the extensions: every `src_ext/gossipkv/<package>/_name.pyx` becomes `gossipkv.<package>._name`.
+"""Build the extensions: every `src_ext/<package>/_name.pyx` becomes `<package>._name`.
+
+Those of `tests` are built in place, and elsewhere where `GOSSIPKV_TEST_EXTENSIONS=1` asks for them: they are no part of
+what is installed.
 
 All compiler flags and Cython directives stand here and nowhere else.  `GOSSIPKV_DEBUG=1` flips one build to checks,
 line tracing, annotated C and `GOSSIPKV_SANITIZE` (`undefined`, `address`); nothing else distinguishes it.  The two
@@ -25,6 +28,7 @@ from setuptools.errors import CompileError, LinkError
 
 SOURCE_ROOT = Path("src_ext")
 DEBUG = os.environ.get("GOSSIPKV_DEBUG") == "1"
+TEST_EXTENSIONS = os.environ.get("GOSSIPKV_TEST_EXTENSIONS") == "1"
 SANITIZERS = os.environ.get("GOSSIPKV_SANITIZE", "") if DEBUG else ""
 BUILD_ROOT = "build/debug" if DEBUG else "build/release"
 CORES = os.cpu_count() or 1
@@ -61,11 +65,10 @@ LINK_ARGS: list[str] = []
 # up to 10 % more instructions (pipelined gets 6, pings 10, builds 5), -O1 up to 25.  The longest name that fits counts.
 OPTIMISED = {
     "gossipkv": "-O3",
+    "tests": "-O1",  # Of simulations.
     "gossipkv.loadtest": "-O2",  # Most of a request is the time of who is measured.
     "gossipkv.serving._backlog": "-O1",
     "gossipkv.serving._busy_poll": "-O1",
-    "tests.world._driver": "-O1",  # Of simulations.
-    "tests.world.nodes._streams": "-O1",  # Likewise.
     "gossipkv.storage._mapped_file": "-O1",  # Once a file.
     "gossipkv.storage._scratch": "-O1",
     "gossipkv.storage._sigbus": "-O1",
@@ -97,6 +100,8 @@ class BuildExtensions(build_ext):
             here = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
             self.build_lib = f"{BUILD_ROOT}/lib.{here}"
             self.build_temp = f"{BUILD_ROOT}/temp.{here}"
+        if not (self.inplace or self.editable_mode or TEST_EXTENSIONS):
+            self.extensions = [extension for extension in self.extensions if not extension.name.startswith("tests.")]
         translate(self.extensions)
         super().run()
 

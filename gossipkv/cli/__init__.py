@@ -22,7 +22,6 @@ Read in this order:
     build.py, files.py, contents.py, restore.py   without a node
     loadtest.py, loadtest_view.py   load, and what came of it
     cluster.py, demo.py   several processes, for trying things out
-    simulate.py, simulate_whole.py   runs of the simulated world
 """
 
 from __future__ import annotations
@@ -82,7 +81,6 @@ COMMANDS: Final = {
     "restore": ("restore", "Put a backup of tables back."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
     "loadtest": ("loadtest", "Put servers under load, check every answer, and tell how fast they came."),
-    "simulate": ("simulate", "Replay a run of the simulated world."),
     "verify": ("files", "Check every byte of a sorted file or a data directory."),
 }
 

@@ -13,11 +13,11 @@ from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeou
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import NotReady, Unknown, UnknownDatabase
-from gossipkv.table.requests import KINDS
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.words import plain, shown
+from gossipkv.table.requests import KINDS
 
 if TYPE_CHECKING:
     from rich.table import Table

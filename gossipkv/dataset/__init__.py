@@ -10,18 +10,12 @@ Read in this order:
     shared_resources.py   what the databases of a node share; build_counts.py: how many builds there were
     scrub/          what is served is checked again and again, in the cache and on the disk
     cluster/        what other nodes hold, and what this one may do
-    version_build.py   what surrounds a build: room, the directory, a second look, publication
-    open_versions.py   files closed after their last read, and opened anew when their map was lost
-    residency.py    which of the mapped files are resident? paging.py: they are made so
+    memory/         which of the mapped files are resident
     held.py         what does a node hold and answer, as its other parts see it?
-    copies.py       what is here of a database's versions?
-    switching.py    which of them do clients get?
     refutations.py   which functions have strays refuted? rewriting.py: documents that nobody waits for
-    part_in_cluster.py   what does a database tell its core in the cluster, and what becomes of what that asks for?
     database.py     what is done next with them? it looks, builds, switches and retires
     library.py      all of them; coalesced.py: looks that are asked for together
     report.py       what people and scripts are told; repeated_warnings.py: once
-    spread.py       the same, of what other nodes have
     offline/        versions made where the data is, without a node
 
 What jobs outside a node call to write such versions is here by name, and is loaded when it is asked for: it needs no

@@ -18,11 +18,11 @@ from gossipkv.dataset.build_counts import BuildCounts
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
 from gossipkv.dataset.cluster.members import alone
+from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.memory.paging import Open, Paging
-from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
 from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub

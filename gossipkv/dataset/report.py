@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.lifecycle.version_states import VersionState, Word
 from gossipkv.dataset.cluster.spread import Spread, as_bitmap, gaps
+from gossipkv.dataset.lifecycle.version_states import VersionState, Word
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from gossipkv.dataset.database import Database
+    from gossipkv.dataset.lifecycle.version_build import VersionBuilder
     from gossipkv.dataset.lifecycle.version_states import Life
     from gossipkv.dataset.local.manifest import Manifest
     from gossipkv.dataset.scrub.scrub import Scrub
-    from gossipkv.dataset.lifecycle.version_build import VersionBuilder
     from gossipkv.errors import Detail
 
 

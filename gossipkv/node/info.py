@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.node.peers.connections import hello
+from gossipkv.node.peers import hello
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,12 +17,12 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
 from gossipkv.log import Log
-from gossipkv.node.peers.connections import hello
-from gossipkv.serving._requests import Refused
 from gossipkv.node.info import InfoCluster, InfoDatasets
+from gossipkv.node.peers import hello
+from gossipkv.serving.loop import Refused
 from gossipkv.serving.reads import Holdings, Reads
-from gossipkv.wire.results import Packed, Waiting
 from gossipkv.wire.arguments import Arguments, name_of
+from gossipkv.wire.results import Packed, Waiting
 
 if TYPE_CHECKING:
     import random

@@ -40,29 +40,28 @@ from gossipkv.environment.cores import cores
 from gossipkv.errors import ConfigError, LocalError, StorageError
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
-from gossipkv.serving._requests import Core
-from gossipkv.serving._serving import Loop
-from gossipkv.serving._sockets import Sockets
 from gossipkv.node.binding import advertised, bind
-from gossipkv.table.deciding import Deciding
 from gossipkv.node.directory import DataDirectory
+from gossipkv.node.forgotten import TABLES
 from gossipkv.node.gateway import Gateway
 from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
-from gossipkv.table.late_methods import LateTableMethods
 from gossipkv.node.methods import Handlers
 from gossipkv.node.peers.connections import Peers
+from gossipkv.node.peers.sharing import Sharing
+from gossipkv.node.readiness import Readiness
+from gossipkv.processes.usage import usage
+from gossipkv.serving.loop import Loop, Sockets, make_core
 from gossipkv.serving.published import Published, publish
 from gossipkv.serving.pump import Pump
-from gossipkv.node.readiness import Readiness
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan_elsewhere import Elsewhere
-from gossipkv.node.peers.sharing import Sharing
+from gossipkv.storage import sigbus
+from gossipkv.table.deciding import Deciding
+from gossipkv.table.methods import TableMethods
 from gossipkv.table.stores import memory_bytes, open_tables
 from gossipkv.table.tables import OPEN, Tables
-from gossipkv.processes.usage import usage
-from gossipkv.storage import sigbus
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -73,9 +72,9 @@ if TYPE_CHECKING:
     from gossipkv.dataset.scrub.parent import ReadBack
     from gossipkv.environment.seam import Environment, Listener, Stream
     from gossipkv.serving.pump import MakeTransport
-    from gossipkv.table.stores import OpenStores
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
+    from gossipkv.table.stores import OpenStores
 
 MACHINES = ("x86_64", "aarch64")
 
@@ -156,7 +155,7 @@ async def run(
                 retire_max_ms=config.retire_max,
                 now_ms=int(trio.current_time() * 1000),
             ),
-            tables=Tables(directory, environment, open_store or open_tables(config)),
+            tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
             read_back=read_back,
@@ -173,34 +172,6 @@ async def run(
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
         node.log.info("stopped", node=directory.record.node)
-
-
-def make_core(config: Config, *, seed: int, node: str) -> Core:
-    """The connection core of the node of that name, with the limits that the settings name.
-
-    `seed`: for the order in which others are asked.
-    """
-    return Core(
-        max_frame=config.max_frame,
-        max_depth=config.max_depth,
-        max_elements=config.max_elements,
-        max_key=config.max_key,
-        max_value=config.max_value,
-        max_in_flight=config.max_in_flight,
-        max_in_flight_total=config.max_in_flight_total,
-        max_queued=config.max_queued,
-        max_held=config.max_queued_total,
-        max_connections=config.max_connections,
-        max_connections_per_address=config.connections_per_address,
-        frame_timeout_ms=config.frame_timeout,
-        output_timeout_ms=config.output_timeout,
-        idle_timeout_ms=config.idle_timeout,
-        scan_limit=config.scan_limit,
-        proxy_timeout_ms=config.proxy_timeout,
-        proxy_stage_timeout_ms=config.stage_timeout,
-        seed=seed,
-        node=node,
-    )
 
 
 def terms_of(config: Config) -> Terms:
@@ -329,7 +300,7 @@ class _Node:
             self._gossiping,
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
-            deciding=LateTableMethods(self._deciding, self._environment.random, replication=self._config.replication),
+            deciding=TableMethods(self._deciding, self._environment.random, replication=self._config.replication),
             serves=self._sharing.answer,
             random=self._environment.random,
         )

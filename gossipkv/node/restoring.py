@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.environment.seam import Files
-    from gossipkv.table.stores import Restore
     from gossipkv.storage.engine.manifest import Manifest
+    from gossipkv.table.stores import Restore
 
 FIRST_LIFE: Final = 1
 

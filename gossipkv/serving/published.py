@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.errors import NotReady, NotServed, UnknownVersion
 from gossipkv.keyspace import partitioner
-from gossipkv.serving._published import PublishedTable
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.serving._published import PublishedTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

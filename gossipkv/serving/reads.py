@@ -21,12 +21,12 @@ from gossipkv.errors import (
     TooLarge,
     UnknownDatabase,
 )
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.serving.published import Published, PublishedDatabase, PublishedVersion
 from gossipkv.serving.read_counts import ReadCounts
 from gossipkv.serving.scan import PAGE_BYTES, Bounds, Page, Wanted, decode_cursor, page
 from gossipkv.serving.unanswered import unanswered
 from gossipkv.wire.results import Packed, Waiting
-from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

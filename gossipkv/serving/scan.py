@@ -17,14 +17,14 @@ import msgpack
 
 from gossipkv.errors import BadRequest
 from gossipkv.serving import _scan_page
-from gossipkv.wire.results import Packed
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.wire.arguments import MAX_NAME_BYTES
+from gossipkv.wire.results import Packed
 
 if TYPE_CHECKING:
-    from gossipkv.serving.published import PublishedVersion
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.serving.published import PublishedVersion
 
 # Keys and values of one answer, as in `_scans.pyx`.  A page of this much in 100-byte values is made in 0.3 ms from
 # one partition and in 1.3 ms from 1,000: 0.6 µs for each that is searched, in every page, however small, and 30 to 50

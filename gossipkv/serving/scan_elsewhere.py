@@ -25,20 +25,19 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotServed, Overloaded, TooLarge, Unavailable, from_wire
 from gossipkv.log import Log
+from gossipkv.placement.candidates import candidates
 from gossipkv.serving.scan_merge import Run, merge, read_answer
 from gossipkv.serving.unanswered import ASKED, SILENT, unanswered
-from gossipkv.placement.candidates import candidates
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Mapping
 
     from gossipkv.errors import Detail, ServiceError
-    from gossipkv.node.peers.connections import OnAnswer
-    from gossipkv.serving.scan import Page, Wanted
-    from gossipkv.wire.results import Packed
     from gossipkv.placement.holders import HolderState
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.serving.scan import Page, Wanted
+    from gossipkv.wire.results import OnAnswer, Packed
     from gossipkv.wire.rpc import Value
 
 # Pages that are gathered at the same time: each holds one of every owner.

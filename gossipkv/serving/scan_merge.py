@@ -18,8 +18,8 @@ from gossipkv.serving.scan import Page, encode_cursor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.serving.scan import Wanted
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.serving.scan import Wanted
 
 _HEAD = b"\x93"  # Of an array of three: what a scan answers.
 

@@ -18,22 +18,20 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable, Unknown, from_wire
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
+from gossipkv.register.configuration import AcceptorId
 from gossipkv.table.founding import may_not_found
 from gossipkv.table.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
 from gossipkv.table.tables import OPEN
-from gossipkv.register.configuration import AcceptorId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.environment.seam import Environment, Threads
-    from gossipkv.node.directory import DataDirectory
-    from gossipkv.node.gossip import Gossiping
-    from gossipkv.node.peers.connections import Peers
-    from gossipkv.table.tables import Tables
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.shell import OnReply
+    from gossipkv.table.host import Cluster, Identity, Peers
+    from gossipkv.table.tables import Tables
     from gossipkv.wire.rpc import Value
 
 T = TypeVar("T")
@@ -67,8 +65,8 @@ class DecidingSettings(Protocol):
 class Asking:
     """The ways to other nodes, by uuid."""
 
-    def __init__(self, gossiping: Gossiping, peers: Peers, threads: Threads) -> None:
-        self._gossiping = gossiping
+    def __init__(self, cluster: Cluster, peers: Peers, threads: Threads) -> None:
+        self._cluster = cluster
         self._peers = peers
         self._threads = threads
 
@@ -125,7 +123,7 @@ class Asking:
         self._peers.ask_unread(name, "register", [request], ANSWER_MS, on_answer)
 
     def _name(self, node: bytes) -> str:
-        for member in self._gossiping.members_known():
+        for member in self._cluster.members_known():
             if member.uuid == node:
                 return member.name
         raise Unavailable(f"no member {node.hex()} is known")
@@ -138,26 +136,26 @@ class Deciding:
     def __init__(
         self,
         settings: DecidingSettings,
-        directory: DataDirectory,
-        gossiping: Gossiping,
+        identity: Identity,
+        cluster: Cluster,
         tables: Tables,
         *,
         peers: Peers,
         environment: Environment,
     ) -> None:
         self._settings = settings
-        self._directory = directory
-        self._gossiping = gossiping
+        self._identity = identity
+        self._cluster = cluster
         self._tables = tables
         self._random = environment.random
-        self.asking = Asking(gossiping, peers, environment.threads)
+        self.asking = Asking(cluster, peers, environment.threads)
         self._nursery: trio.Nursery | None = None
         self._beginning = trio.Lock()
         self._founding = trio.Lock()
         self._ended = trio.Event()
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
-        self._hints = Hints(gossiping, directory.record.node, branch_bytes=settings.max_branch)
+        self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
         self._forget_at = math.inf  # When all that is said is to be looked at again.
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
@@ -171,7 +169,7 @@ class Deciding:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 # A store that a backup was put back as may be of any cluster, until this node is of one for good.
-                if self._tables.state == OPEN and self._directory.record.pinned:
+                if self._tables.state == OPEN and self._identity.record.pinned:
                     with contextlib.suppress(GossipKVError):  # It is said where it is asked for.
                         await self._begin()
                 nursery.start_soon(self._tend)
@@ -195,7 +193,7 @@ class Deciding:
             Unavailable: its store is closed, or it is about to end.
         """
         if self.metadata is None or self.catalogue is None:
-            await self._gossiping.pin()
+            await self._cluster.pin()
             await self._tables.create()
             await self._begin()
         assert self.metadata is not None
@@ -220,9 +218,9 @@ class Deciding:
                 return
             if self._nursery is None:
                 raise Unavailable("this node is about to begin, or to end")
-            assert self._directory.record.pinned, self._directory.record
+            assert self._identity.record.pinned, self._identity.record
             store = self._tables.opened()
-            me = AcceptorId(bytes.fromhex(self._directory.record.uuid), store.manifest.store)
+            me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
             await self._nursery.start(metadata.run)
             self.catalogue = Catalogue(
@@ -248,7 +246,7 @@ class Deciding:
             await trio.sleep(STEP_S)
 
     async def _go_on(self) -> None:
-        watch = self._gossiping.watch(TABLES, self._hear)
+        watch = self._cluster.watch(TABLES, self._hear)
         why = ""
         while True:
             self._news = trio.Event()
@@ -282,7 +280,7 @@ class Deciding:
     @property
     def register(self) -> bytes:
         """The register of the catalogue of this node's cluster."""
-        return 2 * bytes.fromhex(self._directory.record.cluster_id)
+        return 2 * bytes.fromhex(self._identity.record.cluster_id)
 
     def _say(self) -> None:
         metadata = self.metadata
@@ -295,7 +293,7 @@ class Deciding:
     async def _heed(self) -> None:
         """Look at registers of which others say what this node does not know."""
         heard = self._hints.heard()
-        if self.metadata is None and self._founded(heard) and self._directory.silence is None:
+        if self.metadata is None and self._founded(heard) and self._identity.silence is None:
             await self.take_part()
         if self.metadata is None or self.catalogue is None:
             return
@@ -319,7 +317,7 @@ class Deciding:
 
     def may_not_found(self) -> str | None:
         """Why this node may not found the catalogue; None: it may."""
-        record = self._directory.record
+        record = self._identity.record
         if not record.cluster_id:
             return "this node is of no cluster yet"
         return may_not_found(record, record.cluster_id)
@@ -374,13 +372,13 @@ class Deciding:
         return {}
 
     def _is_alive(self, name: str) -> bool:
-        members = self._gossiping.members_known()
+        members = self._cluster.members_known()
         return any(member.name == name and member.state is State.ALIVE for member in members)
 
     async def others_know(self) -> bool:
         """Whether another member knows of a catalogue; what it says of the acceptors is looked at."""
         for node in self.alive():
-            if node.hex() == self._directory.record.uuid:
+            if node.hex() == self._identity.record.uuid:
                 continue
             with contextlib.suppress(GossipKVError):
                 answer = await self.asking.ask(node, "metadata_known", [self.register], 1.0)
@@ -400,15 +398,15 @@ class Deciding:
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, in their order, this one among them."""
-        members = self._gossiping.members_known()
+        members = self._cluster.members_known()
         return sorted(member.uuid for member in members if member.state is State.ALIVE)
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part; who it is then.  Raises GossipKVError."""
-        if node.hex() == self._directory.record.uuid:
+        if node.hex() == self._identity.record.uuid:
             metadata, _ = await self.take_part()
             return metadata.me
-        cluster_id = self._directory.record.cluster_id
+        cluster_id = self._identity.record.cluster_id
         answer = await self.asking.ask(node, "metadata_invite", [bytes.fromhex(cluster_id)], INVITE_S)
         if not isinstance(answer, int) or not answer:
             raise Unavailable(f"{node.hex()[:8]} does not say under which store it takes part")
@@ -421,8 +419,8 @@ class Deciding:
             NotReady: this node is of another cluster, or of none.
             Unavailable: its store is closed, or waits for room.
         """
-        own = bytes.fromhex(self._directory.record.cluster_id)  # It may become another one until it is pinned.
-        if own != cluster_id or (own := await self._gossiping.pin()) != cluster_id:
+        own = bytes.fromhex(self._identity.record.cluster_id)  # It may become another one until it is pinned.
+        if own != cluster_id or (own := await self._cluster.pin()) != cluster_id:
             of = f"the cluster {own.hex()}" if own else "no cluster yet"
             raise NotReady(f"this node is of {of}, not of {cluster_id.hex()}")
         metadata, _ = await self.take_part()
@@ -435,7 +433,7 @@ class Deciding:
         Raises:
             Unavailable: no such member is known.
         """
-        for member in self._gossiping.members_known():
+        for member in self._cluster.members_known():
             if member.name == name:
                 return member.uuid
         if UUID_DIGITS.fullmatch(name):
@@ -448,7 +446,7 @@ class Deciding:
 
     def names(self) -> dict[bytes, str]:
         """The names of all members that are known, by their uuids."""
-        return {member.uuid: member.name for member in self._gossiping.members_known()}
+        return {member.uuid: member.name for member in self._cluster.members_known()}
 
 
 def _read(data: bytes, name: str) -> Value:

@@ -33,10 +33,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gossipkv.node.identity import NodeRecord
+    from gossipkv.table.host import Record
 
 
-def may_not_found(record: NodeRecord, cluster_id: str) -> str | None:
+def may_not_found(record: Record, cluster_id: str) -> str | None:
     """Why this node may not found the catalogue of a cluster, given in 16 hexadecimal digits; None: it may."""
     assert cluster_id, record
     if record.cluster_id != cluster_id:

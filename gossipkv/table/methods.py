@@ -1,459 +1,79 @@
-"""The methods by which clients ask for tables and who decides on them, and by which nodes decide with each other.
-
-Towards clients each is one wait for a workflow of `register.metadata.catalogue`; where this node cannot found the
-catalogue, the first `create_table` goes on to the one that can.  Between nodes:
-
-    register            [request]                                           an acceptor's reply
-    metadata_hold       [register, source, base or nil, root, config, [page, …]]   [store, root]: it is held
-    metadata_pages      [register, [name, …]]                               [page or nil, …]
-    metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
-    metadata_outcome    [register, operation id, base]                      an outcome's number
-    metadata_known      [register]                                          what is said of it in the tree
-    metadata_invite     [cluster id]                                        the id of the store with which it takes part
-    metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
-"""
+"""The methods about tables, loaded when one of them is called: a node without tables does without."""
 
 from __future__ import annotations
 
-import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import (
-    BadRequest,
-    Conflict,
-    GossipKVError,
-    NotReady,
-    Unavailable,
-    Unknown,
-    UnknownDatabase,
-    UnsupportedFormat,
-)
-from gossipkv.table import requests as table_requests
-from gossipkv.wire.results import Waiting
-from gossipkv.register.ballot import draw_id
-from gossipkv.register.configuration import UUID_BYTES, Acceptors
-from gossipkv.register.messages import REGISTER_BYTES, Kind, Request, Verdict, decode_reply, encode_request
-from gossipkv.register.metadata.catalogue import Wanted, keys_of
-from gossipkv.register.metadata.discovery import discover
-from gossipkv.register.metadata.operations import decode_operation
-from gossipkv.register.metadata.pages import (
-    MOST_CONFIG,
-    MOST_OPERATIONS,
-    MOST_PAGE_BYTES,
-    NAME_BYTES,
-    OPERATION_ID_BYTES,
-    generation_of,
-    name_of,
-    sequence_of,
-)
-from gossipkv.register.metadata.partitions import decode_partition, decode_table
-from gossipkv.register.metadata.tree import Changed
-from gossipkv.register.proposer import End
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from random import Random
 
     from gossipkv.table.deciding import Deciding
-    from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.server import Known, Metadata
+    from gossipkv.table.for_clients import ClientMethods
+    from gossipkv.table.for_peers import PeerMethods
     from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import Waiting
     from gossipkv.wire.rpc import Value
 
-    Method = Callable[[Arguments], Value | Waiting]
-
-MOST_PAGES: Final = 1024  # Of one transaction.
-MOST_TIMEOUT_MS: Final = 60_000
-MOST_STORED: Final = 1 << 17  # Partitions of which one question asks.
-MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
-LOOK_S: Final = 2.0
-FORWARD_S: Final = 60.0
+FOR_CLIENTS: Final = (
+    b"create_table",
+    b"drop_table",
+    b"metadata_status",
+    b"metadata_join",
+    b"metadata_leave",
+    b"metadata_force",
+)
+FOR_PEERS: Final = (
+    b"register",
+    b"metadata_hold",
+    b"metadata_pages",
+    b"metadata_transact",
+    b"metadata_outcome",
+    b"metadata_known",
+    b"metadata_invite",
+    b"metadata_discover",
+)
 
 
 @final
 class TableMethods:
-    """The methods, at a node."""
+    """Both doors of the tables, `for_clients` and `for_peers`."""
 
     def __init__(self, deciding: Deciding, random: Random, *, replication: int) -> None:
         """`replication`: of tables that do not say."""
         self._deciding = deciding
         self._random = random
         self._replication = replication
-        self.methods: dict[bytes, Method] = {
-            b"create_table": self._create_table,
-            b"drop_table": self._drop_table,
-            b"metadata_status": self._status,
-            b"metadata_join": self._join,
-            b"metadata_leave": self._leave,
-            b"metadata_force": self._force,
-            b"register": self._register,
-            b"metadata_hold": self._hold,
-            b"metadata_pages": self._pages,
-            b"metadata_transact": self._transact,
-            b"metadata_outcome": self._outcome,
-            b"metadata_known": self._known,
-            b"metadata_invite": self._invite,
-            b"metadata_discover": self._discover,
+        self._clients: ClientMethods | None = None
+        self._peers: PeerMethods | None = None
+        self.methods: dict[bytes, Callable[[Arguments], Value | Waiting]] = {
+            **{name: partial(self._answer_client, name) for name in FOR_CLIENTS},
+            **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
         }
-
-    # -- of clients --------------------------------------------------------------------------------------------------
 
     def tables(self) -> list[Value]:
-        """Return what `databases` tells of tables; nothing while they cannot be read, since datasets go on."""
-        catalogue = self._deciding.catalogue
-        if catalogue is None:
-            return []
-        with contextlib.suppress(GossipKVError):
-            return [{"name": name, "kind": table.kind} for name, table in catalogue.tables().items()]
-        return []
+        """Return what `databases` tells of tables."""
+        return [] if self._deciding.catalogue is None else self._for_clients().tables()
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
-        """Return a table's map as this node knows it, from a key on: what `next` says goes on where it ends.
+        """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
+        self._deciding.taking_part()
+        return self._for_clients().partition_map(name, start, limit)
 
-        Raises:
-            UnknownDatabase: there is no such table.
-            NotReady: its map is not here yet.
-        """
-        metadata, catalogue = self._deciding.taking_part()
-        table = catalogue.table(name)
-        tree = metadata.tree(table.id)
-        names = self._deciding.names()
-        partitions: list[Value] = []
-        after: bytes | None = None
-        for entry in tree.scan(start or b""):
-            if len(partitions) == min(limit or MOST_SHOWN, MOST_SHOWN):
-                after = entry.key
-                break
-            partition = decode_partition(entry.record)
-            assignments: list[Value] = [
-                {
-                    "node": names.get(one.node) or one.node.hex(),
-                    "slot": one.slot,
-                    "state": one.state.name,
-                    "id": f"{one.id:016x}",
-                }
-                for one in partition.assignments
-            ]
-            partitions.append({"id": partition.id, "start": entry.key, "assignments": assignments})
-        kind = decode_table(tree.root.meta).kind
-        return {
-            "kind": kind,
-            "table": table.id.hex(),
-            "config": tree.root.config,
-            "partitions": partitions,
-            "next": after,
-        }
+    def _answer_client(self, name: bytes, arguments: Arguments) -> Value | Waiting:
+        return self._for_clients().methods[name](arguments)
 
-    def _create_table(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.create_table(arguments)
-        operation = wanted.operation or self._random.randbytes(OPERATION_ID_BYTES)
+    def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | Waiting:
+        if self._peers is None:
+            from gossipkv.table.for_peers import PeerMethods  # noqa: PLC0415  # See the module.
 
-        async def create() -> Value:
-            try:
-                await self._deciding.found()
-            except Unavailable as elsewhere:
-                founder = elsewhere.details.get("founder")
-                if not isinstance(founder, str):
-                    raise
-                sent: Value = {**wanted.options(), "operation": operation}
-                node = self._deciding.uuid_of(founder)
-                made = await self._deciding.asking.ask(
-                    node, "create_table", [wanted.name, sent], MOST_TIMEOUT_MS / 1000
-                )
-                with contextlib.suppress(GossipKVError):  # So that who is told finds it here, too.
-                    await self._deciding.found()
-                return made
-            metadata, catalogue = self._deciding.taking_part()
-            replication = self._replication if wanted.replication is None else wanted.replication
-            keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            table = await catalogue.create(Wanted(wanted.name, wanted.kind, replication, keys), operation)
-            known = metadata.known.get(table.id)
-            return {"table": table.id.hex(), "config": table.config if known is None else known.head.config}
+            self._peers = PeerMethods(self._deciding)
+        return self._peers.methods[name](arguments)
 
-        return Waiting(create)
+    def _for_clients(self) -> ClientMethods:
+        if self._clients is None:
+            from gossipkv.table.for_clients import ClientMethods  # noqa: PLC0415  # See the module.
 
-    def _drop_table(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.drop_table(arguments)
-
-        async def drop() -> Value:
-            metadata, catalogue = await self._deciding.informed()
-            table = await catalogue.drop(wanted.name, self._random.randbytes(OPERATION_ID_BYTES), table=wanted.table)
-            return {"table": table.id.hex(), "config": metadata.known[catalogue.register].head.config}
-
-        return Waiting(drop)
-
-    def _status(self, arguments: Arguments) -> Waiting:
-        table = arguments.text_or_nil("table")
-        arguments.end()
-
-        async def tell() -> Value:
-            if self._deciding.catalogue is None:
-                return []
-            metadata, catalogue = await self._deciding.informed()
-            if table is not None:
-                return [await self._tell(metadata, catalogue, table)]
-            silent: dict[bytes, str] = {}
-            told: list[Value] = [await self._tell(metadata, catalogue, None, silent)]
-            for name in catalogue.tables():
-                with contextlib.suppress(UnknownDatabase):  # It was dropped a moment ago.
-                    told.append(await self._tell(metadata, catalogue, name, silent))
-            return told
-
-        return Waiting(tell)
-
-    def _join(self, arguments: Arguments) -> Waiting:
-        return self._change(table_requests.membership(arguments), joins=True)
-
-    def _leave(self, arguments: Arguments) -> Waiting:
-        return self._change(table_requests.membership(arguments), joins=False)
-
-    def _change(self, wanted: table_requests.Membership, *, joins: bool) -> Waiting:
-        async def change() -> Value:
-            metadata, catalogue = await self._deciding.informed()
-            register = await _register_of(metadata, catalogue, wanted.table)
-            known = await metadata.look(register)
-            node = self._deciding.uuid_of(wanted.node)
-            members = {one for one in known.acceptors.new if one.node != node}
-            if joins:
-                members.add(await self._deciding.invite(node))
-            if not members:
-                raise BadRequest(f"{wanted.node} is the last that decides, and cannot leave")
-            if not await catalogue.enter(register, sorted(members)):
-                raise Unknown("whether that has changed who decides is not known: `gossipkv metadata status` tells")
-            return await self._tell(metadata, catalogue, wanted.table)
-
-        return Waiting(change)
-
-    def _force(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.force(arguments)
-
-        async def force() -> Value:
-            nodes = [self._deciding.uuid_of(name) for name in wanted.survivors]
-            if wanted.table is None and not self._deciding.known_of(self._deciding.register):
-                return await self._found_anew(wanted.survivors, nodes)
-            metadata, catalogue = self._deciding.taking_part()
-            register = await _register_of(metadata, catalogue, wanted.table)
-            known = metadata.known.get(register)
-            if wanted.table is None and known is not None:
-                acceptors = sorted(known.acceptors.everyone)
-                if not {one.node for one in acceptors}.intersection(nodes):
-                    answers = [await self._look_at(metadata, register, one, {}) for one in acceptors]
-                    if None in answers:
-                        raise Conflict("not forced: an acceptor of the catalogue answers, and is no survivor")
-                    return await self._found_anew(wanted.survivors, nodes)
-            survivors = [await self._deciding.invite(node) for node in nodes]  # With the stores that they have now.
-            outcome = await metadata.registers.force(register, survivors, None if known is None else known.acceptors)
-            if outcome.end is End.REFUSED:
-                raise Conflict(f"not forced: {outcome.message}")
-            if outcome.end is End.UNKNOWN or outcome.value is None:
-                raise Unknown(f"whether it was forced is not known: {outcome.message}")
-            await metadata.look(register)
-            told = await self._tell(metadata, catalogue, wanted.table)
-            left_out = outcome.value.forces[-1].left_out
-            names = ", ".join(self._deciding.name_of(one.node) for one in left_out)
-            lost = f"what {names} alone had accepted is lost" if names else "nothing is lost: all acceptors survived"
-            return {**told, "lost": lost}
-
-        return Waiting(force)
-
-    async def _found_anew(self, names: Sequence[str], nodes: Sequence[bytes]) -> dict[str, Value]:
-        """Found the catalogue at the one survivor: whoever founded it, or might have, is gone."""
-        deciding = self._deciding
-        if len(nodes) != 1:
-            raise BadRequest("no survivor is an acceptor of the catalogue: it is founded anew at one node, and grows")
-        is_known = bool(deciding.known_of(deciding.register))
-        if not is_known and await deciding.others_know():
-            raise Conflict("others have a catalogue, of which this node had not heard: there is nothing to found")
-        (node,) = nodes
-        own = await deciding.invite(node)
-        if deciding.metadata is None or own != deciding.metadata.me:
-            answer = await deciding.asking.ask(node, "metadata_force", [None, [*names]], FORWARD_S)
-            return dict(answer) if isinstance(answer, dict) else {}
-        metadata, catalogue = deciding.taking_part()
-        await catalogue.found_anew(draw_id(self._random))
-        told = await self._tell(metadata, catalogue, None)
-        lost = "was decided, and this node has not heard of," if is_known else "another founder may have founded"
-        return {**told, "lost": f"what {lost} is lost; whoever has it and comes back follows this one"}
-
-    async def _tell(
-        self, metadata: Metadata, catalogue: Catalogue, table: str | None, silent: dict[bytes, str] | None = None
-    ) -> dict[str, Value]:
-        """Return what people are told of a register: as it is known here, and who of its acceptors answers.
-
-        `silent`: nodes that did not answer a moment ago, which are not asked again; those of now are added.
-        """
-        silent = {} if silent is None else silent
-        register = await _register_of(metadata, catalogue, table)
-        known = metadata.known.get(register)
-        if known is None:
-            known = await metadata.look(
-                register, None if table is None else Acceptors.of(catalogue.table(table).acceptors)
-            )
-        answers = {
-            one: await self._look_at(metadata, register, one, silent) for one in sorted(known.acceptors.everyone)
-        }
-        config = known.config
-
-        def side(members: Sequence[AcceptorId]) -> list[Value]:
-            return [
-                {
-                    "node": self._deciding.name_of(one.node),
-                    "store": f"{one.store:016x}",
-                    "answers": answers[one] is None,
-                    "why": answers[one],
-                }
-                for one in members
-            ]
-
-        return {
-            "table": table,
-            "generation": generation_of(config),
-            "sequence": sequence_of(config),
-            "root": known.head.root,
-            "old": side(known.acceptors.old),
-            "new": side(known.acceptors.new),
-        }
-
-    async def _look_at(
-        self, metadata: Metadata, register: bytes, acceptor: AcceptorId, silent: dict[bytes, str]
-    ) -> str | None:
-        """Why an acceptor does not answer; None: it does."""
-        if acceptor.node in silent:
-            return silent[acceptor.node]
-        request = encode_request(Request(Kind.LOOK, register, acceptor, 0))
-        try:
-            if acceptor == metadata.me:
-                answer: Value = await metadata.registers.answer(request)
-            else:
-                answer = await self._deciding.asking.ask(acceptor.node, "register", [request], LOOK_S)
-            reply = decode_reply(answer if isinstance(answer, bytes) else b"")
-        except (Unavailable, Unknown) as error:
-            return silent.setdefault(acceptor.node, error.message)
-        except GossipKVError as error:
-            return error.message
-        record = reply.record
-        if record is not None and record.torn and record.promise.generation <= record.torn:  # A higher one ends it.
-            return f"two forces of generation {record.torn} have met"
-        return None if reply.verdict is Verdict.OK else reply.verdict.name.lower().replace("_", " ")
-
-    # -- of nodes ----------------------------------------------------------------------------------------------------
-
-    def _register(self, arguments: Arguments) -> Waiting:
-        request = arguments.blob("request")
-        arguments.end()
-        metadata, _ = self._deciding.taking_part()
-
-        async def answer() -> Value:
-            try:
-                return await metadata.answer(request)
-            except UnsupportedFormat as error:
-                raise BadRequest(error.message, error.details) from error
-
-        return Waiting(answer)
-
-    def _hold(self, arguments: Arguments) -> Waiting:
-        register, source = _blob(arguments, "register", REGISTER_BYTES), _blob(arguments, "source", UUID_BYTES)
-        base, root = arguments.blob_or_nil("base"), _blob(arguments, "root", NAME_BYTES)
-        config, pages = arguments.whole("config", MOST_CONFIG), arguments.keys("pages", MOST_PAGE_BYTES)
-        arguments.end()
-        if len(pages) > MOST_PAGES:
-            raise BadRequest(f"a change has at most {MOST_PAGES} pages, not {len(pages)}")
-        metadata, _ = self._deciding.taking_part()
-        changed = Changed(root, {name_of(page): page for page in pages})
-
-        async def hold() -> Value:
-            return [*await metadata.hold(register, source, base, changed, config)]
-
-        return Waiting(hold)
-
-    def _pages(self, arguments: Arguments) -> Value:
-        register, names = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("names", NAME_BYTES)
-        arguments.end()
-        metadata, _ = self._deciding.taking_part()
-        return [*metadata.pages(register, names)]
-
-    def _transact(self, arguments: Arguments) -> Waiting:
-        register, sent = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("operations", MOST_PAGE_BYTES)
-        timeout_ms = arguments.whole("timeout_ms", MOST_TIMEOUT_MS)
-        arguments.end()
-        if not 1 <= len(sent) <= MOST_OPERATIONS:
-            raise BadRequest(f"1 to {MOST_OPERATIONS} operations go together, not {len(sent)}")
-        operations = [decode_operation(one) for one in sent]
-        metadata, _ = self._deciding.taking_part()
-
-        async def transact() -> Value:
-            answers = await metadata.transact(register, operations, timeout_ms / 1000)
-            return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
-
-        return Waiting(transact)
-
-    def _outcome(self, arguments: Arguments) -> Waiting:
-        register = _blob(arguments, "register", REGISTER_BYTES)
-        operation = _blob(arguments, "operation", OPERATION_ID_BYTES)
-        base = arguments.whole("base", MOST_CONFIG)
-        arguments.end()
-        metadata, _ = self._deciding.taking_part()
-
-        async def ask() -> Value:
-            return int(await metadata.outcome(register, operation, base))
-
-        return Waiting(ask)
-
-    def _known(self, arguments: Arguments) -> Value:
-        register = _blob(arguments, "register", REGISTER_BYTES)
-        arguments.end()
-        return self._deciding.known_of(register)
-
-    def _invite(self, arguments: Arguments) -> Waiting:
-        cluster_id = arguments.blob("cluster id")
-        arguments.end()
-
-        async def invite() -> Value:
-            return await self._deciding.invited(cluster_id)
-
-        return Waiting(invite)
-
-    def _discover(self, arguments: Arguments) -> Waiting:
-        node, table = _blob(arguments, "node", UUID_BYTES), _blob(arguments, "table", REGISTER_BYTES)
-        config, rows = arguments.whole("config", MOST_CONFIG), arguments.rows("partitions", MOST_STORED)
-        arguments.end()
-        stored: dict[int, tuple[bytes, bytes | None]] = {}
-        for row in rows:
-            match row:
-                case [int(partition), bytes(start), None | bytes() as end]:
-                    stored[partition] = start, end
-                case _:
-                    raise BadRequest("metadata_discover: a partition is [id, first key, end or nil]")
-        metadata, _ = self._deciding.taking_part()
-
-        async def tell() -> Value:
-            known: Known | None = metadata.known.get(table)
-            if known is None or known.head.config < config:
-                known = await metadata.look(table)
-            if known.head.config < config or metadata.is_behind(table):
-                raise NotReady(f"this node knows {known.head.config} of that map, and there is more")
-            found: list[Value] = []
-            for one in discover(metadata.tree(table), node, stored):
-                targets: list[Value] = [[target.node, target.partition, target.assignment] for target in one.targets]
-                found.append([one.partition, one.key, one.assignment, one.duty.value, targets])
-            return [known.head.config, found]
-
-        return Waiting(tell)
-
-
-async def _register_of(metadata: Metadata, catalogue: Catalogue, table: str | None) -> bytes:
-    """The register of a table, or of the catalogue; of a table that is not known here the catalogue is looked at."""
-    if table is None:
-        return catalogue.register
-    with contextlib.suppress(UnknownDatabase):
-        return catalogue.table(table).id
-    await metadata.look(catalogue.register)
-    return catalogue.table(table).id
-
-
-def _blob(arguments: Arguments, what: str, size_bytes: int) -> bytes:
-    value = arguments.blob(what)
-    if len(value) != size_bytes:
-        raise BadRequest(f"{arguments.method}: the {what} must be {size_bytes} bytes, not {len(value)}")
-    return value
+            self._clients = ClientMethods(self._deciding, self._random, replication=self._replication)
+        return self._clients

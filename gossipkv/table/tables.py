@@ -32,7 +32,6 @@ import trio
 
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError, LocalError, StorageError, Unavailable
 from gossipkv.log import Log
-from gossipkv.node.forgotten import TABLES
 from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine.manifest import read_manifest
 
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Environment
     from gossipkv.errors import Detail
-    from gossipkv.node.directory import DataDirectory
+    from gossipkv.table.host import Identity
     from gossipkv.table.stores import OpenStore, OpenStores
 
 FORGET: Final = "start the node as another one, without its tables (`--forget-tables`), or put back what was there"
@@ -97,9 +96,10 @@ def decide(store: int, life: int, found: tuple[int, int] | None, path: PurePath)
 class Tables:
     """The store of a node's tables, or why there is none."""
 
-    def __init__(self, directory: DataDirectory, environment: Environment, open_store: OpenStores) -> None:
-        self.path = directory.path / TABLES
-        self._directory = directory
+    def __init__(self, path: PurePath, identity: Identity, environment: Environment, open_store: OpenStores) -> None:
+        """`path`: where the store is, or will be, in the data directory."""
+        self.path = path
+        self._identity = identity
         self._environment = environment
         self._open_store = open_store
         self._log = Log("gossipkv.node")
@@ -151,7 +151,7 @@ class Tables:
                 self.path, self._environment, expected=expected, create=expected is None
             ) as store:
                 known = store.manifest
-                await self._environment.threads.run(partial(self._directory.keep, store=known.store, life=known.life))
+                await self._environment.threads.run(partial(self._identity.keep, store=known.store, life=known.life))
                 self._log.info("tables_open", store=f"{known.store:016x}", life=known.life)
                 self._store = store
                 self._settle()
@@ -163,16 +163,16 @@ class Tables:
 
     def _decide(self) -> Decision:
         """Decide what becomes of the store, and have NODE say what it is, if it may be opened; it blocks."""
-        directory = self._directory
+        identity = self._identity
         try:
             try:
-                manifest = read_manifest(directory.files, self.path)
+                manifest = read_manifest(self._environment.files, self.path)
             except FileNotFoundError:
                 manifest = None
             found = None if manifest is None else (manifest.store, manifest.life)
-            decision = decide(directory.record.store, directory.record.life, found, self.path)
-            if isinstance(decision, Open) and decision != Open(directory.record.store, directory.record.life):
-                directory.keep(store=decision.store, life=decision.life)
+            decision = decide(identity.record.store, identity.record.life, found, self.path)
+            if isinstance(decision, Open) and decision != Open(identity.record.store, identity.record.life):
+                identity.keep(store=decision.store, life=decision.life)
         except (GossipKVError, OSError) as error:
             return Closed(self._words(error))
         return decision
@@ -252,8 +252,8 @@ class Tables:
         """
         if not path.is_absolute():
             raise BadRequest(f"backup: {str(path)!r} should be an absolute path, on the node's own machine")
-        if ".." in path.parts or path.is_relative_to(self._directory.path):
-            raise BadRequest(f"backup: {path} should be a plain path outside the data directory {self._directory.path}")
+        if ".." in path.parts or path.is_relative_to(self.path.parent):
+            raise BadRequest(f"backup: {path} should be a plain path outside the data directory {self.path.parent}")
         store = self.opened()
         try:
             return (await store.backup(path))._asdict()
@@ -278,7 +278,7 @@ class Tables:
 
     def to_map(self) -> dict[str, Detail]:
         """Return what `info` tells of it."""
-        record, store = self._directory.record, self._store
+        record, store = self._identity.record, self._store
         told: dict[str, Detail] = {
             "state": self.state,
             "why": self.closed,

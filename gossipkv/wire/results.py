@@ -1,9 +1,9 @@
-"""Results that are no plain values: one that is MessagePack already, and one that has to be waited for."""
+"""Results that are no plain values: one that is MessagePack already, one to be waited for, one of another node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -24,3 +24,12 @@ class Waiting:
 
     result: Callable[[], Awaitable[Value | Packed]]
     shared_by: Hashable | None = None
+
+
+class OnAnswer(Protocol):
+    """What becomes of a question to another node: its result or its error, as MessagePack, and that node's epoch.
+
+    Neither: none came; no epoch: it was not asked.
+    """
+
+    def __call__(self, result: bytes | None, error: bytes | None, epoch: int | None) -> None: ...

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
+from tests.tally import sums
 from tests.world.faults import FAULTS
 from tests.world.register.swarm import FAULTS as FAULTS_OF_REGISTERS
 from tests.world.transitions import ALL, counted
-from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
-from tests.tally import sums
 
 if TYPE_CHECKING:
     from tests.world.swarm import Outcome

@@ -14,12 +14,12 @@ from gossipkv.gossip.member import REACHABLE, State, member_id
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.packets.envelope import HEADER_BYTES
 from gossipkv.gossip.profile import LAN, LOCAL
+from tests.simulation.scenarios_of_branches import full_branches, large_branches, withdrawn
+from tests.simulation.scene import LOOK_US, Scene
 from tests.world.gossip.history import History
 from tests.world.gossip.members import gossip, program, state_of
 from tests.world.scheduler import MS, SECOND
 from tests.world.world import World
-from tests.simulation.scenarios_of_branches import full_branches, large_branches, withdrawn
-from tests.simulation.scene import LOOK_US, Scene
 
 
 def at_rest():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gossipkv.errors import TooLarge
 from gossipkv.gossip.core import Limits
 from gossipkv.gossip.tree.limits import TreeLimits
+from tests.simulation.scene import Scene
 from tests.world.gossip.members import gossip
 from tests.world.scheduler import MS, SECOND
-from tests.simulation.scene import Scene
 
 TINY = TreeLimits(max_branch_bytes=6144, protocol_branch_bytes=8192)  # Of a few dozen keys.
 

@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from tests.world.datasets.swarm import run
 from tests.simulation import judges
 from tests.simulation.scenarios_of_datasets import SCENARIOS
+from tests.world.datasets.swarm import run
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from tests.world.metadata.world import run
 from tests.simulation import judges
+from tests.world.metadata.world import run
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -35,7 +35,7 @@ def test_drawn_faults_break_none(seed, note):
 
 def test_a_run_is_the_same_twice():
     """In two processes, which hash strings otherwise."""
-    command = [sys.executable, "-m", "tests.world.metadata", "3"]
+    command = [sys.executable, "-m", "tests.world", "--metadata", "--seed", "3"]
     said = [
         subprocess.run(
             command, capture_output=True, text=True, env=os.environ | {"PYTHONHASHSEED": str(seed)}, check=True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.gossip.membership.recounted import recount_core
 from tests.world.gossip.checkers import Checkers
 from tests.world.gossip.history import core_of
 from tests.world.gossip.swarm import SwarmPlan, run
-from tests.unit.gossip.membership.recounted import recount_core
 
 SEEDS = range(12)
 

@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-from tests.world.register.swarm import RegisterPlan
 from tests.simulation import judges
+from tests.world.register.swarm import RegisterPlan
 
 pytestmark = pytest.mark.timeout(1200)
 

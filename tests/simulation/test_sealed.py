@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from tests.world.gossip.swarm import SwarmPlan, run
 from tests.simulation import judges
+from tests.world.gossip.swarm import SwarmPlan, run
 
 SEEDS = range(max(10, int(os.environ.get("SIMULATED_SEEDS", "0")) * 2 // 5))
 

@@ -13,8 +13,8 @@ import sys
 
 import pytest
 
-from tests.world.gossip.swarm import SwarmPlan, run
 from tests.simulation import judges
+from tests.world.gossip.swarm import SwarmPlan, run
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -49,7 +49,7 @@ def test_what_was_found_once(seed):
 def test_a_run_is_the_same_twice(seed):
     """The same events, faults and transitions in another process, whatever its hashing of strings."""
     one = run(SwarmPlan(seed))
-    command = [sys.executable, "-m", "gossipkv", "simulate", "--seed", str(seed), "--json"]
+    command = [sys.executable, "-m", "tests.world", "--seed", str(seed), "--json"]
     environment = os.environ | {"PYTHONHASHSEED": str(seed + 1)}
     document = json.loads(subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout)
     assert document["seed"] == seed

@@ -38,5 +38,5 @@ def test_a_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("tests.world.nodes.replay.SCENARIOS", {"join": broken})
     with pytest.raises(Violation, match="as planted") as caught:
         run(WholePlan("join", 3, 5))
-    assert caught.value.__notes__ == ["to replay: gossipkv simulate --whole join --members 3 --seed 5"]
+    assert caught.value.__notes__ == ["to replay: python -m tests.world --whole join --members 3 --seed 5"]
     assert simulate(MEMBERSHIP["join"], 5, machines=3).virtual_s > 60

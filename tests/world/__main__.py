@@ -1,4 +1,4 @@
-"""`simulate`: replays one run of the simulated world."""
+"""`python -m tests.world --seed N`: replays a run of the simulated world, or of whole nodes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import note, print_json
-from tests.world.whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
 from tests.world.faults import FAULTS
 from tests.world.gossip.swarm import SwarmPlan
+from tests.world.metadata.world import run as run_metadata
 from tests.world.nodes.scenarios import SCENARIOS
 from tests.world.register.swarm import FAULTS as REGISTER_FAULTS
 from tests.world.register.swarm import RegisterPlan
 from tests.world.shrink import shrink
+from tests.world.whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
 
 if TYPE_CHECKING:
-    from tests.world.swarm import Outcome, Plan
-    from gossipkv.wire.rpc import Value
+    from collections.abc import Iterable
 
+    from gossipkv.wire.rpc import Value
+    from tests.world.swarm import Outcome, Plan
+
+BROKEN = 3
 SHOWN = 20  # Violations; what follows the first is mostly its echo.
 
 
@@ -44,11 +47,14 @@ def _faults(text: str) -> frozenset[str]:
 @click.option(
     "--cold", is_flag=True, help="Pages of what whole nodes serve come and go, as on a machine of little memory."
 )
+@click.option("--metadata", is_flag=True, help="Nodes that decide on tables, under Trio.")
 @click.option("--stored", is_flag=True, help="Registers on production's store, not on an ideal disk.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
 @click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
 @JSON
+@click.pass_context
 def simulate(
+    context: click.Context,
     *,
     seed: int,
     runs: int,
@@ -56,33 +62,48 @@ def simulate(
     without: frozenset[str],
     sealed: bool,
     registers: bool,
+    metadata: bool,
     cold: bool,
     stored: bool,
     is_shrunk: bool,
     whole: str | None,
     as_json: bool,
-) -> int:
+) -> None:
     """Run simulated members under simulated faults, and check what they show.
 
     The same seed is the same run, to the last datagram.  Exit status 3 if a promise was broken; the line that replays
     the run is printed with it.
     """
+    seeds = range(seed, seed + runs)
     if whole is not None:
-        if without or sealed or is_shrunk or registers:
-            words = "--without, --sealed, --registers and --shrink"
-            raise click.UsageError(f"{words} are for simulated members, not for whole nodes")
+        _refuse(without, sealed, registers, metadata, is_shrunk, words="--whole goes with --members and --cold alone")
         if members is not None and members > MOST_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
-        return simulate_whole(whole, range(seed, seed + runs), members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
-    if sealed and registers:
-        raise click.UsageError("--sealed is for members of gossip, not for registers")
-    if cold or (stored and not registers):
-        raise click.UsageError("--cold is for --whole, --stored is for --registers")
+        failed = simulate_whole(whole, seeds, members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
+        context.exit(BROKEN if failed else 0)
+    if metadata:
+        _refuse(without, sealed, registers, is_shrunk, members, words="--metadata takes --seed and --runs alone")
+        broken = [number for number in seeds if _tell_of_metadata(number)]
+        context.exit(BROKEN if broken else 0)
+    _refuse(sealed and registers, words="--sealed is for members of gossip, not for registers")
+    _refuse(cold, stored and not registers, words="--cold is for --whole, --stored is for --registers")
+    plans: list[Plan] = [SwarmPlan(number, without, members, sealed) for number in seeds]
+    if registers:
+        plans = [RegisterPlan(number, without, members, stored) for number in seeds]
+    failed = _simulate_members(plans, is_shrunk=is_shrunk, as_json=as_json)
+    context.exit(BROKEN if failed else 0)
+
+
+def _refuse(*given: object, words: str) -> None:
+    """Refuse options that do not go together.  Raises `click.UsageError` if any of them is given."""
+    if any(given):
+        raise click.UsageError(words)
+
+
+def _simulate_members(plans: Iterable[Plan], *, is_shrunk: bool, as_json: bool) -> int:
+    """Run these plans; how many failed."""
     failed = 0
-    for number in range(seed, seed + runs):
-        plan: Plan = SwarmPlan(number, without, members, sealed)
-        if registers:
-            plan = RegisterPlan(number, without, members, stored)
+    for plan in plans:
         outcome = plan.run()
         if is_shrunk and not outcome.is_right:
             outcome = shrink(outcome, note)
@@ -92,7 +113,7 @@ def simulate(
         else:
             _tell(outcome)
         sys.stdout.flush()
-    return FAILED if failed else 0
+    return failed
 
 
 def _tell(outcome: Outcome) -> None:
@@ -127,3 +148,19 @@ def _fields(outcome: Outcome) -> dict[str, Value]:
         "transitions": {**dict(sorted(outcome.transitions.items()))},
         "violations": [str(violation) for violation in outcome.violations],
     }
+
+
+def _tell_of_metadata(seed: int) -> bool:
+    """Run nodes that decide on tables; whether a promise was broken."""
+    outcome = run_metadata(seed)
+    for name, count in sorted(outcome.counts.items()):
+        click.echo(f"{count:8} {name}")
+    for violation in outcome.violations:
+        click.echo(str(violation))
+    if outcome.violations:
+        click.echo(f"BROKEN; to replay: {outcome.command}")
+    return bool(outcome.violations)
+
+
+if __name__ == "__main__":
+    simulate(prog_name="python -m tests.world")

@@ -71,7 +71,7 @@ class SimulatedFiles:
 
     def power_loss(self, seed: int) -> SimulatedFiles:
         """The disk after the power came back; this object is dead from now on."""
-        chance = random.Random(seed)  # noqa: S311  # To be replayed, not to be secret.
+        chance = random.Random(seed)  # To be replayed, not to be secret.
         torn = 0
 
         def content(file: File) -> SparseBytes:

@@ -22,5 +22,5 @@ class Streams:
         """The stream of this name; the same object each time."""
         if name not in self._made:
             # A string is seeded by its SHA-512, so it does not matter how strings are hashed in this process.
-            self._made[name] = random.Random(f"{self.seed}/{name}")  # noqa: S311  # To be replayed, not to be secret.
+            self._made[name] = random.Random(f"{self.seed}/{name}")  # To be replayed, not to be secret.
         return self._made[name]

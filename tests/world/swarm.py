@@ -36,7 +36,7 @@ class Plan(ABC):
     @property
     def command(self) -> str:
         """What replays it."""
-        words = [f"gossipkv simulate --seed {self.seed}"]
+        words = [f"python -m tests.world --seed {self.seed}"]
         if self.members is not None:
             words.append(f"--members {self.members}")
         if self.without:

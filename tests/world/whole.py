@@ -1,4 +1,4 @@
-"""`simulate --whole`: replays runs of whole nodes."""
+"""`python -m tests.world --whole SCENARIO`: replays runs of whole nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import FAILED
 from gossipkv.cli.output import print_json
 from gossipkv.errors import GossipKVError
 from tests.world.nodes.cluster import Defect
@@ -18,8 +17,8 @@ from tests.world.nodes.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.world.nodes.cluster import WholeRun
     from gossipkv.wire.rpc import Value
+    from tests.world.nodes.cluster import WholeRun
 
 WHOLE_MEMBERS: Final = 5
 MOST_WHOLE_MEMBERS: Final = 254  # One network of 10.0.0.0/24.
@@ -27,7 +26,7 @@ SHOWN: Final = 40  # Lines of what happened last.
 
 
 def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, cold: bool, as_json: bool) -> int:
-    """Replay these seeds; the exit status."""
+    """Replay these seeds; how many failed."""
     failed = 0
     for seed in seeds:
         plan, trace = WholePlan(scenario, members, seed, cold), Trace()
@@ -41,7 +40,7 @@ def simulate_whole(scenario: str, seeds: Iterable[int], members: int, *, cold: b
         else:
             _tell(plan, trace, outcome)
         sys.stdout.flush()
-    return FAILED if failed else 0
+    return failed
 
 
 def _tell(plan: WholePlan, trace: Trace, outcome: WholeRun | Exception) -> None:

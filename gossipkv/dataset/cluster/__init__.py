@@ -13,6 +13,9 @@ Read in this order:
     refutations.py    which functions no build may rely on
     publication.py    what is said, and when; routes.py: whom the serving loop may ask
     core.py           all of it behind one object; effects.py: what it asks for; terms.py: its settings
+    spread.py         what people are told of who has what
 
-No clock, no chance, no Trio, no gossip: a node tells it everything, and does what it asks.
+None of that knows a clock, chance, Trio or gossip: a node tells it everything, and does what it asks.
+
+    part.py           the part of a database that tells the core what is here, and does what it asks for
 """

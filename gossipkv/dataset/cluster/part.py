@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.question import Seals
     from gossipkv.dataset.lifecycle.copies import Copies
+    from gossipkv.dataset.lifecycle.switching import Switching
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.refutations import Refutations
     from gossipkv.dataset.source.listing import SourceVersion
-    from gossipkv.dataset.lifecycle.switching import Switching
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.partition_set import PartitionSet
 

@@ -11,4 +11,11 @@ Read in this order:
     version_states.py   what clients get of it; both lives together
     verdicts.py         what is decided elsewhere: the share, the gate; and what a node decides that is alone
     decisions.py        what to do next
+
+and the shells that obey them:
+
+    copies.py           what is here of a database's versions
+    version_build.py    what surrounds a build: room, the directory, a second look, publication
+    open_versions.py    files closed after their last read, and opened anew when their map was lost
+    switching.py        which version clients get
 """

@@ -16,11 +16,11 @@ import trio
 from gossipkv.dataset.build.disk_space import POLL_MS, NoSpace
 from gossipkv.dataset.build.parent import trouble_of
 from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Trouble
+from gossipkv.dataset.lifecycle.open_versions import Reopening, close, pauses
+from gossipkv.dataset.lifecycle.version_build import Built, VersionBuilder, Wanted
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
 from gossipkv.dataset.local.store import AnotherIdentity
 from gossipkv.dataset.local.version import Version, open_version
-from gossipkv.dataset.lifecycle.open_versions import Reopening, close, pauses
-from gossipkv.dataset.lifecycle.version_build import Built, VersionBuilder, Wanted
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, StorageError, UnsupportedFormat
 from gossipkv.placement.partition_set import PartitionSet
 

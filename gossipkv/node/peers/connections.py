@@ -17,7 +17,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, Unauthorized
 from gossipkv.log import Log
-from gossipkv.node.peers.connections import hello
+from gossipkv.node.peers import hello
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_response, request
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Sockets, Stream
     from gossipkv.node.peers.hello import Hello
     from gossipkv.serving.pump import PeerEvent, PeerReply
+    from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
 # Who does not answer in so long is not there; a handshake on a busy machine takes a tenth of that.
@@ -70,15 +71,6 @@ class OnReply(Protocol):
     """What becomes of a question: its result, and the epoch of who gave it; None: none came."""
 
     def __call__(self, result: Value, epoch: int | None) -> None: ...
-
-
-class OnAnswer(Protocol):
-    """What becomes of a question: its result or its error, as MessagePack, and the epoch of who was asked.
-
-    Neither: none came; no epoch: it was not asked.
-    """
-
-    def __call__(self, result: bytes | None, error: bytes | None, epoch: int | None) -> None: ...
 
 
 @final

@@ -18,10 +18,10 @@ from gossipkv.dataset.cluster.effects import Ask, Publish, PublishDatabase, Rout
 from gossipkv.dataset.cluster.members import Member, State
 from gossipkv.errors import TooLarge, UnknownDatabase
 from gossipkv.node.peers.connections import Peer
-from gossipkv.serving.scan_elsewhere import Source
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.shard_claim import NODES, place_of
 from gossipkv.placement.statement import MAX_PIECES, decode, decode_database, encode, encode_database
+from gossipkv.serving.scan_elsewhere import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from gossipkv import cli
 from gossipkv.dataset.cluster.own_copy import OwnCopy
-from gossipkv.dataset.library import Library
 from gossipkv.dataset.cluster.part import PartInCluster
+from gossipkv.dataset.library import Library
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 

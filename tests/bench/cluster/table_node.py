@@ -18,12 +18,12 @@ import msgpack
 import trio
 
 from gossipkv.environment.trio_world import RealSockets
+from gossipkv.placement.identity import WIRE_ID_BYTES
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
 from gossipkv.serving.published import publish
 from gossipkv.serving.pump import Pump
-from gossipkv.placement.identity import WIRE_ID_BYTES
-from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.sorted_file import SortedFile
 from tests.bench.network.inline_pump import MOST, Inline
 from tests.unit.serving.driven import BuiltVersion, make_core

@@ -11,10 +11,10 @@ from statistics import quantiles
 from typing import TYPE_CHECKING
 
 from gossipkv.gossip.profile import LAN, LOCAL
-from tests.world.scheduler import HOUR, SECOND
 from tests.bench import goals, machine
 from tests.bench.gossip import changes, crashes, healing, rest
 from tests.bench.measurement import Measurement
+from tests.world.scheduler import HOUR, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from gossipkv.gossip.effects import Changed
 from gossipkv.gossip.member import State
+from tests.bench.gossip.changes import is_exchange
 from tests.world.gossip.members import formed
 from tests.world.network import UDP_HEADER_BYTES
 from tests.world.scheduler import HOUR, SECOND
-from tests.bench.gossip.changes import is_exchange
 
 if TYPE_CHECKING:
     from gossipkv.address import Address

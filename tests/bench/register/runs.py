@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from time import process_time
 from typing import TYPE_CHECKING
 
-from tests.world.register.swarm import RegisterPlan
 from tests.bench import goals, machine
 from tests.bench.measurement import Measurement
 from tests.bench.network.rows import WrongAnswerError
 from tests.bench.register.changes import OURS
+from tests.world.register.swarm import RegisterPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

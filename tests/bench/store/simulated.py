@@ -14,11 +14,11 @@ from time import process_time
 from typing import TYPE_CHECKING
 
 from gossipkv.storage.engine.options import Options
-from tests.world.simulated_files import SimulatedFiles
 from tests.bench import goals
 from tests.bench.measurement import Measurement
 from tests.bench.store import ours
 from tests.bench.store.overwriting import Values, key_of
+from tests.world.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

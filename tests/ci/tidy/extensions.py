@@ -112,7 +112,7 @@ def extensions(root: Path) -> dict[str, Path]:
 def check_stubs(root: Path) -> list[str]:
     """Extensions without a stub beside their package, and stubs without an extension."""
     found = extensions(root)
-    stubs = {Source(root, path).module for path in (root / "gossipkv").rglob("_*.pyi")}
+    stubs = {Source(root, path).module for below in ("gossipkv", "tests") for path in (root / below).rglob("_*.pyi")}
     wrong = [f"{name}: misnamed, an extension starts with `_`" for name in found if name.split(".")[-1][0] != "_"]
     wrong += [f"{name}: no stub {name.replace('.', '/')}.pyi" for name in sorted(found.keys() - stubs)]
     return wrong + [f"{name}: a stub without an extension" for name in sorted(stubs - found.keys())]

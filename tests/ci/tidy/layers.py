@@ -16,6 +16,8 @@ GROUND = {"errors", "log", "environment", "settings"}
 DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local", "dataset.scrub"} | {
     "dataset.cluster"
 }
+LIFE = GROUND | {"keyspace", "placement", "storage", "dataset.build", "dataset.formats", "dataset.lifecycle"}
+LIFE |= {"dataset.local", "dataset.shared_resources", "dataset.source"}
 GOSSIP = {"gossip", "gossip.core", "gossip.packets", "gossip.membership", "gossip.tree", "gossip.shell"}
 
 # part: the parts it may import, itself always among them.  A part is a package, or a room or module of one that has a
@@ -24,7 +26,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "log": set(),
     "unbuilt": set(),
-    "interrupt": set(),
     "garbage": set(),
     "address": {"errors"},
     "environment": {"errors", "address"},
@@ -34,20 +35,32 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"errors"},
     "keyspace": {"errors"},
     "placement": {"errors", "address"},
-    "latency": set(),
     "storage": GROUND,
     "storage.engine": GROUND | {"processes", "storage"},
     "dataset.formats": {"errors", "keyspace", "storage"},
     "dataset.source": GROUND | {"address", "keyspace", "placement", "storage"},
     "dataset.local": GROUND | {"address", "keyspace", "placement", "storage", "dataset.source"},
     "dataset.lifecycle": {"placement", "dataset.source"},
-    "dataset.cluster": {"address", "placement"},
+    "dataset.cluster": {"address", "errors", "placement"},
     "dataset.build": GROUND
     | {"processes", "keyspace", "placement", "storage"}
     | {"dataset.lifecycle", "dataset.source", "dataset.formats", "dataset.local"},
     "dataset.scrub": GROUND | {"processes", "keyspace", "placement", "storage"} | {"dataset.source", "dataset.local"},
     "dataset.offline": GROUND
     | {"address", "keyspace", "placement", "storage", "dataset.source", "dataset.formats", "dataset.local"},
+    "dataset.memory": {"errors", "log", "environment", "storage", "dataset.local"},
+    # The shells of a database stand beside the tables that they obey, on what its library gives them to share.
+    "dataset.build_counts": {"dataset.local"},
+    "dataset.shared_resources": GROUND
+    | {"placement", "dataset.build", "dataset.build_counts", "dataset.cluster", "dataset.local", "dataset.source"},
+    "dataset.lifecycle.open_versions": LIFE,
+    "dataset.lifecycle.version_build": LIFE,
+    "dataset.rewriting": {"errors", "log", "dataset.lifecycle.open_versions"},
+    "dataset.lifecycle.copies": LIFE | {"dataset.lifecycle.open_versions", "dataset.lifecycle.version_build"},
+    "dataset.lifecycle.switching": LIFE | {"dataset.rewriting"},
+    "dataset.refutations": LIFE | {"dataset.rewriting"},
+    "dataset.cluster.part": LIFE
+    | {"dataset.cluster", "dataset.lifecycle.copies", "dataset.lifecycle.switching", "dataset.refutations"},
     "dataset": GROUND
     | {"address", "wire", "keyspace", "placement", "storage"}
     | {
@@ -58,6 +71,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "dataset.build",
         "dataset.scrub",
         "dataset.cluster",
+        "dataset.cluster.part",
+        "dataset.memory",
+        "dataset.shared_resources",
+        "dataset.build_counts",
+        "dataset.rewriting",
+        "dataset.refutations",
+        "dataset.lifecycle.copies",
+        "dataset.lifecycle.open_versions",
+        "dataset.lifecycle.switching",
+        "dataset.lifecycle.version_build",
         "dataset.offline",
     },
     "gossip": {"errors", "address"},
@@ -74,9 +97,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "register.metadata": {"errors", "settings", "wire", "register"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
+    "table": {"errors", "log", "environment", "settings", "wire", "gossip", "gossip.tree"}
+    | {"storage", "storage.engine", "register", "register.metadata"},
+    "serving": {"errors", "log", "environment", "settings", "wire", "keyspace", "placement", "storage"},
     "node": GROUND
-    | {"address", "processes", "wire", "keyspace", "placement", "latency", "storage", "storage.engine", "http.order"}
-    | {"register", "register.metadata"}
+    | {"address", "processes", "wire", "keyspace", "placement", "storage", "storage.engine", "http.order"}
+    | {"table", "serving"}
     | GOSSIP
     | DATASET,
     "http": {
@@ -89,7 +115,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "wire",
         "client",
         "http.order",
-        "latency",
         "placement",
         "status",
     },
@@ -97,14 +122,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "status": {"errors", "settings", "wire", "placement"},
     "launcher": GROUND | {"address", "processes", "wire", "client"},
     "loadtest": GROUND
-    | {"address", "processes", "wire", "latency", "client"}
+    | {"address", "processes", "wire", "client"}
     | {"dataset.source", "dataset.formats"},  # A truth is read as nodes read.
-    "testing": GROUND
-    | {"address", "wire", "keyspace", "placement", "storage", "storage.engine", "node", "client"}
-    | {"register", "register.metadata"}
-    | GOSSIP
-    | DATASET,
-    "demo": GROUND | {"address", "keyspace", "latency", "client", "launcher"},
+    "demo": GROUND | {"address", "keyspace", "wire", "client", "launcher"},
     "cli": GROUND
     | {
         "",
@@ -117,6 +137,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "storage.engine",
         "register.metadata",
         "node",
+        "table",
         "client",
         "http",
         "http.order",
@@ -124,14 +145,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         "status",
         "loadtest",
         "demo",
-        "testing",
-        "interrupt",
         "garbage",
     }
     | GOSSIP
     | DATASET
     | {"dataset.formats", "dataset.offline"},
-    "__main__": {"cli", "garbage", "interrupt"},
+    "__main__": {"cli", "garbage", "processes"},
     "": {"errors", "unbuilt", "client", "blocking"},
 }
 
@@ -184,35 +203,6 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.http.beside": "starts and stops the gateway of a node, waits for its words",
     "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
     "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
-    "tests.world.metadata.store": "syncs take virtual time",
-    "tests.world.metadata.network": "messages take virtual time",
-    "tests.world.metadata.node": "the lives of a node that decides on tables, each a task",
-    "tests.world.metadata.witness": "reads the virtual time",
-    "tests.world.metadata.clients": "want something again and again, each a task",
-    "tests.world.metadata.faults": "strike again and again",
-    "tests.world.metadata.world": "runs nodes that decide on tables in virtual time",
-    "tests.world.nodes.building": "lets a build take virtual time",
-    "tests.world.nodes.deciding": "whole nodes that decide on tables, and some are lost",
-    "tests.world.nodes.table_clients": "clients that make and drop tables at whole nodes",
-    "tests.world.nodes.churn": "whole nodes come and go",
-    "tests.world.nodes.differences": "whole nodes that share a database, and something is wrong from outside",
-    "tests.world.nodes.losses": "whole nodes that share a database, when some are gone",
-    "tests.world.nodes.misconfiguration": "whole nodes that were set up wrongly",
-    "tests.world.nodes.phases": "waits until whole nodes agree",
-    "tests.world.nodes.readers": "clients of whole nodes read under load",
-    "tests.world.nodes.sharing": "waits until whole nodes that share a database serve a version",
-    "tests.world.nodes.upgrades": "whole nodes that share a database, and versions of it",
-    "tests.world.nodes.publishing": "reads in virtual time what nodes publish",
-    "tests.world.nodes.bad_network": "whole nodes on a bad network",
-    "tests.world.nodes.views": "looks at nodes again and again",
-    "tests.world.nodes.client": "waits for a node's answer over the simulated network",
-    "tests.world.nodes.cluster": "runs whole nodes in virtual time",
-    "tests.world.nodes.machine": "the lives of a node, each a task",
-    "tests.world.nodes.network": "waits until the next packet arrives",
-    "tests.world.nodes.process": "the simulated clock, threads and signals of a node",
-    "tests.world.nodes.scheduling": "makes Trio deterministic",
-    "tests.world.nodes.sockets": "waits for simulated sockets",
-    "tests.world.nodes.trace": "reads the virtual time",
     "gossipkv.http.page.survey": "waits for the answers of the node and of the members",
     "gossipkv.http.page.links": "holds connections to members while they are used",
     "gossipkv.http.page.pages": "samples the node once a second, renders in a thread",
@@ -262,7 +252,10 @@ CORES = (
     "gossipkv.client.parts",
     "gossipkv.client.reads",
     "gossipkv.client.route",
-    "gossipkv.dataset.lifecycle",
+    "gossipkv.dataset.lifecycle.copy_states",
+    "gossipkv.dataset.lifecycle.decisions",
+    "gossipkv.dataset.lifecycle.verdicts",
+    "gossipkv.dataset.lifecycle.version_states",
     "gossipkv.dataset.cluster",
     "gossipkv.http.health",
     "gossipkv.http.metric_table",

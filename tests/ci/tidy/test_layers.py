@@ -13,7 +13,7 @@ from tests.ci.tidy.source import ROOT, sources
 if TYPE_CHECKING:
     from pathlib import Path
 
-PACKAGE = sources(ROOT, "gossipkv", "src_ext")
+PACKAGE = sources(ROOT, "gossipkv", "src_ext/gossipkv")
 
 
 def test_the_table_goes_one_way() -> None:
@@ -132,7 +132,9 @@ def test_a_private_import_at_home_is_not(tmp_path: Path) -> None:
 
 def test_trio_outside_a_shell_is_seen(tmp_path: Path) -> None:
     """An unlisted module that imports trio, and a listed one that does not, are both reported."""
-    tree = plant(tmp_path, {"gossipkv/node/core.py": "import trio.lowlevel\n", "gossipkv/serving/pump.py": "import os\n"})
+    tree = plant(
+        tmp_path, {"gossipkv/node/core.py": "import trio.lowlevel\n", "gossipkv/serving/pump.py": "import os\n"}
+    )
     wrong = layers.check_trio(tree, {"gossipkv.serving.pump": "waits for the epoll descriptor"})
     assert [line.split(":")[0] for line in wrong] == ["gossipkv.node.core", "gossipkv.serving.pump"]
 

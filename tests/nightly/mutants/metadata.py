@@ -132,10 +132,10 @@ MUTANTS_OF_METADATA = (
     planted(
         "an id is not pinned",
         f"{DECIDING_TESTS}::test_pinned_first_then_a_store_then_founded",
-        (f"{DECIDING}.take_part", "await self._gossiping.pin()", "pass"),
+        (f"{DECIDING}.take_part", "await self._cluster.pin()", "pass"),
         (
             f"{DECIDING}._begin",
-            "assert self._directory.record.pinned, self._directory.record",
+            "assert self._identity.record.pinned, self._identity.record",
             "pass",
         ),
     ),

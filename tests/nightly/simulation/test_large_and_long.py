@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.gossip.profile import LAN
-from tests.world.gossip.members import formed
-from tests.world.scheduler import HOUR, SECOND
 from tests.simulation.scenarios import SCENARIOS, partitioned
 from tests.simulation.scenarios_of_branches import full_branches
 from tests.simulation.scenarios_of_datasets import empty_cluster
 from tests.simulation.test_scenarios import LONGEST
+from tests.world.gossip.members import formed
+from tests.world.scheduler import HOUR, SECOND
 
 
 @pytest.mark.parametrize("name", LONGEST)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.table.deciding import Deciding
 from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.table.deciding import Deciding
 from tests.world.nodes.cluster import Violation
 from tests.world.nodes.replay import WholePlan, run
 

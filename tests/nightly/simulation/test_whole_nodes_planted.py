@@ -14,9 +14,9 @@ import trio
 
 from gossipkv.dataset.cluster import core
 from gossipkv.dataset.cluster.members import Membership
+from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.lifecycle.version_states import VersionState
-from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.gossip.core import Gossip
 from gossipkv.gossip.membership.beliefs import Beliefs
 from gossipkv.gossip.membership.namesakes import Namesakes
@@ -25,8 +25,8 @@ from gossipkv.gossip.tree.tree import Tree
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import Gossiping
 from gossipkv.node.peers.connections import Peers
-from gossipkv.serving.pump import Pump
 from gossipkv.placement.identity import Identity
+from gossipkv.serving.pump import Pump
 from tests.world.nodes.replay import WholePlan, run
 
 if TYPE_CHECKING:

@@ -143,7 +143,7 @@ NOT_SERVED_WITH = {
     "gossipkv.dataset.build.steps", "gossipkv.dataset.build.child", "gossipkv.dataset.formats.detect",
     "gossipkv.dataset.offline", "gossipkv.storage.builder", "gossipkv.storage.engine.opening",
     "gossipkv.storage.engine.merge", "gossipkv.storage.engine.shell", "gossipkv.register.shell",
-    "gossipkv.register.metadata.server", "gossipkv.register.metadata.catalogue", "gossipkv.table.methods",
+    "gossipkv.register.metadata.server", "gossipkv.register.metadata.catalogue", "gossipkv.table.for_clients",
     "gossipkv.http.gateway", "gossipkv.http.page",
 }  # fmt: skip
 

@@ -20,22 +20,22 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gossipkv.dataset.build.parent import BuildError
 from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.lifecycle import copy_states
 from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.dataset.lifecycle.version_states import Word
 from gossipkv.dataset.local.active import FORMAT as ACTIVE_FORMAT
-from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import SourceChanged, SourceError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.databases import DatabaseSettings
 from gossipkv.settings.datasets import DatasetSettings
 from gossipkv.storage.document import read_document
+from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 from tests.world.faulty_files import CHANGING, Crash, Fault, FaultyFiles
 from tests.world.logs import capture_logs
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 
 RETIRE_MS = 1_000
 STEP_S = RETIRE_MS / 4_000  # As often as requests are counted.

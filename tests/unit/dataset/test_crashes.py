@@ -12,9 +12,9 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
+from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
 
 OLD = [lines(a=1, b=1), lines(c=1)]
 NEW = [lines(a=2, b=2), lines(c=2), lines(d=2)]

@@ -13,9 +13,9 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ
 from gossipkv.errors import Corrupt
 from gossipkv.storage.document import encode, read_document
+from tests.unit.dataset.world import active, get, state, until
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.logs import capture_logs
-from tests.unit.dataset.world import active, get, state, until
 
 
 @pytest.mark.parametrize("name", ["_MANIFEST", "part-00000.gkv"])

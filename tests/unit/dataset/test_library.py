@@ -14,8 +14,6 @@ from gossipkv.dataset import library as library_module
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.settings.databases import DatabaseSettings
-from tests.world.faulty_files import FaultyFiles
-from tests.world.logs import capture_logs
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import (
     SLOW_FILES,
@@ -28,6 +26,8 @@ from tests.unit.dataset.world import (
     state,
     until,
 )
+from tests.world.faulty_files import FaultyFiles
+from tests.world.logs import capture_logs
 
 
 async def test_a_source_is_built_and_served(world):

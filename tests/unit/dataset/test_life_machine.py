@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gossipkv.dataset.lifecycle.version_states import Word
-from tests.world.faulty_files import Action
 from tests.unit.dataset.simulated_node import RETIRE_MS, SimulatedNode
+from tests.world.faulty_files import Action
 
 KINDS = st.sampled_from(["good", "good", "good", "bad", "empty"])
 NAMES = st.sampled_from(["v1", "v2", "v3", "v4", "v5"])

@@ -9,10 +9,10 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.storage import sigbus
-from tests.world.logs import capture_logs
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, get, state, until
 from tests.unit.storage.lost_pages import lose_page
+from tests.world.logs import capture_logs
 
 FILES = 3
 

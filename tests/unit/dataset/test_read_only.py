@@ -3,8 +3,8 @@
 import errno
 
 from gossipkv.environment.real_files import RealFiles
-from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 from tests.unit.dataset.world import active, get, state, until
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 
 
 def content(path):

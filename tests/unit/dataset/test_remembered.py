@@ -9,19 +9,19 @@ import pytest
 import trio
 
 from gossipkv.address import Address
+from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, Word
 from gossipkv.dataset.local.active import Active, Holder
 from gossipkv.dataset.local.store import VersionStore
-from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.log import Log
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import encode
-from tests.world.faulty_files import Action, Fault
 from tests.unit.dataset.build.test_steps import with_a_deep_stray
-from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 from tests.unit.dataset.lifecycle.test_copies import Cluster, N, put
+from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
+from tests.world.faulty_files import Action, Fault
 
 IDENTITY = Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True)
 

@@ -13,9 +13,9 @@ from gossipkv.http.answers import Answer
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Limits
 from gossipkv.http.site import Site
-from tests.world.logs import capture_logs
 from tests.unit.http.asking import context_of, read_answers
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
+from tests.world.logs import capture_logs
 
 GET = b"GET /db/%b HTTP/1.1\r\nHost: h\r\n\r\n"
 BIG = b"x" * 3_000_000

@@ -24,11 +24,11 @@ from gossipkv.gossip.packets.prefix import NO_CLUSTER
 from gossipkv.gossip.profile import LAN
 from gossipkv.gossip.shell import key_file
 from gossipkv.node.directory import DataDirectory
-from gossipkv.table.founding import may_not_found
 from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring, refuse_strangers
 from gossipkv.node.identity import read_node
 from gossipkv.placement.shard_claim import ShardClaim
 from gossipkv.settings.config import load
+from gossipkv.table.founding import may_not_found
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,21 +11,21 @@ import pytest
 import trio
 
 from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
-from gossipkv.serving._requests import Refused
-from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
+from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.serving._requests import Refused
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
-from gossipkv.wire.results import Waiting
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
-from tests.world.logs import capture_logs
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
+from gossipkv.wire.results import Waiting
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
 from tests.unit.table.fake_store import NoTables
 from tests.unit.table.made_up_tables import MadeUpTables
+from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

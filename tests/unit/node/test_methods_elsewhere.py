@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.serving.driven import make_version
 from tests.unit.node.test_methods import Node
+from tests.unit.serving.driven import make_version
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,12 +13,12 @@ from gossipkv.errors import Corrupt, DirectoryInUse, LocalError, StorageError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.identity import read_node
 from gossipkv.node.restoring import restore_tables
-from gossipkv.table.tables import Nothing, Open, decide
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine.manifest import read_manifest
+from gossipkv.table.tables import Nothing, Open, decide
+from tests.unit.table.fake_store import put_store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.table.fake_store import put_store
 
 FILES = RealFiles()
 BACKUP = PurePath("/backup")

@@ -11,8 +11,8 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import Kind, Request, encode_request
 from gossipkv.register.metadata.head import DROP
 from gossipkv.register.proposer import End
-from tests.world.metadata.node import CATALOGUE
 from tests.unit.register.metadata.quiet_nodes import quiet
+from tests.world.metadata.node import CATALOGUE
 
 
 async def test_changes_and_reads(autojump_clock):

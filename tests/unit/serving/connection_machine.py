@@ -15,10 +15,10 @@ import msgpack
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.world._driver import Driver
 from gossipkv.wire import rpc
 from tests.oracle.connections import Limits, Node, pack
 from tests.unit.serving.driven import Peer, make_core
+from tests.world._driver import Driver
 
 LIMITS = {
     "max_frame": 300,

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.world._driver import Driver
 from gossipkv.serving._requests import Core
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH
 from tests.unit.serving.driven import LIMITS, Peer, make_core, one_database
+from tests.world._driver import Driver
 
 if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value

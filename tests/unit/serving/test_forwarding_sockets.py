@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from tests.world._driver import Driver
 from gossipkv.serving._requests import Refused
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import (
@@ -22,6 +21,7 @@ from tests.unit.serving.asker import (
 )
 from tests.unit.serving.driven import make_version
 from tests.unit.serving.test_serving import PATIENCE_S, Asked, Served
+from tests.world._driver import Driver
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest
-from tests.world._driver import Driver
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan import decode_cursor, encode_cursor
@@ -22,8 +21,9 @@ from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.arguments import Arguments
 from tests.oracle import addresses
-from tests.unit.serving.driven import Peer, make_core, make_version, one_database
 from tests.unit.node.test_methods import MadeUpLibrary
+from tests.unit.serving.driven import Peer, make_core, make_version, one_database
+from tests.world._driver import Driver
 
 if TYPE_CHECKING:
     from pathlib import Path

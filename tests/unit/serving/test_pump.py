@@ -24,8 +24,8 @@ from gossipkv.serving._requests import Refused
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
 from gossipkv.serving.pump import Pump
-from gossipkv.wire.results import Waiting
 from gossipkv.wire import rpc
+from gossipkv.wire.results import Waiting
 from tests.unit.serving.driven import make_core, one_database
 from tests.unit.serving.test_serving import PATIENT
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from gossipkv.serving._requests import Refused
 from gossipkv.serving._serving import Loop
-from tests.world.nodes.streams import over_streams
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import ALL, AWAY, IDENTITY, PARTITIONS, table
 from tests.unit.serving.driven import make_core, one_database
+from tests.world.nodes.streams import over_streams
 
 if TYPE_CHECKING:
     from pathlib import Path

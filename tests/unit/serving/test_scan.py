@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gossipkv.errors import BadRequest, NotServed
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.serving import scan
 from gossipkv.serving.published import PublishedVersion, publish
 from gossipkv.serving.scan import Bounds, Wanted, decode_cursor, encode_cursor
-from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.serving.driven import BuiltVersion, make_version
 
 if TYPE_CHECKING:

@@ -27,25 +27,25 @@ from gossipkv.errors import (
     to_wire,
 )
 from gossipkv.keyspace.partitioner import partition
+from gossipkv.placement.holders import HolderState
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.serving import _scan_page
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.serving.scan import encode_cursor
 from gossipkv.serving.scan_elsewhere import MOST_PAGES, REPORT_PERIOD_S, Elsewhere, Source
-from gossipkv.wire.results import Packed, Waiting
-from gossipkv.placement.holders import HolderState
-from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.settings.serving import ServingSettings
-from tests.world.logs import capture_logs
 from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import Packed, Waiting
 from tests.oracle import scan as oracle
-from tests.unit.serving.driven import BuiltVersion, make_version
 from tests.unit.node.test_methods import MadeUpLibrary
+from tests.unit.serving.driven import BuiltVersion, make_version
+from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from gossipkv.node.peers.connections import OnAnswer
+    from gossipkv.wire.results import OnAnswer
     from gossipkv.wire.rpc import Value
 
 PARTITIONS = 8

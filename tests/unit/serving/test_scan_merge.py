@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import TooLarge
 from gossipkv.keyspace import partitioner
-from gossipkv.serving import _scan_merge
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.serving import _scan_merge
 from tests.oracle.scan import merged
 
 KEYS = st.binary(max_size=3) | st.binary(min_size=250, max_size=260)

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from gossipkv.errors import BadRequest, Corrupt, GossipKVError
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
-from gossipkv.wire.results import Packed
 from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import Packed
 from tests.oracle import scan
-from tests.unit.serving.driven import BuiltVersion, Peer, make_core, make_file, make_version
 from tests.unit.node.test_methods import MadeUpLibrary
+from tests.unit.serving.driven import BuiltVersion, Peer, make_core, make_file, make_version
 from tests.unit.wire.answers import error_response
 
 if TYPE_CHECKING:

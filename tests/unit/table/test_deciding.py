@@ -7,11 +7,11 @@ import pytest
 import trio
 
 from gossipkv.errors import Conflict, GossipKVError, Unavailable
-from gossipkv.table.deciding import POLL_S, Deciding
 from gossipkv.node.gossip import Gossiping
-from gossipkv.table.tables import Tables
 from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.register.metadata.server import Metadata
+from gossipkv.table.deciding import POLL_S, Deciding
+from gossipkv.table.tables import Tables
 from tests.world.nodes.cluster import simulate
 from tests.world.nodes.machine import speaker
 from tests.world.nodes.phases import begin

@@ -10,11 +10,12 @@ import trio
 
 from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown
 from gossipkv.gossip.member import State
-from gossipkv.table.deciding import Asking, Deciding
-from gossipkv.table.late_methods import LateTableMethods
-from gossipkv.table.methods import TableMethods
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.space import Space
+from gossipkv.table.deciding import Asking, Deciding
+from gossipkv.table.for_clients import ClientMethods
+from gossipkv.table.for_peers import PeerMethods
+from gossipkv.table.methods import TableMethods
 from gossipkv.wire.arguments import Arguments
 
 UUID = b"u" * 16
@@ -97,8 +98,8 @@ async def test_who_is_not_pinned_decides_nothing_with_a_store_that_was_put_back(
     """It may be of another cluster, and this node may yet take any id."""
     for pinned in (False, True):
         part = deciding(Members(), store=7, pinned=pinned)
-        part._gossiping.watch = lambda path, wake: SimpleNamespace(look=lambda: 0)
-        part._gossiping.below = lambda path: []
+        part._cluster.watch = lambda path, wake: SimpleNamespace(look=lambda: 0)
+        part._cluster.below = lambda path: []
         part._tables = SimpleNamespace(state="open", opened=lambda: SimpleNamespace(manifest=SimpleNamespace(store=7)))
         begun = []
 
@@ -157,12 +158,13 @@ def test_methods_that_are_loaded_late_are_the_same():
     """By name, each answered by its own; a node that takes no part tells of no tables, and of no map."""
     part = deciding(Members())
     part._tables = SimpleNamespace(closed=None)
-    late, whole = (made(part, None, replication=1) for made in (LateTableMethods, TableMethods))
-    assert list(late.methods) == list(whole.methods)
+    late = TableMethods(part, None, replication=1)
+    whole = ClientMethods(part, None, replication=1).methods | PeerMethods(part).methods
+    assert list(late.methods) == list(whole)
     assert late.tables() == []
     with pytest.raises(NotReady):
         late.partition_map("table", None, None)
-    assert late._loaded is None
+    assert (late._clients, late._peers) == (None, None)
     assert late.methods[b"metadata_known"](Arguments(b"metadata_known", msgpack.packb([b"r" * 16]))) == b""
     with pytest.raises(BadRequest, match="metadata_hold"):
         late.methods[b"metadata_hold"](Arguments(b"metadata_hold", msgpack.packb([b"r"])))

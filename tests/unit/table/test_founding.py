@@ -13,15 +13,15 @@ import trio
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import real
 from gossipkv.node.directory import DataDirectory
-from gossipkv.table.founding import may_not_found
 from gossipkv.node.identity import NodeRecord, drawn, erased, followed, read_node
 from gossipkv.node.restoring import restore_tables
-from gossipkv.table.tables import Tables
 from gossipkv.storage.engine.manifest import read_manifest
 from gossipkv.storage.slots import write_slots
+from gossipkv.table.founding import may_not_found
+from gossipkv.table.tables import Tables
+from tests.unit.table.fake_store import FakeStores, put_store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.table.fake_store import FakeStores, put_store
 
 FILES = RealFiles()
 WORLD = real()
@@ -84,7 +84,7 @@ def opened(path, files=FILES, **options):
 @contextlib.asynccontextmanager
 async def running(directory, stores, files=FILES):
     """Its tables, as long as the block lasts."""
-    tables = Tables(directory, SimpleNamespace(files=files, threads=WORLD.threads), stores)
+    tables = Tables(directory.path / "tables", directory, SimpleNamespace(files=files, threads=WORLD.threads), stores)
     async with trio.open_nursery() as nursery:
         await nursery.start(tables.run)
         yield tables

@@ -14,10 +14,10 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.table.tables import FORGET, Closed, Nothing, Open, Tables, decide
+from tests.unit.table.fake_store import FakeStores, put_store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.logs import capture_logs
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.table.fake_store import FakeStores, put_store
 
 WORLD = real()
 PLACE = PurePath("/n/tables")
@@ -62,7 +62,7 @@ def directory_in(path, files=WORLD.files):
 async def running(directory, stores, files=WORLD.files):
     """Its tables, as long as the block lasts, ended in peace."""
     environment = SimpleNamespace(files=files, threads=WORLD.threads)
-    tables = Tables(directory, environment, stores)
+    tables = Tables(directory.path / "tables", directory, environment, stores)
     async with trio.open_nursery() as nursery:
         await nursery.start(tables.run)
         yield tables

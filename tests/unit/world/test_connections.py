@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
+from tests.unit.world.talker import talkers
 from tests.world.connections import BREAK_US, BUFFER_BYTES
 from tests.world.scheduler import MS, SECOND
 from tests.world.world import World
-from tests.unit.world.talker import talkers
 
 LAST = 999_999  # The number of a message after all faults.
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.gossip.packets import messages
-from tests.world.scheduler import MS, SECOND
 from tests.unit.world.test_disk import damage
 from tests.unit.world.toy import pings, two
+from tests.world.scheduler import MS, SECOND
 
 
 def set_back(machine):

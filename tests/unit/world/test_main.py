@@ -1,4 +1,4 @@
-"""`simulate`: a run replayed, a run that fails, and the same with fewer faults."""
+"""`python -m tests.world`: a run replayed, a run that fails, and the same with fewer faults."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def wrong(monkeypatch):
 
 def test_a_run_is_replayed(run):
     """The same seed tells the same, as text and as JSON."""
-    first, second = run("simulate", "--seed", SEED), run("simulate", "--seed", SEED)
+    first, second = run("--seed", SEED), run("--seed", SEED)
     assert first.status == 0
     assert first.out == second.out
-    document = json.loads(run("simulate", "--seed", SEED, "--json").out)
+    document = json.loads(run("--seed", SEED, "--json").out)
     assert document["trace"] in first.out
-    assert document["command"] == f"gossipkv simulate --seed {SEED}"
+    assert document["command"] == f"python -m tests.world --seed {SEED}"
     assert document["violations"] == []
     assert document["healed_s"] < 35
     assert document["transitions"]["UNKNOWN + ALIVE"] > 0
@@ -37,27 +37,27 @@ def test_a_run_is_replayed(run):
 
 def test_several_seeds(run):
     """Each has its line."""
-    told = run("simulate", "--seed", SEED, "--runs", 2, "--members", 2).out
+    told = run("--seed", SEED, "--runs", 2, "--members", 2).out
     assert f"seed {SEED}: 2 members" in told
     assert f"seed {SEED + 1}: 2 members" in told
 
 
 def test_a_sealed_run(run):
     """It is another run, and its command says that it is sealed."""
-    document = json.loads(run("simulate", "--seed", SEED, "--sealed", "--json").out)
-    assert document["command"] == f"gossipkv simulate --seed {SEED} --sealed"
+    document = json.loads(run("--seed", SEED, "--sealed", "--json").out)
+    assert document["command"] == f"python -m tests.world --seed {SEED} --sealed"
     assert document["struck"]["keys_changed"] > 0
-    refused = run("simulate", "--seed", SEED, "--whole", "join", "--sealed")
+    refused = run("--seed", SEED, "--whole", "join", "--sealed")
     assert refused.status == 2
-    assert "--sealed" in refused.err
+    assert "--members and --cold alone" in refused.err
 
 
 def test_a_broken_promise(run, wrong):
     """The status says so, the violation is told, and the line that replays it with the same faults switched off."""
-    told = run("simulate", "--seed", SEED, "--members", 3, "--without", "loss,crash")
+    told = run("--seed", SEED, "--members", 3, "--without", "loss,crash")
     assert told.status == 3
     assert "healed_in_time" in told.out
-    assert f"BROKEN; to replay: gossipkv simulate --seed {SEED} --members 3 --without crash,loss\n" in told.out
+    assert f"BROKEN; to replay: python -m tests.world --seed {SEED} --members 3 --without crash,loss\n" in told.out
 
 
 def test_faults_are_switched_off_while_it_fails(wrong):
@@ -74,7 +74,7 @@ def test_faults_are_switched_off_while_it_fails(wrong):
 
 def test_an_unknown_fault(run):
     """A fault that there is not is named, with those that there are."""
-    told = run("simulate", "--seed", SEED, "--without", "sunshine")
+    told = run("--seed", SEED, "--without", "sunshine")
     assert told.status == 2
     assert "sunshine" in told.err
     assert FAULTS[0] in told.err

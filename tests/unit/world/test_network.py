@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.world.scheduler import MS, SECOND
 from tests.unit.world.toy import pings, two
+from tests.world.scheduler import MS, SECOND
 
 
 def test_quiet_links_lose_nothing():

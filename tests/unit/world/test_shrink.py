@@ -31,5 +31,5 @@ def test_what_does_not_matter_is_switched_off() -> None:
     told: list[str] = []
     found = shrink(Two(17).run(), told.append)
     assert found.faults == {"cut", "pause"}
-    assert found.plan.command == "gossipkv simulate --seed 17 --without crash,loss,starve"
+    assert found.plan.command == "python -m tests.world --seed 17 --without crash,loss,starve"
     assert told == ["fails without crash", "fails without loss", "fails without starve"]

@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import READ_WRITE_NEW
+from tests.oracle import disk as oracle
 from tests.world.simulated_files import SimulatedFiles
 from tests.world.simulated_tree import File
 from tests.world.sparse_bytes import BLOCK_BYTES
-from tests.oracle import disk as oracle
 
 CAPACITY_BYTES = 5 * BLOCK_BYTES
 SECTOR_BYTES = 8

@@ -1,4 +1,4 @@
-"""`simulate --whole`: what it prints of a run that ends well and of one that does not, and its exit status."""
+"""`python -m tests.world --whole`: what it prints of runs, and its exit status."""
 
 import json
 
@@ -34,12 +34,12 @@ def scenarios(monkeypatch):
 @pytest.mark.usefixtures("scenarios")
 def test_a_run_that_ends_well(run):
     """The trace is the same each time."""
-    told = [run("simulate", "--whole", "join", "--members", "2", "--seed", "7", "--json") for _ in range(2)]
+    told = [run("--whole", "join", "--members", "2", "--seed", "7", "--json") for _ in range(2)]
     assert [result.status for result in told] == [0, 0]
     first, second = (json.loads(result.out) for result in told)
     assert first == second
     assert first["struck"] == {"cut": 2}
-    text = run("simulate", "--whole", "join", "--members", "2", "--seed", "7")
+    text = run("--whole", "join", "--members", "2", "--seed", "7")
     assert (
         text.out == f"seed 7: join, 2 whole nodes, trace {first['trace']}, {first['virtual_s']:.1f} s\nstruck: cut 2\n"
     )
@@ -48,36 +48,36 @@ def test_a_run_that_ends_well(run):
 @pytest.mark.usefixtures("scenarios")
 def test_a_run_that_does_not(run):
     """What the nodes logged last, what was wrong, and the command that replays it; each seed is tried."""
-    result = run("simulate", "--whole", "storm", "--members", "2", "--seed", "3", "--runs", "2")
+    result = run("--whole", "storm", "--members", "2", "--seed", "3", "--runs", "2")
     assert result.status == 3
     assert result.out.count("event=ready") == result.out.count("Violation: as planted") == 2
-    assert "BROKEN; to replay: gossipkv simulate --whole storm --members 2 --seed 4\n" in result.out
-    found = run("simulate", "--whole", "storm", "--members", "2", "--seed", "3", "--json")
+    assert "BROKEN; to replay: python -m tests.world --whole storm --members 2 --seed 4\n" in result.out
+    found = run("--whole", "storm", "--members", "2", "--seed", "3", "--json")
     assert json.loads(found.out)["error"] == "Violation: as planted"
 
 
 @pytest.mark.usefixtures("scenarios")
 def test_a_run_whose_check_is_not_answered(run):
     """Is broken as well: it can be replayed, and the seeds after it are tried."""
-    result = run("simulate", "--whole", "leave", "--members", "2", "--seed", "3", "--runs", "2")
+    result = run("--whole", "leave", "--members", "2", "--seed", "3", "--runs", "2")
     assert (result.status, result.err) == (3, "")
     assert result.out.count("\nUnavailable: ") == 2
-    assert "BROKEN; to replay: gossipkv simulate --whole leave --members 2 --seed 4\n" in result.out
+    assert "BROKEN; to replay: python -m tests.world --whole leave --members 2 --seed 4\n" in result.out
 
 
 def test_a_scenario_that_there_is_not(run):
     """Those that there are, are named."""
-    result = run("simulate", "--whole", "peace", "--seed", "1")
+    result = run("--whole", "peace", "--seed", "1")
     assert result.status == 2
     assert "'storm'" in result.err
 
 
 @pytest.mark.usefixtures("scenarios")
 @pytest.mark.parametrize(("options", "told"), [
-    (["--without", "loss"], "--without"), (["--shrink"], "--shrink"), (["--members", "255"], "254 at most"),
+    (["--without", "loss"], "--cold alone"), (["--shrink"], "--cold alone"), (["--members", "255"], "254 at most"),
 ])  # fmt: skip
 def test_what_whole_nodes_do_not_take(run, options, told):
     """Is refused with a word, not passed over and no defect."""
-    result = run("simulate", "--whole", "join", "--seed", "1", *options)
+    result = run("--whole", "join", "--seed", "1", *options)
     assert (result.status, result.out) == (2, "")
     assert told in result.err

@@ -4,7 +4,7 @@ The seed draws how many members there are, their profile, how they come together
 strike.  While they do, checkers look at every machine several times a second and after each change of a membership.
 Then the world heals, and within `HEALED_US` everybody must show the truth; and after that nothing more may change.
 
-    gossipkv simulate --seed 17
+    python -m tests.world --seed 17
 
 replays seed 17; `--without loss,crash` switches faults off and leaves the others at their times.
 """

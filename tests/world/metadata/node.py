@@ -1,6 +1,6 @@
 """A node that takes part in deciding on tables: its lives, and what it does beside deciding.
 
-It does what `node.deciding` and `node.table_methods` do, over a simulated network: it answers other nodes, tells them
+It does what `table.deciding` and `table.for_peers` do, over a simulated network: it answers other nodes, tells them
 what it knows of each map, heeds what they tell, has the catalogue grow, and tends it.
 """
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from gossipkv.register.metadata.server import Known
     from gossipkv.register.shell import OnReply
+    from gossipkv.wire.rpc import Value
     from tests.world.metadata.network import Network, Told
     from tests.world.metadata.store import Disk
     from tests.world.metadata.witness import Witness
-    from gossipkv.wire.rpc import Value
 
 CATALOGUE: Final = b"clusteridclustei"  # The register.
 STEP_S: Final = 0.5

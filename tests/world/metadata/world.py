@@ -53,7 +53,7 @@ class Run(NamedTuple):
     @property
     def command(self) -> str:
         """Repeats it."""
-        return f"python -m tests.world.metadata {self.seed}"
+        return f"python -m tests.world --metadata --seed {self.seed}"
 
 
 def run(seed: int) -> Run:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.errors import TimedOut, Unavailable
-from tests.world.nodes.network import connect
-from tests.world.nodes.sockets import SimulatedStream
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import FrameReader
+from tests.world.nodes.network import connect
+from tests.world.nodes.sockets import SimulatedStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from gossipkv.address import Address
-    from tests.world.nodes.network import SimulatedNetwork
     from gossipkv.wire.rpc import Response, Value
+    from tests.world.nodes.network import SimulatedNetwork
 
 
 @final

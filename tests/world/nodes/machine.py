@@ -15,11 +15,11 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.node import node
-from tests.world.nodes.streams import over_streams
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import open_store
 from tests.world.nodes.building import BuildHere, MergeHere, ReadHere
 from tests.world.nodes.process import Process, SimulatedMemory
+from tests.world.nodes.streams import over_streams
 from tests.world.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:

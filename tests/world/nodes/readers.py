@@ -20,10 +20,10 @@ from tests.world.nodes.cluster import Violation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gossipkv.wire.rpc import Value
     from tests.world.datasets.checkers import AnswerCheckers
     from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
-    from gossipkv.wire.rpc import Value
 
 CLIENTS: Final = 3
 MOST_PAUSE_S: Final = 0.5  # Between two bursts of one client.

@@ -26,7 +26,7 @@ class WholePlan(NamedTuple):
     def command(self) -> str:
         """Repeats it."""
         return (
-            f"gossipkv simulate --whole {self.scenario} --members {self.members} --seed {self.seed}"
+            f"python -m tests.world --whole {self.scenario} --members {self.members} --seed {self.seed}"
             f"{' --cold' if self.cold else ''}"
         )
 

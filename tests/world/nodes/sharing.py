@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from gossipkv.address import Address
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
-    from gossipkv.wire.rpc import Value
 
 PARTITIONS: Final = 6
 REASSIGN_AFTER_S: Final = 20

@@ -25,9 +25,9 @@ from tests.world.nodes.cluster import Violation
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
-    from gossipkv.wire.rpc import Value
 
 UNDECIDED: Final = (Unavailable, Unknown, TimedOut, NotReady, Overloaded)
 OPERATION_BYTES: Final = 20

@@ -13,9 +13,9 @@ from gossipkv.errors import ServiceError
 from tests.world.nodes.cluster import Violation
 
 if TYPE_CHECKING:
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
-    from gossipkv.wire.rpc import Value
 
 LOOK_EVERY_S: Final = 2.0
 PATIENCE_S: Final = 2.0

@@ -4,7 +4,7 @@ The seed draws how many machines there are, how their registers are used, and wh
 checkers look at every record.  Then the world heals, and within `HEALED_US` every register commits a change: if those
 whose disks are what they were are a quorum of whatever value may have been committed last.
 
-    gossipkv simulate --registers --seed 17
+    python -m tests.world --registers --seed 17
 
 replays seed 17, on ideal disks; `--stored` puts production's store under the acceptors.
 """

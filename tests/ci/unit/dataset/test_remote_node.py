@@ -17,9 +17,9 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError
 from gossipkv.settings.databases import DatabaseSettings
-from tests.world.logs import capture_logs
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, get, lift_the_throttle, state, until
+from tests.world.logs import capture_logs
 
 SECRET = "correct-horse-battery-staple"
 SLOW_OBJECTS, SLOWLY = 8, 16_000  # Each takes a second, less would cost more requests.

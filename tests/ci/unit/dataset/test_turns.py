@@ -6,9 +6,9 @@ import signal
 import trio
 
 from gossipkv.dataset import library as library_module
-from gossipkv.dataset.lifecycle import version_build
 from gossipkv.dataset.build import parent
 from gossipkv.dataset.build.parent import build_in_child
+from gossipkv.dataset.lifecycle import version_build
 from gossipkv.dataset.source.reader import CHUNK_BYTES
 from gossipkv.processes.activity import activity_of
 from gossipkv.processes.niceness import NICENESS

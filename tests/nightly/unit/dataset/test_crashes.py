@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from tests.unit.dataset.test_crashes import CRASHES, operations, prepare, raise_to, what_is_served
 from tests.world.faulty_files import CHANGING, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.dataset.test_crashes import CRASHES, operations, prepare, raise_to, what_is_served
 
 
 @pytest.mark.parametrize("action", CRASHES)

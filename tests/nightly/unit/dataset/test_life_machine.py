@@ -10,11 +10,10 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from gossipkv.dataset import database
-from gossipkv.dataset.lifecycle import switching, version_build
-from gossipkv.dataset.lifecycle import copy_states, decisions, version_states
+from gossipkv.dataset.cluster.part import PartInCluster
+from gossipkv.dataset.lifecycle import copy_states, decisions, switching, version_build, version_states
 from gossipkv.dataset.lifecycle.version_states import VersionState
 from gossipkv.dataset.local import store
-from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.source import reader
 from tests.unit.dataset.test_life_machine import Life
 

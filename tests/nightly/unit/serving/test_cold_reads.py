@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from tests.world.cold_pages import pages_come_and_go
 from tests.unit.serving import test_cold_reads as usual
 from tests.unit.serving.driven import publish
 from tests.unit.serving.test_cold_reads import KEYS, RECORDS, Client, Question, made
+from tests.world.cold_pages import pages_come_and_go
 
 if TYPE_CHECKING:
     from pathlib import Path

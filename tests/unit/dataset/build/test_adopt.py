@@ -19,8 +19,8 @@ from gossipkv.errors import Corrupt, SourceError, UnsupportedFormat
 from gossipkv.storage.builder import build
 from gossipkv.storage.label import OpenFile, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
-from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 MEMORY_BYTES = 8 << 20
 RECORDS = [(b"key %05d" % n, b"value %d" % n * 5) for n in range(3000)]

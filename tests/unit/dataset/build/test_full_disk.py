@@ -15,9 +15,9 @@ from gossipkv.environment.trio_world import RealThreads
 from gossipkv.errors import StorageError
 from gossipkv.node.directory import DataDirectory
 from gossipkv.settings.datasets import DatasetSettings
-from tests.world.logs import capture_logs
 from tests.unit.dataset.sources import BUILD_MEMORY, MEMORY_BYTES
 from tests.unit.dataset.world import active, get, until
+from tests.world.logs import capture_logs
 
 
 @pytest.fixture

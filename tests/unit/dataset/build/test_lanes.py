@@ -14,8 +14,8 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.storage.builder import MIN_MEMORY_BYTES, SortedFileBuilder
 from gossipkv.storage.sorted_file import SortedFile
-from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 GROUPS = 5
 METADATA = [bytes(range(256 - group)) for group in range(GROUPS)]

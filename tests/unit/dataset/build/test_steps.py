@@ -18,9 +18,9 @@ from gossipkv.dataset.source.listing import Source
 from gossipkv.dataset.source.reader import CHUNK_BYTES
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import SourceChanged, SourceError, StorageError
-from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.oracle import hashing as oracle
 from tests.unit.dataset.sources import MEMORY_BYTES, lines
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 
 def build(job, files=None, **options):

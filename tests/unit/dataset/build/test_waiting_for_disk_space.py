@@ -5,8 +5,8 @@ import errno
 import pytest
 
 from gossipkv.dataset.lifecycle.version_states import Word
-from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
+from tests.world.faulty_files import CHANGING, Action, Fault
 
 MOST_WAITS = 40
 

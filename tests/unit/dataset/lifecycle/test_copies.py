@@ -11,9 +11,9 @@ from gossipkv.dataset.local.store import VersionStore
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
-from tests.world.faulty_files import Action
 from tests.unit.dataset.simulated_node import DATABASE, SimulatedNode
 from tests.unit.dataset.sources import lines
+from tests.world.faulty_files import Action
 
 N = 4
 KEYS = [f"k{number}" for number in range(40)]

@@ -16,9 +16,9 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.placement.partition_set import PartitionSet
+from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.dataset.sources import MEMORY_BYTES, lines, put_version
 
 KEYS = [f"k{number}" for number in range(60)]
 N = 4

@@ -9,8 +9,8 @@ from gossipkv.dataset.build.steps import Means, perform
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError
-from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.unit.dataset.sources import MEMORY_BYTES, lines
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 
 @pytest.fixture

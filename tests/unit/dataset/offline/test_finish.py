@@ -15,9 +15,9 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, SourceError, StorageError, UnsupportedFormat
 from gossipkv.storage.builder import build
 from gossipkv.storage.label import read_label
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.oracle import sorted_file as oracle
 from tests.unit.dataset.formats.cut_reader import CutReader
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 
 MEMORY_BYTES = 8 << 20
 RECORDS = [(b"key %d" % n, b"value %d" % n) for n in range(300)]

@@ -18,8 +18,8 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import LimitExceeded, SourceError, StorageError
 from gossipkv.keyspace.partitioner import FUNCTIONS
 from gossipkv.storage.sorted_file import SortedFile
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.oracle import hashing as oracle
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 
 MEMORY_BYTES = 8 << 20
 RECORDS = [(b"key %d" % n, b"value %d" % n) for n in range(500)]

@@ -12,8 +12,8 @@ from gossipkv.dataset.local.manifest import MANIFEST, read_manifest
 from gossipkv.dataset.scrub.read_back import PIECE_BYTES, Job, read_back
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.storage.label import PAGE_BYTES, OpenFile, read_label
-from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.unit.dataset.sources import MEMORY_BYTES
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from gossipkv.log import Log
 from gossipkv.storage.builder import SortedFileBuilder
 from gossipkv.storage.document import write_document
 from gossipkv.storage.sorted_file import SortedFile
+from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.logs import capture_logs
-from tests.unit.dataset.sources import MEMORY_BYTES, put_version
 
 PERIOD_S = 86_400
 WALL_MS = 1_700_000_000_000

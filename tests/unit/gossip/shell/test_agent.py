@@ -12,8 +12,8 @@ from gossipkv.errors import LocalError, StorageError
 from gossipkv.gossip.effects import Ask, Changed, Complain, Remember, Send, Stop, Store
 from gossipkv.gossip.member import Member, State
 from gossipkv.gossip.shell import agent as shell
-from tests.world.logs import capture_logs
 from tests.unit.gossip.shell.agent_world import NEVER_MS, OWN, PEER, World
+from tests.world.logs import capture_logs
 
 ALPHA = Member(b"a" * 8, "alpha", b"u" * 16, PEER, 3, 1, State.SUSPECT)
 

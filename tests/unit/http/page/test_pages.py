@@ -12,9 +12,9 @@ from gossipkv.errors import TimedOut, Unavailable
 from gossipkv.http.page import pages as module
 from gossipkv.http.page.assets import POLICY
 from gossipkv.http.page.pages import FRESH_S, LOOKED_S, wants_json
-from tests.world.logs import capture_logs
 from gossipkv.wire.json_form import json_form
 from tests.unit.http.page.nodes import SCENES, ToldNode, body_of, pages_of, request, told
+from tests.world.logs import capture_logs
 
 JSON = b"application/json"
 

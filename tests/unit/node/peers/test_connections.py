@@ -13,9 +13,9 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.errors import ProtocolError, Unauthorized
-from gossipkv.node.peers.connections import hello
-from gossipkv.node.peers.hello import PROTOCOL, Hello
+from gossipkv.node.peers import hello
 from gossipkv.node.peers.connections import DIAL_TIMEOUT_S, LAST_PAUSE_S, Peer, Peers
+from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.wire import rpc
 from tests.unit.wire.answers import error_response
 

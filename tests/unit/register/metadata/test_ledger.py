@@ -12,8 +12,8 @@ from gossipkv.register.metadata.ledger import Ledger
 from gossipkv.register.metadata.pages import MissingPage, name_of
 from gossipkv.register.metadata.tree import Changed, Tree
 from gossipkv.register.space import Space
-from tests.world.metadata.store import Disk, Mood, SimulatedStore
 from tests.unit.register.metadata.maps import ANY, put_all
+from tests.world.metadata.store import Disk, Mood, SimulatedStore
 
 REGISTER = b"r" * 16
 RECORD = b"x" * 6000  # So that a dozen entries are more than one leaf.

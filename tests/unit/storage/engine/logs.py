@@ -24,9 +24,9 @@ from gossipkv.storage.engine.segments import (
     make_segment,
     next_payload,
 )
+from tests.oracle import log as oracle
 from tests.world.faulty_files import FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.oracle import log as oracle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,10 @@ from gossipkv.storage.engine._log import Batch
 from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.reading import BelowFloor
-from tests.world.faulty_files import FaultyFiles
-from tests.world.simulated_files import SimulatedFiles
 from tests.oracle import store as oracle
 from tests.unit.storage.engine.toy_store import ToyStore
+from tests.world.faulty_files import FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

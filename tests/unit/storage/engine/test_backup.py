@@ -17,9 +17,9 @@ from gossipkv.storage.engine.backup import back_up, restore
 from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, read_manifest, segment_path
 from gossipkv.storage.engine.segments import WRITE
+from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
 
 BACKUP = PurePosixPath("/backup")
 ANOTHER = PurePosixPath("/another")

@@ -10,10 +10,10 @@ import pytest
 
 from gossipkv.storage.engine.merge import Output, merge
 from gossipkv.storage.sorted_file import SortedFile
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine.merge_world import World, parts, switched
 from tests.unit.storage.memory_files import MemoryFiles
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 
 if TYPE_CHECKING:
     from gossipkv.storage.engine.manifest import RunFile

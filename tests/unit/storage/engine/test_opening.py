@@ -22,9 +22,9 @@ from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segm
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.segments import SegmentReader
+from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, put
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, put
 
 
 def opened(files, options=TINY, **more):

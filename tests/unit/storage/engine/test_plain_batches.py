@@ -14,8 +14,8 @@ from gossipkv.storage.engine import shell
 from gossipkv.storage.engine._log import PUT, Batch
 from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
-from tests.world.simulated_files import SimulatedFiles
 from tests.oracle import log as oracle
+from tests.world.simulated_files import SimulatedFiles
 
 SMALL = Options(sync=False, segment_bytes=32 << 10, file_bytes=1 << 20, table_log=1 << 20)
 

@@ -11,7 +11,6 @@ from gossipkv.storage.engine._log import HEADER_BYTES
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, SegmentName, segment_path
 from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
 from gossipkv.storage.engine.segments import RESERVED_BYTES
-from tests.world.faulty_files import Action, Crash, Fault
 from tests.oracle import log as oracle
 from tests.unit.storage.engine.logs import (
     LIFE_STEP,
@@ -25,6 +24,7 @@ from tests.unit.storage.engine.logs import (
     refused,
     salt_of,
 )
+from tests.world.faulty_files import Action, Crash, Fault
 
 
 def test_a_cut_segment_is_written_anew_whole():

@@ -29,9 +29,9 @@ from gossipkv.storage.engine.segments import (
     next_payload,
     read_segment,
 )
-from tests.world.faulty_files import Action, Crash, Fault
 from tests.oracle import log as oracle
 from tests.unit.storage.engine.logs import ROOT, SEGMENT_BYTES, STEPS, STORE, Disk, Faulty, Log, Real, salt_of
+from tests.world.faulty_files import Action, Crash, Fault
 
 WORD = st.integers(0, 2**64 - 1)
 HEADERS = st.builds(SegmentHeader, WORD, WORD, WORD, WORD, st.booleans(), WORD)

@@ -16,9 +16,9 @@ from gossipkv.storage.engine._log import MARK
 from gossipkv.storage.engine.merge import Output, merge
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES
 from gossipkv.storage.engine.shell import MARK_AFTER_S, PATIENCE_S
+from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
 from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
-from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
 
 MIB = 1 << 20
 

@@ -13,12 +13,12 @@ import pytest
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.storage.engine.backup import back_up, restore
 from gossipkv.storage.engine.manifest import read_manifest
-from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.conformance.store import FIRST, Witness, drawn
 from tests.oracle.store import NEW_SPACE, VALUE
 from tests.unit.storage.engine.crashing import Crashes, Watched, after_a_kill, after_a_power_loss, survivor
 from tests.unit.storage.engine.damage import contents
 from tests.unit.storage.engine.places import DIRECTORY, TINY, SimulatedPlace
+from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 BACKUP, RESTORED = DIRECTORY.with_name("backup"), DIRECTORY.with_name("restored")
 STRIDE = max(1, int(os.environ.get("CRASH_STRIDE", "25")) // 12)

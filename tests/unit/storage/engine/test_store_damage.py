@@ -22,12 +22,12 @@ from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import encode
 from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import FORMAT, KIND, Run, read_manifest, segment_path, write_manifest
-from tests.world.simulated_files import SimulatedFiles
 from tests.conformance.store import FIRST, begun, filled, rest
 from tests.oracle.store import VALUE
 from tests.unit.storage.engine.crashing import survivor
 from tests.unit.storage.engine.damage import LOG, MANIFEST, REFUSED, RIGHT, RUNS, Made, contents, get, made
 from tests.unit.storage.engine.places import DIRECTORY, TINY, RealPlace, SimulatedPlace
+from tests.world.simulated_files import SimulatedFiles
 
 SECTOR = 512
 

@@ -11,11 +11,11 @@ from collections import Counter
 import pytest
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
-from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
-from tests.world.simulated_files import SimulatedFiles
 from tests.conformance.store import FIRST, Witness, begun, drawn, filled
 from tests.oracle.store import NEW_SPACE, VALUE
 from tests.unit.storage.engine.places import TINY, SimulatedPlace
+from tests.world.faulty_files import CHANGING, Action, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 STRIDE = max(1, int(os.environ.get("CRASH_STRIDE", "25")) // 8)
 KINDS = CHANGING | {"open", "pread", "map", "size", "stat", "list_directory", "free_bytes", "lock"}

@@ -10,12 +10,12 @@ from gossipkv.errors import LocalError
 from gossipkv.gossip.effects import Complain
 from gossipkv.gossip.member import State
 from gossipkv.gossip.profile import LOCAL
+from tests.unit.world.test_disk import begun, damage
 from tests.world.gossip.checkers import Checkers, shows_the_truth
 from tests.world.gossip.history import History
 from tests.world.gossip.members import formed, gossip
 from tests.world.gossip.rig import rig_of
 from tests.world.scheduler import SECOND
-from tests.unit.world.test_disk import begun, damage
 
 
 class Tampered:

@@ -9,9 +9,9 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment.seam import UNCONFIRMED_S
+from tests.unit.world.nodes.wire import A, B, on_network
 from tests.world.nodes.network import WINDOW_BYTES
 from tests.world.nodes.sockets import SimulatedSockets, SimulatedStream
-from tests.unit.world.nodes.wire import A, B, on_network
 
 if TYPE_CHECKING:
     from tests.world.nodes.network import SimulatedNetwork, StreamEnd

@@ -9,8 +9,8 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.environment.seam import MOST_DATAGRAM_BYTES
-from tests.world.nodes.sockets import DATAGRAM_OVERHEAD_BYTES, RECEIVE_BUFFER_BYTES, SimulatedSockets
 from tests.unit.world.nodes.wire import A, B, on_network
+from tests.world.nodes.sockets import DATAGRAM_OVERHEAD_BYTES, RECEIVE_BUFFER_BYTES, SimulatedSockets
 
 if TYPE_CHECKING:
     from tests.world.nodes.network import SimulatedNetwork

@@ -12,25 +12,25 @@ from gossipkv.address import Address
 from gossipkv.serving._published import PublishedTable
 from gossipkv.serving._serving import Loop
 from gossipkv.serving.pump import Pump
-from tests.world.nodes.streams import over_streams
-from tests.world.nodes.network import WINDOW_BYTES
-from tests.world.nodes.process import SimulatedClock
-from tests.world.nodes.sockets import SimulatedSockets
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH, MAX_ELEMENTS
 from tests.oracle import connection
 from tests.unit.serving.driven import make_core, one_database
 from tests.unit.serving.test_pump import LARGE, MadeUpAnswers
 from tests.unit.world.nodes.wire import A, B, on_network
+from tests.world.nodes.network import WINDOW_BYTES
+from tests.world.nodes.process import SimulatedClock
+from tests.world.nodes.sockets import SimulatedSockets
+from tests.world.nodes.streams import over_streams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from gossipkv.serving.pump import PeerEvent, PeerReply
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.network import SimulatedNetwork
     from tests.world.nodes.sockets import SimulatedStream
-    from gossipkv.wire.rpc import Value
 
 THERE = Address(B, 7070)
 

@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from tests.world.register.linearizable import Append, Done, Kind, Operation, Read, Refused, Swap, check
 from tests.oracle import brute_force
 from tests.unit.world.register.histories import draw_correct, tamper
+from tests.world.register.linearizable import Append, Done, Kind, Operation, Read, Refused, Swap, check
 
 LINEARIZABLE, VIOLATION, INCONCLUSIVE = Kind
 

@@ -18,7 +18,7 @@ def found():
     for seed in range(MOST_SEEDS):
         outcome = RegisterPlan(seed).run()
         if not outcome.is_right:
-            assert f"simulate --seed {seed} --registers" in outcome.plan.command
+            assert f"python -m tests.world --seed {seed} --registers" in outcome.plan.command
             return {violation.checker for violation in outcome.violations}
     return set()
 

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.unit.dataset.local.test_partial_versions import change, found, simulated
+from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 
 CRASHES = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
 

@@ -8,11 +8,11 @@ import random
 from dataclasses import replace
 
 from gossipkv.errors import Overloaded, StorageError
-from tests.world.faulty_files import Action, Fault, FaultyFiles
-from tests.world.simulated_files import SimulatedFiles
 from tests.conformance.store import FIRST, Witness, drawn
 from tests.oracle.store import NEW_SPACE
 from tests.unit.storage.engine.places import TINY, SimulatedPlace
+from tests.world.faulty_files import Action, Fault, FaultyFiles
+from tests.world.simulated_files import SimulatedFiles
 
 
 class Flaky(FaultyFiles):

@@ -1,0 +1,42 @@
+"""The serving loop, for Python: the core as settings make it, the loop that runs it, and what carries its bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossipkv.serving._requests import Core, Refused
+from gossipkv.serving._serving import Loop
+from gossipkv.serving._sockets import Sockets
+
+if TYPE_CHECKING:
+    from gossipkv.settings.config import Config
+
+__all__ = ["Core", "Loop", "Refused", "Sockets", "make_core"]
+
+
+def make_core(config: Config, *, seed: int, node: str) -> Core:
+    """The connection core of the node of that name, with the limits that the settings name.
+
+    `seed`: for the order in which others are asked.
+    """
+    return Core(
+        max_frame=config.max_frame,
+        max_depth=config.max_depth,
+        max_elements=config.max_elements,
+        max_key=config.max_key,
+        max_value=config.max_value,
+        max_in_flight=config.max_in_flight,
+        max_in_flight_total=config.max_in_flight_total,
+        max_queued=config.max_queued,
+        max_held=config.max_queued_total,
+        max_connections=config.max_connections,
+        max_connections_per_address=config.connections_per_address,
+        frame_timeout_ms=config.frame_timeout,
+        output_timeout_ms=config.output_timeout,
+        idle_timeout_ms=config.idle_timeout,
+        scan_limit=config.scan_limit,
+        proxy_timeout_ms=config.proxy_timeout,
+        proxy_stage_timeout_ms=config.stage_timeout,
+        seed=seed,
+        node=node,
+    )

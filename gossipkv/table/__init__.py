@@ -1,0 +1,12 @@
+"""Mutable databases: the store under them, this node's part in deciding on them, and the methods about them.
+
+Read in this order:
+
+    tables.py       the store: whether it may be opened, and that it is; stores.py: what is needed of a store
+    founding.py     whether this node may found the catalogue of its cluster's tables
+    deciding.py     this node's part in deciding: from when, and with whom; hints.py: what nodes tell of it in the tree
+    host.py         the node around them, as far as they know it
+    methods.py      the methods about tables, loaded when one is called
+    for_clients.py  the door for clients; requests.py: what they sent, judged
+    for_peers.py    the door for other nodes
+"""

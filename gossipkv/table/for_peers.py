@@ -1,0 +1,176 @@
+"""The methods by which nodes decide on tables with each other.
+
+register            [request]                                           an acceptor's reply
+metadata_hold       [register, source, base or nil, root, config, [page, …]]   [store, root]: it is held
+metadata_pages      [register, [name, …]]                               [page or nil, …]
+metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
+metadata_outcome    [register, operation id, base]                      an outcome's number
+metadata_known      [register]                                          what is said of it in the tree
+metadata_invite     [cluster id]                                        the id of the store with which it takes part
+metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import (
+    BadRequest,
+    NotReady,
+    UnsupportedFormat,
+)
+from gossipkv.register.configuration import UUID_BYTES
+from gossipkv.register.messages import REGISTER_BYTES
+from gossipkv.register.metadata.discovery import discover
+from gossipkv.register.metadata.operations import decode_operation
+from gossipkv.register.metadata.pages import (
+    MOST_CONFIG,
+    MOST_OPERATIONS,
+    MOST_PAGE_BYTES,
+    NAME_BYTES,
+    OPERATION_ID_BYTES,
+    name_of,
+)
+from gossipkv.register.metadata.tree import Changed
+from gossipkv.wire.results import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.register.metadata.server import Known
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+    Method = Callable[[Arguments], Value | Waiting]
+
+MOST_PAGES: Final = 1024  # Of one transaction.
+MOST_TIMEOUT_MS: Final = 60_000
+MOST_STORED: Final = 1 << 17  # Partitions of which one question asks.
+
+
+@final
+class PeerMethods:
+    """The door for other nodes."""
+
+    def __init__(self, deciding: Deciding) -> None:
+        self._deciding = deciding
+        self.methods: dict[bytes, Method] = {
+            b"register": self._register,
+            b"metadata_hold": self._hold,
+            b"metadata_pages": self._pages,
+            b"metadata_transact": self._transact,
+            b"metadata_outcome": self._outcome,
+            b"metadata_known": self._known,
+            b"metadata_invite": self._invite,
+            b"metadata_discover": self._discover,
+        }
+
+    def _register(self, arguments: Arguments) -> Waiting:
+        request = arguments.blob("request")
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+
+        async def answer() -> Value:
+            try:
+                return await metadata.answer(request)
+            except UnsupportedFormat as error:
+                raise BadRequest(error.message, error.details) from error
+
+        return Waiting(answer)
+
+    def _hold(self, arguments: Arguments) -> Waiting:
+        register, source = _blob(arguments, "register", REGISTER_BYTES), _blob(arguments, "source", UUID_BYTES)
+        base, root = arguments.blob_or_nil("base"), _blob(arguments, "root", NAME_BYTES)
+        config, pages = arguments.whole("config", MOST_CONFIG), arguments.keys("pages", MOST_PAGE_BYTES)
+        arguments.end()
+        if len(pages) > MOST_PAGES:
+            raise BadRequest(f"a change has at most {MOST_PAGES} pages, not {len(pages)}")
+        metadata, _ = self._deciding.taking_part()
+        changed = Changed(root, {name_of(page): page for page in pages})
+
+        async def hold() -> Value:
+            return [*await metadata.hold(register, source, base, changed, config)]
+
+        return Waiting(hold)
+
+    def _pages(self, arguments: Arguments) -> Value:
+        register, names = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("names", NAME_BYTES)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+        return [*metadata.pages(register, names)]
+
+    def _transact(self, arguments: Arguments) -> Waiting:
+        register, sent = _blob(arguments, "register", REGISTER_BYTES), arguments.keys("operations", MOST_PAGE_BYTES)
+        timeout_ms = arguments.whole("timeout_ms", MOST_TIMEOUT_MS)
+        arguments.end()
+        if not 1 <= len(sent) <= MOST_OPERATIONS:
+            raise BadRequest(f"1 to {MOST_OPERATIONS} operations go together, not {len(sent)}")
+        operations = [decode_operation(one) for one in sent]
+        metadata, _ = self._deciding.taking_part()
+
+        async def transact() -> Value:
+            answers = await metadata.transact(register, operations, timeout_ms / 1000)
+            return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
+
+        return Waiting(transact)
+
+    def _outcome(self, arguments: Arguments) -> Waiting:
+        register = _blob(arguments, "register", REGISTER_BYTES)
+        operation = _blob(arguments, "operation", OPERATION_ID_BYTES)
+        base = arguments.whole("base", MOST_CONFIG)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+
+        async def ask() -> Value:
+            return int(await metadata.outcome(register, operation, base))
+
+        return Waiting(ask)
+
+    def _known(self, arguments: Arguments) -> Value:
+        register = _blob(arguments, "register", REGISTER_BYTES)
+        arguments.end()
+        return self._deciding.known_of(register)
+
+    def _invite(self, arguments: Arguments) -> Waiting:
+        cluster_id = arguments.blob("cluster id")
+        arguments.end()
+
+        async def invite() -> Value:
+            return await self._deciding.invited(cluster_id)
+
+        return Waiting(invite)
+
+    def _discover(self, arguments: Arguments) -> Waiting:
+        node, table = _blob(arguments, "node", UUID_BYTES), _blob(arguments, "table", REGISTER_BYTES)
+        config, rows = arguments.whole("config", MOST_CONFIG), arguments.rows("partitions", MOST_STORED)
+        arguments.end()
+        stored: dict[int, tuple[bytes, bytes | None]] = {}
+        for row in rows:
+            match row:
+                case [int(partition), bytes(start), None | bytes() as end]:
+                    stored[partition] = start, end
+                case _:
+                    raise BadRequest("metadata_discover: a partition is [id, first key, end or nil]")
+        metadata, _ = self._deciding.taking_part()
+
+        async def tell() -> Value:
+            known: Known | None = metadata.known.get(table)
+            if known is None or known.head.config < config:
+                known = await metadata.look(table)
+            if known.head.config < config or metadata.is_behind(table):
+                raise NotReady(f"this node knows {known.head.config} of that map, and there is more")
+            found: list[Value] = []
+            for one in discover(metadata.tree(table), node, stored):
+                targets: list[Value] = [[target.node, target.partition, target.assignment] for target in one.targets]
+                found.append([one.partition, one.key, one.assignment, one.duty.value, targets])
+            return [known.head.config, found]
+
+        return Waiting(tell)
+
+
+def _blob(arguments: Arguments, what: str, size_bytes: int) -> bytes:
+    value = arguments.blob(what)
+    if len(value) != size_bytes:
+        raise BadRequest(f"{arguments.method}: the {what} must be {size_bytes} bytes, not {len(value)}")
+    return value

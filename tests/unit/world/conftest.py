@@ -1,0 +1,21 @@
+"""What the tests of the simulated world share."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from tests.world.__main__ import simulate
+
+
+@pytest.fixture
+def run():
+    """Run `python -m tests.world` in this process: its status, and what it wrote."""
+
+    def command(*arguments):
+        result = CliRunner().invoke(simulate, [str(argument) for argument in arguments], catch_exceptions=False)
+        return SimpleNamespace(status=result.exit_code, out=result.stdout, err=result.stderr)
+
+    return command
