@@ -1,8 +1,8 @@
 """What a request for a scan asks, read without Python; whether it is plain.
 
 It is plain when its options are what `docs/users/wire.md` says, the database and the version are known, and every
-partition is here.  Of a cursor, `gossipkv.serving.scan` says what it is; the rules for bounds and versions stand there and
-in `gossipkv.serving.reads`, too, and tests hold the two together.
+partition is here.  Of a cursor, `gossipkv.serving.scan` says what it is; the rules for bounds and versions stand there
+and in `gossipkv.serving.reads`, too, and tests hold the two together.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
