@@ -1,7 +1,8 @@
 from collections.abc import Callable
 from typing import Self, final
 
-from gossipkv.serving._requests import Core, Pending, Refused
+from gossipkv.serving._core import Core
+from gossipkv.serving._handoff import Pending, Refused
 from gossipkv.serving._transport import Transport
 
 @final

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossipkv.serving._requests import Core, Refused
+from gossipkv.serving._core import Core
+from gossipkv.serving._handoff import Refused
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
 

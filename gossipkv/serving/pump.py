@@ -21,14 +21,14 @@ import trio
 
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.log import Log
-from gossipkv.serving._requests import Pending, Refused
+from gossipkv.serving._handoff import Pending, Refused
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from gossipkv.environment.seam import Listener, Sockets
-    from gossipkv.serving._requests import Core
+    from gossipkv.serving._core import Core
     from gossipkv.serving._serving import Loop
     from gossipkv.serving._transport import Transport
 

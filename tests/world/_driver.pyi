@@ -1,6 +1,6 @@
 from typing import Self, final
 
-from gossipkv.serving._requests import Core
+from gossipkv.serving._core import Core
 
 @final
 class Driver:

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from gossipkv.serving._cold_pages cimport ColdPages, Wait
 from gossipkv.serving._published cimport PublishedTable, ReadLimits, VersionRow, count_request
 from gossipkv.serving._read_options cimport ReadOptions
+from gossipkv.serving._relays cimport ClientRelays, Relay
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Cursor
 
@@ -39,6 +40,17 @@ cdef struct Reading:
     Py_ssize_t stopped_at  # how many keys were left when it last stopped at a cold page
     int stops  # so often there
 
+cdef struct Batch:  # a `get_many` that is read in slices, or for some keys of which others are asked
+    Relay head
+    ClientRelays parts  # of its keys, those that others are asked for
+    Reading reading
+    PyObject* table  # what it reads from; NULL: it does not read
+    Buffer values  # those that are here, as an answer begins with them; then those that others have given
+    Py_ssize_t here_bytes  # of the former
+    Buffer places  # of the keys that others are asked for, each a `Place`
+    uint32_t missing  # of these, those that are not answered
+    bint hedged  # some parts were passed on, and may be answered
+
 
 cdef int plan_reading(
     PublishedTable table, Cursor params, const ReadLimits* limits, Reading* reading, ReadOptions* options
@@ -61,3 +73,11 @@ cdef inline void count_reading(VersionRow* version, const Reading* reading) noex
     version.counts.hits += reading.hits
     version.counts.misses += <uint64_t>reading.count - reading.hits
     version.counts.value_bytes += reading.value_bytes
+
+
+cdef inline uint32_t place_count(const Batch* batch) noexcept nogil:
+    return <uint32_t>(batch.places.end // <Py_ssize_t>sizeof(Place))
+
+
+cdef inline Place* places_of(const Batch* batch) noexcept nogil:
+    return <Place*>batch.places.data

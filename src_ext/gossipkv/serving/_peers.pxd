@@ -3,7 +3,7 @@
 from libc.stdint cimport uint8_t, uint64_t
 
 from gossipkv.serving._connections cimport Connection, Connections
-from gossipkv.serving._relays cimport Relay, Relays
+from gossipkv.serving._relays cimport Relay
 from gossipkv.serving._routes cimport Peer, Routes
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport Cursor
@@ -11,9 +11,7 @@ from gossipkv.wire._message cimport Cursor
 
 cdef class Peers:
     cdef Connections connections
-    cdef Relays* relays  # those of `connections`
     cdef Routes routes
-    cdef uint64_t last_token
     cdef Buffer wanted  # columns that a relay would ask, and there is no connection
     cdef Buffer not_served  # answers: column, size, the error
     cdef Buffer damaged  # `[database, key, version]` of a record here that could not be read; nothing: none was met
@@ -23,7 +21,6 @@ cdef class Peers:
     cdef Connection* connection_of(self, int column) noexcept nogil
     cdef void want(self, int column) noexcept nogil
     cdef void note_not_served(self, int column, const Cursor* error) noexcept nogil
-    cdef void keep_reply(self, Relay* relay, const Cursor* body, bint refused) noexcept nogil
     cdef int adopt(self, Connection* connection) except -1
     cdef void disown(self, const Peer* peer) noexcept nogil
     cdef void forget_peer(self, int column) except *

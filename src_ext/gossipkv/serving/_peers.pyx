@@ -1,23 +1,20 @@
 """Other nodes as this one asks them: the connections to them, whose turn it is, and what Python asks and hears.
 
-Python dials, and gives a connection on which `hello` is done; from then on reads and questions share it.  A question is
-what Python asks itself: which partitions a peer serves, whether it is there.  What becomes of peers is told to Python
-between rounds and never in the middle of one.
+Python dials, and gives a connection on which `hello` is done; from then on reads and questions share it.  What becomes
+of peers is told to Python between rounds and never in the middle of one.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from gossipkv.serving._connections cimport NO_COLUMN, OPEN, Connection, Connections, pop_handle, push_handle
 from gossipkv.serving._counters cimport CLOSED_ABANDONED, CLOSED_CUT, counter_name
-from gossipkv.serving._relays cimport (
-    MOST_ABANDONED, QUESTION, Attempt, Relay, attempt_begin, relay_begin, relay_end, relay_reply, set_due,
-)
+from gossipkv.serving._relays cimport MOST_ABANDONED, Attempt, Relay
 from gossipkv.serving._routes cimport Peer, Route, Routes
-from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
-from gossipkv.wire._message cimport HEAD_BYTES, Cursor, put_bytes, put_request, put_text
+from gossipkv.wire._buffer cimport Buffer, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._message cimport Cursor, put_bytes
 
 cdef extern from * nogil:
     int trailing_zeros "__builtin_ctzll"(unsigned long long word)
@@ -49,7 +46,6 @@ cdef class Peers:
 
     def __cinit__(self, Connections connections not None, uint64_t seed):
         self.connections = connections
-        self.relays = &connections.relays
         self.routes = Routes(seed)
 
     def __dealloc__(self):
@@ -134,14 +130,6 @@ cdef class Peers:
             put_bytes(&self.not_served, <const uint8_t*>head, sizeof(head))
             put_bytes(&self.not_served, error.at, size)
 
-    cdef void keep_reply(self, Relay* relay, const Cursor* body, bint refused) noexcept nogil:
-        """Keep what was answered to Python."""
-        relay.body.start = 0
-        relay.body.end = 0
-        relay.refused = refused
-        relay.answered = buffer_append(&relay.body, body.at, body.end - body.at) == 0
-        relay_reply(self.relays, relay)
-
     # From Python ------------------------------------------------------------------------------------------------
 
     cdef int adopt(self, Connection* connection) except -1:
@@ -171,56 +159,6 @@ cdef class Peers:
             or buffer_size(&self.not_served) > 0
             or buffer_size(&self.damaged) > 0
         )
-
-    def ask(self, int column, bytes method not None, bytes params not None, int64_t timeout_ms):
-        """Ask a peer something; the token under which `take_replies` has the answer, or 0: it cannot be asked now."""
-        cdef Connection* connection
-        cdef Attempt* attempt
-        cdef Relay* relay
-        cdef Py_ssize_t method_size = len(method)
-        cdef Py_ssize_t size = method_size + len(params) + 4 * HEAD_BYTES
-        cdef Py_ssize_t before
-        self.routes.peer(column)
-        connection = self.connection_of(column)
-        if connection == NULL:
-            self.want(column)
-            return 0
-        if buffer_size(&connection.output) >= self.connections.max_queued or size > self.connections.room():
-            return 0
-        if not 0 < method_size < 256:
-            raise ValueError(f"a method has 1 to 255 bytes, not {method_size}")
-        relay = relay_begin(self.relays, QUESTION, NULL)
-        if relay == NULL or buffer_reserve(&connection.output, size) < 0:
-            raise MemoryError
-        attempt = attempt_begin(self.relays, relay, &connection.attempts, connection.handle, <uint16_t>column)
-        if attempt == NULL:
-            relay_end(self.relays, relay)
-            return 0
-        before = connection.output.end
-        put_request(&connection.output, attempt.id)
-        put_text(&connection.output, method)
-        put_bytes(&connection.output, params, len(params))
-        self.connections.note_output(connection, connection.output.end - before)
-        self.last_token += 1
-        relay.token = self.last_token
-        set_due(self.relays, relay, self.connections.now_ns + timeout_ms * 1000000)
-        return relay.token
-
-    def take_replies(self):
-        """What was answered since the last time, and what will not be: `(token, result or None, error or None)`."""
-        cdef list taken = []
-        cdef Relay* relay
-        cdef bytes body
-        while self.relays.first_reply != NULL:
-            relay = self.relays.first_reply
-            self.relays.first_reply = relay.next
-            body = None
-            if relay.answered:
-                body = PyBytes_FromStringAndSize(<const char*>relay.body.data, relay.body.end)
-            taken.append((relay.token, None if relay.refused else body, body if relay.refused else None))
-            relay_end(self.relays, relay)
-        self.relays.last_reply = NULL
-        return taken
 
     def take_peer_events(self):
         """What Python should know of peers since the last time: `(column, event, what)`.

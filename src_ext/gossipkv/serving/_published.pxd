@@ -7,7 +7,7 @@ from libc.string cimport memcmp
 from gossipkv.serving._read_options cimport IDENTITY_BYTES, ReadOptions
 from gossipkv.storage._mapped_file cimport FAULT_COLD, MappedFile
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._message cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text
+from gossipkv.wire._message cimport HEAD_BYTES, Blob, Cursor, put, put_str, put_text, take_bin
 
 cdef enum Outcome:
     OUT_OF_MEMORY = -1
@@ -135,6 +135,16 @@ cdef inline void count_request(VersionRow* version, bint by_name) noexcept nogil
     version.counts.requests += 1
     if by_name:
         version.requests_by_name += 1
+
+
+cdef inline void count_value(ReadCounts* counts, Cursor value) noexcept nogil:
+    """Count a key by its value, or nil."""
+    cdef Blob found
+    if take_bin(&value, &found):
+        counts.hits += 1
+        counts.value_bytes += <uint64_t>found.size
+    else:
+        counts.misses += 1
 
 
 cdef inline void count_forwarded(VersionRow* version, bint by_name) noexcept nogil:

@@ -1,13 +1,10 @@
-"""What is asked of other nodes and not answered yet.  The idea stands in `_relays.pyx`."""
+"""Requests that wait: for other nodes, or for the disk.  The idea stands in `_relays.pyx`."""
 
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from gossipkv.serving._batches cimport Place, Reading
-from gossipkv.serving._cold_pages cimport Wait
-from gossipkv.serving._published cimport PublishedTable
 from gossipkv.serving._read_options cimport IDENTITY_BYTES
 from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._message cimport Blob
 
 cdef enum:
     # An attempt's id: so many bits are its slot, the others count how often that was used.
@@ -28,6 +25,7 @@ cdef enum RelayKind:
     BATCH = 4  # a client's get_many
     PART = 5  # of its keys, those that one owner is asked for
     WAITING_READ = 6  # a client's get of what is here, but not in memory
+    KINDS = 7
 
 cdef enum Tried:
     ASKED_STILL = 0  # no answer yet
@@ -52,23 +50,21 @@ cdef struct ClientRelays:  # of a connection; of a batch
     Py_ssize_t held_bytes
     ClientRelays* above  # what is held here is held there as well
 
-cdef struct Relay:
+cdef struct Relay:  # the head; what a kind has beside it follows, in a struct of its own that begins with this one
     RelayKind kind
     bint resting  # all have been asked, and it waits to begin anew
     bint restless  # in the line of those that go on at once
-    bint explain  # who answers is told
     bint forwarded  # it is counted as such: others were asked
     uint32_t msgid  # of the client
     uint32_t heap_at  # where its deadline stands; NOWHERE_DUE: it has none
     uint64_t client  # the handle of the connection that asked
-    uint64_t token  # of a question
+    Relay* whole  # the client's request that it is a part of; else itself
     Relay* next  # of the same client; of the free ones
     Relay* previous
     Relay* sooner  # in the line
     Relay* later
     ClientRelays* owner
     Attempt* attempts
-    Wait wait  # for pages of what is here
     int64_t due_ns  # of the stage, or of the next round
     int64_t whole_ns  # when it is given up unless an answer is under way
     int64_t limit_ns  # when it is given up
@@ -77,30 +73,21 @@ cdef struct Relay:
     uint32_t rounds
     uint32_t tried_count
     Asked tried[MOST_TRIED]
-    uint8_t identity[IDENTITY_BYTES]
+    uint8_t identity[IDENTITY_BYTES]  # whose owners are asked
     Py_ssize_t partition
-    # The parameters as they came, then the version's name; of a part the places of its keys, each a uint32_t; of a
-    # question what is asked, then its answer.
+    # What it keeps.  Of a client's request the parameters as they came, then the version's name; of a part the places
+    # of its keys, each a uint32_t; of a question what is asked, then its answer.
     Buffer body
     Py_ssize_t params_size
-    Py_ssize_t subject_at  # database and key within the parameters; of a batch the database alone
+    Py_ssize_t subject_at  # what is asked for, within the parameters: database and key; of a batch the database alone
     Py_ssize_t subject_size
-    Relay* batch  # that a part belongs to
-    int column  # of the owner that a part is for
-    Py_ssize_t keys_size  # of a part's keys, as they are sent
-    bint passed_on  # others are asked for a part's keys; its owner may answer yet
-    # Of a batch.
-    ClientRelays parts
-    Reading reading
-    PyObject* table  # what it reads from; NULL: it does not read
-    Buffer values  # those that are here, as an answer begins with them; then those that others have given
-    Py_ssize_t here_bytes  # of the former
-    Buffer places  # of the keys that others are asked for, each a `Place`
-    uint32_t missing  # of these, those that are not answered
-    bint hedged  # some parts were passed on, and may be answered
-    bint refused  # the answer is an error
-    bint answered
+    Py_ssize_t keys_size  # of the keys that are sent behind it
     Py_ssize_t held
+
+cdef struct Body:  # of a kind
+    size_t size  # with the head
+    Py_ssize_t (*more)(const Relay* relay) noexcept nogil  # bytes that it holds beside `body`; NULL: none
+    void (*release)(Relays* relays, Relay* relay) noexcept nogil  # NULL: it holds nothing
 
 cdef struct Attempt:
     uint32_t id
@@ -123,7 +110,9 @@ cdef struct Due:
     Relay* relay
 
 cdef struct Relays:
-    Relay** chunks
+    Body bodies[KINDS]
+    size_t slot_size  # the largest of them
+    char** chunks
     Attempt** attempt_chunks
     uint32_t chunk_count
     uint32_t attempt_chunk_count
@@ -142,14 +131,11 @@ cdef struct Relays:
     Py_ssize_t held_bytes
 
 
+cdef void relays_know(Relays* relays, RelayKind kind, Body body) noexcept nogil
 cdef void relays_release(Relays* relays) noexcept nogil
 cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noexcept nogil
-cdef void relay_keep_spare(Relays* relays, Buffer* values) noexcept nogil
-cdef void relay_hold_table(Relay* relay, PublishedTable table) noexcept nogil
-cdef void relay_let_table_go(Relay* relay) noexcept nogil
 cdef void relay_note_size(Relays* relays, Relay* relay) noexcept nogil
 cdef void relay_end(Relays* relays, Relay* relay) noexcept nogil
-cdef void relay_abandon(Relays* relays, Relay* relay) noexcept nogil
 cdef void relay_reply(Relays* relays, Relay* relay) noexcept nogil
 cdef void relays_drop(Relays* relays, ClientRelays* owner) noexcept nogil
 cdef Attempt* attempt_begin(
@@ -170,9 +156,7 @@ cdef inline int64_t next_due(const Relays* relays) noexcept nogil:
     return relays.heap[0].due_ns if relays.heap_count > 0 else NEVER
 
 
-cdef inline uint32_t place_count(const Relay* batch) noexcept nogil:
-    return <uint32_t>(batch.places.end // <Py_ssize_t>sizeof(Place))
-
-
-cdef inline Place* places_of(const Relay* batch) noexcept nogil:
-    return <Place*>batch.places.data
+cdef inline Blob version_name(const Relay* relay) noexcept nogil:
+    """The version that is asked for."""
+    cdef const Relay* whole = relay.whole
+    return Blob(whole.body.data + whole.params_size, whole.body.end - whole.params_size)

@@ -1,7 +1,8 @@
-"""What is asked of other nodes and not answered yet: relays, attempts, and when each of them is due.
+"""Requests that wait: relays, attempts to have them answered, and when each of them is due.
 
-A *relay* is a request that other nodes are to answer: a client's read, or a question of Python.  It lives until it is
-answered, given up, or nobody awaits it any more.  An *attempt* is one time that it was sent to one peer; its slot and
+A *relay* is a request that waits for other nodes, or for the disk: a client's read, or a question of Python.  It lives
+until it is answered, given up, or nobody awaits it any more.  This module knows its head; each reason to wait has a body
+behind the head (`_reasons.pyx`), which begins as zeros and says how it is released.  An *attempt* is one time that it was sent to one peer; its slot and
 generation are the id that travels.  So the two end apart: a relay that is over leaves its attempts behind, and each of
 them keeps its id until the peer has answered it or the connection has ended.  The invariants:
 
@@ -17,35 +18,39 @@ Nothing here knows of connections beyond two small structs that they hold, nor o
 that stay where they are, so a pointer stays good; it is never given back, as that of connections is not.
 """
 
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
-from gossipkv.serving._published cimport PublishedTable
-from gossipkv.wire._buffer cimport Buffer, buffer_init, buffer_release
-
-from gossipkv.serving._cold_pages cimport forget_wait
+from gossipkv.wire._buffer cimport buffer_release
 
 cdef enum:
     CHUNK = 256
     MOST_CHUNKS = (1 << SLOT_BITS) // CHUNK
     # A relay that has ended keeps this much for the next one.
     SPARE_BYTES = 1024
-    # The same of the values of a batch: memory that comes anew for each costs more than reading what is put into it.
-    SPARE_VALUES_BYTES = 4 * 1024 * 1024
 
 cdef uint32_t NOWHERE_DUE = 0xFFFFFFFFU
 
 # Memory -----------------------------------------------------------------------------------------------------------
 
 
+cdef void relays_know(Relays* relays, RelayKind kind, Body body) noexcept nogil:
+    """Know the body of that kind.  Requires: no relay was begun."""
+    relays.bodies[<int>kind] = body
+    relays.slot_size = max(relays.slot_size, body.size)
+
+
+cdef inline Relay* slot_of(const Relays* relays, uint32_t chunk, uint32_t i) noexcept nogil:
+    return <Relay*>(relays.chunks[chunk] + i * relays.slot_size)
+
+
 cdef int grow_relays(Relays* relays) noexcept nogil:
     """One more chunk of free relays, and room in the heap for their deadlines."""
     cdef uint32_t capacity = (relays.chunk_count + 1) * CHUNK
-    cdef Relay** chunks = <Relay**>realloc(relays.chunks, (relays.chunk_count + 1) * sizeof(Relay*))
+    cdef char** chunks = <char**>realloc(relays.chunks, (relays.chunk_count + 1) * sizeof(char*))
     cdef Due* heap
-    cdef Relay* chunk
+    cdef Relay* relay
     cdef uint32_t i
     if chunks == NULL:
         return -1
@@ -55,15 +60,15 @@ cdef int grow_relays(Relays* relays) noexcept nogil:
         return -1
     relays.heap = heap
     relays.heap_capacity = capacity
-    chunk = <Relay*>calloc(CHUNK, sizeof(Relay))
-    if chunk == NULL:
+    chunks[relays.chunk_count] = <char*>calloc(CHUNK, relays.slot_size)
+    if chunks[relays.chunk_count] == NULL:
         return -1
-    chunks[relays.chunk_count] = chunk
-    relays.chunk_count += 1
     for i in range(<uint32_t>CHUNK):
-        chunk[i].heap_at = NOWHERE_DUE
-        chunk[i].next = relays.free
-        relays.free = &chunk[i]
+        relay = slot_of(relays, relays.chunk_count, i)
+        relay.heap_at = NOWHERE_DUE
+        relay.next = relays.free
+        relays.free = relay
+    relays.chunk_count += 1
     return 0
 
 
@@ -96,7 +101,7 @@ cdef void relays_release(Relays* relays) noexcept nogil:
     cdef uint32_t j
     for i in range(relays.chunk_count):
         for j in range(<uint32_t>CHUNK):
-            buffer_release(&relays.chunks[i][j].body)
+            buffer_release(&slot_of(relays, i, j).body)
         free(relays.chunks[i])
     for i in range(relays.attempt_chunk_count):
         free(relays.attempt_chunks[i])
@@ -120,22 +125,17 @@ cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noe
     relays.count += 1
     relay.kind = kind
     relay.resting = False
+    relay.forwarded = False
+    relay.whole = relay
     relay.attempts = NULL
     relay.tried_count = 0
     relay.rounds = 1
-    relay.refused = False
-    relay.answered = False
     relay.due_ns = NEVER
     relay.body.start = 0
     relay.body.end = 0
-    relay.owner = owner
-    relay.parts.above = owner
-    relay.batch = NULL
     relay.keys_size = 0
-    relay.passed_on = False
-    relay.hedged = False
-    relay.forwarded = False
-    relay.wait.whose = relay
+    memset(<char*>relay + sizeof(Relay), 0, relays.bodies[<int>kind].size - sizeof(Relay))
+    relay.owner = owner
     relay.previous = NULL
     relay.next = NULL
     if owner != NULL:
@@ -150,34 +150,10 @@ cdef Relay* relay_begin(Relays* relays, RelayKind kind, ClientRelays* owner) noe
 
 cdef void relay_note_size(Relays* relays, Relay* relay) noexcept nogil:
     """Count what it holds now."""
-    hold(relays, relay, <Py_ssize_t>sizeof(Relay) + relay.body.end + relay.values.end + relay.places.end)
-
-
-cdef void relay_keep_spare(Relays* relays, Buffer* values) noexcept nogil:
-    """Keep the memory of what nobody needs any more for the values of the next batch, or give it back."""
-    values.start = values.end = 0
-    if relays.spare.capacity < values.capacity <= SPARE_VALUES_BYTES:
-        buffer_release(&relays.spare)
-        relays.spare = values[0]
-        buffer_init(values)
-    buffer_release(values)
-
-
-cdef void relay_hold_table(Relay* relay, PublishedTable table) noexcept nogil:
-    """Have a batch read from that table, whose files stay until it lets it go."""
-    relay.table = <PyObject*>table
-    table.readers += 1
-
-
-cdef void relay_let_table_go(Relay* relay) noexcept nogil:
-    """It reads no more, or not now."""
-    if relay.table != NULL:
-        let_go(<PublishedTable>relay.table)
-        relay.table = NULL
-
-
-cdef inline void let_go(PublishedTable table) noexcept nogil:
-    table.readers -= 1
+    cdef Py_ssize_t size = <Py_ssize_t>relays.slot_size + relay.body.end
+    if relays.bodies[<int>relay.kind].more != NULL:
+        size += relays.bodies[<int>relay.kind].more(relay)
+    hold(relays, relay, size)
 
 
 cdef void hold(Relays* relays, Relay* relay, Py_ssize_t size) noexcept nogil:
@@ -189,7 +165,7 @@ cdef void hold(Relays* relays, Relay* relay, Py_ssize_t size) noexcept nogil:
     relay.held = size
 
 
-cdef void relay_abandon(Relays* relays, Relay* relay) noexcept nogil:
+cdef void abandon(Relay* relay) noexcept nogil:
     """Nobody awaits the answers to its attempts any more."""
     cdef Attempt* attempt = relay.attempts
     while attempt != NULL:
@@ -201,14 +177,11 @@ cdef void relay_abandon(Relays* relays, Relay* relay) noexcept nogil:
 
 cdef void relay_end(Relays* relays, Relay* relay) noexcept nogil:
     """It is answered, or given up, or nobody awaits it: its memory may be the next one's, its attempts live on."""
-    relay_abandon(relays, relay)
-    forget_wait(&relay.wait)
+    abandon(relay)
     if relay.restless:
         leave_line(relays, relay)
-    relays_drop(relays, &relay.parts)
-    relay_let_table_go(relay)
-    relay_keep_spare(relays, &relay.values)
-    buffer_release(&relay.places)
+    if relays.bodies[<int>relay.kind].release != NULL:
+        relays.bodies[<int>relay.kind].release(relays, relay)
     hold(relays, relay, 0)
     if relay.owner != NULL:
         if relay.previous != NULL:
@@ -235,7 +208,7 @@ cdef void relays_drop(Relays* relays, ClientRelays* owner) noexcept nogil:
 
 cdef void relay_reply(Relays* relays, Relay* relay) noexcept nogil:
     """Keep a question whose answer is known, or will not come, until Python takes it."""
-    relay_abandon(relays, relay)
+    abandon(relay)
     if relay.restless:
         leave_line(relays, relay)
     relay.kind = REPLIED

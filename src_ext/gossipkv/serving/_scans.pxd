@@ -3,9 +3,9 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from gossipkv.serving._batches cimport Batch
 from gossipkv.serving._cold_pages cimport ColdPages, Wait
 from gossipkv.serving._published cimport PublishedTable, ReadLimits
-from gossipkv.serving._relays cimport Relay
 from gossipkv.serving._scan_page cimport Page
 from gossipkv.serving._scan_plan cimport Plan
 from gossipkv.wire._buffer cimport Buffer
@@ -31,7 +31,7 @@ cdef enum ScannerPlace:
 
 cdef struct Job:
     Job* next  # of the same connection
-    Relay* batch  # that is read; NULL: it is a scan
+    Batch* batch  # that is read; NULL: it is a scan
     uint32_t msgid
     int64_t received_ns
     bint begun
@@ -82,7 +82,7 @@ cdef int scans_ask(
     Scans* scans, Scanner* scanner, PublishedTable table, const Envelope* request, int64_t received_ns, bint may_wait,
     int64_t* work, Buffer* out,
 ) noexcept nogil
-cdef int scans_queue(Scans* scans, Scanner* scanner, Relay* batch) noexcept nogil
+cdef int scans_queue(Scans* scans, Scanner* scanner, Batch* batch) noexcept nogil
 cdef Scanner* scans_turn(Scans* scans) noexcept nogil
 cdef int scans_run(Scans* scans, Scanner* scanner, PublishedTable table, int64_t* work, Buffer* out) noexcept nogil
 cdef void scans_read_cold(Scanner* scanner, ColdPages cold) noexcept nogil

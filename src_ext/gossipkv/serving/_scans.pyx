@@ -347,7 +347,7 @@ cdef void append_job(Scans* scans, Scanner* scanner, Job* job, ScannerPlace plac
     scanner.last = job
 
 
-cdef int scans_queue(Scans* scans, Scanner* scanner, Relay* batch) noexcept nogil:
+cdef int scans_queue(Scans* scans, Scanner* scanner, Batch* batch) noexcept nogil:
     """Have a batch read when it is its turn; -1: no memory."""
     cdef Job* job = <Job*>calloc(1, sizeof(Job))
     if job == NULL:

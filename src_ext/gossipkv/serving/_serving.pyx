@@ -36,6 +36,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from gossipkv.wire._latency cimport histogram_record
+from gossipkv.serving._asking cimport expire_relays, go_on_with_relays
 from gossipkv.serving._backlog cimport (
     ASKED, REFUSAL, RESULT, Request, is_method, method_of, params_of, request_bytes,
 )
@@ -43,12 +44,16 @@ from gossipkv.serving._busy_poll cimport POLL_NS, PollCredit, poll_hit, poll_mis
 from gossipkv.serving._connections cimport (
     FREE, LINGERING, NO_COLUMN, OPEN, Connection, Connections, check, fetch_connection, pop_handle,
 )
+from gossipkv.serving._core cimport INBOX_BYTES, Core, allow_work, begin_step, has_time, most_to_receive
 from gossipkv.serving._counters cimport (
     ACCEPT_PAUSES, BUSY_POLL_HITS, BUSY_POLLS, BYTES_SENT, CLOSED_BY_PEER, CLOSED_CUT, CLOSED_DRAINED, CLOSED_MEMORY,
     CLOSED_RESET, OVERLOADED, REPLIES_DROPPED,
 )
+from gossipkv.serving._handoff cimport Pending, Refused, limit_parked, next_request, respond
+from gossipkv.serving._intake cimport receive_requests, resume_requests
+from gossipkv.serving._peer_answers cimport receive_answers
 from gossipkv.serving._relays cimport NEVER, next_due
-from gossipkv.serving._requests cimport INBOX_BYTES, Core, Pending, Refused
+from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.serving._transport cimport (
     BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, OTHERS, READABLE, TIMER, WRITABLE, Event, Transport,
@@ -158,7 +163,7 @@ cdef class Loop:
         cdef Connection* adopted
         cdef int fd
         self.core.check_thread()
-        self.core.forwarding.peers.routes.peer(column)
+        self.core.asking.peers.routes.peer(column)
         fd = self.transport.admit(connection)
         if self.closed:
             self.transport.close(fd, True)
@@ -172,7 +177,7 @@ cdef class Loop:
             adopted.column = NO_COLUMN
             self.connections.release(adopted)
             raise OSError("the connection to a peer cannot be watched")
-        self.core.forwarding.peers.adopt(adopted)
+        self.core.asking.peers.adopt(adopted)
 
     def watch_others(self, int fd):
         """Be ready for `rest`: that descriptor is readable when others have something to do; whether that can be.
@@ -244,7 +249,7 @@ cdef class Loop:
             return
         memcpy(request_bytes(waiting), <const uint8_t*><const char*>body, size)
         if connection.parked:
-            self.core.limit_parked(connection)
+            limit_parked(self.core, connection)
 
     def refuse(self, Pending pending not None, Refused error not None):
         """The same, when too much is pending."""
@@ -299,7 +304,7 @@ cdef class Loop:
         while goes_on:
             self.serve_ready()
             self.serve_scans()
-            self.core.forwarding.go_on()
+            go_on_with_relays(self.core.asking)
             if not self.connections.backlog.is_empty():
                 return True
             goes_on = self.end_step()
@@ -322,11 +327,11 @@ cdef class Loop:
         """
         cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
         cdef int64_t until_ns = self.connections.now_ns + (self.deadline_ns - self.connections.now_ns) // 2
-        self.core.begin_step()
+        begin_step(self.core)
         while (
             left > 0
             and buffer_size(&self.connections.runnable) > 0
-            and self.core.has_time()
+            and has_time(self.core)
             and self.connections.now_ns < until_ns
         ):
             left -= 1
@@ -349,20 +354,20 @@ cdef class Loop:
     cdef void serve_held(self, Connection* connection) noexcept nogil:
         """One turn of a connection whose input was held; NULL: there is none."""
         if connection != NULL:
-            self.core.resume(connection)
+            resume_requests(self.core, connection)
             self.transmit(connection)
             self.tell_time()
-            self.core.count_answered(connection)
+            count_answered(self.core, connection)
             self.settle(connection)
 
     cdef void serve_scans(self) noexcept nogil:
         """One slice: a get that comes meanwhile waits for no more of it."""
         cdef int64_t work = SLICE_WORK
-        cdef Connection* connection = self.core.run_scans(&work)
+        cdef Connection* connection = run_scans(self.core, &work)
         while connection != NULL:
             self.transmit(connection)
             self.settle(connection)
-            connection = self.core.run_scans(&work)
+            connection = run_scans(self.core, &work)
         self.tell_time()
 
     cdef bint has_held_work(self) noexcept nogil:
@@ -378,7 +383,7 @@ cdef class Loop:
         return (
             not self.connections.backlog.is_empty()
             or self.connections.relays.first_reply != NULL
-            or self.core.forwarding.peers.has_events()
+            or self.core.asking.peers.has_events()
             or self.connections.broken_count > 0
             or (self.draining and self.connections.connection_count == self.connections.peer_count)
         )
@@ -420,7 +425,7 @@ cdef class Loop:
                 self.look_out()
         if self.event_count == 0 and rests:
             self.event_count = self.transport.fetch(self.events, EVENTS, self.rest_ms())
-        self.core.allow_work()
+        allow_work(self.core)
         self.tell_time()
         if self.event_count == 1 and self.events[0].handle == OTHERS:  # It is no event of ours.
             self.event_count = 0
@@ -455,13 +460,13 @@ cdef class Loop:
     cdef void answer_some(self, answer, int64_t budget_ns, list pending):
         """The connections in turn, one request each, until the time is over."""
         cdef int64_t deadline_ns = self.transport.now_ns() + budget_ns
-        cdef Request* request = self.core.next_request()
+        cdef Request* request = next_request(self.core)
         while request != NULL:
             try:
                 self.answer_one(answer, request, pending)
             finally:
                 free(request)
-            request = self.core.next_request() if self.transport.now_ns() < deadline_ns else NULL
+            request = next_request(self.core) if self.transport.now_ns() < deadline_ns else NULL
 
     cdef int answer_one(self, answer, Request* request, list pending) except -1:
         cdef bytes method = None
@@ -486,7 +491,7 @@ cdef class Loop:
         return 0
 
     cdef void give_answer(self, Request* request, const uint8_t* body, Py_ssize_t size, bint refused) noexcept nogil:
-        if self.core.respond(request.handle, request.msgid, body, size, refused):
+        if respond(self.core, request.handle, request.msgid, body, size, refused):
             buffer_append(&self.given, <const uint8_t*>&request.received_ns, sizeof(int64_t))
 
     cdef void serve_event(self, const Event* event) noexcept nogil:
@@ -520,14 +525,14 @@ cdef class Loop:
         """Send the answers of this round, one send for each connection."""
         cdef Connection* connection
         cdef int64_t received_ns
-        self.core.forwarding.go_on()
+        go_on_with_relays(self.core.asking)
         while buffer_size(&self.connections.dirty) > 0:
             connection = self.connections.find(pop_handle(&self.connections.dirty))
             if connection != NULL:
                 connection.dirty = False
                 self.transmit_held(connection)
                 self.settle(connection)
-            self.core.forwarding.go_on()  # A peer may have gone.
+            go_on_with_relays(self.core.asking)  # A peer may have gone.
         check(
             self.connections, NULL, buffer_size(&self.connections.out) == 0,
             b"no answer is left in `out` when the round's answers are sent",
@@ -549,7 +554,7 @@ cdef class Loop:
 
     cdef void expire_due(self) noexcept nogil:
         self.tell_time()
-        self.core.forwarding.expire()
+        expire_relays(self.core.asking)
         if self.connections.now_ns >= self.sweep_ns:
             self.expire_all()
 
@@ -619,16 +624,16 @@ cdef class Loop:
 
     cdef bint read(self, Connection* connection) noexcept nogil:
         """Receive once, and answer; whether bytes came."""
-        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, self.core.most_to_receive())
+        cdef ssize_t size = self.transport.receive(connection.fd, self.inbox, most_to_receive(self.core))
         if size > 0 and connection.peer:
-            self.core.forwarding.receive(connection, self.inbox, size)
+            receive_answers(self.core.asking, connection, self.inbox, size)
             self.tell_time()
             return True
         if size > 0:
-            self.core.receive(connection, self.inbox, size)
+            receive_requests(self.core, connection, self.inbox, size)
             self.transmit(connection)
             self.tell_time()
-            self.core.count_answered(connection)
+            count_answered(self.core, connection)
             return True
         if size == 0:
             self.connections.finish(connection, CLOSED_BY_PEER)

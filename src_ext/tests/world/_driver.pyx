@@ -11,11 +11,16 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from gossipkv.serving._addresses cimport address_number
+from gossipkv.serving._asking cimport expire_relays, go_on_with_relays
 from gossipkv.serving._backlog cimport UNANSWERED, Request, method_of, params_of
 from gossipkv.serving._connections cimport CHECKED, NO_COLUMN, Connection, Connections, pop_handle
+from gossipkv.serving._core cimport Core, begin_step, has_time
 from gossipkv.serving._counters cimport BYTES_SENT, CLOSED_BY_PEER, CLOSED_MEMORY, REPLIES_TOO_LARGE
+from gossipkv.serving._handoff cimport claim_answered, deliver
+from gossipkv.serving._intake cimport receive_requests, resume_requests
+from gossipkv.serving._peer_answers cimport receive_answers
 from gossipkv.serving._refusals cimport refuse_answer
-from gossipkv.serving._requests cimport Core
+from gossipkv.serving._requests cimport count_answered, run_scans
 from gossipkv.serving._scans cimport SLICE_WORK, scans_have_turn
 from gossipkv.wire._buffer cimport buffer_append, buffer_size
 
@@ -41,7 +46,7 @@ cdef class Driver:
         cdef list result = []
         cdef Connection* connection
         cdef Request* request
-        self.core.forwarding.go_on()
+        go_on_with_relays(self.core.asking)
         while not self.connections.backlog.is_empty():
             request = self.connections.backlog.pop()
             method = None if request.kind == UNANSWERED else method_of(request)
@@ -51,7 +56,7 @@ cdef class Driver:
             connection = self.connections.find(pop_handle(&self.connections.dirty))
             if connection != NULL:
                 connection.dirty = False
-        self.core.begin_step()
+        begin_step(self.core)
         self.core.release_retired()
         self.raise_broken()
         return result
@@ -87,7 +92,7 @@ cdef class Driver:
         if connection == NULL:
             raise MemoryError
         try:
-            self.core.forwarding.peers.adopt(connection)
+            self.core.asking.peers.adopt(connection)
         except BaseException:
             connection.column = NO_COLUMN
             self.connections.release(connection)
@@ -104,12 +109,12 @@ cdef class Driver:
             raise ValueError("the connection does not read now")
         self.connections.set_time(now_ms * 1000000)
         if data and connection.peer:
-            self.core.forwarding.receive(connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            receive_answers(self.core.asking, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         elif data:
-            self.core.receive(connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            receive_requests(self.core, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             self.connections.hold_output(connection, 0)
             self.connections.sent(connection, 0)
-            self.core.count_answered(connection)
+            count_answered(self.core, connection)
         return self.collect()
 
     def run(self, int64_t now_ms):
@@ -118,19 +123,19 @@ cdef class Driver:
         cdef Connection* connection
         cdef Py_ssize_t left = buffer_size(&self.connections.runnable) // <Py_ssize_t>sizeof(uint64_t)
         self.connections.set_time(now_ms * 1000000)
-        while left > 0 and buffer_size(&self.connections.runnable) > 0 and self.core.has_time():
+        while left > 0 and buffer_size(&self.connections.runnable) > 0 and has_time(self.core):
             left -= 1
             connection = self.connections.next_runnable()
             if connection != NULL:
-                self.core.resume(connection)
+                resume_requests(self.core, connection)
                 self.connections.hold_output(connection, 0)
                 self.connections.sent(connection, 0)
-                self.core.count_answered(connection)
-        connection = self.core.run_scans(&work)
+                count_answered(self.core, connection)
+        connection = run_scans(self.core, &work)
         while connection != NULL:
             self.connections.hold_output(connection, 0)
             self.connections.sent(connection, 0)
-            connection = self.core.run_scans(&work)
+            connection = run_scans(self.core, &work)
         return self.collect()
 
     @property
@@ -168,7 +173,7 @@ cdef class Driver:
     def reply(self, uint64_t handle, uint32_t msgid, bytes frame not None):
         """Answer a hand-off with a whole frame; False when nobody waits for it any more."""
         self.core.check_thread()
-        cdef Connection* connection = self.core.claim(handle, msgid)
+        cdef Connection* connection = claim_answered(self.core, handle, msgid)
         if connection == NULL:
             return False
         cdef Py_ssize_t size = PyBytes_GET_SIZE(frame)
@@ -177,7 +182,7 @@ cdef class Driver:
             refuse_answer(&self.connections.out, msgid, self.core.frame_limits.max_size, size)
         elif buffer_append(&self.connections.out, <const uint8_t*>PyBytes_AS_STRING(frame), size) < 0:
             self.connections.doom(connection, CLOSED_MEMORY)
-        self.core.deliver(connection)
+        deliver(self.core, connection)
         self.raise_broken()
         return True
 
@@ -195,7 +200,7 @@ cdef class Driver:
     def close(self, uint64_t handle):
         """The connection is gone."""
         self.connections.release(self.live(handle))
-        self.core.forwarding.go_on()
+        go_on_with_relays(self.core.asking)
         self.raise_broken()
 
     def wants_input(self, uint64_t handle):
@@ -213,8 +218,8 @@ cdef class Driver:
         self.connections.set_time(now_ms * 1000000)
         for i in range(self.connections.slot_count):
             self.connections.expire_one(self.connections.slots[i])
-        self.core.forwarding.expire()
-        self.core.forwarding.go_on()
+        expire_relays(self.core.asking)
+        go_on_with_relays(self.core.asking)
         self.raise_broken()
 
     @property
@@ -240,7 +245,7 @@ cdef class Driver:
             self.connections.add_in_flight(connection, 1)
         elif which == "read while held":
             connection.held = True
-            self.core.receive(connection, <const uint8_t*>b"\xc0", 1)
+            receive_requests(self.core, connection, <const uint8_t*>b"\xc0", 1)
         elif which == "state":
             self.connections.linger(connection)
         elif which == "attempts":

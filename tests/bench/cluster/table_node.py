@@ -29,7 +29,7 @@ from tests.bench.network.inline_pump import MOST, Inline
 from tests.unit.serving.driven import BuiltVersion, make_core
 
 if TYPE_CHECKING:
-    from gossipkv.serving._requests import Core
+    from gossipkv.serving._core import Core
 
 FUNCTION = "text"
 VERSION = "1"

@@ -14,7 +14,7 @@ from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unav
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
 from gossipkv.node.peers.hello import PROTOCOL, Hello
-from gossipkv.serving._requests import Refused
+from gossipkv.serving._handoff import Refused
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.settings.serving import ServingSettings

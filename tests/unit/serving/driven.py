@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.keyspace import partitioner
-from gossipkv.serving._requests import Core
+from gossipkv.serving._core import Core
 from gossipkv.serving.published import Published, publish
 from gossipkv.storage.builder import build
 from gossipkv.storage.sorted_file import SortedFile

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.serving._requests import Core
+from gossipkv.serving._core import Core
 from gossipkv.wire import rpc
 from gossipkv.wire.frames import MAX_DEPTH
 from tests.unit.serving.driven import LIMITS, Peer, make_core, one_database

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from gossipkv.serving._requests import Refused
+from gossipkv.serving._handoff import Refused
 from gossipkv.wire import rpc
 from tests.unit.serving.asker import (
     ALL,

@@ -20,7 +20,7 @@ import trio.testing
 from gossipkv.environment import trio_world
 from gossipkv.environment.trio_world import RealSockets
 from gossipkv.serving import pump
-from gossipkv.serving._requests import Refused
+from gossipkv.serving._handoff import Refused
 from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
 from gossipkv.serving.pump import Pump

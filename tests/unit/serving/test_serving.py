@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gossipkv.serving._requests import Pending
+    from gossipkv.serving._handoff import Pending
     from gossipkv.wire.rpc import Value
 
 RECORDS = {b"key%03d" % number: b"value%d" % number for number in range(1000)} | {b"big": b"x" * 500_000}

@@ -1,0 +1,15 @@
+from typing import Self, final
+
+@final
+class Refused:
+    error: bytes
+    def __new__(cls, error: bytes) -> Self: ...
+
+@final
+class Pending:
+    handle: int
+    msgid: int
+    received_ns: int
+    method: bytes
+    waiting: object
+    def __new__(cls, handle: int, msgid: int, received_ns: int, method: bytes, waiting: object) -> Self: ...

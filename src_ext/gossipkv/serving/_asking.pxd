@@ -1,0 +1,77 @@
+"""Asking other nodes for what is not here.  The idea stands in `_asking.pyx`."""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from gossipkv.serving._cold_pages cimport ColdPages
+from gossipkv.serving._connections cimport Connection, Connections
+from gossipkv.serving._peers cimport Peers
+from gossipkv.serving._published cimport DatabaseRow, Lookup, PublishedTable, ReadLimits
+from gossipkv.serving._read_options cimport ReadOptions
+from gossipkv.serving._relays cimport KINDS, Body, Relay, RelayKind, Relays
+from gossipkv.wire._buffer cimport Buffer
+from gossipkv.wire._frames cimport FrameLimits
+from gossipkv.wire._latency cimport LatencyHistogram
+from gossipkv.wire._message cimport Blob, Cursor
+
+cdef class Asking
+
+ctypedef void (*Step)(Asking asking, Relay* relay) noexcept nogil
+
+cdef struct Reason:  # for which a request waits, and what is done when something comes to pass
+    Body body
+    const char* method  # by which clients and nodes ask for it; NULL: it is no read
+    void (*put_keys)(Buffer* out, const Relay* relay) noexcept nogil  # behind the subject; NULL: there are none
+    Step go_on  # somebody has refused or is gone, or its pages are there
+    Step expire  # its deadline is over; of what other nodes are asked it is `expire_asked`, which needs the next three
+    bint (*is_under_way)(Asking asking, const Relay* relay) noexcept nogil  # the beginning of an answer is here
+    Step begin_round  # all were asked, and the pause is over
+    Step give_up
+    bint (*is_answer)(const Relay* relay, Cursor result) noexcept nogil  # whether a node that was asked may say that
+    void (*take)(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil  # who was asked has said it
+    void (*refuse)(
+        Asking asking, Relay* relay, const Blob* code, const Cursor* error, int column
+    ) noexcept nogil
+
+
+cdef class Asking:
+    cdef Connections connections
+    cdef Relays* relays  # those of `connections`
+    cdef uint64_t* counts  # the same
+    cdef Peers peers
+    cdef ColdPages cold
+    cdef PublishedTable published
+    cdef FrameLimits frame_limits
+    cdef ReadLimits read_limits
+    cdef int64_t whole_ns
+    cdef int64_t stage_ns
+    cdef uint64_t last_token  # of a question
+    cdef LatencyHistogram answered
+    cdef LatencyHistogram answered_here  # of what was here after all
+    cdef bytes name
+    cdef Blob own_name  # the same, for who asks which node has answered
+    cdef Reason reasons[KINDS]
+
+
+cdef void know_reason(Asking asking, RelayKind kind, Reason reason) noexcept nogil
+
+cdef int keep_params(Relay* relay, const Cursor* params) noexcept nogil
+cdef void set_limits(Relay* relay, const ReadOptions* options) noexcept nogil
+cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil
+cdef DatabaseRow* database_of(Asking asking, const Relay* relay) noexcept nogil
+
+cdef void ask_next(Asking asking, Relay* relay) noexcept nogil
+cdef int next_to_ask(Asking asking, Relay* relay, Py_ssize_t partition) noexcept nogil
+cdef void rest_relay(Asking asking, Relay* relay) noexcept nogil
+cdef bint send_request(Asking asking, Relay* relay, int column) noexcept nogil
+
+cdef void go_on_with_relays(Asking asking) noexcept nogil
+cdef void expire_relays(Asking asking) noexcept nogil
+cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil
+cdef bint has_begun(Asking asking, const Relay* relay) noexcept nogil
+
+cdef Connection* claim_client(Asking asking, const Relay* relay) noexcept nogil
+cdef void note_damage(
+    Asking asking, const Relay* relay, const uint8_t* key, Py_ssize_t key_size
+) noexcept nogil
+cdef void hand_back(Asking asking, Relay* relay) noexcept nogil
+cdef void fail_client(Asking asking, uint64_t handle) noexcept nogil

@@ -1,0 +1,647 @@
+"""Batches that are read in slices, and those for some keys of which other nodes are asked.
+
+A batch reads what is here, in slices if that is much (`_batches.pyx`, `_scans.pyx`), and then asks for the rest.  The keys
+that one owner is asked for are one request, a *part*::
+
+    batch ──> read here ──> all is there ─────────────────────────────────────> answered
+                  │  ^
+                  │  └── planned anew, when a part begins a new round and the version is another, or a key is here
+                  └───> parts ──> an owner answers: its values find their places ──> the last one completes the answer
+                         ^  │
+                         └──┘ who refuses, is lost or silent: its keys are divided anew among the next owners
+"""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset
+
+from gossipkv.serving._asking cimport (
+    Asking, Reason, claim_client, database_of, expire_asked, fail_client, hand_back, has_begun, next_to_ask,
+    note_damage, rest_relay, send_request, set_limits,
+)
+from gossipkv.serving._batches cimport (
+    MISSING_VALUE, Batch, Place, Reading, begin_reading, count_reading, end_reading, pass_over, place_count, places_of,
+    plan_reading, read_cold, read_keys, refuse_reading,
+)
+from gossipkv.serving._cold_pages cimport Wait
+from gossipkv.serving._connections cimport Connection
+from gossipkv.serving._counters cimport (
+    CLOSED_MEMORY, FORWARDED, FORWARD_ROUNDS, GET_MANYS, KEYS_READ, REPLIES_TOO_LARGE,
+)
+from gossipkv.serving._forward_report cimport report_unanswered
+from gossipkv.serving._forwarded_get cimport is_version_asked, refuse_read
+from gossipkv.serving._published cimport (
+    ANSWERED, COLD, DAMAGED, OUT_OF_MEMORY, REFUSED_SIZE, UNDER_WAY, DatabaseRow, PublishedTable, VersionRow,
+    count_forwarded, count_refused, count_value,
+)
+from gossipkv.serving._read_options cimport IDENTITY_BYTES, ReadOptions
+from gossipkv.serving._relays cimport (
+    BATCH, NEVER, PART, WAS_SILENT, Asked, Relay, Relays, relay_begin, relay_end, relay_note, relay_note_size,
+    relay_stir, relays_drop, version_name,
+)
+from gossipkv.serving._scans cimport scans_queue
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_init, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._message cimport (
+    HEAD_BYTES, Blob, Cursor, Envelope, put_array, put_bytes, put_str, take_array, take_bin, take_blob, take_nil,
+)
+
+cdef enum:
+    # Keys of one request to an owner: they and its answer are bounded as others are.
+    PART_BYTES = 65536
+    # The values of a batch that has ended leave so much for the next one: memory that comes anew for each costs more
+    # than reading what is put into it.
+    SPARE_VALUES_BYTES = 4 * 1024 * 1024
+
+cdef struct Part:  # of a batch's keys, those that one owner is asked for
+    Relay head
+    Batch* batch
+    int column  # of that owner
+    bint passed_on  # others are asked for its keys; its owner may answer yet
+
+
+cdef inline Py_ssize_t key_count(const Part* part) noexcept nogil:
+    return part.head.body.end // <Py_ssize_t>sizeof(uint32_t)
+
+
+cdef inline Place* place_of(const Part* part, Py_ssize_t number) noexcept nogil:
+    """The place of that key of a part."""
+    return &places_of(part.batch)[(<const uint32_t*>part.head.body.data)[number]]
+
+
+cdef inline const Place* first_missing(const Part* part) noexcept nogil:
+    """The place of its first key that is not there yet; NULL: none is missing."""
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        if place_of(part, i).size == MISSING_VALUE:
+            return place_of(part, i)
+    return NULL
+
+
+cdef inline bint asks_for(const Part* part, const Place* place) noexcept nogil:
+    """Whether a part has that key."""
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        if place_of(part, i) == place:
+            return True
+    return False
+
+
+cdef inline void swap_buffers(Buffer* one, Buffer* other) noexcept nogil:
+    cdef Buffer kept = one[0]
+    one[0] = other[0]
+    other[0] = kept
+
+
+cdef inline Py_ssize_t expected_bytes(const Reading* reading) noexcept nogil:
+    """What the values of a batch will take, if they are as long as others."""
+    return min(reading.count * (reading.version.mean_value + HEAD_BYTES) + 4 * HEAD_BYTES, reading.max_frame)
+
+
+cdef inline bint add_key(Part* part, uint32_t place) noexcept nogil:
+    """Have a part ask for that key as well; False without memory."""
+    part.head.keys_size += places_of(part.batch)[place].key_size
+    return buffer_append(&part.head.body, <const uint8_t*>&place, sizeof(uint32_t)) == 0
+
+
+cdef void put_keys(Buffer* out, const Relay* relay) noexcept nogil:
+    """The keys that it asks for, as they came."""
+    cdef const Part* part = <const Part*>relay
+    cdef const Place* place
+    cdef Py_ssize_t i
+    put_array(out, key_count(part))
+    for i in range(key_count(part)):
+        place = place_of(part, i)
+        put_bytes(out, part.batch.head.body.data + place.key_at, place.key_size)
+
+
+cdef inline bint is_any_here(const Part* part, const VersionRow* version) noexcept nogil:
+    """Whether the partition of any of its keys is on this node by now, and was not read in vain."""
+    cdef const Place* place
+    cdef Py_ssize_t i
+    for i in range(key_count(part)):
+        place = place_of(part, i)
+        if version.files[place.partition] != NULL and not place.damaged:
+            return True
+    return False
+
+
+cdef inline void note_silent(Part* part) noexcept nogil:
+    """Have it not ask those who may still answer a part that it was passed on from."""
+    cdef const Place* place = first_missing(part)
+    cdef const Part* other = <const Part*>part.batch.parts.first
+    while other != NULL:
+        if other.passed_on and other.head.attempts != NULL and asks_for(other, place):
+            relay_note(&part.head, other.head.attempts.column, WAS_SILENT)
+        other = <const Part*>other.head.next
+
+
+cdef bint are_values(const Relay* relay, Cursor result) noexcept nogil:
+    """Whether that is `[[value or nil, ...], version]`, one for each key of the part."""
+    cdef Blob unused
+    cdef Py_ssize_t left = key_count(<const Part*>relay)
+    if take_array(&result) != 2 or take_array(&result) != left:
+        return False
+    while left > 0:
+        if not take_nil(&result) and not take_bin(&result, &unused):
+            return False
+        left -= 1
+    return is_version_asked(relay, result)
+
+
+cdef Batch* begin_batch(Asking asking, Connection* client, const Envelope* request) noexcept nogil:
+    """A batch that is to be read, whose id is in flight; NULL: no memory."""
+    cdef Batch* batch = <Batch*>relay_begin(asking.relays, BATCH, &client.relays)
+    if batch == NULL:
+        return NULL
+    batch.parts.above = batch.head.owner
+    batch.head.client = client.handle
+    batch.head.msgid = request.msgid
+    batch.head.begun_ns = client.received_ns
+    batch.head.subject_at = batch.head.subject_size = 0
+    if buffer_append(&batch.head.body, request.params.at, request.params.end - request.params.at) < 0:
+        relay_end(asking.relays, &batch.head)
+        return NULL
+    batch.head.params_size = batch.head.body.end
+    relay_note_size(asking.relays, &batch.head)
+    return batch
+
+
+cdef int queue_batch(Asking asking, Connection* client, Batch* batch) noexcept nogil:
+    """Have it read from its beginning when it is its turn; until then it holds its parameters only."""
+    forget_read(asking.relays, batch)
+    relay_note_size(asking.relays, &batch.head)
+    return scans_queue(&asking.connections.scans, &client.scanner, batch)
+
+
+cdef void hold_table(Batch* batch, PublishedTable table) noexcept nogil:
+    """Have it read from that table, whose files stay until it lets it go."""
+    batch.table = <PyObject*>table
+    table.readers += 1
+
+
+cdef inline void let_go(PublishedTable table) noexcept nogil:
+    table.readers -= 1
+
+
+cdef void let_table_go(Batch* batch) noexcept nogil:
+    """It reads no more, or not now."""
+    if batch.table != NULL:
+        let_go(<PublishedTable>batch.table)
+        batch.table = NULL
+
+
+cdef void keep_spare(Relays* relays, Buffer* values) noexcept nogil:
+    """Keep the memory of what nobody needs any more for the values of the next batch, or give it back."""
+    values.start = values.end = 0
+    if relays.spare.capacity < values.capacity <= SPARE_VALUES_BYTES:
+        buffer_release(&relays.spare)
+        relays.spare = values[0]
+        buffer_init(values)
+    buffer_release(values)
+
+
+cdef void forget_read(Relays* relays, Batch* batch) noexcept nogil:
+    let_table_go(batch)
+    keep_spare(relays, &batch.values)
+    buffer_release(&batch.places)
+
+
+cdef void release_batch(Relays* relays, Relay* relay) noexcept nogil:
+    relays_drop(relays, &(<Batch*>relay).parts)
+    forget_read(relays, <Batch*>relay)
+
+
+cdef Py_ssize_t more_of_batch(const Relay* relay) noexcept nogil:
+    return (<const Batch*>relay).values.end + (<const Batch*>relay).places.end
+
+
+cdef void ask_disk(Asking asking, Batch* batch, Wait* wait) noexcept nogil:
+    """Have the pages read at which it has stopped, and those that its next keys need."""
+    read_cold(&batch.reading, &asking.read_limits, asking.cold, wait, batch.table)
+
+
+cdef int read_batch(Asking asking, Batch* batch, int64_t* work, Buffer* out) noexcept nogil:
+    """Read the keys that are here until the work is used up: `UNDER_WAY`, and it is to go on.
+
+    `COLD`: the same, when it has what `ask_disk` asks for.
+
+    With another outcome it has come to its end: it is answered, or fails, or others are asked for what is not
+    here.  The answer is in `out`, or (NULL) in the output of the connection.
+    """
+    cdef int outcome = read_on(asking, batch, work)
+    batch.here_bytes = batch.values.end
+    batch.missing = place_count(batch)
+    relay_note_size(asking.relays, &batch.head)
+    if outcome == ANSWERED and batch.missing == 0:
+        answer_batch(asking, batch, out)
+    elif outcome == ANSWERED:
+        count_asking(asking, batch)
+        let_table_go(batch)
+        if ask_for_rest(asking, batch) == OUT_OF_MEMORY:
+            fail_client(asking, batch.head.client)
+    elif outcome == REFUSED_SIZE:
+        refuse_batch(asking, batch, out)
+    elif outcome == OUT_OF_MEMORY:
+        fail_client(asking, batch.head.client)
+    elif outcome != UNDER_WAY and outcome != COLD:
+        hand_back(asking, &batch.head)
+    return outcome
+
+
+cdef int open_batch(Asking asking, Batch* batch) noexcept nogil:
+    """Choose the version that it is read from to its end, and hold the table."""
+    cdef Reading* reading = &batch.reading
+    cdef Cursor ahead = Cursor(batch.head.body.data, batch.head.body.data + batch.head.params_size)
+    cdef ReadOptions options
+    cdef Blob unused
+    cdef Py_ssize_t keys_at
+    cdef int outcome = plan_reading(asking.published, ahead, &asking.read_limits, reading, &options)
+    if outcome != ANSWERED:
+        return outcome
+    set_limits(&batch.head, &options)
+    take_array(&ahead)
+    batch.head.subject_at = ahead.at - reading.params
+    take_blob(&ahead, &unused)
+    batch.head.subject_size = ahead.at - reading.params - batch.head.subject_at
+    keys_at = reading.keys.at - reading.params
+    memcpy(batch.head.identity, reading.version.identity, IDENTITY_BYTES)
+    batch.head.body.end = batch.head.params_size
+    if buffer_append(&batch.head.body, reading.version.name.data, reading.version.name.size) < 0:
+        return OUT_OF_MEMORY
+    reading.params = batch.head.body.data  # It may have moved.
+    reading.keys = Cursor(batch.head.body.data + keys_at, batch.head.body.data + batch.head.params_size)
+    batch.values = asking.relays.spare
+    buffer_init(&asking.relays.spare)
+    if buffer_reserve(&batch.values, expected_bytes(reading)) < 0:
+        return OUT_OF_MEMORY
+    hold_table(batch, asking.published)
+    return begin_reading(reading, batch.head.msgid, &batch.values)
+
+
+cdef int read_on(Asking asking, Batch* batch, int64_t* work) noexcept nogil:
+    """Read on where it stands, and say what becomes of a key that is not plain."""
+    cdef Reading* reading = &batch.reading
+    cdef const Place* damaged
+    cdef Py_ssize_t left
+    cdef uint32_t places
+    cdef int outcome = ANSWERED
+    if batch.table == NULL:
+        outcome = open_batch(asking, batch)
+    while outcome == ANSWERED:
+        left = reading.left
+        places = place_count(batch)
+        outcome = read_keys(
+            reading, &asking.read_limits, &batch.values, &batch.places if reading.may_ask else NULL, work
+        )
+        asking.counts[KEYS_READ] += <uint64_t>(left - reading.left) - (place_count(batch) - places)
+        if outcome != DAMAGED or not reading.may_ask or not asking.peers.is_held(
+            batch.head.identity, reading.partition
+        ):
+            break
+        outcome = pass_over(reading, &batch.values, &batch.places)
+        if outcome == ANSWERED:
+            damaged = &places_of(batch)[place_count(batch) - 1]
+            note_damage(asking, &batch.head, batch.head.body.data + damaged.key_at, damaged.key_size)
+    return outcome
+
+
+cdef void count_asking(Asking asking, Batch* batch) noexcept nogil:
+    """Count it as one for which others are asked, once."""
+    cdef VersionRow* version = asking.published.heir_of(batch.reading.version)
+    if not batch.head.forwarded:
+        batch.head.forwarded = True
+        batch.head.whole_ns = batch.head.limit_ns
+        if batch.head.limit_ns == NEVER:
+            batch.head.whole_ns = asking.connections.now_ns + asking.whole_ns
+        asking.counts[FORWARDED] += 1
+        if version != NULL:
+            count_forwarded(version, batch.reading.by_name)
+
+
+cdef void refuse_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
+    """Say what of it is too large."""
+    cdef Buffer error
+    buffer_init(&error)
+    if refuse_reading(&batch.reading, batch.head.msgid, &asking.read_limits, &error) == OUT_OF_MEMORY:
+        fail_client(asking, batch.head.client)
+    else:
+        asking.counts[REPLIES_TOO_LARGE] += 1
+        count_read(asking, batch, True)
+        give_answer(asking, batch, &error, out)
+
+
+cdef int ask_for_rest(Asking asking, Batch* batch) noexcept nogil:
+    """Ask for the keys that are elsewhere: `UNDER_WAY`, or `OUT_OF_MEMORY`."""
+    cdef Part* part = begin_part(asking, &batch.head)
+    cdef uint32_t i
+    if part == NULL:
+        return OUT_OF_MEMORY
+    for i in range(place_count(batch)):
+        if not add_key(part, i):
+            return OUT_OF_MEMORY
+    return UNDER_WAY if divide(asking, part) == 0 else OUT_OF_MEMORY
+
+
+cdef Part* begin_part(Asking asking, const Relay* before) noexcept nogil:
+    """A new part, which has tried whom the one before it has, or a batch's first; NULL: no memory."""
+    cdef Batch* batch = <Batch*>before.whole
+    cdef Part* part = <Part*>relay_begin(asking.relays, PART, &batch.parts)
+    if part == NULL:
+        return NULL
+    part.batch = batch
+    part.head.whole = &batch.head
+    part.head.client = batch.head.client
+    part.head.msgid = batch.head.msgid
+    memcpy(part.head.identity, batch.head.identity, IDENTITY_BYTES)
+    part.head.begun_ns = batch.head.begun_ns
+    part.head.limit_ns = batch.head.limit_ns
+    part.head.whole_ns = batch.head.whole_ns
+    part.head.pause_ns = before.pause_ns
+    part.head.rounds = before.rounds
+    part.head.tried_count = before.tried_count
+    memcpy(part.head.tried, before.tried, before.tried_count * sizeof(Asked))
+    return part
+
+
+cdef void pass_on(Asking asking, Relay* relay) noexcept nogil:
+    """Have others asked for its keys, since somebody has refused, is gone or silent."""
+    cdef Part* part = <Part*>relay
+    if part.passed_on:
+        if part.head.attempts == NULL:
+            relay_end(asking.relays, &part.head)
+    elif divide(asking, part) < 0:
+        fail_client(asking, part.head.client)
+
+
+cdef int divide(Asking asking, Part* part) noexcept nogil:
+    """Ask the next owner of each of its keys that are missing, in as few new parts as that takes; -1: no memory.
+
+    Of a part for which nobody is left the new one rests.  The old one ends, unless its owner may still answer.
+    """
+    cdef Part* before = <Part*>part.batch.parts.first
+    cdef Part* group = NULL
+    cdef Part* ahead
+    cdef Part* resting = NULL
+    cdef Py_ssize_t i
+    cdef int column
+    cdef int result = 0
+    for i in range(key_count(part)):
+        if place_of(part, i).size != MISSING_VALUE:
+            continue
+        column = next_to_ask(asking, &part.head, place_of(part, i).partition)
+        group = <Part*>asking.peers.routes.peers[column].gathering if column >= 0 else resting
+        if group == NULL or group.head.keys_size >= PART_BYTES:
+            group = begin_part(asking, &part.head)
+            if group == NULL:
+                result = -1
+                break
+            group.column = column
+            if column >= 0:
+                asking.peers.routes.peers[column].gathering = &group.head
+            else:
+                resting = group
+        if not add_key(group, (<const uint32_t*>part.head.body.data)[i]):
+            result = -1
+            break
+    part.passed_on = True
+    group = <Part*>part.batch.parts.first
+    while group != before:
+        ahead = <Part*>group.head.next
+        if group.column >= 0:
+            asking.peers.routes.peers[group.column].gathering = NULL
+        if result == 0:
+            relay_note_size(asking.relays, &group.head)
+            if group.column < 0:
+                rest_relay(asking, &group.head)
+            elif not send_request(asking, &group.head, group.column):
+                relay_stir(asking.relays, &group.head)
+        group = ahead
+    if part.head.attempts == NULL:
+        relay_end(asking.relays, &part.head)
+    else:
+        part.batch.hedged = True
+    return result
+
+
+cdef void begin_part_round(Asking asking, Relay* relay) noexcept nogil:
+    """Ask all again for a part, unless the whole has to be planned anew: it is from one version."""
+    cdef Part* part = <Part*>relay
+    cdef Batch* batch = part.batch
+    cdef Cursor params = Cursor(batch.head.body.data, batch.head.body.data + batch.head.params_size)
+    cdef ReadOptions options
+    cdef Blob unused
+    cdef VersionRow* version = asking.published.plan(&params, &unused, &options, True)
+    part.head.rounds += 1
+    part.head.tried_count = 0
+    asking.counts[FORWARD_ROUNDS] += 1
+    if version == NULL:
+        hand_back(asking, &batch.head)
+    elif memcmp(version.identity, batch.head.identity, IDENTITY_BYTES) == 0 and not is_any_here(part, version):
+        note_silent(part)
+        relay_stir(asking.relays, &part.head)
+    else:
+        relays_drop(asking.relays, &batch.parts)
+        forget_read(asking.relays, batch)
+        batch.hedged = False
+        read_again(asking, batch)
+
+
+cdef void read_again(Asking asking, Batch* batch) noexcept nogil:
+    """Read it from its beginning: at once if there is time for it, else when it is its turn."""
+    cdef int outcome = read_batch(asking, batch, &asking.connections.work, NULL)
+    if (outcome == UNDER_WAY or outcome == COLD) and (
+        queue_batch(asking, asking.connections.find(batch.head.client), batch) < 0
+    ):
+        fail_client(asking, batch.head.client)
+
+
+cdef bint is_under_way(Asking asking, const Relay* relay) noexcept nogil:
+    """Whether the beginning of an answer has arrived, to it or to one that it was passed on from."""
+    cdef const Part* part = <const Part*>relay
+    cdef const Part* other
+    if has_begun(asking, relay):
+        return True
+    other = <const Part*>part.batch.parts.first if part.batch.hedged else NULL
+    while other != NULL:
+        if other.passed_on and asks_for(other, first_missing(part)) and has_begun(asking, &other.head):
+            return True
+        other = <const Part*>other.head.next
+    return False
+
+
+cdef void give_part_up(Asking asking, Relay* relay) noexcept nogil:
+    """Give its batch up, for the first of its keys that is missing."""
+    cdef const Place* place = first_missing(<const Part*>relay)
+    cdef Blob key = Blob(NULL, 0)
+    if place != NULL:
+        key = Blob(relay.whole.body.data + place.key_at, place.key_size)
+    report_unanswered(asking, relay, place.partition if place != NULL else 0, &key)
+
+
+cdef void take_values(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
+    """Put the values of a part into their places; the last one completes the answer.  Requires: `are_values`."""
+    cdef Part* part = <Part*>relay
+    cdef Batch* batch = part.batch
+    cdef Part* other
+    cdef Part* ahead
+    cdef const uint8_t* begin
+    cdef Place* place
+    cdef Blob unused
+    cdef Py_ssize_t i
+    if buffer_reserve(&batch.values, result.end - result.at) < 0:
+        fail_client(asking, batch.head.client)
+        return
+    take_array(&result)
+    take_array(&result)
+    for i in range(key_count(part)):
+        begin = result.at
+        if not take_nil(&result):
+            take_bin(&result, &unused)
+        place = place_of(part, i)
+        if place.size == MISSING_VALUE:
+            place.at = batch.values.end
+            place.size = result.at - begin
+            put_bytes(&batch.values, begin, place.size)
+            batch.missing -= 1
+    relay_end(asking.relays, &part.head)
+    relay_note_size(asking.relays, &batch.head)
+    if batch.missing == 0 or batch.values.end > asking.read_limits.max_frame:
+        answer_batch(asking, batch, NULL)
+        return
+    other = <Part*>batch.parts.first if batch.hedged else NULL
+    while other != NULL:
+        ahead = <Part*>other.head.next
+        if first_missing(other) == NULL:
+            relay_end(asking.relays, &other.head)
+        other = ahead
+
+
+cdef void answer_batch(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
+    """Answer with the values in the order asked, or say that they are too much.
+
+    When all were here they are the answer already.
+    """
+    cdef Buffer answer
+    cdef bint refused
+    cdef int outcome = ANSWERED
+    buffer_init(&answer)
+    if place_count(batch) == 0:
+        outcome = end_reading(&batch.reading, &batch.values)
+        swap_buffers(&answer, &batch.values)
+    elif batch.missing == 0:
+        outcome = put_values(asking, batch, &answer)
+    if outcome == OUT_OF_MEMORY:
+        buffer_release(&answer)
+        fail_client(asking, batch.head.client)
+        return
+    refused = batch.missing > 0 or answer.end > batch.reading.max_frame
+    count_read(asking, batch, refused)
+    if refused:
+        answer.end = 0
+        outcome = refuse_reading(&batch.reading, batch.head.msgid, &asking.read_limits, &answer)
+    if outcome == OUT_OF_MEMORY:
+        buffer_release(&answer)
+        fail_client(asking, batch.head.client)
+    else:
+        give_answer(asking, batch, &answer, out)
+
+
+cdef int put_values(Asking asking, Batch* batch, Buffer* out) noexcept nogil:
+    """Put the values of others into their places among those that were here: `ANSWERED`, or `OUT_OF_MEMORY`.
+
+    Requires: none is missing.
+    """
+    cdef Blob version = version_name(&batch.head)
+    cdef const Place* place
+    cdef Py_ssize_t at = 0
+    cdef uint32_t i
+    if buffer_reserve(out, batch.values.end + version.size + HEAD_BYTES) < 0:
+        return OUT_OF_MEMORY
+    for i in range(place_count(batch)):
+        place = &places_of(batch)[i]
+        put_bytes(out, batch.values.data + at, place.slot - at)
+        put_bytes(out, batch.values.data + place.at, place.size)
+        at = place.slot
+    put_bytes(out, batch.values.data + at, batch.here_bytes - at)
+    put_str(out, version.data, version.size)
+    return ANSWERED
+
+
+cdef void give_answer(Asking asking, Batch* batch, Buffer* answer, Buffer* out) noexcept nogil:
+    """Give the client the answer, which is copied only behind another one."""
+    cdef Connection* connection = claim_client(asking, &batch.head)
+    cdef Py_ssize_t size = answer.end
+    cdef Py_ssize_t before = buffer_size(&connection.output)
+    cdef Buffer* into = out if out != NULL else &connection.output
+    cdef bint fits
+    relay_end(asking.relays, &batch.head)
+    fits = not connection.doomed and (out != NULL or asking.connections.make_room(connection, size))
+    if fits and buffer_size(into) == 0:
+        swap_buffers(into, answer)
+    elif not fits or buffer_append(into, answer.data, size) < 0:
+        asking.connections.doom(connection, CLOSED_MEMORY)
+    keep_spare(asking.relays, answer)
+    if out == NULL:
+        asking.connections.note_output(connection, buffer_size(&connection.output) - before)
+        asking.connections.flush_later(connection)
+        asking.connections.sent(connection, 0)
+
+
+cdef void count_read(Asking asking, const Batch* batch, bint refused) noexcept nogil:
+    """Count a batch and what was found, where that is counted now, or that it is too much."""
+    cdef VersionRow* version
+    if batch.head.forwarded:
+        count_values(asking, batch, refused)
+        return
+    asking.counts[GET_MANYS] += 1
+    version = asking.published.heir_of(batch.reading.version)
+    if version != NULL and refused:
+        count_refused(version, batch.reading.by_name)
+    elif version != NULL:
+        count_reading(version, &batch.reading)
+
+
+cdef void count_values(Asking asking, const Batch* batch, bint refused) noexcept nogil:
+    """Count the values of a batch, from here and from owners, or that they are too much."""
+    cdef DatabaseRow* database = database_of(asking, &batch.head)
+    cdef const Reading* reading = &batch.reading
+    cdef const uint8_t* at
+    cdef uint32_t i
+    if database != NULL and refused:
+        database.counts.errors += 1
+    elif database != NULL:
+        database.counts.hits += reading.hits
+        database.counts.misses += <uint64_t>(reading.count - place_count(batch)) - reading.hits
+        database.counts.value_bytes += reading.value_bytes
+        for i in range(place_count(batch)):
+            at = batch.values.data + places_of(batch)[i].at
+            count_value(&database.counts, Cursor(at, at + places_of(batch)[i].size))
+
+
+cdef Reason waiting_for_its_parts() noexcept nogil:
+    """Why a batch waits: its turn to be read, and then its parts, whose deadlines are its own."""
+    cdef Reason reason
+    memset(&reason, 0, sizeof(Reason))
+    reason.body.size = sizeof(Batch)
+    reason.body.more = more_of_batch
+    reason.body.release = release_batch
+    reason.method = b"get_many"
+    return reason
+
+
+cdef Reason waiting_for_an_owner_of_keys() noexcept nogil:
+    """Why a part waits."""
+    cdef Reason reason
+    memset(&reason, 0, sizeof(Reason))
+    reason.body.size = sizeof(Part)
+    reason.method = b"get_many"
+    reason.put_keys = put_keys
+    reason.go_on = pass_on
+    reason.expire = expire_asked
+    reason.is_under_way = is_under_way
+    reason.begin_round = begin_part_round
+    reason.give_up = give_part_up
+    reason.is_answer = are_values
+    reason.take = take_values
+    reason.refuse = refuse_read
+    return reason

@@ -1,0 +1,31 @@
+"""What Python answers.  The idea stands in `_handoff.pyx`."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from gossipkv.serving._backlog cimport Request
+from gossipkv.serving._connections cimport Connection
+from gossipkv.serving._core cimport Core
+from gossipkv.wire._message cimport Envelope
+
+
+cdef class Refused:
+    cdef readonly bytes error
+
+
+cdef class Pending:
+    cdef readonly uint64_t handle
+    cdef readonly uint32_t msgid
+    cdef readonly int64_t received_ns
+    cdef readonly bytes method
+    cdef readonly object waiting
+
+
+cdef int may_hand_off(Core core, const Connection* connection, const Envelope* request) noexcept nogil
+cdef void hand_off(Core core, Connection* connection, const Envelope* request) noexcept nogil
+cdef Request* next_request(Core core) noexcept nogil
+cdef void limit_parked(Core core, Connection* connection) noexcept nogil
+cdef Connection* claim_answered(Core core, uint64_t handle, uint32_t msgid) noexcept nogil
+cdef void deliver(Core core, Connection* connection) noexcept nogil
+cdef bint respond(
+    Core core, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
+) noexcept nogil
