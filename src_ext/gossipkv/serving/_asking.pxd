@@ -75,3 +75,7 @@ cdef void note_damage(
 ) noexcept nogil
 cdef void hand_back(Asking asking, Relay* relay) noexcept nogil
 cdef void fail_client(Asking asking, uint64_t handle) noexcept nogil
+
+
+cdef inline const Reason* reason_of(Asking asking, const Relay* relay) noexcept nogil:
+    return &asking.reasons[<int>relay.kind]

@@ -82,10 +82,6 @@ cdef void know_reason(Asking asking, RelayKind kind, Reason reason) noexcept nog
     relays_know(asking.relays, kind, reason.body)
 
 
-cdef inline const Reason* reason_of(Asking asking, const Relay* relay) noexcept nogil:
-    return &asking.reasons[<int>relay.kind]
-
-
 # What a client asked --------------------------------------------------------------------------------------------
 
 

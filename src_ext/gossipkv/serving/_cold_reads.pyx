@@ -1,12 +1,12 @@
 """Gets that wait for the disk: what they ask for is here, but not in memory.
 
-The page at which a lookup has stopped is read by another thread (`_cold_pages.pyx`); then the get is looked up anew, from
-its beginning, by what is served by then: it may stop again, be here, or be elsewhere.  One whose pages cannot be read,
-or are thrown out again and again before they are used, waits where it stands in the end: what is damaged shows then.
+The page at which a lookup has stopped is read by another thread (`_cold_pages.pyx`); then the get is looked up anew,
+from its beginning, by what is served by then: it may stop again, be here, or be elsewhere.  One whose pages cannot be
+read, or are thrown out again and again before they are used, waits where it stands in the end: what is damaged shows
+then.
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
 
 from gossipkv.serving._asking cimport Asking, claim_client
 from gossipkv.serving._cold_pages cimport forget_wait

@@ -15,4 +15,3 @@ cdef int queue_batch(Asking asking, Connection* client, Batch* batch) noexcept n
 cdef int read_batch(Asking asking, Batch* batch, int64_t* work, Buffer* out) noexcept nogil
 cdef void ask_disk(Asking asking, Batch* batch, Wait* wait) noexcept nogil
 cdef Reason waiting_for_its_parts() noexcept nogil
-cdef Reason waiting_for_an_owner_of_keys() noexcept nogil

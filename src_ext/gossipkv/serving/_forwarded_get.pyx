@@ -6,7 +6,6 @@
 * One that is here but not in memory waits for the disk (`_cold_reads.pyx`), and may turn out to be elsewhere after all.
 """
 
-from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memset
 
 from gossipkv.serving._asking cimport (
@@ -32,7 +31,7 @@ from gossipkv.serving._relays cimport (
 from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
 from gossipkv.wire._message cimport (
     ENVELOPE_BYTES, Blob, Cursor, Envelope, blob_is, put_answer, put_array, put_bytes, put_nil, put_response,
-    take_array, take_bin, take_blob, take_nil, take_str, unsigned_size,
+    take_array, take_bin, take_nil, take_str, unsigned_size,
 )
 
 

@@ -159,7 +159,8 @@ cdef void deliver(Core core, Connection* connection) noexcept nogil:
     core.connections.sent(connection, 0)
 
 
-cdef bint respond(Core core, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
+cdef bint respond(
+    Core core, uint64_t handle, uint32_t msgid, const uint8_t* body, Py_ssize_t size, bint refused
 ) noexcept nogil:
     """Answer a hand-off with a result or an error, as MessagePack; False when nobody awaits it any more."""
     cdef Connection* connection = claim_answered(core, handle, msgid)

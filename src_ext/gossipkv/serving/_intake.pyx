@@ -8,7 +8,7 @@
 What runs for each get is in this one file: there the compiler puts it into its caller.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from gossipkv.serving._batches cimport KEY_WORK
 from gossipkv.serving._connections cimport OPEN, Connection, check, has_room
@@ -184,7 +184,8 @@ cdef void note_rest(Core core, Connection* connection, Py_ssize_t consumed) noex
             core.counts[PAUSED_FOR_OUTPUT] += 1
 
 
-cdef void refuse_frame(Core core, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
+cdef void refuse_frame(
+    Core core, Connection* connection, const uint8_t* data, Py_ssize_t size, int result
 ) noexcept nogil:
     """End a stream that has no boundary left, with an answer under the id if the frame shows one."""
     cdef Envelope envelope

@@ -6,7 +6,7 @@ a pointer into it may be followed.
 
 A read is answered here when everything about it is plain: the parameters are what `docs/users/wire.md` says, the
 database and the version are known, the partition is here, and record and file are whole.  What is not here, or cannot
-be read, other nodes may have (`_forwarding.pyx`).  Everything else is handed off as it came: the Python method
+be read, other nodes may have (`_forwarded_get.pyx`).  Everything else is handed off as it came: the Python method
 (`gossipkv.serving.reads`) is the one place that knows the errors, and it decides anew from the bytes.  So nothing stays
 in `out` unless the answer is complete.  Reads of many keys stand in `_batches.pyx`.
 

@@ -4,8 +4,9 @@ A new reason is a new file beside these, a kind in `_relays.pxd`, and a line her
 """
 
 from gossipkv.serving._asking cimport Asking, know_reason
-from gossipkv.serving._forwarded_batch cimport waiting_for_an_owner_of_keys, waiting_for_its_parts
+from gossipkv.serving._forwarded_batch cimport waiting_for_its_parts
 from gossipkv.serving._forwarded_get cimport waiting_for_an_owner, waiting_for_the_disk
+from gossipkv.serving._forwarded_parts cimport waiting_for_an_owner_of_keys
 from gossipkv.serving._questions cimport waiting_for_a_reply
 from gossipkv.serving._relays cimport BATCH, PART, QUESTION, READ, REPLIED, WAITING_READ
 

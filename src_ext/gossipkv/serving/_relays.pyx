@@ -1,10 +1,12 @@
 """Requests that wait: relays, attempts to have them answered, and when each of them is due.
 
 A *relay* is a request that waits for other nodes, or for the disk: a client's read, or a question of Python.  It lives
-until it is answered, given up, or nobody awaits it any more.  This module knows its head; each reason to wait has a body
-behind the head (`_reasons.pyx`), which begins as zeros and says how it is released.  An *attempt* is one time that it was sent to one peer; its slot and
-generation are the id that travels.  So the two end apart: a relay that is over leaves its attempts behind, and each of
-them keeps its id until the peer has answered it or the connection has ended.  The invariants:
+until it is answered, given up, or nobody awaits it any more.  This module knows its head; each reason to wait has a
+body behind the head (`_reasons.pyx`), which begins as zeros and says how it is released.
+
+An *attempt* is one time that it was sent to one peer; its slot and generation are the id that travels.  So the two end
+apart: a relay that is over leaves its attempts behind, and each of them keeps its id until the peer has answered it or
+the connection has ended.  The invariants:
 
 * No attempt's slot is used again while its answer may still come on a living connection.
 * An attempt is in the list of its connection and, while somebody awaits its answer, in that of its relay.

@@ -59,7 +59,8 @@ cdef inline int answer_ping(Core core, const Envelope* request) noexcept nogil:
     return ANSWERED
 
 
-cdef void take_message(Core core, Connection* connection, int kind, const uint8_t* message, const Envelope* envelope
+cdef void take_message(
+    Core core, Connection* connection, int kind, const uint8_t* message, const Envelope* envelope
 ) noexcept nogil:
     """Take one whole frame."""
     core.turn_work -= REQUEST_WORK
@@ -175,7 +176,8 @@ cdef void conclude(Core core, Connection* connection, const Envelope* request, i
         core.connections.doom(connection, CLOSED_MEMORY)
 
 
-cdef void wait_elsewhere(Core core, Connection* connection, const Envelope* request, const Lookup* lookup, int why
+cdef void wait_elsewhere(
+    Core core, Connection* connection, const Envelope* request, const Lookup* lookup, int why
 ) noexcept nogil:
     """Have other nodes answer a get; or the disk, which has what is `COLD`.
 

@@ -4,7 +4,7 @@ Python gives each member a column, a small number, and tells its state and what 
 when it looks for somebody to ask.  A change of state touches the peer alone, what somebody holds its column alone, and
 neither the table of what is here.  Rows rather than columns stand together in memory: they are what a request reads.
 
-In which order candidates are asked is the rule of `gossipkv.placement.candidates`; `_forwarding.pyx` follows it.
+In which order candidates are asked is the rule of `gossipkv.placement.candidates`; `_peers.pyx` follows it.
 """
 
 cimport cython

@@ -18,7 +18,8 @@ The life of a scan::
 * A scan that needs pages that are not in memory leaves the line until they are there, and keeps its place among those
   that run.
 * A scan reads from the table that was served when it began, and holds it (`PublishedTable.readers`).
-* A batch that is much work waits in the same lines (`_forwarding.pyx` reads it), and holds its parameters until then.
+* A batch that is much work waits in the same lines (`_forwarded_batch.pyx` reads it), and holds its parameters until
+  then.
 """
 
 from cpython.object cimport PyObject

@@ -109,7 +109,9 @@ cdef class Driver:
             raise ValueError("the connection does not read now")
         self.connections.set_time(now_ms * 1000000)
         if data and connection.peer:
-            receive_answers(self.core.asking, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            receive_answers(
+                self.core.asking, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+            )
         elif data:
             receive_requests(self.core, connection, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
             self.connections.hold_output(connection, 0)

@@ -20,11 +20,7 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"
 
 # Modules over the cap that hold one idea, and which; the cap counts ideas, and a cut would be worse than the length.
 LONG_MODULES: dict[str, str] = {
-    "src_ext/gossipkv/serving/_requests.pyx": "a request from its bytes to its answer: what runs for each must meet "
-    "the compiler in one piece, and a header for a part of it is a cut that a reader has to undo",
     "src_ext/gossipkv/serving/_serving.pyx": "the one order of a round, also where it sleeps in the place of others",
-    "src_ext/gossipkv/serving/_forwarding.pyx": "a forwarded read from beginning to answer, alone or in a batch: "
-    "one machine whose steps call each other",
 }
 
 

@@ -10,16 +10,19 @@ SOCKETS = ("tests/unit/serving/test_forwarding_sockets.py",)
 COLD = ("tests/unit/serving/test_cold_reads.py",)
 DAMAGED = ("tests/unit/serving/test_damaged_here.py",)
 
-EXPIRE_ONE = "gossipkv.serving._forwarding:Forwarding.expire_one"
-UNDER_WAY = "set_due(self.relays, relay, min(now_ns + self.stage_ns, relay.limit_ns))"
-ANOTHER_STAGE = "set_due(self.relays, relay, now_ns + self.stage_ns)"
+EXPIRE_ONE = "gossipkv.serving._asking:expire_asked"
+UNDER_WAY = "set_due(asking.relays, relay, min(now_ns + asking.stage_ns, relay.limit_ns))"
+HELD_ELSEWHERE = (
+    "return may_go_elsewhere(version, &options) and asking.peers.is_held(version.identity, lookup.partition)"
+)
+ANOTHER_STAGE = "set_due(asking.relays, relay, now_ns + asking.stage_ns)"
 
 MUTANTS_OF_FORWARDING = (
     Mutant(
         "an answer of another version is believed",
         (
             Edit(
-                "gossipkv.serving._forwarding:is_version_asked",
+                "gossipkv.serving._forwarded_get:is_version_asked",
                 "and memcmp(version.data, asked.data, asked.size) == 0",
                 "and True",
             ),
@@ -31,7 +34,7 @@ MUTANTS_OF_FORWARDING = (
         "a miss is no answer",
         (
             Edit(
-                "gossipkv.serving._forwarding:is_value",
+                "gossipkv.serving._forwarded_get:is_value",
                 "and (take_nil(&result) or take_bin(&result, &unused))",
                 "and take_bin(&result, &unused)",
             ),
@@ -53,7 +56,7 @@ MUTANTS_OF_FORWARDING = (
     ),
     Mutant(
         "a client that goes takes its ids along",
-        (Edit("gossipkv.serving._relays:relay_abandon", "attempt.peer.abandoned += 1", "attempt.used = False"),),
+        (Edit("gossipkv.serving._relays:abandon", "attempt.peer.abandoned += 1", "attempt.used = False"),),
         BY_HAND,
         "property",
     ),
@@ -73,9 +76,9 @@ MUTANTS_OF_FORWARDING = (
         "silence has nobody else asked",
         (
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.expire_one",
-                "relay_stir(self.relays, relay)",
-                "set_due(self.relays, relay, relay.whole_ns)",
+                "gossipkv.serving._asking:expire_asked",
+                "relay_stir(asking.relays, relay)",
+                "set_due(asking.relays, relay, relay.whole_ns)",
             ),
         ),
         BY_HAND,
@@ -85,8 +88,8 @@ MUTANTS_OF_FORWARDING = (
         "asking another one as well cancels the first",
         (
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.expire_one",
-                "self.counts[FORWARD_SILENCES] += 1",
+                "gossipkv.serving._asking:expire_asked",
+                "asking.counts[FORWARD_SILENCES] += 1",
                 "relay.attempts.peer.abandoned += 1; relay.attempts.relay = NULL; relay.attempts = NULL",
             ),
         ),
@@ -97,16 +100,16 @@ MUTANTS_OF_FORWARDING = (
         "half a reply is relayed",
         (
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.consume",
+                "gossipkv.serving._peer_answers:consume_answers",
                 "if result == FRAME_PARTIAL:",
                 "if result == FRAME_PARTIAL and size - at < 12:",
             ),
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.consume",
+                "gossipkv.serving._peer_answers:consume_answers",
                 "if result != FRAME_COMPLETE:",
                 "if result != FRAME_COMPLETE and result != FRAME_PARTIAL:",
             ),
-            Edit("gossipkv.serving._forwarding:is_value", "and is_version_asked(relay, result)", "and True"),
+            Edit("gossipkv.serving._peer_answers:take_answer", "elif reason.is_answer(relay, body):", "elif True:"),
         ),
         BY_HAND,
         "property",
@@ -127,7 +130,7 @@ MUTANTS_OF_FORWARDING = (
         "a part is believed that has another number of values",
         (
             Edit(
-                "gossipkv.serving._forwarding:are_values",
+                "gossipkv.serving._forwarded_parts:are_values",
                 "if take_array(&result) != 2 or take_array(&result) != left:",
                 "take_array(&result)\n    left = take_array(&result)\n    if left < 0:",
             ),
@@ -139,7 +142,7 @@ MUTANTS_OF_FORWARDING = (
         "who is silent to a part is asked for it again",
         (
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.begin_part_round",
+                "gossipkv.serving._forwarded_parts:begin_part_round",
                 "note_silent(part)",
                 "pass",
             ),
@@ -151,7 +154,7 @@ MUTANTS_OF_FORWARDING = (
         "a late answer to a part is taken for those that it was passed on to, too",
         (
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.take_values",
+                "gossipkv.serving._forwarded_parts:take_values",
                 "if place.size == MISSING_VALUE:",
                 "if True:",
             ),
@@ -163,9 +166,9 @@ MUTANTS_OF_FORWARDING = (
         "what is damaged here is asked for elsewhere though it is to stay here",
         (
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.may_divert",
-                "return may_go_elsewhere(version, &options) and self.peers.is_held(version.identity, lookup.partition)",
-                "return self.peers.is_held(version.identity, lookup.partition)",
+                "gossipkv.serving._forwarded_get:may_divert",
+                HELD_ELSEWHERE,
+                HELD_ELSEWHERE.replace("may_go_elsewhere(version, &options) and ", ""),
             ),
         ),
         DAMAGED,
@@ -175,7 +178,7 @@ MUTANTS_OF_FORWARDING = (
         "nobody hears of damage for which others answer",
         (
             Edit(
-                "gossipkv.serving._forwarding:Forwarding.note_damage",
+                "gossipkv.serving._asking:note_damage",
                 "put_bin(told, version.data, version.size)",
                 "told.end = 0",
             ),
@@ -199,8 +202,8 @@ MUTANTS_OF_FORWARDING = (
         "whoever is of another cluster may go on asking",
         (
             Edit(
-                "gossipkv.serving._requests:Core.deliver",
-                "self.connections.finish(connection, CLOSED_UNAUTHORIZED)",
+                "gossipkv.serving._handoff:deliver",
+                "core.connections.finish(connection, CLOSED_UNAUTHORIZED)",
                 "pass",
             ),
         ),
@@ -209,7 +212,7 @@ MUTANTS_OF_FORWARDING = (
     ),
     Mutant(
         "an answer that trickles has no end",
-        (Edit(EXPIRE_ONE, "elif now_ns >= relay.limit_ns:", "elif False:"), Edit(EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE)),
+        (Edit(EXPIRE_ONE, "if now_ns >= relay.limit_ns:", "if False:"), Edit(EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE)),
         BY_HAND,
         "property",
     ),
@@ -223,7 +226,7 @@ MUTANTS_OF_FORWARDING = (
         "what is damaged here is read here again in each round",
         (
             Edit(
-                "gossipkv.serving._forwarding:is_any_here",
+                "gossipkv.serving._forwarded_parts:is_any_here",
                 "if version.files[place.partition] != NULL and not place.damaged:",
                 "if version.files[place.partition] != NULL:",
             ),
@@ -238,14 +241,14 @@ MUTANTS_OF_FORWARDING = (
         "property",
     ),
     Mutant(
-        "a read begins with the failures of another",
-        (Edit("gossipkv.serving._cold_pages:forget_wait", "wait.failures = 0", "pass"),),
-        COLD,
-        "property",
-    ),
-    Mutant(
-        "a read waits for the pages of another",
-        (Edit("gossipkv.serving._cold_pages:forget_wait", "wait.count = 0", "pass"),),
+        "a read begins with the body of another",
+        (
+            Edit(
+                "gossipkv.serving._relays:relay_begin",
+                "memset(<char*>relay + sizeof(Relay), 0, relays.bodies[<int>kind].size - sizeof(Relay))",
+                "pass",
+            ),
+        ),
         COLD,
         "property",
     ),

@@ -26,7 +26,7 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     planted(
         "a read that is answered here after all counts twice",
         Edit(
-            "gossipkv.serving._forwarding:Forwarding.answer_here",
+            "gossipkv.serving._forwarded_get:answer_here",
             "lookup.version.database.counts.asked_again += 1",
             "pass",
         ),
@@ -34,23 +34,27 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     ),
     planted(
         "a miss of another node is a hit",
-        Edit("gossipkv.serving._forwarding:count_one", "counts.misses += 1", "counts.hits += 1"),
+        Edit(
+            "gossipkv.serving._forwarded_get:count_answer",
+            "count_value(&database.counts, result)",
+            "database.counts.hits += 1",
+        ),
         COUNTS,
     ),
     planted(
         "whoever asks is told to have answered",
         Edit(
-            "gossipkv.serving._forwarding:Forwarding.answer",
-            "cdef const Blob* node = &self.peers.routes.peers[column].name",
-            "cdef const Blob* node = &self.own_name",
+            "gossipkv.serving._forwarded_get:pass_answer",
+            "cdef const Blob* node = &asking.peers.routes.peers[column].name",
+            "cdef const Blob* node = &asking.own_name",
         ),
         BY_HAND,
     ),
     planted(
         "a frame grows beyond its limit by who has answered",
         Edit(
-            "gossipkv.serving._forwarding:Forwarding.put_explained",
-            "if out.end - before > self.read_limits.max_frame:",
+            "gossipkv.serving._forwarded_get:put_explained",
+            "if out.end - before > asking.read_limits.max_frame:",
             "if False:",
         ),
         BY_HAND,
