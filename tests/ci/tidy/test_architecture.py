@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 PROMISES = (ROOT / "docs" / "development" / "promises.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
 DRAWING_COLUMNS = 100  # It is read in terminals and beside code.
-WALKS = ("A get", "A datagram that wakes a watcher", "A version, from its source to ACTIVE")
+WALKS = (
+    "A get",
+    "A forwarded get",
+    "An HTTP get",
+    "A datagram that wakes a watcher",
+    "A version, from its source to ACTIVE",
+    "A version on a cluster: shares, publication, gate",
+    "A METADATA transaction",
+)
 (FLOORS,) = architecture.FENCE.findall(architecture.section(PAGE, "The floors"))
 (TREE,) = architecture.FENCE.findall(architecture.section(PAGE, "The tree of the code"))
 
@@ -39,7 +47,7 @@ def test_every_definition_is_where_the_page_says() -> None:
     assert architecture.check_definitions(PAGE, ROOT) == []
 
 
-@pytest.mark.parametrize("title", ["Where would I look for", *WALKS])
+@pytest.mark.parametrize("title", ["What a request may wait for", "Where would I look for", *WALKS])
 def test_the_tables_are_read(title: str) -> None:
     """The check above sees the rows of each of them."""
     assert len(list(architecture.rows(architecture.section(PAGE, title)))) > 10
