@@ -30,6 +30,7 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
+from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.ballot import ZERO, Ballot, draw_id
 from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
@@ -40,16 +41,7 @@ from gossipkv.register.metadata.pages import (
     Outcome,
     config_id,
 )
-from gossipkv.register.metadata.partitions import (
-    HASH,
-    TABLE_ID_BYTES,
-    Assignment,
-    Partition,
-    State,
-    Table,
-    first_body,
-    shard_key,
-)
+from gossipkv.register.metadata.partitions import HASH, TABLE_ID_BYTES, Table, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, NamedTable, decode_named
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.register.proposer import End, Enter

@@ -12,12 +12,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
-from gossipkv.register.metadata.partitions import Partition, State, decode_partition
+from gossipkv.placement.partition import Partition, State
+from gossipkv.register.metadata.partitions import decode_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gossipkv.register.metadata.partitions import Assignment
+    from gossipkv.placement.partition import Assignment
     from gossipkv.register.metadata.tree import Tree
 
 

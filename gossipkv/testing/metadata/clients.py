@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, UnknownDatabase
+from gossipkv.placement.partition import Partition, State
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
 from gossipkv.register.metadata.operations import Answer, Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, config_id, generation_of
-from gossipkv.register.metadata.partitions import HASH, RANGE, Partition, State, decode_partition, decode_table
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table
 from gossipkv.testing.metadata.chance import happens
 from gossipkv.testing.metadata.node import CATALOGUE
 from gossipkv.testing.metadata.witness import Told

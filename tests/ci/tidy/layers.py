@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"gossip.anti_entropy", "gossip.inbox"},
     "gossip.shell": {"errors", "log", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
     "register": {"errors", "log", "storage.engine"},
-    "register.metadata": {"errors", "settings", "wire", "register"},
+    "register.metadata": {"errors", "settings", "wire", "placement", "register"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "node": GROUND
@@ -250,6 +250,7 @@ CORES = (
     "gossipkv.register.metadata.tree",
     "gossipkv.placement.candidates",
     "gossipkv.placement.holders",
+    "gossipkv.placement.partition",
     "gossipkv.placement.partition_set",
     "gossipkv.placement.ring",
     "gossipkv.placement.shard_claim",

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.ballot import Ballot
 from gossipkv.register.configuration import AcceptorId, Acceptors, Value
 from gossipkv.register.messages import Record, encode_record
@@ -14,7 +15,7 @@ from gossipkv.register.metadata import tables
 from gossipkv.register.metadata.head import Head
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import Outcome, config_id
-from gossipkv.register.metadata.partitions import OPERATIONS, Assignment, Partition, State, Table, first_body, shard_key
+from gossipkv.register.metadata.partitions import OPERATIONS, Table, first_body, shard_key
 from gossipkv.register.metadata.server import KNOWN, Known
 from gossipkv.register.metadata.tables import NamedTable
 from gossipkv.register.metadata.tree import Tree
