@@ -350,9 +350,13 @@ class Proposer:
         if phase.base is not None:
             self._invited(phase, now_ms)
             return
+        assert phase.ballot is not None
         acceptors = phase.best[1].acceptors if phase.best is not None else self.known
         assert acceptors is not None
-        if phase.best is not None and acceptors.is_quorum(phase.answered.keys()):
+        has_quorum = acceptors.is_quorum(phase.answered.keys())
+        # Survivors of a force that promised it and have not accepted are, with the majority that was lost and is back,
+        # a quorum of the value before: only a value of the force's own generation leads on in it.
+        if phase.best is not None and has_quorum and phase.best[0][:2] == phase.ballot[:2]:
             phase.base = phase.best[1]
             self._invite(phase, now_ms)
         elif not acceptors.is_quorum(phase.asked - phase.failed.keys()) or not phase.unheard:

@@ -22,7 +22,8 @@ ACCEPTED = "return Verdict.OK, Record(ballot.next() if request.stays else ballot
 AGAIN = "return (Verdict.OK if value == record.value else Verdict.IMPLAUSIBLE), record"
 GOES_ON = "assert before is None or _goes_on(before, after), (before, after)"
 FOLLOWS = "assert acceptors.follows(base.acceptors), (base.acceptors, acceptors)"
-PROMISED = "if phase.best is not None and acceptors.is_quorum(phase.answered.keys()):"
+PROMISED = "has_quorum = acceptors.is_quorum(phase.answered.keys())"
+SAME_LINE = "if phase.best is not None and has_quorum and phase.best[0][:2] == phase.ballot[:2]:"
 COMMITTED = "elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):"
 CACHED = "if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:"
 MINE = "if self._committed == (acceptors.pair, ballot.generation):"
@@ -248,6 +249,11 @@ OF_ROUNDS = (
             "return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._torn",
             "return False",
         ),
+    ),
+    planted(
+        "a round builds on a value of another generation",
+        f"{FORCE_TESTS}::test_a_round_builds_on_a_value_of_its_own_generation",
+        (f"{PROPOSER}._prepared", SAME_LINE, "if phase.best is not None and has_quorum:"),
     ),
     planted(
         "a round under way goes on in its generation",

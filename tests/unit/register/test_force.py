@@ -92,6 +92,29 @@ def test_the_old_majority_never_goes_on_with_who_has_heard(order):
     assert order[-1] == 0 or world.outcomes[ticket].ballot.generation == 1
 
 
+def test_a_round_builds_on_a_value_of_its_own_generation():
+    """A survivor that only promised, and the majority that was lost: no quorum, whatever they promise later."""
+    world = Scripted(founders=7, nodes=7)
+    world.append(world.party())
+    world.settle(ms=1000)
+    *lost, e, f, g = world.nodes
+    world.force(e, f, g)
+    world.refuse_all(*lost)
+    world.carry(which=lambda message: message.acceptor != g.id or not is_a(Kind.ACCEPT)(message))
+    world.lose_all()
+    assert end_of(world) is End.DONE
+    assert (world.record(g).promise.generation, world.record(g).accepted.generation) == (1, 0)
+    party, other = world.party(), world.party()
+    for one in (party, other):
+        world.teach(one, e)
+    first, second = world.append(party), world.append(other)
+    world.carry(g, *lost, which=lambda message: message.party is party)
+    world.carry(e, f, which=lambda message: message.party is other)
+    world.settle(ms=3000)
+    world.history.end(world.watch)
+    assert [world.history.ends[ticket] for ticket in (first, second)] == [End.DONE] * 2
+
+
 def test_a_force_that_was_begun_stops_the_old_majority():
     """Nobody goes on in either generation, until the force is repeated."""
     world, party = world_with(1)
