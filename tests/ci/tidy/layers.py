@@ -242,7 +242,6 @@ CORES = (
     "gossipkv.register.proposer",
     "gossipkv.register.metadata.discovery",
     "gossipkv.register.metadata.head",
-    "gossipkv.register.metadata.holding",
     "gossipkv.register.metadata.operations",
     "gossipkv.register.metadata.pages",
     "gossipkv.register.metadata.partitions",

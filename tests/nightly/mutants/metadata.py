@@ -57,8 +57,8 @@ MUTANTS_OF_METADATA = (
         f"{LEDGER}::test_a_first_map_and_a_change",
         (
             f"{METADATA}.ledger:Ledger.holds",
-            "return self._holding.holds(root)",
-            "return root in self._holding.roots",
+            "return pin is not None and all(self._here.get(name, _ABSENT) is None for name in pin.names)",
+            "return pin is not None",
         ),
     ),
     planted(
