@@ -10,9 +10,9 @@ What must never be otherwise, each seen to lose a commit in a model or elsewhere
 
 * A set of acceptors is changed by way of a pair, which is entered from one set when all newcomers have promised this
   very ballot and hold what belongs to the value; and is left only by who has itself committed a value with that pair's
-  id, in an earlier ballot of this generation, and finds it on top.
+  id, in an earlier ballot, and finds it on top.
 * A read, or a change that its function refuses, is a whole round that writes the same value; a read goes without where
-  a quorum shows one accepted ballot and no higher promise.
+  a quorum shows one accepted ballot.
 * Who hears of a higher generation uses no lower one, nor that one before it has seen a value accepted in it; where
   there are two forces of one generation, none.
 
@@ -158,7 +158,7 @@ class Proposer:
         self._torn = 0  # The last generation of two forces.
         self._sides: frozenset[AcceptorId] = frozenset()  # The acceptors of both.
         self._evidence: tuple[Ballot, ...] = ()  # A ballot of each.
-        self._committed = (0, 0)  # The pair that this proposer has committed last, and in which generation.
+        self._committed = 0  # The pair that this proposer has committed last; a force ends all pairs.
         self._queue: deque[Pending] = deque()
         self._round: Round | None = None
         self._cache: Cache | None = None
@@ -282,7 +282,7 @@ class Proposer:
 
     @property
     def _has_work(self) -> bool:
-        is_between = self.known is not None and self.known.pair != 0 and self._committed[0] == self.known.pair
+        is_between = self.known is not None and self.known.pair != 0 and self._committed == self.known.pair
         return bool(self._queue) or (is_between and not self._is_deposed(self._top))
 
     def _is_deposed(self, ballot: Ballot) -> bool:
@@ -335,6 +335,8 @@ class Proposer:
 
     def _propose(self, batch: list[Pending], now_ms: int) -> None:
         cache, self._cache = self._cache, None
+        # Promises of a generation that is over are still cached when this proposer hears of a force: its accepts would
+        # be one majority's of those who were lost, when they come back.
         if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:
             outbid = min(1 << min(self._failures, 16), MOST_OUTBID)
             counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)
@@ -398,7 +400,7 @@ class Proposer:
             pending.sent += 1
         entered = _entered(batch, acceptors)
         if acceptors.pair:
-            if self._committed == (acceptors.pair, ballot.generation):
+            if self._committed == acceptors.pair:
                 acceptors = acceptors.leaving()
         elif entered is not None:
             acceptors = acceptors.entering(entered, draw_id(self._random))
@@ -434,7 +436,7 @@ class Proposer:
             if phase.stays:
                 self._cache = Cache(value, ballot.next(), phase.number, set(accepted))
             if value.acceptors.pair:
-                self._committed = value.acceptors.pair, ballot.generation
+                self._committed = value.acceptors.pair
             self._round, self._failures, self._not_before_ms = None, 0, 0
             self._end(phase, value, ballot)
             self._begin(now_ms)
@@ -460,16 +462,13 @@ class Proposer:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def _looked(self, phase: Round, now_ms: int) -> None:
-        """See whether a quorum shows one accepted ballot and no higher promise."""
+        """See whether a quorum shows one accepted ballot: then no other was committed before this was asked."""
         unheard = phase.unheard
         if phase.best is not None:
             ballot, value = phase.best
-            own = self._cache.ballot if self._cache is not None else None  # Promised to nobody else, and not used.
-            agreed = {
-                acceptor
-                for acceptor, record in phase.answered.items()
-                if record.accepted == ballot and (record.promise <= ballot or record.promise == own)
-            }
+            agreed = {acceptor for acceptor, record in phase.answered.items() if record.accepted == ballot}
+            # A pair is read by a whole round, which commits it here, so that this proposer may leave it: where the one
+            # that entered it has died nobody else does, as long as nothing is written.
             is_plain = not value.acceptors.pair and not self._is_deposed(ballot)
             if is_plain and value.acceptors.is_quorum(agreed):
                 self._round, self._failures = None, 0

@@ -24,9 +24,10 @@ GOES_ON = "assert before is None or _goes_on(before, after), (before, after)"
 FOLLOWS = "assert acceptors.follows(base.acceptors), (base.acceptors, acceptors)"
 PROMISED = "has_quorum = acceptors.is_quorum(phase.answered.keys())"
 SAME_LINE = "if phase.best is not None and has_quorum and phase.best[0][:2] == phase.ballot[:2]:"
+PLAIN = "is_plain = not value.acceptors.pair and not self._is_deposed(ballot)"
 COMMITTED = "elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):"
 CACHED = "if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:"
-MINE = "if self._committed == (acceptors.pair, ballot.generation):"
+MINE = "if self._committed == acceptors.pair:"
 STALE = "if phase is None or number != phase.number or acceptor not in phase.unheard:"
 ENTERED = "gossipkv.register.proposer:_entered"
 ENTERS = "if not isinstance(want, Enter) or acceptors.pair or want.members == acceptors.new:"
@@ -256,6 +257,11 @@ OF_ROUNDS = (
         (f"{PROPOSER}._prepared", SAME_LINE, "if phase.best is not None and has_quorum:"),
     ),
     planted(
+        "what is cached outlives its generation",
+        f"{FORCE_TESTS}::test_what_is_cached_ends_with_its_generation",
+        (f"{PROPOSER}._propose", CACHED, CACHED.replace(" or cache.ballot < self._heard", "")),
+    ),
+    planted(
         "a round under way goes on in its generation",
         (PROPOSER_TESTS, FORCES),
         (f"{PROPOSER}._take", "if phase.ballot is not None and self._is_deposed(phase.ballot):", "if False:"),
@@ -303,6 +309,11 @@ OF_CHANGES = (
         ),
     ),
     planted("a pair is left at once", SETS_TESTS, (f"{PROPOSER}._accept", MINE, "if True:")),
+    planted(
+        "a read leaves a pair as it is",
+        f"{SETS_TESTS}::test_a_read_ends_a_pair",
+        (f"{PROPOSER}._looked", PLAIN, "is_plain = not self._is_deposed(ballot)"),
+    ),
     planted(
         "a pair is entered from a pair",
         SETS_TESTS,

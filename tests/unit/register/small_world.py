@@ -131,7 +131,7 @@ class SmallWorld:
             }
         return (
             top.value.acceptors.is_quorum(live.keys())
-            and bool(known & live.keys() & top.value.acceptors.everyone)
+            and any(live[one].value is not None for one in known & live.keys() & top.value.acceptors.everyone)
             and max(record.promise.generation for record in live.values()) == top.accepted.generation
             and all(record.torn == 0 or record.torn < top.accepted.generation for record in live.values())
             and len({record.accepted[:2] for record in accepted if record.accepted[0] == top.accepted[0]}) == 1

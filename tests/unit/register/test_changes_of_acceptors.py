@@ -79,6 +79,21 @@ def test_a_pair_is_left_by_who_has_committed_it():
     assert world.history.ends == {other: End.DONE}, one
 
 
+def test_a_read_ends_a_pair():
+    """All accept a pair, and the proposer that entered it dies: who only reads finishes the change."""
+    world = Scripted()
+    a, b, c, d, e = world.nodes
+    world.enter(world.party(), c, d, e)
+    world.carry(which=is_a(Kind.PREPARE))
+    accepted_by(world, *world.nodes)
+    world.parties.clear()
+    assert world.record(a).value.acceptors.pair, b
+    read = world.read(world.party())
+    world.settle()
+    assert world.history.ends[read] is End.DONE
+    assert world.record(c).value.acceptors == Acceptors.of([c.id, d.id, e.id])
+
+
 def test_no_pair_is_entered_from_a_pair():
     """Who wants other acceptors and finds a pair commits that one first."""
     world = Scripted(nodes=6)

@@ -92,6 +92,22 @@ def test_the_old_majority_never_goes_on_with_who_has_heard(order):
     assert order[-1] == 0 or world.outcomes[ticket].ballot.generation == 1
 
 
+def test_what_is_cached_ends_with_its_generation():
+    """A proposer that stays hears of a force: of what its next ballot was promised for it sends nothing any more."""
+    world, party = world_with(3)
+    a, b, c, *_ = world.nodes
+    world.force(a)
+    world.refuse_all(b, c)
+    world.settle(a)
+    assert end_of(world) is End.DONE
+    world.teach(party, a)
+    world.append(party)
+    world.settle()
+    assert end_of(world) is End.DONE
+    assert world.record(b).accepted.generation == 0
+    assert world.payload(world.tickets) == b"".join(map(id_of, (1, 2, 3, 5)))
+
+
 def test_a_round_builds_on_a_value_of_its_own_generation():
     """A survivor that only promised, and the majority that was lost: no quorum, whatever they promise later."""
     world = Scripted(founders=7, nodes=7)
