@@ -20,7 +20,7 @@ from gossipkv.register.acceptor import Acceptor, Answer, Keep
 from gossipkv.register.changes import READ
 from gossipkv.register.force import Force
 from gossipkv.register.messages import Kind, Request, decode_reply, encode_request
-from gossipkv.register.proposer import NEVER_MS, End, Enter, Outcome, Proposer, Send
+from gossipkv.register.proposer import NEVER_MS, End, Outcome, Proposer, Reconfigure, Send
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Registers:
             proposer.known = hint
         elif hint is not None:
             for stranger in sorted(hint.everyone - proposer.known.everyone):  # Those who were known may all be gone.
-                look = Request(Kind.LOOK, register, stranger, 0)
-                self._send(proposer, Send(stranger, 0, encode_request(look)))
+                read = Request(Kind.READ, register, stranger, 0)
+                self._send(proposer, Send(stranger, 0, encode_request(read)))
         return proposer
 
     def forget(self, register: bytes) -> None:
@@ -95,7 +95,7 @@ class Registers:
             self._busy.pop(proposer, None)
 
     async def change(
-        self, register: bytes, want: Change | Enter, *, timeout_s: float, hint: Acceptors | None = None
+        self, register: bytes, want: Change | Reconfigure, *, timeout_s: float, hint: Acceptors | None = None
     ) -> Outcome:
         """Have a change made, or acceptors changed; returns what became of it.
 

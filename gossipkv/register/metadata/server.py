@@ -1,8 +1,8 @@
 """A node's part in all that is decided: its store's space, its registers, and the maps whose heads they have.
 
 One object for the catalogue and all tables.  It answers other nodes (an acceptor's requests, pages, transactions), and
-knows of each map what a full round has shown last (`known`), which is kept: reads go by it also after a restart in the
-dark.  What gossip says is a hint: it causes a round, and nothing else (`look`).
+knows of each map what a quorum has shown last (`known`), which is kept: reads go by it also after a restart in the
+dark.  What gossip says is a hint: it causes a quorum read, and nothing else.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Known(NamedTuple):
     def encode(self) -> bytes:
         """The record."""
         acceptors = self.acceptors
-        return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.pair, self.generation))
+        return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.joint, self.generation))
 
 
 class _Map(NamedTuple):
@@ -148,8 +148,8 @@ class Metadata:
         ledger = self._map(register).ledger
         return Tree.opened(ledger.read, known.head.root, ledger.kind.name)
 
-    async def look(self, register: bytes, hint: Acceptors | None = None) -> Known:
-        """Look at a register by a full round, and know, durably, what that shows, and hold the map.
+    async def quorum_read(self, register: bytes, hint: Acceptors | None = None) -> Known:
+        """Read a register by a quorum, and know, durably, what that shows, and hold the map.
 
         Raises:
             Unavailable: no quorum answers.
@@ -223,7 +223,7 @@ class Metadata:
 
     async def _is_ended(self, register: bytes) -> bool:
         try:
-            await self.look(register)
+            await self.quorum_read(register)
         except UnknownDatabase:
             return True
         except GossipKVError:
@@ -261,8 +261,8 @@ class Metadata:
         return await self._part(register).transactions.submit(operations, timeout_s)
 
     async def outcome(self, register: bytes, operation: bytes, base: int) -> Outcome:
-        """What became of an operation of that base, as of now; its "no" is final.  Raises as `look`."""
-        known = await self.look(register)
+        """What became of an operation of that base, as of now; its "no" is final.  Raises as `quorum_read`."""
+        known = await self.quorum_read(register)
         return ask(self.tree(register), operation, base, known.config)
 
     async def pin(self, register: bytes, first: Changed, config: int) -> None:
@@ -391,7 +391,7 @@ def known_of(value: bytes) -> Known:
         ProtocolError: it is none.
     """
     match unpack(value, MOST_KNOWN_BYTES):
-        case (bytes(payload), tuple(old), tuple(new), int(pair), int(generation)):
+        case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):
             before, after = (members_of([[*row] for row in rows]) for rows in (old, new))
-            return Known(decode_head(payload), Acceptors(before, after if pair else before, pair), generation)
-    raise ProtocolError("what is known of a map is [head, old acceptors, new ones, pair id, generation]")
+            return Known(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
+    raise ProtocolError("what is known of a map is [head, old acceptors, new ones, joint id, generation]")

@@ -193,11 +193,11 @@ class Clients:
         joins = happens(self._random, 0.6)
 
         async def move(life: Life) -> bool:
-            known = await life.metadata.look(register)
+            known = await life.metadata.quorum_read(register)
             members = {one for one in known.acceptors.new if one.node != node.uuid and one not in self._witness.lost}
             if joins:
                 members.add(await life.invite(node.uuid))
-            return len(members) > 1 and await life.catalogue.enter(register, sorted(members))
+            return len(members) > 1 and await life.catalogue.reconfigure(register, sorted(members))
 
         self._witness.moves += 1
         try:

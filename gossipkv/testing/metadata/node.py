@@ -223,10 +223,10 @@ class Life:
                 if trio.current_time() >= tend_at_s:
                     tend_at_s = trio.current_time() + TEND_S
                     self._heeded.clear()
-                    await self.catalogue.look_round()
+                    await self.catalogue.tend()
                     for name in self.catalogue.tables():
                         with contextlib.suppress(GossipKVError):
-                            await self.catalogue.look(name)
+                            await self.catalogue.tend_table(name)
             with trio.move_on_after(STEP_S):
                 await self._news.wait()
             await trio.sleep(STEP_S / 20)
@@ -262,7 +262,7 @@ class Life:
                 if self._heeded.get((register, source)) != heard and heard.is_news_to(known):
                     self._heeded[register, source] = heard
                     with contextlib.suppress(GossipKVError, ProtocolError):
-                        await self.metadata.look(register, heard.acceptors)
+                        await self.metadata.quorum_read(register, heard.acceptors)
 
     def _look_at_itself(self) -> None:
         if not self.is_over:

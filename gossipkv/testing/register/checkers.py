@@ -66,8 +66,8 @@ class Checkers:
         before = self._synced.get((acceptor, register))
         if before is not None and record.promise < before.promise:
             self._promises.found("promise_never_falls", machine, f"from {before.promise} to {record.promise}")
-        if before is not None and record.torn < before.torn:
-            self._promises.found("torn_never_falls", machine, f"from {before.torn} to {record.torn}")
+        if before is not None and record.conflict < before.conflict:
+            self._promises.found("conflict_never_falls", machine, f"from {before.conflict} to {record.conflict}")
         self._synced[acceptor, register] = record
         self._histories[register].note_synced(acceptor, record)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.register.changes import READ
-from gossipkv.register.proposer import End, Enter, Outcome
+from gossipkv.register.proposer import End, Outcome, Reconfigure
 from gossipkv.testing.register.history import Asked
 from gossipkv.testing.register.linearizable import Append, Done, Read, Refused, Swap
 from gossipkv.testing.register.log import change_of, decode_state
@@ -122,7 +122,7 @@ class Workload:
         count = chance.choice((1, 2, 3, 3, 3, 4, 5))
         members = chance.sample(alive, min(count, len(alive)))
         if machine is not None and members:
-            rig_of(machine).submit(register, Enter(tuple(members)), self.style.timeout_ms, lambda _: None)
+            rig_of(machine).submit(register, Reconfigure(tuple(members)), self.style.timeout_ms, lambda _: None)
 
     def _force(self, register: bytes, history: History) -> None:
         """Have those that are left go on alone; if a majority is there, some of them, or have it be lost first."""

@@ -130,11 +130,11 @@ class Machine(RuleBasedStateMachine):
         """Pin a root with the pages that are missing here, or with a part of them."""
         root, config = self.roots[at % len(self.roots)]
         names = sorted(self.keeper.below[root])
-        lacked = missing(self.ledger, names)
-        assert set(lacked) == set(names) - self.keeper.pages
-        given = {name: self.world.pages[name] for name in lacked}
+        absent = missing(self.ledger, names)
+        assert set(absent) == set(names) - self.keeper.pages
+        given = {name: self.world.pages[name] for name in absent}
         if left_out is not None and given:
-            given.pop(lacked[left_out % len(lacked)])
+            given.pop(absent[left_out % len(absent)])
         if root not in given and root not in self.keeper.pins:
             with pytest.raises(MissingPage):
                 begin(self.ledger.pin(root, config + ahead, given))
@@ -240,10 +240,10 @@ def test_a_page_that_goes_while_another_transaction_counts_on_it():
     begin(ledger.pin(first, 1, pages(store, first)))
     shared = set(pages(store, first)) & set(pages(store, second))
     assert shared
-    lacked = missing(ledger, pages(store, second))
-    assert not shared & set(lacked)
+    absent = missing(ledger, pages(store, second))
+    assert not shared & set(absent)
     begin(ledger.collect(5, []))
-    begin(ledger.pin(second, 2, {name: store.pages[name] for name in lacked}))
+    begin(ledger.pin(second, 2, {name: store.pages[name] for name in absent}))
     space.sync(3)
     assert not ledger.holds(second)
     assert set(missing(ledger, pages(store, second))) == shared
