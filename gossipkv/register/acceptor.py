@@ -135,7 +135,7 @@ _JUDGES = {
 
 @final
 class Acceptor:
-    """All registers that one store accepts for."""
+    """The acceptor of one store, for all registers."""
 
     def __init__(self, me: AcceptorId, records: Callable[[bytes], bytes | None], holds: Holds) -> None:
         """`records(register)`: what is on the disk; `holds(register, payload)`: whether all that belongs to it is."""
@@ -152,7 +152,7 @@ class Acceptor:
         """Take in a request.
 
         Raises:
-            ProtocolError, UnsupportedFormat: it is none, or is not for this acceptor.
+            ProtocolError, UnsupportedFormat: the data is no request, or not one for this acceptor.
         """
         request = decode_request(data)
         if request.to != self.me:
@@ -175,7 +175,7 @@ class Acceptor:
         self._answer(register, Answer(token, encode_reply(reply)))
 
     def record(self, register: bytes) -> Record | None:
-        """What this acceptor has of a register, as appended."""
+        """The record that this acceptor has of a register, as appended."""
         appended = self._appended.get(register)
         if appended is not None:
             return appended[1]
@@ -193,7 +193,7 @@ class Acceptor:
         self._effects.extend(answer for last, answer in waiting if last <= serial)
 
     def take(self) -> list[Keep | Answer]:
-        """What is to be done now."""
+        """Take the effects that are to be done now."""
         effects, self._effects = self._effects, []
         return effects
 

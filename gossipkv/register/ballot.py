@@ -68,10 +68,10 @@ def draw_id(random: Random) -> int:
 
 
 def ballot_of(value: object) -> Ballot:
-    """Read a ballot from what was decoded.
+    """Read a ballot from decoded MessagePack.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have the form of a ballot.
     """
     match value:
         case [int(generation), int(force), int(counter), int(proposer)] if (

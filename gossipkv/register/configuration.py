@@ -24,7 +24,7 @@ MOST_ACCEPTORS: Final = 9  # Of one set.  A round asks all of them; beyond five 
 
 
 class AcceptorId(NamedTuple):
-    """Who accepts: a node, and the store in which it keeps what it promised."""
+    """An acceptor: a node, and the store in which it keeps what it promised."""
 
     node: bytes  # The uuid.
     store: int
@@ -50,7 +50,7 @@ class Acceptors(NamedTuple):
 
     @property
     def everyone(self) -> frozenset[AcceptorId]:
-        """All that are in either set."""
+        """The acceptors of both sets."""
         return frozenset(self.old) | frozenset(self.new)
 
     def is_quorum(self, of: AbstractSet[AcceptorId]) -> bool:
@@ -86,7 +86,7 @@ class Forced(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a ballot carries."""
+    """The value of a register: who its acceptors are, and its payload."""
 
     acceptors: Acceptors
     payload: bytes
@@ -102,10 +102,10 @@ def _is_majority(of: AbstractSet[AcceptorId], members: tuple[AcceptorId, ...]) -
 
 
 def value_of(value: object) -> Value:
-    """Read a value from what was decoded.
+    """Read a value from decoded MessagePack.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have the form of a value.
     """
     match value:
         case [[list(old), list(new), int(joint)], bytes(payload), list(forces)] if (
@@ -121,12 +121,12 @@ def value_of(value: object) -> Value:
 
 
 def members_of(value: object) -> tuple[AcceptorId, ...]:
-    """Read a set of acceptors from what was decoded.
+    """Read a set of acceptors from decoded MessagePack.
 
     Raises:
-        ProtocolError: it is none: empty, too large, not in order, or somebody is in it twice.
+        ProtocolError: it is no such set, or empty, too large, not in order, or somebody is in it twice.
     """
-    if isinstance(value, list) and 1 <= len(value) <= MOST_ACCEPTORS:
+    if isinstance(value, (list, tuple)) and 1 <= len(value) <= MOST_ACCEPTORS:
         members = tuple(map(acceptor_of, value))
         if all(one < other for one, other in pairwise(members)):
             return members
@@ -134,10 +134,10 @@ def members_of(value: object) -> tuple[AcceptorId, ...]:
 
 
 def acceptor_of(value: object) -> AcceptorId:
-    """Read who an acceptor is.
+    """Read the id of an acceptor.
 
     Raises:
-        ProtocolError: nobody.
+        ProtocolError: it is not [uuid, id of the store].
     """
     match value:
         case [bytes(node), int(store)] if len(node) == UUID_BYTES and 0 < store < 1 << 64:

@@ -62,7 +62,7 @@ class Force:
         self._ask({*self._survivors, *(known.everyone if known is not None else ())})
 
     def take(self) -> list[Effect]:
-        """What is to be done now."""
+        """Take the effects that are to be done now."""
         effects, self._effects = self._effects, []
         return effects
 

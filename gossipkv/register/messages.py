@@ -1,4 +1,4 @@
-"""What proposers and acceptors say to each other, as MessagePack, and what an acceptor keeps.
+"""The messages of proposers and acceptors, and the record that an acceptor keeps, as MessagePack.
 
     request   [format, kind, register, [node, store], number, ballot, …]
       READ      nothing more; the ballot (or nil) is evidence of a force that the other may not know
@@ -31,7 +31,7 @@ MOST_BYTES: Final = MOST_PAYLOAD_BYTES + (8 << 10)  # A payload, all acceptors a
 
 
 class Kind(IntEnum):
-    """What is asked."""
+    """The kinds of requests."""
 
     READ = 0
     PREPARE = 1
@@ -40,7 +40,7 @@ class Kind(IntEnum):
 
 
 class Verdict(IntEnum):
-    """What an acceptor says to it."""
+    """The answers of an acceptor to a request."""
 
     OK = 0
     BEHIND = 1  # It has promised or accepted more.
@@ -51,7 +51,7 @@ class Verdict(IntEnum):
 
 
 class Record(NamedTuple):
-    """What an acceptor keeps of a register."""
+    """The state that an acceptor keeps of a register."""
 
     promise: Ballot
     accepted: Ballot | None = None  # None: a newcomer, which has only promised.
@@ -114,7 +114,7 @@ def decode_request(data: bytes) -> Request:
     """Read a request.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
         UnsupportedFormat: of a newer version.
     """
     match _unpack(data, "a request to an acceptor"):
@@ -136,7 +136,7 @@ def decode_reply(data: bytes) -> Reply:
     """Read a reply.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
         UnsupportedFormat: of a newer version.
     """
     match _unpack(data, "a reply of an acceptor"):
@@ -159,7 +159,7 @@ def decode_record(data: bytes) -> Record:
     """Read a record.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
         UnsupportedFormat: of a newer version.
     """
     record = _record_of(_unpack(data, "a record of an acceptor"))

@@ -61,7 +61,7 @@ class Reconfigure(NamedTuple):
 
 
 class End(Enum):
-    """How a change ends."""
+    """The three ends of a change."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -69,7 +69,7 @@ class End(Enum):
 
 
 class Outcome(NamedTuple):
-    """What became of a change."""
+    """The end of a change, and what was committed with it."""
 
     ticket: int
     end: End
@@ -126,14 +126,14 @@ class Round:
 
     @property
     def unheard(self) -> set[AcceptorId]:
-        """Who was asked and has not answered yet."""
+        """The acceptors that were asked and have not answered yet."""
         return self.asked - self.answered.keys() - self.failed.keys()
 
 
 @final
 @dataclass(slots=True)
 class Cache:
-    """What the next round may begin with."""
+    """The value that was committed last, and the promises for the ballot after it: the next round needs no prepare."""
 
     value: Value
     ballot: Ballot
@@ -195,13 +195,8 @@ class Proposer:
         if record.accepted is not None and record.value is not None and record.accepted > self._top:
             self._top, self.known = record.accepted, record.value.acceptors
 
-    @property
-    def top(self) -> Ballot:
-        """The highest ballot of a value that was accepted anywhere, as far as known here."""
-        return self._top
-
     def take(self) -> list[Effect]:
-        """What is to be done now."""
+        """Take the effects that are to be done now."""
         effects, self._effects = self._effects, []
         return effects
 

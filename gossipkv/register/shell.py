@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class OnReply(Protocol):
-    """What becomes of a request: its reply, or why there is none."""
+    """A function that is told the reply to a request, or why there is none."""
 
     def __call__(self, reply: bytes | None, why: str) -> None: ...
 
 
 class AskAcceptor(Protocol):
-    """How the acceptors of other nodes are asked."""
+    """A function that asks the acceptors of other nodes."""
 
     def __call__(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
         """Ask one; `on_reply` is called once, now if it is known that nobody answers."""
@@ -72,7 +72,7 @@ class Registers:
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
     def proposer(self, register: bytes, hint: Acceptors | None = None) -> Proposer:
-        """What proposes to a register here; `hint`: who accepts there, as somebody has said."""
+        """The proposer here of a register; `hint`: its acceptors, as somebody has said."""
         proposer = self._proposers.get(register)
         if proposer is None:
             proposer = self._proposers[register] = Proposer(register, self._functions, self._random, None)
@@ -114,7 +114,7 @@ class Registers:
         return await self._outcome(submit)
 
     async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
-        """What is in a register, as of some moment of this call.  Raises as `change`."""
+        """Read a register, as of some moment of this call.  Raises as `change`."""
         return await self.change(register, READ, timeout_s=timeout_s, hint=hint)
 
     async def force(self, register: bytes, survivors: Iterable[AcceptorId], hint: Acceptors | None = None) -> Outcome:
@@ -144,7 +144,7 @@ class Registers:
         return told[0]
 
     def record(self, register: bytes) -> Record | None:
-        """What the acceptor here has of a register, synced or not."""
+        """The record that the acceptor here has of a register, synced or not."""
         return self._acceptor.record(register)
 
     def learn(self, register: bytes) -> None:

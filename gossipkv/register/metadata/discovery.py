@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a node is told of one partition."""
+    """One partition as a node is told of it: its duty there, and to whom it pushes."""
 
     partition: int
     key: bytes  # Its first key, by the map; of one that is not there, as the asker said.

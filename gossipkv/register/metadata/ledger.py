@@ -1,4 +1,4 @@
-"""What one node has of one map: the pages that it holds, and how it gets those that it lacks.
+"""The pages of one map that one node holds, the roots that pin them, and how missing pages are fetched.
 
 A page is its name, so whoever has it may give it; what is new of a map is checked before it is kept, as a change of a
 root that is held, or else page by page.
@@ -53,7 +53,7 @@ ASK_S: Final = 2.0
 
 
 class AskNode(Protocol):
-    """How another node is asked."""
+    """A function that asks another node."""
 
     async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
         """Ask the node of that uuid.  Raises GossipKVError: as it answers, or `Unavailable` if it does not."""
@@ -61,7 +61,7 @@ class AskNode(Protocol):
 
 
 class Beside(Protocol):
-    """How what takes long is done beside the loop."""
+    """A function that runs another one in a worker thread."""
 
     async def __call__(self, do: Callable[[], T]) -> T:
         """Run it in a worker thread; returns what it returns, and raises what it raises."""
@@ -132,7 +132,7 @@ class Ledger:
         return page
 
     def pages(self, names: Sequence[bytes]) -> list[bytes | None]:
-        """Those of some pages that are here."""
+        """The pages of these names, None for each that is not here; of the first few names alone."""
         found: list[bytes | None] = []
         for name in names[:MOST_PAGES]:
             try:

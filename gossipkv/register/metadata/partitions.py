@@ -60,7 +60,7 @@ _STATES: Final = {state.value: state for state in State}  # Looked up once for e
 
 
 class Table(NamedTuple):
-    """What a map is of: its meta, and the rules of its entries."""
+    """A table, as the meta of its map describes it; it has the rules of that map's entries."""
 
     id: bytes
     name: str
@@ -91,7 +91,7 @@ def decode_table(meta: bytes) -> Table:
     """Read the meta of a map.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it describes no table.
     """
     match unpack(meta, MOST_META_BYTES):
         case (format_, bytes(id_), str(name), str(kind), replication, shards) if (
@@ -113,7 +113,7 @@ def decode_partition(record: bytes) -> Partition:
     """Read a partition's record.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
     """
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, id_, tuple(rows)) if is_whole(format_) and format_ == FORMAT and is_whole(id_):

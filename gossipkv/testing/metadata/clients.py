@@ -19,7 +19,7 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, config
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table
 from gossipkv.testing.metadata.chance import happens
 from gossipkv.testing.metadata.node import CATALOGUE
-from gossipkv.testing.metadata.witness import Told
+from gossipkv.testing.metadata.witness import Answered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ MOST_PARTITIONS: Final = 12
 
 @final
 class Clients:
-    """Those of one run."""
+    """The clients of one run."""
 
     def __init__(self, nodes: Sequence[Node], witness: Witness, random: Random) -> None:
         self._nodes = nodes
@@ -137,7 +137,7 @@ class Clients:
         return answers
 
     def _tell(self, register: bytes, operation: Operation, outcome: Outcome, by: str) -> None:
-        self._witness.told.append(Told(register, operation.id, outcome, by))
+        self._witness.told.append(Answered(register, operation.id, outcome, by))
         if outcome is Outcome.UNKNOWN:
             self.unknown.append((register, operation.id, operation.base))
 
@@ -150,7 +150,7 @@ class Clients:
                 return await life.metadata.outcome(register, id_, base)
 
             outcome = await life.have(ask)
-            self._witness.told.append(Told(register, id_, outcome, "ask"))
+            self._witness.told.append(Answered(register, id_, outcome, "ask"))
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Clients:
         else:
             outcome = Outcome.DONE
         self._witness.counts[f"create {outcome.name}"] += 1
-        self._witness.told.append(Told(CATALOGUE, id_, outcome, "create"))
+        self._witness.told.append(Answered(CATALOGUE, id_, outcome, "create"))
 
     async def drop(self, life: Life) -> None:
         """Drop a table."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.register.metadata.server import Known
     from gossipkv.register.shell import OnReply
-    from gossipkv.testing.metadata.network import Network, Told
+    from gossipkv.testing.metadata.network import Network, OnAnswer
     from gossipkv.testing.metadata.store import Disk
     from gossipkv.testing.metadata.witness import Witness
     from gossipkv.wire.rpc import Value
@@ -162,7 +162,7 @@ class Life:
 
     # -- what others ask ---------------------------------------------------------------------------------------------
 
-    def answer(self, method: str, params: list[Value], told: Told) -> None:
+    def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
         """Answer a question, see `network.Life`."""
 
         async def run() -> None:

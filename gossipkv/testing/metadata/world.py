@@ -44,7 +44,7 @@ LIMIT_S: Final = 600.0
 
 
 class Run(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     violations: list[Violation]

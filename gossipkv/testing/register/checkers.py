@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @final
 class Checkers:
-    """All of them, on the registers of one world."""
+    """All checks, on the registers of one world."""
 
     def __init__(self, promises: Promises, logs: Logs, histories: Mapping[bytes, History]) -> None:
         self._promises = promises

@@ -46,7 +46,7 @@ _decode_record = lru_cache(256)(decode_record)
 
 
 class Snapshot(NamedTuple):
-    """What a disk held once, in which incarnation of which store."""
+    """The contents of a disk at one time, in which incarnation of which store."""
 
     store: int
     incarnation: int
@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
 
 @final
 class RegisterRig:
-    """What runs on one machine."""
+    """The acceptor and the proposers of one machine."""
 
     def __init__(self, machine: Machine, cluster: Cluster) -> None:
         self.machine = machine
@@ -88,7 +88,7 @@ class RegisterRig:
 
     @property
     def identity(self) -> Identity:
-        """Who this is, in this life."""
+        """The identity of this machine, in this incarnation of its store."""
         return Identity(self.disk.uuid, self.disk.store, self.disk.life)
 
     def boot(self) -> None:

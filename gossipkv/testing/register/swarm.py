@@ -95,7 +95,7 @@ class RegisterPlan(Plan):
 
     @property
     def options(self) -> list[str]:
-        """What else the command says."""
+        """The options of the command that replays it."""
         return ["--registers", "--stored"] if self.stored else ["--registers"]
 
     def run(self) -> Outcome:
@@ -153,7 +153,7 @@ class _Registers:
                 rig.create(register, members)
 
     def look(self) -> None:
-        """Nothing that is not looked at as it happens."""
+        """Check nothing: records are checked as they are written."""
 
     def rest(self) -> None:
         """Use nothing any more, and have each register change once: an operator gives who went back another disk."""
@@ -192,7 +192,7 @@ class _Registers:
         return f"{late[0]} has committed nothing" if late else None
 
     def settle(self) -> None:
-        """Nothing more is demanded."""
+        """Demand nothing more."""
 
     def finish(self) -> None:
         """Hold what was told against what was done."""

@@ -1,4 +1,4 @@
-"""Who uses the registers of a run: clients, and operators who change acceptors and force.
+"""The users of the registers of a run: clients, and operators who reconfigure and force.
 
 A client asks for one thing after the other, of the proposer on some machine, and waits until it is told or has waited
 long enough; what it was not told, or told to be unknown, it may ask for again, under the same number.  Numbers are
@@ -34,7 +34,7 @@ PATIENCE_US = 300 * MS  # Beyond what a proposer was given: clocks and pauses.
 
 
 class Style(NamedTuple):
-    """How a run is used, as its seed draws it."""
+    """The load of a run, as its seed draws it."""
 
     clients: int  # Of each register.
     operations: int  # Of all.
@@ -65,14 +65,14 @@ class Style(NamedTuple):
 
 
 def rig_of(machine: Machine) -> RegisterRig:
-    """What runs there."""
+    """The registers of a machine."""
     assert isinstance(machine.rig, RegisterRig)
     return machine.rig
 
 
 @final
 class Workload:
-    """All of them, on one world."""
+    """All clients and operators of one world."""
 
     def __init__(self, cluster: Cluster, chance: Random, style: Style) -> None:
         self.cluster = cluster

@@ -39,12 +39,12 @@ async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock
 
             async def hold() -> None:
                 await metadata.hold(CATALOGUE, b"x" * 16, known.head.root, late, config_id(0, 2))
-                assert metadata.ledger(CATALOGUE).holds(late.root)
+                assert metadata._map(CATALOGUE).ledger.holds(late.root)
 
             nursery.start_soon(hold)
             await trio.sleep(0.01)
             head = known.head._replace(config=config_id(0, 3))
-            nursery.start_soon(metadata.ledger(CATALOGUE).collect, head.config, head.roots)
+            nursery.start_soon(metadata._map(CATALOGUE).ledger.collect, head.config, head.roots)
             await trio.sleep(0.01)
             world["a"].store.gate.set()
 
@@ -56,10 +56,10 @@ async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
         await founded(world)
         first = Tree.empty(KIND.name).edit(config_id(0, 9)).finish()
         only_root = Changed(first.root, {})
-        await world["b"].metadata.ledger(CATALOGUE).pin(first.root, config_id(0, 9), first.pages)
+        await world["b"].metadata._map(CATALOGUE).ledger.pin(first.root, config_id(0, 9), first.pages)
         with pytest.raises(BadRequest):
             await world["a"].metadata.hold(CATALOGUE, world["b"].uuid, b"?" * 32, only_root, config_id(0, 1 << 40))
-        assert not world["a"].metadata.ledger(CATALOGUE).holds(first.root)
+        assert not world["a"].metadata._map(CATALOGUE).ledger.holds(first.root)
 
 
 async def test_questions_about_what_nobody_knows_leave_nothing_behind(autojump_clock):
@@ -104,7 +104,7 @@ async def test_who_is_behind_what_a_full_round_has_shown_answers_nothing_about_p
         assert not metadata.is_behind(CATALOGUE)
         await world["a"].on(CATALOGUE, "remove_table", b"t", b"i" * 16)
         before = metadata.known[CATALOGUE]
-        ledger = metadata.ledger(CATALOGUE)
+        ledger = metadata._map(CATALOGUE).ledger
         with (
             patch.object(ledger, "fetch", side_effect=MissingPage(b"p" * 32)),
             patch.object(ledger, "holds", return_value=False),
@@ -144,7 +144,7 @@ async def test_the_acceptor_here_gets_the_pages_that_a_round_from_here_needs(aut
         await world["b"].on(CATALOGUE, "remove_table", b"t", b"i" * 16)
         head = (await world["b"].metadata.quorum_read(CATALOGUE)).head
         world.silent = {world["c"].uuid}
-        node.ledger(CATALOGUE).sources = [world["c"].uuid]
+        node._map(CATALOGUE).ledger.sources = [world["c"].uuid]
         with trio.fail_after(30):
             while node.known[CATALOGUE] == before:
                 await trio.sleep(0.1)

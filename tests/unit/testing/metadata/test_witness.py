@@ -23,7 +23,7 @@ from gossipkv.register.space import MAP, RECORD
 from gossipkv.testing.metadata import world
 from gossipkv.testing.metadata.node import CATALOGUE
 from gossipkv.testing.metadata.store import Disk
-from gossipkv.testing.metadata.witness import PAGE, PIN, Told, Witness
+from gossipkv.testing.metadata.witness import PAGE, PIN, Answered, Witness
 
 TABLE = b"a table's id ..."
 WHO = [AcceptorId(16 * letter, 7) for letter in (b"a", b"b", b"c")]
@@ -131,8 +131,8 @@ async def test_what_is_right_is_right(scene):
     scene.do(TABLE, refused)
     scene.show(scene.tops[TABLE])
     for operation, outcome in ((moved, Outcome.DONE), (late, Outcome.CONFLICT), (refused, Outcome.REFUSED)):
-        scene.witness.told.append(Told(TABLE, operation.id, outcome, "answer"))
-    scene.witness.told.append(Told(TABLE, bytes(20), Outcome.REFUSED, "ask"))
+        scene.witness.told.append(Answered(TABLE, operation.id, outcome, "answer"))
+    scene.witness.told.append(Answered(TABLE, bytes(20), Outcome.REFUSED, "ask"))
     assert scene.witness.counts["replayed"] == 3
     scene.commit(TABLE, scene.tops[TABLE]._replace(ended=True))
     scene.sync([(MAP + TABLE + PAGE + first.root, None), (MAP + TABLE + PIN + first.root, None)])
@@ -296,11 +296,11 @@ async def test_what_was_told_is_not_so(scene, by, told):
     """It is done all the same; and what nobody did was told to be done."""
     operation = scene.assign()
     scene.do(TABLE, operation)
-    scene.witness.told.append(Told(TABLE, operation.id, told, by))
+    scene.witness.told.append(Answered(TABLE, operation.id, told, by))
     scene.witness.check_told()
     assert scene.broken() == {"judged"}
     scene.witness.violations.clear()
-    scene.witness.told[:] = [Told(TABLE, bytes(20), Outcome.DONE, by)]
+    scene.witness.told[:] = [Answered(TABLE, bytes(20), Outcome.DONE, by)]
     scene.witness.check_told()
     assert scene.broken() == {"judged"}
 
