@@ -11,8 +11,8 @@ What must never be otherwise, each seen to lose a commit in a model or elsewhere
 * A set of acceptors is changed by way of a joint configuration, which is entered from one set when all newcomers have
   promised this very ballot and hold what belongs to the value; and is left only by who has itself committed a value
   with its id, in an earlier ballot, and finds it on top.
-* A read, or a change that its function refuses, is a whole round that writes the same value; a quorum read goes
-  without: where a quorum shows one accepted ballot.
+* A read, or a change that its function refuses, is a whole round that writes the same value; a quorum read does
+  without, where a quorum shows one accepted ballot.
 * Who hears of a higher generation uses no lower one, nor that one before it has seen a value accepted in it; where
   there are two forces of one generation, none.
 
@@ -331,8 +331,8 @@ class Proposer:
 
     def _propose(self, batch: list[Pending], now_ms: int) -> None:
         cache, self._cache = self._cache, None
-        # Promises of a generation that is over are still cached when this proposer hears of a force: its accepts would
-        # be one majority's of those who were lost, when they come back.
+        # When this proposer hears of a force its cache still has promises of the generation before: accepts sent with
+        # them would be taken by the majority that was lost and is back, as if nobody had been heard of.
         if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:
             outbid = min(1 << min(self._failures, 16), MOST_OUTBID)
             counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)
@@ -352,8 +352,8 @@ class Proposer:
         acceptors = phase.best[1].acceptors if phase.best is not None else self.known
         assert acceptors is not None
         has_quorum = acceptors.is_quorum(phase.answered.keys())
-        # Survivors of a force that promised it and have not accepted are, with the majority that was lost and is back,
-        # a quorum of the value before: only a value of the force's own generation leads on in it.
+        # Survivors of a force that have promised and not accepted are, with the majority that was lost and is back, a
+        # quorum of the value before it: a round builds only on a value of its own ballot's generation and force.
         if phase.best is not None and has_quorum and phase.best[0][:2] == phase.ballot[:2]:
             phase.base = phase.best[1]
             self._invite(phase, now_ms)

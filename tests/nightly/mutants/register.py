@@ -132,7 +132,7 @@ OF_ACCEPTORS = (
     ),
     planted(
         "two forces are forgotten",
-        (ORACLE, FORCE_TESTS),
+        (ORACLE, f"{FORCE_TESTS}::test_two_forces_at_once_on_the_same_survivors"),  # Others never come to rest.
         (
             f"{ACCEPTOR}:judge",
             "return Verdict.CONFLICTING, record._replace(conflict=ballot.generation)",
