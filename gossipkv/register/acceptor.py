@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.ballot import ZERO, Ballot, is_torn
+from gossipkv.register.ballot import ZERO, Ballot, are_conflicting
 from gossipkv.register.configuration import Value
 from gossipkv.register.messages import (
     Kind,
@@ -61,10 +61,10 @@ def judge(record: Record | None, request: Request, holds: Callable[[bytes], bool
         return _judge_without(request, holds)
     if ballot is None:
         return Verdict.OK, record
-    if is_torn(ballot, record.promise):
-        return Verdict.TORN, record._replace(torn=ballot.generation)
-    if record.torn and ballot.generation <= record.torn:
-        return Verdict.TORN, record
+    if are_conflicting(ballot, record.promise):
+        return Verdict.CONFLICTING, record._replace(conflict=ballot.generation)
+    if record.conflict and ballot.generation <= record.conflict:
+        return Verdict.CONFLICTING, record
     return _JUDGES[request.kind](record, ballot, request, holds)
 
 
@@ -73,7 +73,7 @@ def _judge_without(request: Request, holds: Callable[[bytes], bool]) -> tuple[Ve
         case Request(Kind.PREPARE, ballot=Ballot() as ballot, holding=bytes(payload)):
             record, is_right = Record(ballot), ballot.is_plausible_after(ZERO)
         case Request(Kind.CREATE, ballot=Ballot() as ballot, value=Value(acceptors, payload) as value):
-            is_named = request.to in acceptors.old and not acceptors.pair
+            is_named = request.to in acceptors.old and not acceptors.joint
             record, is_right = Record(ballot, ballot, value), is_named and not (ballot.counter or ballot.proposer)
         case _:
             return Verdict.NO_RECORD, None
@@ -82,7 +82,7 @@ def _judge_without(request: Request, holds: Callable[[bytes], bool]) -> tuple[Ve
     return (Verdict.OK, record) if holds(payload) else (Verdict.MISSING, None)
 
 
-def _judge_look(
+def _judge_read(
     record: Record, ballot: Ballot, request: Request, holds: Callable[[bytes], bool]
 ) -> tuple[Verdict, Record]:
     del ballot, request, holds
@@ -114,7 +114,7 @@ def _judge_accept(
         return Verdict.IMPLAUSIBLE, record
     if not holds(value.payload):
         return Verdict.MISSING, record
-    return Verdict.OK, Record(ballot.next() if request.stays else ballot, ballot, value, record.torn)
+    return Verdict.OK, Record(ballot.next() if request.stays else ballot, ballot, value, record.conflict)
 
 
 def _judge_create(
@@ -126,7 +126,7 @@ def _judge_create(
 
 
 _JUDGES = {
-    Kind.LOOK: _judge_look,
+    Kind.READ: _judge_read,
     Kind.PREPARE: _judge_prepare,
     Kind.ACCEPT: _judge_accept,
     Kind.CREATE: _judge_create,
@@ -135,7 +135,7 @@ _JUDGES = {
 
 @final
 class Acceptor:
-    """All registers that one store accepts for."""
+    """The acceptor of one store, for all registers."""
 
     def __init__(self, me: AcceptorId, records: Callable[[bytes], bytes | None], holds: Holds) -> None:
         """`records(register)`: what is on the disk; `holds(register, payload)`: whether all that belongs to it is."""
@@ -152,7 +152,7 @@ class Acceptor:
         """Take in a request.
 
         Raises:
-            ProtocolError, UnsupportedFormat: it is none, or is not for this acceptor.
+            ProtocolError, UnsupportedFormat: the data is no request, or not one for this acceptor.
         """
         request = decode_request(data)
         if request.to != self.me:
@@ -175,7 +175,7 @@ class Acceptor:
         self._answer(register, Answer(token, encode_reply(reply)))
 
     def record(self, register: bytes) -> Record | None:
-        """What this acceptor has of a register, as appended."""
+        """The record that this acceptor has of a register, as appended."""
         appended = self._appended.get(register)
         if appended is not None:
             return appended[1]
@@ -193,7 +193,7 @@ class Acceptor:
         self._effects.extend(answer for last, answer in waiting if last <= serial)
 
     def take(self) -> list[Keep | Answer]:
-        """What is to be done now."""
+        """Take the effects that are to be done now."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -212,6 +212,6 @@ def _goes_on(before: Record, after: Record) -> bool:
     return (
         after.promise >= before.promise
         and (after.accepted or ZERO) >= accepted
-        and after.torn >= before.torn
+        and after.conflict >= before.conflict
         and (after.accepted is None or after.promise >= after.accepted)
     )

@@ -1,9 +1,10 @@
 """Ballots: who may write, in which order.
 
 A ballot is (generation, force id, counter, proposer), and carries one value, ever.  The *generation* is raised only by
-an operator's force; the *force id* is that force's, drawn at random, 0 in generation 0.  Two force ids of one
-generation cannot be ordered: each may have gone on without the other (`is_torn`).  The *counter* is raised by whoever
-proposes, and the *proposer* is an id that a process draws when it starts, so that no two ballots are alike.
+an operator's force; the *force id* is that force's, drawn at random, 0 in generation 0.  Two forces of one generation
+are *conflicting recoveries*: each may have gone on without the other, so their ballots have no order
+(`are_conflicting`).  The *counter* is raised by whoever proposes, and the *proposer* is an id that a process draws when
+it starts, so that no two ballots are alike.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Random(Protocol):
 
 
 class Ballot(NamedTuple):
-    """A ballot; ballots of one register are ordered as tuples, unless they are torn."""
+    """A ballot; ballots of one register are ordered as tuples, unless they conflict."""
 
     generation: int
     force: int
@@ -56,8 +57,8 @@ ZERO: Final = Ballot(0, 0, 0, 0)  # Of a value that its creation wrote.
 BELOW: Final = Ballot(0, 0, -1, 0)  # Below all.
 
 
-def is_torn(one: Ballot, other: Ballot) -> bool:
-    """Whether these are of two forces of one generation."""
+def are_conflicting(one: Ballot, other: Ballot) -> bool:
+    """Whether these are of two forces of one generation: conflicting recoveries."""
     return one.generation == other.generation and one.force != other.force
 
 
@@ -67,10 +68,10 @@ def draw_id(random: Random) -> int:
 
 
 def ballot_of(value: object) -> Ballot:
-    """Read a ballot from what was decoded.
+    """Read a ballot from decoded MessagePack.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have the form of a ballot.
     """
     match value:
         case [int(generation), int(force), int(counter), int(proposer)] if (

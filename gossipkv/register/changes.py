@@ -24,14 +24,14 @@ class Change(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What a function made of a payload; the same payload: it has nothing to do."""
+    """A function's next payload and result; the same payload: it had nothing to do."""
 
     payload: bytes
     result: bytes = b""
 
 
 class Refused(NamedTuple):
-    """Why a function leaves the payload as it is: a code of `errors`, and words."""
+    """A function refuses to change the payload: a code of `errors`, and words."""
 
     code: str
     message: str

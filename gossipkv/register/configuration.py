@@ -1,7 +1,7 @@
 """Acceptors: who decides, what is a quorum, and how one set takes the place of another.
 
-A value holds its acceptors as a pair (old, new), mostly equal; *a quorum of a value is a majority of its old and of its
-new set*.  `Acceptors.entering` makes the pair that a change of acceptors goes through, `leaving` ends it.  Who may do
+A value has one set of acceptors, or on the way to another one both, a *joint configuration* (old, new); *a quorum of a
+value is a majority of its old and of its new set*.  `Acceptors.joint_with` begins one, `new_alone` ends it.  Who may do
 either, and when, is the proposer's affair (`proposer.py`); that nothing else happens to a set is held here (`follows`).
 
 An acceptor is a node with one store: where the store is lost, restored or replaced the node is another acceptor, since
@@ -24,7 +24,7 @@ MOST_ACCEPTORS: Final = 9  # Of one set.  A round asks all of them; beyond five 
 
 
 class AcceptorId(NamedTuple):
-    """Who accepts: a node, and the store in which it keeps what it promised."""
+    """An acceptor: a node, and the store in which it keeps what it promised."""
 
     node: bytes  # The uuid.
     store: int
@@ -38,7 +38,7 @@ class Acceptors(NamedTuple):
 
     old: tuple[AcceptorId, ...]  # Sorted, each once.
     new: tuple[AcceptorId, ...]
-    pair: int = 0  # An id drawn when two sets became a pair, which all values keep until that is left; 0: one set.
+    joint: int = 0  # Of a joint configuration: its id, which all values keep until it is left; 0: one set.
 
     @classmethod
     def of(cls, members: Iterable[AcceptorId]) -> Acceptors:
@@ -50,31 +50,31 @@ class Acceptors(NamedTuple):
 
     @property
     def everyone(self) -> frozenset[AcceptorId]:
-        """All that are in either set."""
+        """The acceptors of both sets."""
         return frozenset(self.old) | frozenset(self.new)
 
     def is_quorum(self, of: AbstractSet[AcceptorId]) -> bool:
         """Whether these are a majority of the old and of the new set."""
         return _is_majority(of, self.old) and (self.new is self.old or _is_majority(of, self.new))
 
-    def entering(self, members: Collection[AcceptorId], pair: int) -> Acceptors:
-        """The pair on the way to other members.  Requires: one set, which is another."""
-        assert not self.pair, self
-        assert pair
-        after = Acceptors(self.old, Acceptors.of(members).new, pair)
+    def joint_with(self, members: Collection[AcceptorId], joint: int) -> Acceptors:
+        """The joint configuration on the way to other members.  Requires: this is one set, and not theirs."""
+        assert not self.joint, self
+        assert joint
+        after = Acceptors(self.old, Acceptors.of(members).new, joint)
         assert after.new != self.old, after
         return after
 
-    def leaving(self) -> Acceptors:
-        """The new set of a pair alone."""
-        assert self.pair, self
+    def new_alone(self) -> Acceptors:
+        """The new set of a joint configuration, by itself."""
+        assert self.joint, self
         return Acceptors(self.new, self.new)
 
     def follows(self, before: Acceptors) -> bool:
-        """Whether this may be the acceptors of the value after one with `before`: the same, entered or left."""
-        if self.pair == before.pair:
+        """Whether a value with these may come after one with `before`: the same, or a joint one begun or ended."""
+        if self.joint == before.joint:
             return self == before
-        return self == before.leaving() if before.pair else self.old == before.old
+        return self == before.new_alone() if before.joint else self.old == before.old
 
 
 class Forced(NamedTuple):
@@ -86,7 +86,7 @@ class Forced(NamedTuple):
 
 
 class Value(NamedTuple):
-    """What a ballot carries."""
+    """The value of a register: who its acceptors are, and its payload."""
 
     acceptors: Acceptors
     payload: bytes
@@ -102,31 +102,31 @@ def _is_majority(of: AbstractSet[AcceptorId], members: tuple[AcceptorId, ...]) -
 
 
 def value_of(value: object) -> Value:
-    """Read a value from what was decoded.
+    """Read a value from decoded MessagePack.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have the form of a value.
     """
     match value:
-        case [[list(old), list(new), int(pair)], bytes(payload), list(forces)] if (
-            0 <= pair < 1 << 64 and len(payload) <= MOST_PAYLOAD_BYTES and len(forces) <= MOST_FORCES
+        case [[list(old), list(new), int(joint)], bytes(payload), list(forces)] if (
+            0 <= joint < 1 << 64 and len(payload) <= MOST_PAYLOAD_BYTES and len(forces) <= MOST_FORCES
         ):
             before = members_of(old)
             after = before if new == old else members_of(new)
-            if (before == after) == (pair == 0):
+            if (before == after) == (joint == 0):
                 # One tuple where the sets are one: `is_quorum` counts once then.
-                acceptors = Acceptors(before, after if pair else before, pair)
+                acceptors = Acceptors(before, after if joint else before, joint)
                 return Value(acceptors, payload, tuple(map(_forced_of, forces)))
-    raise ProtocolError("a value is [[old acceptors, new ones, pair id], payload, forces]", {"got": repr(value)[:80]})
+    raise ProtocolError("a value is [[old acceptors, new ones, joint id], payload, forces]", {"got": repr(value)[:80]})
 
 
 def members_of(value: object) -> tuple[AcceptorId, ...]:
-    """Read a set of acceptors from what was decoded.
+    """Read a set of acceptors from decoded MessagePack.
 
     Raises:
-        ProtocolError: it is none: empty, too large, not in order, or somebody is in it twice.
+        ProtocolError: it is no such set, or empty, too large, not in order, or somebody is in it twice.
     """
-    if isinstance(value, list) and 1 <= len(value) <= MOST_ACCEPTORS:
+    if isinstance(value, (list, tuple)) and 1 <= len(value) <= MOST_ACCEPTORS:
         members = tuple(map(acceptor_of, value))
         if all(one < other for one, other in pairwise(members)):
             return members
@@ -134,10 +134,10 @@ def members_of(value: object) -> tuple[AcceptorId, ...]:
 
 
 def acceptor_of(value: object) -> AcceptorId:
-    """Read who an acceptor is.
+    """Read the id of an acceptor.
 
     Raises:
-        ProtocolError: nobody.
+        ProtocolError: it is not [uuid, id of the store].
     """
     match value:
         case [bytes(node), int(store)] if len(node) == UUID_BYTES and 0 < store < 1 << 64:

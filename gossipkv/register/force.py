@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Random
     from gossipkv.register.proposer import Effect
 
-LOOK_MS: Final = 2000  # Who has not answered by then counts as lost.
+READ_MS: Final = 2000  # Who has not answered by then counts as lost.
 PHASE_MS: Final = 10_000  # Nobody else may go on meanwhile, and a survivor's disk may be slow.
 
 
@@ -47,22 +47,22 @@ class Force:
         self._ticket = ticket
         self._survivors = Acceptors.of(survivors).new
         self._random = random
-        self._kind = Kind.LOOK
+        self._kind = Kind.READ
         self._number = random.getrandbits(40)
         self._ballot: Ballot | None = None
         self._asked: set[AcceptorId] = set()
         self._answered: dict[AcceptorId, Record] = {}
         self._failed: dict[AcceptorId, str] = {}
         self._top: tuple[Ballot, Value] | None = None  # The highest that anybody has shown.
-        self._looked_at: Ballot | None = None  # Of the highest value that survivors had before they promised.
+        self._read_ballot: Ballot | None = None  # Of the highest value that survivors had before they promised.
         self._value: Value | None = None  # What is written.
         self._effects: list[Effect] = []
         self.is_over = False
-        self.wakes_at_ms = now_ms + LOOK_MS
+        self.wakes_at_ms = now_ms + READ_MS
         self._ask({*self._survivors, *(known.everyone if known is not None else ())})
 
     def take(self) -> list[Effect]:
-        """What is to be done now."""
+        """Take the effects that are to be done now."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -79,8 +79,8 @@ class Force:
 
     def receive(self, reply: Reply, *, now_ms: int) -> None:
         """Take in a reply."""
-        # A look shows what there is also where two forces met.
-        is_told = reply.verdict is Verdict.OK or (self._kind is Kind.LOOK and reply.verdict is Verdict.TORN)
+        # What there is is read also where two forces met.
+        is_told = reply.verdict is Verdict.OK or (self._kind is Kind.READ and reply.verdict is Verdict.CONFLICTING)
         self._take(reply.by, reply.number, reply.record if is_told else None, reply.verdict.name.lower(), now_ms)
 
     def _take(self, acceptor: AcceptorId, number: int, record: Record | None, why: str, now_ms: int) -> None:
@@ -91,7 +91,7 @@ class Force:
             self._failed[acceptor] = why
         else:
             self._answered[acceptor] = record
-            if self._kind is Kind.LOOK:
+            if self._kind is Kind.READ:
                 self._top = _highest([*self._answered.values()])
                 self._ask(self._top[1].acceptors.everyone if self._top is not None else ())
         self._move(now_ms)
@@ -112,7 +112,7 @@ class Force:
         """Go on, if the phase that is under way allows it."""
         is_answered = len(self._answered) + len(self._failed) == len(self._asked)
         match self._kind:
-            case Kind.LOOK if is_answered:
+            case Kind.READ if is_answered:
                 self._prepare(now_ms)
             case Kind.PREPARE if self._failed:
                 self._refuse(f"a survivor has not promised: {self._said()}; some have: repeat the force")
@@ -137,19 +137,19 @@ class Force:
             names = ", ".join(map(str, strangers))
             self._refuse(f"not an acceptor of this register: {names}")
             return
-        self._looked_at = theirs[0]
+        self._read_ballot = theirs[0]
         top, value = self._top
         deciding = {
             acceptor
             for acceptor, record in self._answered.items()
-            if record.promise[:2] == top[:2] and (not record.torn or record.torn < top.generation)
+            if record.promise[:2] == top[:2] and (not record.conflict or record.conflict < top.generation)
         }
         # A force that came to nothing stops all who hear of its generation, until there is a value in a higher one.
         is_begun = any(record.promise.generation > top.generation for record in self._answered.values())
         if value.acceptors.is_quorum(deciding) and not is_begun:
             self._refuse("a majority of its acceptors answers: there is nothing to force")
             return
-        heard = max(max(record.promise.generation, record.torn) for record in self._answered.values())
+        heard = max(max(record.promise.generation, record.conflict) for record in self._answered.values())
         # A generation that somebody made up is beyond what the survivors take at once: then it takes several forces.
         least = min(self._answered[survivor].promise.generation for survivor in self._survivors)
         generation = min(heard + 1, least + MOST_GENERATION_LEAP)
@@ -163,7 +163,7 @@ class Force:
         theirs = _highest([*self._answered.values()])
         assert theirs is not None
         assert self._ballot is not None
-        if theirs[0] != self._looked_at:
+        if theirs[0] != self._read_ballot:
             self._refuse("the register went on meanwhile: it may live; if it does not, repeat the force")
             return
         value = theirs[1]

@@ -1,12 +1,12 @@
-"""What proposers and acceptors say to each other, as MessagePack, and what an acceptor keeps.
+"""The messages of proposers and acceptors, and the record that an acceptor keeps, as MessagePack.
 
     request   [format, kind, register, [node, store], number, ballot, …]
-      LOOK      nothing more; the ballot (or nil) is evidence of a force that the other may not know
+      READ      nothing more; the ballot (or nil) is evidence of a force that the other may not know
       PREPARE   payload or nil    of a newcomer it is asked that it holds what belongs to this payload
       ACCEPT    value, stays      whether it promises the proposer's next ballot, too
       CREATE    value
     reply     [format, verdict, register, [node, store], number, ballot, record]
-    record    [format, promise, accepted or nil, value or nil, torn]
+    record    [format, promise, accepted or nil, value or nil, conflict]
 
 A request is for one acceptor: another store at the same address is another one.  `number` is a round's; a reply repeats
 it with the ballot, so that what comes late is known for what it is.
@@ -31,32 +31,32 @@ MOST_BYTES: Final = MOST_PAYLOAD_BYTES + (8 << 10)  # A payload, all acceptors a
 
 
 class Kind(IntEnum):
-    """What is asked."""
+    """The kinds of requests."""
 
-    LOOK = 0
+    READ = 0
     PREPARE = 1
     ACCEPT = 2
     CREATE = 3
 
 
 class Verdict(IntEnum):
-    """What an acceptor says to it."""
+    """The answers of an acceptor to a request."""
 
     OK = 0
     BEHIND = 1  # It has promised or accepted more.
     NO_RECORD = 2  # It knows nothing of this register.
     MISSING = 3  # It does not hold what belongs to the payload.
-    TORN = 4  # There were two forces of this generation.
+    CONFLICTING = 4  # There were two forces of this generation.
     IMPLAUSIBLE = 5  # The ballot is made up, or was used for another value.
 
 
 class Record(NamedTuple):
-    """What an acceptor keeps of a register."""
+    """The state that an acceptor keeps of a register."""
 
     promise: Ballot
     accepted: Ballot | None = None  # None: a newcomer, which has only promised.
     value: Value | None = None
-    torn: int = 0  # The last generation of which it heard of two forces; 0: none.
+    conflict: int = 0  # The last generation of which it heard of two forces (conflicting recoveries); 0: none.
 
 
 class Request(NamedTuple):
@@ -66,7 +66,7 @@ class Request(NamedTuple):
     register: bytes
     to: AcceptorId
     number: int
-    ballot: Ballot | None = None  # None: only of LOOK.
+    ballot: Ballot | None = None  # None: only of READ.
     value: Value | None = None  # Of ACCEPT and CREATE.
     stays: bool = False  # Of ACCEPT.
     holding: bytes | None = None  # Of PREPARE.
@@ -87,7 +87,7 @@ def encode_request(request: Request) -> bytes:
     """Return the bytes of a request."""
     kind, register, to, number, ballot, value, stays, holding = request
     more: dict[Kind, list[object]] = {
-        Kind.LOOK: [],
+        Kind.READ: [],
         Kind.PREPARE: [holding],
         Kind.ACCEPT: [value, stays],
         Kind.CREATE: [value],
@@ -114,14 +114,14 @@ def decode_request(data: bytes) -> Request:
     """Read a request.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
         UnsupportedFormat: of a newer version.
     """
     match _unpack(data, "a request to an acceptor"):
         case [int(kind), bytes(register), to, int(number), ballot, *more] if _is_addressed(register, number):
-            asked = Request(Kind.LOOK, register, acceptor_of(to), number, None if ballot is None else ballot_of(ballot))
+            asked = Request(Kind.READ, register, acceptor_of(to), number, None if ballot is None else ballot_of(ballot))
             match kind, more:
-                case Kind.LOOK, []:
+                case Kind.READ, []:
                     return asked
                 case Kind.PREPARE, [None | bytes() as holding] if ballot is not None:
                     return asked._replace(kind=Kind.PREPARE, holding=holding)
@@ -136,7 +136,7 @@ def decode_reply(data: bytes) -> Reply:
     """Read a reply.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
         UnsupportedFormat: of a newer version.
     """
     match _unpack(data, "a reply of an acceptor"):
@@ -159,7 +159,7 @@ def decode_record(data: bytes) -> Record:
     """Read a record.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
         UnsupportedFormat: of a newer version.
     """
     record = _record_of(_unpack(data, "a record of an acceptor"))
@@ -170,13 +170,13 @@ def decode_record(data: bytes) -> Record:
 
 def _record_of(record: object) -> Record:
     match record:
-        case [promise, None, None, int(torn)] if 0 <= torn <= MOST_GENERATION:
-            return Record(ballot_of(promise), torn=torn)
-        case [promise, accepted, value, int(torn)] if 0 <= torn <= MOST_GENERATION:
-            kept = Record(ballot_of(promise), ballot_of(accepted), None if value is None else value_of(value), torn)
+        case [promise, None, None, int(conflict)] if 0 <= conflict <= MOST_GENERATION:
+            return Record(ballot_of(promise), conflict=conflict)
+        case [promise, accepted, value, int(conflict)] if 0 <= conflict <= MOST_GENERATION:
+            kept = Record(ballot_of(promise), ballot_of(accepted), None if value is None else value_of(value), conflict)
             if kept.accepted is not None and kept.accepted <= kept.promise:
                 return kept
-    raise ProtocolError("a record is [promise, accepted or nil, value or nil, torn]", {"got": repr(record)[:80]})
+    raise ProtocolError("a record is [promise, accepted or nil, value or nil, conflict]", {"got": repr(record)[:80]})
 
 
 def _is_addressed(register: bytes, number: int) -> bool:

@@ -8,11 +8,11 @@ the accept has promised that ballot, which counts where those who accepted are a
 
 What must never be otherwise, each seen to lose a commit in a model or elsewhere (`docs/development/register.md`):
 
-* A set of acceptors is changed by way of a pair, which is entered from one set when all newcomers have promised this
-  very ballot and hold what belongs to the value; and is left only by who has itself committed a value with that pair's
-  id, in an earlier ballot of this generation, and finds it on top.
-* A read, or a change that its function refuses, is a whole round that writes the same value; a read goes without where
-  a quorum shows one accepted ballot and no higher promise.
+* A set of acceptors is changed by way of a joint configuration, which is entered from one set when all newcomers have
+  promised this very ballot and hold what belongs to the value; and is left only by who has itself committed a value
+  with its id, in an earlier ballot, and finds it on top.
+* A read, or a change that its function refuses, is a whole round that writes the same value; a quorum read does
+  without, where a quorum shows one accepted ballot.
 * Who hears of a higher generation uses no lower one, nor that one before it has seen a value accepted in it; where
   there are two forces of one generation, none.
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.register.ballot import BELOW, MOST_COUNTER, MOST_LEAP, ZERO, Ballot, draw_id, is_torn
+from gossipkv.register.ballot import BELOW, MOST_COUNTER, MOST_LEAP, ZERO, Ballot, are_conflicting, draw_id
 from gossipkv.register.changes import READ, Applied, Change, Refused, function_of
 from gossipkv.register.configuration import MOST_PAYLOAD_BYTES, AcceptorId, Acceptors, Value
 from gossipkv.register.messages import Kind, Record, Reply, Request, Verdict, encode_request
@@ -53,7 +53,7 @@ MOST_QUEUE: Final = 4096  # Changes that wait.
 NEVER_MS: Final = 1 << 60
 
 
-class Enter(NamedTuple):
+class Reconfigure(NamedTuple):
     """A wish that these be the acceptors, if those are: of two who change a set at once, one is refused."""
 
     members: tuple[AcceptorId, ...]
@@ -61,7 +61,7 @@ class Enter(NamedTuple):
 
 
 class End(Enum):
-    """How a change ends."""
+    """The three ends of a change."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -69,7 +69,7 @@ class End(Enum):
 
 
 class Outcome(NamedTuple):
-    """What became of a change."""
+    """The end of a change, and what was committed with it."""
 
     ticket: int
     end: End
@@ -97,10 +97,10 @@ class Pending:
     """A change that waits, or is under way."""
 
     ticket: int
-    want: Change | Enter
+    want: Change | Reconfigure
     deadline_ms: int
     sent: int = 0  # In how many rounds acceptors were asked to accept it.
-    looked: bool = False  # A read that did not come by looking.
+    needs_round: bool = False  # A read, where no quorum has shown one accepted ballot.
     over: bool = False  # Its outcome is told.
 
 
@@ -122,18 +122,18 @@ class Round:
     best: tuple[Ballot, Value] | None = None  # The highest that was accepted, by those who answered.
     base: Value | None = None  # What is changed.
     value: Value | None = None  # What is written.
-    results: list[Applied | Refused | None] = field(default_factory=list)  # Of the batch; None: of an `Enter`.
+    results: list[Applied | Refused | None] = field(default_factory=list)  # Of the batch; None: of an `Reconfigure`.
 
     @property
     def unheard(self) -> set[AcceptorId]:
-        """Who was asked and has not answered yet."""
+        """The acceptors that were asked and have not answered yet."""
         return self.asked - self.answered.keys() - self.failed.keys()
 
 
 @final
 @dataclass(slots=True)
 class Cache:
-    """What the next round may begin with."""
+    """The value that was committed last, and the promises for the ballot after it: the next round needs no prepare."""
 
     value: Value
     ballot: Ballot
@@ -155,10 +155,10 @@ class Proposer:
         self._number = random.getrandbits(40)
         self._top = BELOW  # The highest ballot of a value that was accepted anywhere.
         self._heard = ZERO  # The highest that was promised anywhere.
-        self._torn = 0  # The last generation of two forces.
+        self._conflict = 0  # The last generation of two forces.
         self._sides: frozenset[AcceptorId] = frozenset()  # The acceptors of both.
         self._evidence: tuple[Ballot, ...] = ()  # A ballot of each.
-        self._committed = (0, 0)  # The pair that this proposer has committed last, and in which generation.
+        self._committed = 0  # The joint id that this proposer has committed last; a force ends them all.
         self._queue: deque[Pending] = deque()
         self._round: Round | None = None
         self._cache: Cache | None = None
@@ -169,7 +169,7 @@ class Proposer:
 
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
-    def submit(self, ticket: int, want: Change | Enter, *, now_ms: int, deadline_ms: int) -> None:
+    def submit(self, ticket: int, want: Change | Reconfigure, *, now_ms: int, deadline_ms: int) -> None:
         """Have a change made; its `Outcome` comes by the deadline.  Raises BadRequest: there is no such function."""
         if isinstance(want, Change):
             function_of(self._functions, want)
@@ -184,24 +184,19 @@ class Proposer:
 
     def learn(self, record: Record) -> None:
         """Take in what an acceptor has, as it told somebody here."""
-        if record.torn > self._torn:
-            self._torn, self._evidence = record.torn, ()
+        if record.conflict > self._conflict:
+            self._conflict, self._evidence = record.conflict, ()
         for ballot in (record.promise, record.accepted):
             for mine in (self._top, self._heard):
-                if ballot is not None and is_torn(ballot, mine) and ballot.generation > self._torn:
-                    self._tear(ballot, mine, record)
+                if ballot is not None and are_conflicting(ballot, mine) and ballot.generation > self._conflict:
+                    self._found_conflict(ballot, mine, record)
         if record.promise.counter < MOST_COUNTER:
             self._heard = max(self._heard, record.promise)
         if record.accepted is not None and record.value is not None and record.accepted > self._top:
             self._top, self.known = record.accepted, record.value.acceptors
 
-    @property
-    def top(self) -> Ballot:
-        """The highest ballot of a value that was accepted anywhere, as far as known here."""
-        return self._top
-
     def take(self) -> list[Effect]:
-        """What is to be done now."""
+        """Take the effects that are to be done now."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -235,10 +230,10 @@ class Proposer:
         """Take in a reply, whenever it comes, and however often."""
         if reply.record is not None:
             self.learn(reply.record)
-            if reply.record.torn < self._torn == reply.record.promise.generation:
+            if reply.record.conflict < self._conflict == reply.record.promise.generation:
                 self._show([reply.by])  # What it was sent before is lost, or it came later.
             phase, value = self._round, reply.record.value
-            if phase is not None and phase.kind is Kind.LOOK and value is not None and self._is_deposed(self._top):
+            if phase is not None and phase.kind is Kind.READ and value is not None and self._is_deposed(self._top):
                 self._ask(phase, value.acceptors.everyone)  # Whoever was an acceptor may know of a later force.
         if self._round is not None and reply.number == self._round.number and reply.ballot != self._round.ballot:
             return  # It tells of another ballot.
@@ -268,7 +263,8 @@ class Proposer:
         else:
             phase.answered[acceptor] = record
             self._see(phase, record)
-        {Kind.LOOK: self._looked, Kind.PREPARE: self._prepared, Kind.ACCEPT: self._accepted}[phase.kind](phase, now_ms)
+        go_on = {Kind.READ: self._quorum_read, Kind.PREPARE: self._prepared, Kind.ACCEPT: self._accepted}
+        go_on[phase.kind](phase, now_ms)
 
     def _see(self, phase: Round, record: Record) -> None:
         """Take in what somebody had accepted; of a higher value than the others', its acceptors are asked, too."""
@@ -282,12 +278,12 @@ class Proposer:
 
     @property
     def _has_work(self) -> bool:
-        is_between = self.known is not None and self.known.pair != 0 and self._committed[0] == self.known.pair
+        is_between = self.known is not None and self.known.joint != 0 and self._committed == self.known.joint
         return bool(self._queue) or (is_between and not self._is_deposed(self._top))
 
     def _is_deposed(self, ballot: Ballot) -> bool:
         """Whether a higher generation than a ballot's was heard of, or two forces of its own."""
-        return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._torn
+        return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict
 
     def _pendings(self) -> list[Pending]:
         """The changes that are not over."""
@@ -302,15 +298,15 @@ class Proposer:
             self._refuse_all("no acceptor of this register is known here")
             return
         if self._is_deposed(self._top):
-            self._start(Kind.LOOK, [], now_ms)
+            self._start(Kind.READ, [], now_ms)
             return
         batch: list[Pending] = []
-        while self._queue and len(batch) < MOST_BATCH and not (batch and isinstance(self._queue[0].want, Enter)):
+        while self._queue and len(batch) < MOST_BATCH and not (batch and isinstance(self._queue[0].want, Reconfigure)):
             batch.append(self._queue.popleft())
-            if isinstance(batch[0].want, Enter):
+            if isinstance(batch[0].want, Reconfigure):
                 break
-        if batch and all(pending.want == READ and not pending.looked for pending in batch):
-            self._start(Kind.LOOK, batch, now_ms)
+        if batch and all(pending.want == READ and not pending.needs_round for pending in batch):
+            self._start(Kind.READ, batch, now_ms)
         else:
             self._propose(batch, now_ms)
 
@@ -335,6 +331,8 @@ class Proposer:
 
     def _propose(self, batch: list[Pending], now_ms: int) -> None:
         cache, self._cache = self._cache, None
+        # When this proposer hears of a force its cache still has promises of the generation before: accepts sent with
+        # them would be taken by the majority that was lost and is back, as if nobody had been heard of.
         if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:
             outbid = min(1 << min(self._failures, 16), MOST_OUTBID)
             counter = min(max(self._top.counter, self._heard.counter) + outbid, MOST_COUNTER - 1)
@@ -350,9 +348,13 @@ class Proposer:
         if phase.base is not None:
             self._invited(phase, now_ms)
             return
+        assert phase.ballot is not None
         acceptors = phase.best[1].acceptors if phase.best is not None else self.known
         assert acceptors is not None
-        if phase.best is not None and acceptors.is_quorum(phase.answered.keys()):
+        has_quorum = acceptors.is_quorum(phase.answered.keys())
+        # Survivors of a force that have promised and not accepted are, with the majority that was lost and is back, a
+        # quorum of the value before it: a round builds only on a value of its own ballot's generation and force.
+        if phase.best is not None and has_quorum and phase.best[0][:2] == phase.ballot[:2]:
             phase.base = phase.best[1]
             self._invite(phase, now_ms)
         elif not acceptors.is_quorum(phase.asked - phase.failed.keys()) or not phase.unheard:
@@ -362,9 +364,9 @@ class Proposer:
         """Ask the newcomers of a new set for this ballot's promise, now that it is known what they have to hold."""
         base = phase.base
         assert base is not None
-        entered = _entered(phase.batch, base.acceptors)
-        if entered is not None:
-            phase.newcomers = frozenset(entered) - base.acceptors.everyone
+        members = _members_wanted(phase.batch, base.acceptors)
+        if members is not None:
+            phase.newcomers = frozenset(members) - base.acceptors.everyone
             for newcomer in phase.newcomers:  # Some may have been asked before, but not what they hold.
                 phase.answered.pop(newcomer, None)
                 phase.failed.pop(newcomer, None)
@@ -392,12 +394,12 @@ class Proposer:
             payload = result.payload if isinstance(result, Applied) else payload
             results.append(result)
             pending.sent += 1
-        entered = _entered(batch, acceptors)
-        if acceptors.pair:
-            if self._committed == (acceptors.pair, ballot.generation):
-                acceptors = acceptors.leaving()
-        elif entered is not None:
-            acceptors = acceptors.entering(entered, draw_id(self._random))
+        members = _members_wanted(batch, acceptors)
+        if acceptors.joint:
+            if self._committed == acceptors.joint:
+                acceptors = acceptors.new_alone()
+        elif members is not None:
+            acceptors = acceptors.joint_with(members, draw_id(self._random))
         assert acceptors.follows(base.acceptors), (base.acceptors, acceptors)
         self._number += 1
         phase = Round(Kind.ACCEPT, self._number, now_ms + PHASE_MS, batch, ballot, base=base, results=results)
@@ -406,9 +408,9 @@ class Proposer:
         self._round = phase
         self._ask(phase, base.acceptors.everyone | acceptors.everyone)
 
-    def _apply(self, want: Change | Enter, base: Value, generation: int) -> Applied | Refused | None:
-        if isinstance(want, Enter):
-            is_another = not base.acceptors.pair and want.instead not in {None, base.acceptors.new}
+    def _apply(self, want: Change | Reconfigure, base: Value, generation: int) -> Applied | Refused | None:
+        if isinstance(want, Reconfigure):
+            is_another = not base.acceptors.joint and want.instead not in {None, base.acceptors.new}
             if is_another and want.members != base.acceptors.new:
                 return Refused("CONFLICT", "somebody else has changed the acceptors")
             return None
@@ -429,8 +431,8 @@ class Proposer:
             self._top, self.known = max(self._top, ballot), value.acceptors
             if phase.stays:
                 self._cache = Cache(value, ballot.next(), phase.number, set(accepted))
-            if value.acceptors.pair:
-                self._committed = value.acceptors.pair, ballot.generation
+            if value.acceptors.joint:
+                self._committed = value.acceptors.joint
             self._round, self._failures, self._not_before_ms = None, 0, 0
             self._end(phase, value, ballot)
             self._begin(now_ms)
@@ -447,26 +449,23 @@ class Proposer:
                 case Refused():  # It may have been done, and later ones have covered it.
                     self._tell(pending, Outcome(pending.ticket, End.UNKNOWN, b"", "", result.message, value, ballot))
                 case None:
-                    assert isinstance(pending.want, Enter)
-                    if not value.acceptors.pair and value.acceptors.new == pending.want.members:
+                    assert isinstance(pending.want, Reconfigure)
+                    if not value.acceptors.joint and value.acceptors.new == pending.want.members:
                         self._tell(pending, Outcome(pending.ticket, End.DONE, b"", "", "", value, ballot))
                     elif not pending.over:
                         self._queue.appendleft(pending)
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- quorum reads ------------------------------------------------------------------------------------------------
 
-    def _looked(self, phase: Round, now_ms: int) -> None:
-        """See whether a quorum shows one accepted ballot and no higher promise."""
+    def _quorum_read(self, phase: Round, now_ms: int) -> None:
+        """See whether a quorum shows one accepted ballot: then no other was committed before this was asked."""
         unheard = phase.unheard
         if phase.best is not None:
             ballot, value = phase.best
-            own = self._cache.ballot if self._cache is not None else None  # Promised to nobody else, and not used.
-            agreed = {
-                acceptor
-                for acceptor, record in phase.answered.items()
-                if record.accepted == ballot and (record.promise <= ballot or record.promise == own)
-            }
-            is_plain = not value.acceptors.pair and not self._is_deposed(ballot)
+            agreed = {acceptor for acceptor, record in phase.answered.items() if record.accepted == ballot}
+            # A joint configuration is read by a whole round, which commits it here, so that this proposer may leave it:
+            # where the one that entered it has died nobody else does, as long as nothing is written.
+            is_plain = not value.acceptors.joint and not self._is_deposed(ballot)
             if is_plain and value.acceptors.is_quorum(agreed):
                 self._round, self._failures = None, 0
                 for pending in phase.batch:
@@ -477,12 +476,12 @@ class Proposer:
                 return
         # Who has not answered yet may know of a later force.
         if not unheard or (phase.best is not None and not self._is_deposed(self._top)):
-            self._look_on(phase, now_ms)
+            self._end_read(phase, now_ms)
 
-    def _look_on(self, phase: Round, now_ms: int) -> None:
-        """Go on without an answer that looking alone gives."""
+    def _end_read(self, phase: Round, now_ms: int) -> None:
+        """Go on where a quorum read has shown nothing: by a whole round, or not at all."""
         for pending in reversed(phase.batch):
-            pending.looked = True
+            pending.needs_round = True
             if not pending.over:
                 self._queue.appendleft(pending)
         phase.batch = []
@@ -490,9 +489,9 @@ class Proposer:
             self._round = None
             self._begin(now_ms)
             return
-        if self._heard.generation <= self._torn:
+        if self._heard.generation <= self._conflict:
             self._refuse_all(
-                f"two forces of generation {self._torn} have met, each without the other: "
+                f"two forces of generation {self._conflict} have met, each without the other: "
                 "nothing is decided until one of a higher generation (`metadata force`)"
             )
         self._fail(phase, now_ms)
@@ -503,8 +502,8 @@ class Proposer:
         """Take in that a phase has had its time."""
         for acceptor in phase.unheard:
             phase.failed[acceptor] = f"silent for {PHASE_MS} ms"
-        if phase.kind is Kind.LOOK:
-            self._look_on(phase, now_ms)
+        if phase.kind is Kind.READ:
+            self._end_read(phase, now_ms)
         else:
             self._fail(phase, now_ms)
 
@@ -538,9 +537,9 @@ class Proposer:
             pending.over = True
             self._effects.append(outcome)
 
-    def _tear(self, one: Ballot, other: Ballot, shown: Record) -> None:
+    def _found_conflict(self, one: Ballot, other: Ballot, shown: Record) -> None:
         """Have the acceptors of both know of two forces of one generation: each refuses both from then on, for good."""
-        self._torn, self._evidence = one.generation, (one, other)
+        self._conflict, self._evidence = one.generation, (one, other)
         for side in (self.known, shown.value.acceptors if shown.value is not None else None):
             self._sides |= side.everyone if side is not None else frozenset()
         self._show(self._sides)
@@ -549,13 +548,13 @@ class Proposer:
         """Send acceptors the evidence of two forces, if it is here."""
         for acceptor in sorted(acceptors):
             for evidence in self._evidence:
-                look = Request(Kind.LOOK, self.register, acceptor, 0, evidence)
-                self._effects.append(Send(acceptor, 0, encode_request(look)))
+                read = Request(Kind.READ, self.register, acceptor, 0, evidence)
+                self._effects.append(Send(acceptor, 0, encode_request(read)))
 
 
-def _entered(batch: list[Pending], acceptors: Acceptors) -> tuple[AcceptorId, ...] | None:
-    """The set that a round enters from one set; None: none."""
+def _members_wanted(batch: list[Pending], acceptors: Acceptors) -> tuple[AcceptorId, ...] | None:
+    """The set that a round is to go over to, from one set; None: none."""
     want = batch[0].want if batch else None
-    if not isinstance(want, Enter) or acceptors.pair or want.members == acceptors.new:
+    if not isinstance(want, Reconfigure) or acceptors.joint or want.members == acceptors.new:
         return None
     return want.members if want.instead in {None, acceptors.new} else None

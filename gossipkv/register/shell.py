@@ -20,7 +20,7 @@ from gossipkv.register.acceptor import Acceptor, Answer, Keep
 from gossipkv.register.changes import READ
 from gossipkv.register.force import Force
 from gossipkv.register.messages import Kind, Request, decode_reply, encode_request
-from gossipkv.register.proposer import NEVER_MS, End, Enter, Outcome, Proposer, Send
+from gossipkv.register.proposer import NEVER_MS, End, Outcome, Proposer, Reconfigure, Send
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class OnReply(Protocol):
-    """What becomes of a request: its reply, or why there is none."""
+    """A function that is told the reply to a request, or why there is none."""
 
     def __call__(self, reply: bytes | None, why: str) -> None: ...
 
 
 class AskAcceptor(Protocol):
-    """How the acceptors of other nodes are asked."""
+    """A function that asks the acceptors of other nodes."""
 
     def __call__(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
         """Ask one; `on_reply` is called once, now if it is known that nobody answers."""
@@ -72,7 +72,7 @@ class Registers:
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
     def proposer(self, register: bytes, hint: Acceptors | None = None) -> Proposer:
-        """What proposes to a register here; `hint`: who accepts there, as somebody has said."""
+        """The proposer here of a register; `hint`: its acceptors, as somebody has said."""
         proposer = self._proposers.get(register)
         if proposer is None:
             proposer = self._proposers[register] = Proposer(register, self._functions, self._random, None)
@@ -84,8 +84,8 @@ class Registers:
             proposer.known = hint
         elif hint is not None:
             for stranger in sorted(hint.everyone - proposer.known.everyone):  # Those who were known may all be gone.
-                look = Request(Kind.LOOK, register, stranger, 0)
-                self._send(proposer, Send(stranger, 0, encode_request(look)))
+                read = Request(Kind.READ, register, stranger, 0)
+                self._send(proposer, Send(stranger, 0, encode_request(read)))
         return proposer
 
     def forget(self, register: bytes) -> None:
@@ -95,7 +95,7 @@ class Registers:
             self._busy.pop(proposer, None)
 
     async def change(
-        self, register: bytes, want: Change | Enter, *, timeout_s: float, hint: Acceptors | None = None
+        self, register: bytes, want: Change | Reconfigure, *, timeout_s: float, hint: Acceptors | None = None
     ) -> Outcome:
         """Have a change made, or acceptors changed; returns what became of it.
 
@@ -114,7 +114,7 @@ class Registers:
         return await self._outcome(submit)
 
     async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
-        """What is in a register, as of some moment of this call.  Raises as `change`."""
+        """Read a register, as of some moment of this call.  Raises as `change`."""
         return await self.change(register, READ, timeout_s=timeout_s, hint=hint)
 
     async def force(self, register: bytes, survivors: Iterable[AcceptorId], hint: Acceptors | None = None) -> Outcome:
@@ -144,7 +144,7 @@ class Registers:
         return told[0]
 
     def record(self, register: bytes) -> Record | None:
-        """What the acceptor here has of a register, synced or not."""
+        """The record that the acceptor here has of a register, synced or not."""
         return self._acceptor.record(register)
 
     def learn(self, register: bytes) -> None:

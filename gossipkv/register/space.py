@@ -48,12 +48,12 @@ class Space:
         self._log = Log("gossipkv.register")
 
     def get(self, key: bytes) -> bytes | None:
-        """What is synced under a key.  Raises Unavailable: the store is closed; Corrupt."""
+        """The synced record of a key.  Raises Unavailable: the store is closed, or cannot be read."""
         with self._reading():
             return None if self._space is None else self._store.get(self._space, key)
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """All that is synced under keys with a prefix, in their order.  Raises as `get`."""
+        """The synced keys with a prefix and their records, in order.  Raises as `get`."""
         found: list[tuple[bytes, bytes]] = []
         start: bytes | None = prefix
         end = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

@@ -1,4 +1,4 @@
-"""What is needed of the store in which decisions are kept; whoever only speaks of one loads none."""
+"""The store in which decisions are kept, as a Protocol: whoever only speaks of one loads none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """What is needed of the store under the tables."""
+    """The methods that are needed of the store under the tables."""
 
     def get(self, space: int, key: bytes) -> bytes | None:
         """Return what is synced under a key."""

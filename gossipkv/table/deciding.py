@@ -240,7 +240,7 @@ class Deciding:
                     poll_at = trio.current_time() + POLL_S
                     self._hints.forget()
                     with contextlib.suppress(GossipKVError):
-                        await self.catalogue.look_round()
+                        await self.catalogue.tend()
                 with contextlib.suppress(GossipKVError):
                     await self._look_at_some()
             await trio.sleep(STEP_S)
@@ -273,7 +273,7 @@ class Deciding:
         for _, name in due[:MOST_LOOKS]:
             self._looked_at[name] = now
             with contextlib.suppress(GossipKVError):
-                await self.catalogue.look(name)
+                await self.catalogue.tend_table(name)
 
     # -- what others are told, and tell ------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Deciding:
         for register in [self.register, *(table.id for table in self.catalogue.tables().values())]:
             for hint in self._hints.news(register, heard.get(register, {}), self.metadata.known.get(register)):
                 try:
-                    await self.metadata.look(register, hint.acceptors)
+                    await self.metadata.quorum_read(register, hint.acceptors)
                 except GossipKVError:  # Such as a page that has not come yet.
                     self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
         if trio.current_time() >= self._forget_at:
@@ -385,7 +385,7 @@ class Deciding:
                 if isinstance(answer, bytes) and answer:
                     hint = decode_hint(answer)
                     metadata, _ = await self.take_part()
-                    await metadata.look(self.register, hint.acceptors)
+                    await metadata.quorum_read(self.register, hint.acceptors)
                     return True
         return False
 

@@ -181,14 +181,14 @@ class ClientMethods:
         async def change() -> Value:
             metadata, catalogue = await self._deciding.informed()
             register = await _register_of(metadata, catalogue, wanted.table)
-            known = await metadata.look(register)
+            known = await metadata.quorum_read(register)
             node = self._deciding.uuid_of(wanted.node)
             members = {one for one in known.acceptors.new if one.node != node}
             if joins:
                 members.add(await self._deciding.invite(node))
             if not members:
                 raise BadRequest(f"{wanted.node} is the last that decides, and cannot leave")
-            if not await catalogue.enter(register, sorted(members)):
+            if not await catalogue.reconfigure(register, sorted(members)):
                 raise Unknown("whether that has changed who decides is not known: `gossipkv metadata status` tells")
             return await self._tell(metadata, catalogue, wanted.table)
 
@@ -217,7 +217,7 @@ class ClientMethods:
                 raise Conflict(f"not forced: {outcome.message}")
             if outcome.end is End.UNKNOWN or outcome.value is None:
                 raise Unknown(f"whether it was forced is not known: {outcome.message}")
-            await metadata.look(register)
+            await metadata.quorum_read(register)
             told = await self._tell(metadata, catalogue, wanted.table)
             left_out = outcome.value.forces[-1].left_out
             names = ", ".join(self._deciding.name_of(one.node) for one in left_out)
@@ -256,7 +256,7 @@ class ClientMethods:
         register = await _register_of(metadata, catalogue, table)
         known = metadata.known.get(register)
         if known is None:
-            known = await metadata.look(
+            known = await metadata.quorum_read(
                 register, None if table is None else Acceptors.of(catalogue.table(table).acceptors)
             )
         answers = {
@@ -290,7 +290,7 @@ class ClientMethods:
         """Why an acceptor does not answer; None: it does."""
         if acceptor.node in silent:
             return silent[acceptor.node]
-        request = encode_request(Request(Kind.LOOK, register, acceptor, 0))
+        request = encode_request(Request(Kind.READ, register, acceptor, 0))
         try:
             if acceptor == metadata.me:
                 answer: Value = await metadata.registers.answer(request)
@@ -302,8 +302,8 @@ class ClientMethods:
         except GossipKVError as error:
             return error.message
         record = reply.record
-        if record is not None and record.torn and record.promise.generation <= record.torn:  # A higher one ends it.
-            return f"two forces of generation {record.torn} have met"
+        if record is not None and 0 < record.conflict >= record.promise.generation:  # A higher one ends it.
+            return f"two forces of generation {record.conflict} have met"
         return None if reply.verdict is Verdict.OK else reply.verdict.name.lower().replace("_", " ")
 
 
@@ -313,5 +313,5 @@ async def _register_of(metadata: Metadata, catalogue: Catalogue, table: str | No
         return catalogue.register
     with contextlib.suppress(UnknownDatabase):
         return catalogue.table(table).id
-    await metadata.look(catalogue.register)
+    await metadata.quorum_read(catalogue.register)
     return catalogue.table(table).id

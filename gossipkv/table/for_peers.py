@@ -157,7 +157,7 @@ class PeerMethods:
         async def tell() -> Value:
             known: Known | None = metadata.known.get(table)
             if known is None or known.head.config < config:
-                known = await metadata.look(table)
+                known = await metadata.quorum_read(table)
             if known.head.config < config or metadata.is_behind(table):
                 raise NotReady(f"this node knows {known.head.config} of that map, and there is more")
             found: list[Value] = []

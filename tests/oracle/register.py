@@ -19,7 +19,7 @@ GENERATIONS_LEAP = 64
 class Asked(NamedTuple):
     """A request."""
 
-    kind: str  # look, prepare, accept, create
+    kind: str  # read, prepare, accept, create
     ballot: Ballot | None = None
     value: object = None  # Of accept and create.
     stays: bool = False  # Of accept: the same proposer's next ballot is to be promised as well.
@@ -34,14 +34,14 @@ class SlowAcceptor:
 
     promised: list[Ballot] = field(default_factory=list)
     accepted: list[tuple[Ballot, object]] = field(default_factory=list)
-    torn: list[int] = field(default_factory=list)  # Generations of which two forces were heard of.
+    conflicts: list[int] = field(default_factory=list)  # Generations of which two forces were heard of.
 
     def record(self) -> tuple[Ballot, Ballot | None, object, int] | None:
         """The highest promise, what was accepted last, and the last generation with two forces."""
         if not self.promised:
             return None
         ballot, value = max(self.accepted, key=lambda pair: pair[0], default=(None, None))
-        return max(self.promised), ballot, value, max(self.torn, default=0)
+        return max(self.promised), ballot, value, max(self.conflicts, default=0)
 
     def ask(self, asked: Asked) -> str:
         """What it says; what it has from then on is in `record`."""
@@ -51,14 +51,14 @@ class SlowAcceptor:
             return "OK"
         generation = asked.ballot[0]
         if max(self.promised)[0] == generation and max(self.promised)[1] != asked.ballot[1]:
-            self.torn.append(generation)
-        if any(generation <= torn for torn in self.torn):
-            return "TORN"
+            self.conflicts.append(generation)
+        if any(generation <= conflict for conflict in self.conflicts):
+            return "CONFLICTING"
         if asked.kind == "prepare":
             return self._ask_promise(asked)
         if asked.kind == "accept":
             return self._ask_accept(asked)
-        return "OK" if asked.kind == "look" or self._has_last(asked) else "BEHIND"
+        return "OK" if asked.kind == "read" or self._has_last(asked) else "BEHIND"
 
     def _ask_newcomer(self, asked: Asked) -> str:
         if asked.kind == "create" and (asked.ballot[2:] != (0, 0) or not asked.names_it):

@@ -85,7 +85,7 @@ def registers(records):
     assert counts["unknown"] > 0 < counts["refused"]
     assert counts["inconclusive"] < 0.05 * (counts["linearizable"] + counts["inconclusive"])
     assert counts["recoverable"] > 2 * counts["unrecoverable"]
-    assert counts["pairs"] > len(records)
+    assert counts["joint"] > len(records)
     if len(records) < ENOUGH or records[0]["profile"] == "stored":
         return
     struck = sums(records, "struck")

@@ -5,9 +5,9 @@ Read in this order:
     pages.py        the bytes of a page, its name, limits
     tree.py         an ordered map on pages: reading, editing, checking what somebody else made
     operations.py   operations, judged and applied in turn
-    partitions.py   a table's map: records, invariants, operations
+    partitions.py   a table's map: records of partitions (`placement/partition.py`), operations
     tables.py       the catalogue: records, operations
-    holding.py      what one server holds of a tree: pages, pins, collection; ledger.py: the same in its store
+    ledger.py       what one server has of a map, in its store: pages, pins, collection; how it gets what it lacks
     head.py         what the register has: the root of now, and the last ones
     transactions.py from operations to a head that a majority holds
     server.py       one node's part in all maps

@@ -30,6 +30,7 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
+from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.ballot import ZERO, Ballot, draw_id
 from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
@@ -40,19 +41,10 @@ from gossipkv.register.metadata.pages import (
     Outcome,
     config_id,
 )
-from gossipkv.register.metadata.partitions import (
-    HASH,
-    TABLE_ID_BYTES,
-    Assignment,
-    Partition,
-    State,
-    Table,
-    first_body,
-    shard_key,
-)
+from gossipkv.register.metadata.partitions import HASH, TABLE_ID_BYTES, Table, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, NamedTable, decode_named
 from gossipkv.register.metadata.tree import Tree
-from gossipkv.register.proposer import End, Enter
+from gossipkv.register.proposer import End, Reconfigure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +132,7 @@ class Catalogue:
         """
         if self._metadata.registers.record(self.register) is None:
             await self._found(ZERO, Tree.empty(CATALOGUE.name).edit(FIRST_CONFIG).finish())
-        await self._metadata.look(self.register)
+        await self._metadata.quorum_read(self.register)
 
     async def found_anew(self, force: int) -> None:
         """Found the catalogue again, since all who might have gone on with it are gone; `force`: the id of this force.
@@ -165,7 +157,7 @@ class Catalogue:
             value = Value(Acceptors.of([metadata.me]), known.head.encode(), (forced,))
             await self._create_at(metadata.me, self.register, ballot, value)
         metadata.registers.learn(self.register)
-        await metadata.look(self.register)
+        await metadata.quorum_read(self.register)
 
     async def _found(self, ballot: Ballot, first: Changed) -> None:
         metadata, config = self._metadata, config_id(ballot.generation, 1)
@@ -196,14 +188,14 @@ class Catalogue:
             if len(newcomers) < missing:
                 with contextlib.suppress(GossipKVError):  # Another one, then.
                     newcomers.append(await self._members.invite(node))
-        return len(newcomers) == missing and await self.enter(self.register, [*members, *newcomers])
+        return len(newcomers) == missing and await self.reconfigure(self.register, [*members, *newcomers])
 
-    async def enter(self, register: bytes, members: Sequence[AcceptorId]) -> bool:
+    async def reconfigure(self, register: bytes, members: Sequence[AcceptorId]) -> bool:
         """Have these be the acceptors of a register, and the servers of its map; whether they are.
 
         Who is new gets the head's pages first, and those of a later head when it is asked for its promise.
         """
-        metadata, known = self._metadata, await self._metadata.look(register)
+        metadata, known = self._metadata, await self._metadata.quorum_read(register)
         head = known.head
         params: list[WireValue] = [register, metadata.me.node, None, head.root, head.config, []]
         for newcomer in sorted(set(members) - known.acceptors.everyone):
@@ -212,11 +204,11 @@ class Catalogue:
                 if held != [newcomer.store, head.root]:
                     raise Unavailable(f"{newcomer} has another store by now")
         outcome = await metadata.registers.change(
-            register, Enter(tuple(members), known.acceptors.new), timeout_s=WHOLE_S
+            register, Reconfigure(tuple(members), known.acceptors.new), timeout_s=WHOLE_S
         )
         if outcome.end is not End.DONE:
             return False
-        await metadata.look(register)
+        await metadata.quorum_read(register)
         return True
 
     # -- tables ------------------------------------------------------------------------------------------------------
@@ -232,7 +224,7 @@ class Catalogue:
             Unavailable: not now; nothing was made.
             Unknown: it may have been made.
         """
-        known = await self._metadata.look(self.register)
+        known = await self._metadata.quorum_read(self.register)
         if (made := self._made(wanted.name, operation)) is not None:
             return made
         if wanted.name in self.tables():
@@ -256,7 +248,7 @@ class Catalogue:
         await self._decide(add, timeout_s)
         with contextlib.suppress(GossipKVError):  # It is made, whatever is known of it here.
             named = self._made(wanted.name, operation) or named
-            await self._metadata.look(named.id, Acceptors.of(named.acceptors))
+            await self._metadata.quorum_read(named.id, Acceptors.of(named.acceptors))
         return named
 
     def _made(self, name: str, operation: bytes) -> NamedTable | None:
@@ -288,7 +280,7 @@ class Catalogue:
             Unavailable: not now.
             Unknown: it may be dropped by now, or later.
         """
-        known = await self._metadata.look(self.register)
+        known = await self._metadata.quorum_read(self.register)
         named = self.table(name)
         if table is not None and named.id != table:
             raise UnknownDatabase(f"the table {name} is another one by now", {"database": name})
@@ -324,7 +316,7 @@ class Catalogue:
             try:
                 return await metadata.transact(register, operations, timeout_s)
             except NotReady:  # It has left, and did not know.
-                known = await metadata.look(register)
+                known = await metadata.quorum_read(register)
         servers = [] if known is None else [one.node for one in known.acceptors.new if one.node != metadata.me.node]
         self._random.shuffle(servers)
         sent: list[WireValue] = [operation.encode() for operation in operations]
@@ -350,7 +342,7 @@ class Catalogue:
         match answer.outcome:
             case Outcome.DONE:
                 with contextlib.suppress(GossipKVError):  # It is done, whatever is known of it here.
-                    await self._metadata.look(self.register)
+                    await self._metadata.quorum_read(self.register)
             case Outcome.CONFLICT:
                 raise Conflict(answer.message or "another change of the catalogue came first")
             case Outcome.REFUSED:
@@ -419,24 +411,24 @@ class Catalogue:
 
     # -- now and then ------------------------------------------------------------------------------------------------
 
-    async def look(self, name: str) -> None:
-        """Look at a table's register; a drop that somebody has begun there is finished here.
+    async def tend_table(self, name: str) -> None:
+        """Read a table's register by a quorum; a drop that somebody has begun there is finished here.
 
         Raises:
             GossipKVError: it could not be read, or not be finished; the next time.
         """
         table = self.table(name)
         try:
-            await self._metadata.look(table.id, Acceptors.of(table.acceptors))
+            await self._metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
         except UnknownDatabase:
             config = self._metadata.known[self.register].head.config
             operation = self._random.randbytes(OPERATION_ID_BYTES)
             remove = Operation(operation, config, "remove_table", 1, (name.encode(), table.id))
             await self._decide(remove, ASK_S)
 
-    async def look_round(self) -> None:
-        """Look at the catalogue, and let go of tables that are gone, or were never named.  Raises as `look`."""
-        known = await self._metadata.look(self.register)
+    async def tend(self) -> None:
+        """Read the catalogue by a quorum, and let go of tables that are gone or never named; raises GossipKVError."""
+        known = await self._metadata.quorum_read(self.register)
         named = {table.id for table in self.tables().values()}
         await self._metadata.let_go(named, known.head.config)
 

@@ -12,12 +12,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
-from gossipkv.register.metadata.partitions import Partition, State, decode_partition
+from gossipkv.placement.partition import Partition, State
+from gossipkv.register.metadata.partitions import decode_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gossipkv.register.metadata.partitions import Assignment
+    from gossipkv.placement.partition import Assignment
     from gossipkv.register.metadata.tree import Tree
 
 
@@ -49,7 +50,7 @@ class Target(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a node is told of one partition."""
+    """One partition as a node is told of it: its duty there, and to whom it pushes."""
 
     partition: int
     key: bytes  # Its first key, by the map; of one that is not there, as the asker said.

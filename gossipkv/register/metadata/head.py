@@ -58,7 +58,7 @@ def decode_head(payload: bytes) -> Head:
     """Read a payload.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it has no head in that form.
     """
     match unpack(payload, MOST_HEAD_BYTES):
         case (format_, config, transaction, root, tuple(last), bool(ended)) if format_ == FORMAT:

@@ -1,19 +1,33 @@
-"""What one node has of one map: the pages that it holds, and how it gets those that it lacks.
+"""The pages of one map that one node holds, the roots that pin them, and how missing pages are fetched.
 
 A page is its name, so whoever has it may give it; what is new of a map is checked before it is kept, as a change of a
-root that is held, or else page by page.  Pages and the pin of their root are synced together (`holding.py`).
+root that is held, or else page by page.
+
+Naming a root pins all its pages, in the very batch that has them synced.  Pages and pins are records of the store,
+behind the register:
+
+    0, root    the config id for which the root is pinned, 8 bytes big-endian
+    1, name    a page
+
+Invariants: a page is here only while a pinned root names it; a root is *held* when its pin and all its pages are
+synced, and only then is a head with it accepted, or told to be held.  A page goes in the batch that ends the last pin
+over it, and a pin ends in `collect` alone: not when a swap was refused, and not when nothing was heard of it, since who
+finishes that swap later names the root without asking.
+
+Everything is decided on what was appended.  So a page that is to go is missing at once, and whoever was told before
+that it is here hears otherwise when he pins the root that names it.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 
 import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, ProtocolError
-from gossipkv.register.metadata.holding import Batch, Holding, page_key
 from gossipkv.register.metadata.pages import MissingPage, decode_root, name_of
 from gossipkv.register.metadata.tree import check_all, check_change, pages_of
 from gossipkv.register.space import MAP, MOST_BATCH_BYTES
@@ -27,6 +41,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PIN: Final = b"\0"
+_PAGE: Final = b"\1"
+_CONFIG_BYTES: Final = 8
+_ABSENT: Final[Mapping[bytes, bytes | None]] = {}
+
 MOST_PAGES: Final = 8  # Of one question: half a megabyte.
 MOST_PINS: Final = 256  # Roots that are not decided yet: honest servers have a few, one for each that swaps.
 FEW_PAGES: Final = 8  # Are checked at once; more, beside the loop: a page has some 400 partitions.
@@ -34,7 +53,7 @@ ASK_S: Final = 2.0
 
 
 class AskNode(Protocol):
-    """How another node is asked."""
+    """A function that asks another node."""
 
     async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
         """Ask the node of that uuid.  Raises GossipKVError: as it answers, or `Unavailable` if it does not."""
@@ -42,16 +61,21 @@ class AskNode(Protocol):
 
 
 class Beside(Protocol):
-    """How what takes long is done beside the loop."""
+    """A function that runs another one in a worker thread."""
 
     async def __call__(self, do: Callable[[], T]) -> T:
         """Run it in a worker thread; returns what it returns, and raises what it raises."""
         ...
 
 
+class _Pin(NamedTuple):
+    config: int
+    names: tuple[bytes, ...]  # Pages of the root, its own first.
+
+
 @final
 class Ledger:
-    """The map of one register, as far as it is here."""
+    """The map of one register, as far as it is here; once its space is closed it holds nothing more."""
 
     def __init__(
         self,
@@ -63,10 +87,11 @@ class Ledger:
         beside: Beside,
         records: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        """`records`: what the store has of it, by keys without the register.
+        """`records`: what the store has of it, by keys without the register, in their order.
 
         Raises:
-            ProtocolError, UnsupportedFormat, MissingPage: see `Holding`.
+            ProtocolError, UnsupportedFormat: a root that is pinned is no root.
+            MissingPage: it is not there.
         """
         self.register = register
         self.kind = kind
@@ -74,27 +99,40 @@ class Ledger:
         self._space = space
         self._ask = ask
         self._beside = beside
-        self._holding = Holding(records)
-        self._fresh: dict[
-            bytes, tuple[int, bytes]
-        ] = {}  # Pages that are not synced yet, and the serial of their batch.
+        self._pins: dict[bytes, _Pin] = {}  # By the root's name.
+        self._uses: Counter[bytes] = Counter()  # How many pinned roots name a page.
+        self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages; the batch of one until it is synced.
         self._fetching = trio.Lock()
         self.sources: list[bytes] = []  # Who has given what is new of it last.
+        configs: dict[bytes, int] = {}
+        for key, value in records:  # Pins are before pages.
+            tag, name = key[:1], key[1:]
+            if tag == _PIN:
+                configs[name] = int.from_bytes(value, "big")
+                continue
+            self._here[name] = None
+            if name in configs:
+                self._add(name, _Pin(configs.pop(name), pages_of(name, value)))
+        if configs:
+            raise MissingPage(min(configs))
+        self._here = dict.fromkeys(self._here.keys() & self._uses.keys())  # What no pinned root names is not here.
 
     def holds(self, root: bytes) -> bool:
-        """Whether a root is pinned and all its pages are here, synced."""
-        return self._holding.holds(root)
+        """Whether a root is pinned, and that and all its pages are synced."""
+        pin = self._pins.get(root)
+        return pin is not None and all(self._here.get(name, _ABSENT) is None for name in pin.names)
 
     def read(self, name: bytes) -> bytes:
         """The bytes of a page.  Raises MissingPage: it is not here."""
-        fresh = self._fresh.get(name)
-        page = fresh[1] if fresh is not None else self._space.get(self._prefix + page_key(name))
+        key = self._prefix + _PAGE + name
+        batch = self._here.get(name)
+        page = self._space.get(key) if batch is None else batch[key]
         if page is None:
             raise MissingPage(name)
         return page
 
     def pages(self, names: Sequence[bytes]) -> list[bytes | None]:
-        """Those of some pages that are here."""
+        """The pages of these names, None for each that is not here; of the first few names alone."""
         found: list[bytes | None] = []
         for name in names[:MOST_PAGES]:
             try:
@@ -104,19 +142,35 @@ class Ledger:
         return found
 
     async def pin(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> None:
-        """Keep a root and these of its pages; returns when that is synced.
+        """Keep a root for the head of that config id, and these of its pages; returns when that is synced.
 
         Raises:
-            MissingPage, ProtocolError, UnsupportedFormat: see `Holding.pin`; or a page has been collected meanwhile.
+            MissingPage: one of its pages is not among them, nor here, or has been collected meanwhile.
+            ProtocolError, UnsupportedFormat: a page has another name, the root does not name it, or it is no root.
             Overloaded: too many roots are pinned, of which none was chosen.
             Unavailable: the store is closed.
         """
-        if not self.holds(root) and self._holding.count >= MOST_PINS:
+        if not self.holds(root) and len(self._pins) >= MOST_PINS:
             raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
         for piece in _pieces(root, pages):
-            await self._write(self._holding.pin(root, config, piece))
+            await self._write(self._pinned(root, config, piece))
         if not self.holds(root):
             raise MissingPage(root)
+
+    def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
+        """Pin a root; returns the records of that and of those pages that are new here."""
+        known = self._pins.get(root)
+        if known is None and root not in pages:
+            raise MissingPage(root)
+        names = pages_of(root, pages[root]) if known is None else known.names
+        if not pages.keys() <= set(names) or any(name_of(page) != name for name, page in pages.items()):
+            raise ProtocolError(f"pages that root {root.hex()[:16]} does not name, or of another name than their own")
+        if known is None:
+            self._add(root, _Pin(config, names))
+        elif known.config < config:
+            self._pins[root] = known._replace(config=config)
+        pin = self._pins[root].config.to_bytes(_CONFIG_BYTES, "big")
+        return {_PIN + root: pin, **{_PAGE + name: page for name, page in pages.items() if name not in self._here}}
 
     async def take(self, base: bytes | None, changed: Changed, config: int, source: bytes) -> None:
         """Hold what a transaction makes of the root `base` (None: a first map); `source` gives what is not here of it.
@@ -168,7 +222,7 @@ class Ledger:
             names = pages_of(root, pages[root] if root in pages else self.read(root))
         except MissingPage:
             return [root]
-        return [name for name in self._holding.missing(names) if name not in pages]
+        return [name for name in names if name not in self._here and name not in pages]
 
     async def _fetch_from(self, source: bytes, root: bytes, pages: dict[bytes, bytes]) -> None:
         """Ask one node for all that is missing, as long as it gives what it is asked for."""
@@ -185,31 +239,46 @@ class Ledger:
             pages |= new
 
     async def collect(self, chosen: int, kept: Collection[bytes]) -> None:
-        """Let go of what nobody can need any more, see `Holding.collect`."""
-        batch = self._holding.collect(chosen, kept)
-        if batch.deletes:
-            await self._write(batch)
+        """End the pins that nobody can need any more.
+
+        `chosen` is the config id of a head that a full round showed; `kept` are the roots of its last heads, and those
+        that this acceptor's own record names.
+        """
+        await self._unpin([root for root, pin in self._pins.items() if pin.config <= chosen and root not in kept])
 
     async def discard(self) -> None:
-        """Let go of all: the table is gone."""
-        batch = self._holding.discard()
-        if batch.deletes:
-            await self._write(batch)
+        """End all pins: the table is gone, or its creation was lost."""
+        await self._unpin(list(self._pins))
 
-    async def _write(self, batch: Batch) -> None:
-        prefix = self._prefix
-        pages = {key[1:]: page for key, page in batch.puts.items() if key == page_key(key[1:])}
-        self._fresh |= {name: (batch.serial, page) for name, page in pages.items()}
+    def _add(self, root: bytes, pin: _Pin) -> None:
+        self._pins[root] = pin
+        self._uses.update(pin.names)
+
+    async def _unpin(self, roots: list[bytes]) -> None:
+        records: dict[bytes, bytes | None] = {}
+        for root in roots:
+            names = self._pins.pop(root).names
+            self._uses.subtract(names)
+            gone = [name for name in names if not self._uses[name]]
+            records |= {_PIN + root: None} | {_PAGE + name: None for name in gone if name in self._here}
+            for name in gone:
+                del self._uses[name]
+                self._here.pop(name, None)
+        if records:
+            await self._write(records)
+
+    async def _write(self, records: dict[bytes, bytes | None]) -> None:
+        """Write records, by keys without the register."""
+        batch = {self._prefix + key: value for key, value in records.items()}
+        names = [key[1:] for key, value in records.items() if key[:1] == _PAGE and value is not None]
+        self._here |= dict.fromkeys(names, batch)
 
         def on_synced() -> None:
-            self._holding.synced(batch.serial)
-            for name in pages:
-                if self._fresh.get(name, (0,))[0] == batch.serial:
-                    del self._fresh[name]
+            for name in names:
+                if self._here.get(name) is batch:  # It may have gone meanwhile, and have come again.
+                    self._here[name] = None
 
-        records: dict[bytes, bytes | None] = {prefix + key: value for key, value in batch.puts.items()}
-        records |= dict.fromkeys(prefix + key for key in batch.deletes)
-        await self._space.write(records, on_synced)
+        await self._space.write(batch, on_synced)
 
 
 def _pieces(root: bytes, pages: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:

@@ -51,7 +51,7 @@ TOO_LARGE: Final = "TOO_LARGE"
 
 
 class Operation(NamedTuple):
-    """What is asked of a map."""
+    """A change that is asked of a map, by the name of its function."""
 
     id: bytes  # 20 random bytes.
     base: int  # The config id of the map that its requester looked at.
@@ -82,7 +82,7 @@ def decode_operation(data: bytes) -> Operation:
 
 
 class Edits(NamedTuple):
-    """What an operation does to a map; nothing at all: it finds itself done."""
+    """The edits that an operation makes; none at all where it finds itself done."""
 
     puts: Mapping[bytes, bytes | None] = {}  # None: no entry any more.
     meta: bytes | None = None  # None: as it is; else all is touched.
@@ -90,7 +90,7 @@ class Edits(NamedTuple):
 
 
 class Refusal(Exception):
-    """What a function raises that does not do what it is asked."""
+    """A function refuses: it does not do what it is asked."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -103,7 +103,7 @@ class View(Protocol):
 
     @property
     def meta(self) -> bytes:
-        """What it has beside its entries."""
+        """The meta of the map."""
         ...
 
     def get(self, key: bytes) -> Entry | None:
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What became of one operation."""
+    """The outcome of one operation."""
 
     operation: bytes  # Its id.
     outcome: Outcome
@@ -131,7 +131,7 @@ class Answer(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What became of a list of operations, once the root that it made is committed."""
+    """The outcomes of a list of operations, true once the root that they made is committed."""
 
     answers: list[Answer]
     changed: Changed | None  # None: there is nothing new, so the answers are true already.
@@ -155,7 +155,7 @@ def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: F
 
 
 def ask(tree: Tree, operation: bytes, base: int, head: int) -> Outcome:
-    """What became of an operation of that base, by the tree of a head that a full round showed, and its config id.
+    """The outcome of an operation of that base, by the tree of a head that a quorum showed, and its config id.
 
     UNKNOWN: it may yet happen, or what became of it is not kept any more.
     """

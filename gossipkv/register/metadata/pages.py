@@ -56,7 +56,7 @@ class MissingPage(NotReady):
 
 
 class Outcome(IntEnum):
-    """What became of an operation; its number in pages of ids."""
+    """The outcome of an operation, as the number that pages of ids have for it."""
 
     UNKNOWN = 0  # Never written: it may have been done, or may yet be.
     DONE = 1
@@ -65,7 +65,7 @@ class Outcome(IntEnum):
 
 
 class Entry(NamedTuple):
-    """What a map has at a key."""
+    """A key of a map, with its record and version."""
 
     key: bytes
     version: int  # The config id of its last change.
@@ -142,7 +142,7 @@ def sequence_of(config: int) -> int:
 
 
 def name_of(page: bytes) -> bytes:
-    """What a page is called."""
+    """The name of a page: the SHA-256 of its bytes."""
     return sha256(page).digest()
 
 
@@ -216,10 +216,10 @@ def pack(value: object) -> bytes:
 
 
 def unpack(data: bytes, most_bytes: int) -> object:
-    """Decode a value that is no larger, and was written as `pack` does: arrays as tuples.
+    """Decode what `pack` wrote, arrays as tuples.
 
     Raises:
-        ProtocolError: it is not.
+        ProtocolError: it is larger than `most_bytes`, no MessagePack, or not in the one way in which it is written.
     """
     if len(data) > most_bytes:
         raise ProtocolError(f"{len(data)} bytes, where at most {most_bytes} are allowed")
@@ -233,7 +233,7 @@ def unpack(data: bytes, most_bytes: int) -> object:
 
 
 def _fields(kind: int, number: int, name: bytes, page: bytes) -> tuple[object, ...]:
-    """What stands in a page behind its kind and format."""
+    """The fields of a page behind its kind and format."""
     if len(page) > MOST_PAGE_BYTES:
         raise ProtocolError(f"a page of {len(page)} bytes, where at most {MOST_PAGE_BYTES} are allowed")
     if name_of(page) != name:

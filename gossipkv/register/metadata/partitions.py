@@ -8,12 +8,7 @@ first user's key, `b""` for the lowest.  So ranges tile the key space whatever h
 The map's meta is `[1, table id (16 bytes), name, kind, replication, shards]`; a range table has 0 shards.  Partitions
 and assignments have ids of 64 random bits, which are never used again.
 
-A slot is where one replica belongs.  An assignment goes PROPOSED, INITIALIZING, AVAILABLE; where it becomes AVAILABLE
-beside another of its slot, that one is LEAVING from then on.  Invariants of every record that is made or received:
-
-* ids are unique, a node is there once, slots are below the replication;
-* a slot has at most two assignments, of which one at most is AVAILABLE; somebody is, in some slot;
-* at most one slot moves: has an assignment that is not AVAILABLE.
+Every record that is made or received keeps the invariants of a partition (`placement/partition.py`).
 
 Operations, their arguments, and how each knows that it is done; all refuse where the partition has another id:
 
@@ -29,11 +24,11 @@ key's shard is its hash modulo their number.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
+from gossipkv.placement.partition import Assignment, Partition, State, fault_of
 from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.register.metadata.operations import Edits, Refusal
 from gossipkv.register.metadata.pages import MOST_KEY_BYTES, MOST_META_BYTES, MOST_RECORD_BYTES, is_whole, pack, unpack
@@ -55,56 +50,17 @@ SHARD_BYTES: Final = 4
 MOST_REPLICATION: Final = 9
 MOST_SHARDS: Final = 1 << 17  # What a tree has room for, with three replicas.
 MOST_CHILDREN: Final = 64
-MOST_OF_SLOT: Final = 2
 
 # Why an operation was refused.
 INVALID: Final = "INVALID"  # Its argument is none, or what it asks would break an invariant.
 NOT_FOUND: Final = "NOT_FOUND"  # The partition or the assignment is not there any more, or never was.
 
 
-class State(IntEnum):
-    """How far an assignment is."""
-
-    PROPOSED = 1
-    INITIALIZING = 2
-    AVAILABLE = 3
-    LEAVING = 4
-
-
 _STATES: Final = {state.value: state for state in State}  # Looked up once for each assignment that is read.
 
 
-class Assignment(NamedTuple):
-    """A node that holds a partition, or is to."""
-
-    id: int
-    node: bytes  # Its uuid.
-    slot: int
-    state: State
-
-
-class Partition(NamedTuple):
-    """A part of a table."""
-
-    id: int
-    assignments: tuple[Assignment, ...]  # In the order of slots and ids.
-
-    @classmethod
-    def of(cls, id_: int, assignments: Iterable[Assignment]) -> Partition:
-        """Put assignments in their order."""
-        return cls(id_, tuple(sorted(assignments, key=_place)))
-
-    def assignment(self, id_: int) -> Assignment | None:
-        """Find an assignment."""
-        return next((one for one in self.assignments if one.id == id_), None)
-
-    def encode(self) -> bytes:
-        """The record."""
-        return pack((FORMAT, self.id, [(one.id, one.node, one.slot, one.state.value) for one in self.assignments]))
-
-
 class Table(NamedTuple):
-    """What a map is of: its meta, and the rules of its entries."""
+    """A table, as the meta of its map describes it; it has the rules of that map's entries."""
 
     id: bytes
     name: str
@@ -135,7 +91,7 @@ def decode_table(meta: bytes) -> Table:
     """Read the meta of a map.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it describes no table.
     """
     match unpack(meta, MOST_META_BYTES):
         case (format_, bytes(id_), str(name), str(kind), replication, shards) if (
@@ -147,48 +103,22 @@ def decode_table(meta: bytes) -> Table:
     raise ProtocolError("a table is [1, id of 16 bytes, name, kind, replication, shards]", {"got": repr(meta)[:80]})
 
 
+def encode_partition(partition: Partition) -> bytes:
+    """A partition's record."""
+    rows = [(one.id, one.node, one.slot, one.state.value) for one in partition.assignments]
+    return pack((FORMAT, partition.id, rows))
+
+
 def decode_partition(record: bytes) -> Partition:
     """Read a partition's record.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have that form.
     """
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, id_, tuple(rows)) if is_whole(format_) and format_ == FORMAT and is_whole(id_):
             return Partition(id_, tuple(map(_assignment_of, rows)))
     raise ProtocolError("a partition is [1, id, [assignment, ...]]", {"got": repr(record)[:80]})
-
-
-def fault_of(partition: Partition, replication: int) -> str:
-    """Which invariant a partition breaks; empty: none."""
-    assignments = partition.assignments
-    if _is_at_rest(assignments, replication):
-        return ""
-    slots: dict[int, list[State]] = {}
-    for one in assignments:
-        slots.setdefault(one.slot, []).append(one.state)
-    states = slots.values()
-    broken = (
-        (list(assignments) != sorted(assignments, key=_place), "its assignments are not in order"),
-        (len({one.id for one in assignments}) < len(assignments), "two assignments have one id"),
-        (len({one.node for one in assignments}) < len(assignments), "a node is assigned twice"),
-        (any(slot >= replication for slot in slots), f"a slot that is not below the replication, {replication}"),
-        (any(len(held) > MOST_OF_SLOT for held in states), "a slot has more assignments than two, the ends of a move"),
-        (any(held.count(State.AVAILABLE) > 1 for held in states), "a slot has more than one that is AVAILABLE"),
-        (not any(State.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
-        (sum(held != [State.AVAILABLE] for held in states) > 1, "more than one slot moves"),
-    )
-    return next((words for is_broken, words in broken if is_broken), "")
-
-
-def _is_at_rest(assignments: tuple[Assignment, ...], replication: int) -> bool:
-    """Whether every slot has its one assignment, AVAILABLE: nothing can be wrong with them, and most are so."""
-    count = len(assignments)
-    return (
-        0 < count <= replication
-        and [(one.slot, one.state) for one in assignments] == [(slot, State.AVAILABLE) for slot in range(count)]
-        and len({one.node for one in assignments}) == len({one.id for one in assignments}) == count
-    )
 
 
 def shard_key(number: int) -> bytes:
@@ -209,7 +139,7 @@ def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int)
     for key, partition in partitions.items():
         if any(one.state != State.AVAILABLE for one in partition.assignments):
             raise ProtocolError(f"the partition at {key[:40]!r} moves before it is there")
-        record = partition.encode()
+        record = encode_partition(partition)
         table.check_entry(key, record)
         edit.put(key, record)
     table.check_whole(len(partitions), min(partitions, default=None))
@@ -217,10 +147,6 @@ def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int)
 
 
 MAP: Final = Kind("partitions", decode_table)
-
-
-def _place(assignment: Assignment) -> tuple[int, int]:
-    return assignment.slot, assignment.id
 
 
 def _assignment_of(value: object) -> Assignment:
@@ -358,4 +284,4 @@ def _changed(view: View, key: bytes, partition: Partition, assignments: Iterable
     after = Partition.of(partition.id, assignments)
     if fault := fault_of(after, decode_table(view.meta).replication):
         raise Refusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
-    return Edits({key: after.encode()})
+    return Edits({key: encode_partition(after)})

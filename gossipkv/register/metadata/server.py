@@ -1,8 +1,8 @@
 """A node's part in all that is decided: its store's space, its registers, and the maps whose heads they have.
 
 One object for the catalogue and all tables.  It answers other nodes (an acceptor's requests, pages, transactions), and
-knows of each map what a full round has shown last (`known`), which is kept: reads go by it also after a restart in the
-dark.  What gossip says is a hint: it causes a round, and nothing else (`look`).
+knows of each map what a quorum has shown last (`known`), which is kept: reads go by it also after a restart in the
+dark.  What gossip says is a hint: it causes a quorum read, and nothing else.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FETCH_S: Final = 0.8  # Until a proposer would count this acceptor out.
 
 
 class Others(Protocol):
-    """How other nodes are asked, and worker threads."""
+    """The ways to other nodes, and to worker threads."""
 
     @property
     def beside(self) -> Beside:
@@ -61,7 +61,7 @@ class Others(Protocol):
 
 
 class Known(NamedTuple):
-    """What a full round has shown of a map."""
+    """The head and the acceptors of a map, as a quorum has shown them."""
 
     head: Head
     acceptors: Acceptors
@@ -74,13 +74,13 @@ class Known(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, bool]:
-        """What never falls."""
+        """The place of this head among all that the register had: it never falls."""
         return self.generation, self.head.config, self.head.ended
 
     def encode(self) -> bytes:
         """The record."""
         acceptors = self.acceptors
-        return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.pair, self.generation))
+        return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.joint, self.generation))
 
 
 class _Map(NamedTuple):
@@ -92,7 +92,7 @@ class _Map(NamedTuple):
 
 @final
 class Metadata:
-    """What was decided, as far as this node knows, and has a say in it."""
+    """A node's part in the catalogue and all tables."""
 
     def __init__(self, store: Store, me: AcceptorId, others: Others, random: Random, catalogue: bytes) -> None:
         """`catalogue`: its register.  Raises ProtocolError, StorageError: what the store has cannot be read."""
@@ -148,8 +148,8 @@ class Metadata:
         ledger = self._map(register).ledger
         return Tree.opened(ledger.read, known.head.root, ledger.kind.name)
 
-    async def look(self, register: bytes, hint: Acceptors | None = None) -> Known:
-        """Look at a register by a full round, and know, durably, what that shows, and hold the map.
+    async def quorum_read(self, register: bytes, hint: Acceptors | None = None) -> Known:
+        """Read a register by a quorum, and know, durably, what that shows, and hold the map.
 
         Raises:
             Unavailable: no quorum answers.
@@ -223,7 +223,7 @@ class Metadata:
 
     async def _is_ended(self, register: bytes) -> bool:
         try:
-            await self.look(register)
+            await self.quorum_read(register)
         except UnknownDatabase:
             return True
         except GossipKVError:
@@ -261,8 +261,8 @@ class Metadata:
         return await self._part(register).transactions.submit(operations, timeout_s)
 
     async def outcome(self, register: bytes, operation: bytes, base: int) -> Outcome:
-        """What became of an operation of that base, as of now; its "no" is final.  Raises as `look`."""
-        known = await self.look(register)
+        """The outcome of an operation of that base, as of now; its "no" is final.  Raises as `quorum_read`."""
+        known = await self.quorum_read(register)
         return ask(self.tree(register), operation, base, known.config)
 
     async def pin(self, register: bytes, first: Changed, config: int) -> None:
@@ -277,7 +277,7 @@ class Metadata:
         """Hold what a transaction makes of the root `base`; returns this acceptor's store, and the root that it holds.
 
         Raises:
-            BadRequest: it is none.
+            BadRequest: it is no change of that root.
             NotReady: a page is missing, and its source has not given it.
             Overloaded: too many maps are held here that nobody has named or decided yet.
             Unavailable: the store is closed, or waits for room.
@@ -292,7 +292,7 @@ class Metadata:
         return [self.me.store, changed.root]
 
     def pages(self, register: bytes, names: Sequence[bytes]) -> list[bytes | None]:
-        """Those of some pages of a map that are here."""
+        """The pages of a map by their names, None for each that is not here."""
         each = self._maps.get(register) or (self._map(register) if register in self._known else None)
         return [None] * len(names) if each is None else each.ledger.pages(names)
 
@@ -367,10 +367,6 @@ class Metadata:
             raise NotReady("this node has no part in that map")
         return self._map(register)
 
-    def ledger(self, register: bytes) -> Ledger:
-        """What is here of a map.  Raises `NotReady`: this node has no part in it."""
-        return self._part(register).ledger
-
     def _map(self, register: bytes, records: Iterable[tuple[bytes, bytes]] = ()) -> _Map:
         each = self._maps.get(register)
         if each is None:
@@ -388,10 +384,10 @@ def known_of(value: bytes) -> Known:
     """Read a record of what is known.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it is not what `Known.encode` writes.
     """
     match unpack(value, MOST_KNOWN_BYTES):
-        case (bytes(payload), tuple(old), tuple(new), int(pair), int(generation)):
-            before, after = (members_of([[*row] for row in rows]) for rows in (old, new))
-            return Known(decode_head(payload), Acceptors(before, after if pair else before, pair), generation)
-    raise ProtocolError("what is known of a map is [head, old acceptors, new ones, pair id, generation]")
+        case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):
+            before, after = map(members_of, (old, new))
+            return Known(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
+    raise ProtocolError("what is known of a map is [head, old acceptors, new ones, joint id, generation]")

@@ -52,19 +52,19 @@ def decode_named(record: bytes) -> NamedTable:
     """Read a record.
 
     Raises:
-        ProtocolError: it is none.
+        ProtocolError: it does not have the form of a table's record.
     """
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, bytes(id_), str(kind), tuple(acceptors), config) if (
             is_whole(format_) and format_ == FORMAT
             and len(id_) == TABLE_ID_BYTES and kind in {HASH, RANGE} and is_whole(config)
         ):  # fmt: skip
-            return NamedTable(id_, kind, members_of(list(acceptors)), config)
+            return NamedTable(id_, kind, members_of(acceptors), config)
     raise ProtocolError("a table is [1, id of 16 bytes, kind, acceptors, config id]", {"got": repr(record)[:80]})
 
 
 class _Rules:
-    """What holds in the catalogue."""
+    """The rules of the catalogue's entries."""
 
     def check_entry(self, key: bytes, record: bytes) -> None:
         if not _is_key(key):

@@ -1,6 +1,6 @@
 """Transactions of one map, at one of its servers (EventQL's METADATA transactions, seed 002).
 
-Operations that arrive while one transaction is under way go together in the next.  It reads the head by a full round,
+Operations that arrive while one transaction is under way go together in the next.  It reads the head by a quorum,
 judges them on its map, ships what changed to the other servers, and has the register swap the head once a majority of
 the servers, itself among them, hold the new root.  When the swap came too late they are judged again, on the head that
 came first; when nobody knows whether it came, too: an operation that is done is found by its id.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.register.shell import Registers
     from gossipkv.wire.rpc import Value
 
-ROUND_S: Final = 3.0  # Of one look at the register, or one swap.
+ROUND_S: Final = 3.0  # Of one quorum read, or one swap.
 HOLD_S: Final = 5.0  # Until a server that does not say that it holds a root is counted out.
 LEAST_PAUSE_S: Final = 0.01
 MOST_PAUSE_S: Final = 0.5
@@ -154,7 +154,9 @@ class Transactions:
     async def _transact(self, operations: list[Operation]) -> list[Answer] | None:
         """One try; None: it may or may not be done, and is to be judged again."""
         is_sure = self._chosen is None  # Whether a round of this try has shown the head.
-        chosen = self._chosen or await self.look()
+        chosen = self._chosen or await self.read()
+        if chosen.head.ended:
+            raise UnknownDatabase("the table was dropped")
         judgement = await self._judge(chosen, operations)
         if not is_sure and any(answer.outcome is Outcome.UNKNOWN for answer in judgement.answers):
             return None  # Their base is above this head: there is a newer one.
@@ -177,15 +179,8 @@ class Transactions:
             self._chosen = None
         return judgement.answers
 
-    async def look(self, hint: Acceptors | None = None) -> Chosen:
-        """Look at the head by a full round.  Raises as `read`, and `UnknownDatabase`: the table was dropped."""
-        chosen = await self.read(hint)
-        if chosen.head.ended:
-            raise UnknownDatabase("the table was dropped")
-        return chosen
-
     async def read(self, hint: Acceptors | None = None) -> Chosen:
-        """Look at the head by a full round, whether it was ended or not.
+        """Read the head by a quorum, whether it was ended or not.
 
         Raises:
             Unavailable: no quorum answers, or nobody knows of this register.

@@ -66,7 +66,7 @@ _key = itemgetter(0)
 
 
 class Rules(Protocol):
-    """What holds in a map of some kind, given its meta."""
+    """The rules of the entries of a map, given its meta."""
 
     def check_entry(self, key: bytes, record: bytes) -> None:
         """Raise ProtocolError if a record may not stand at that key."""
@@ -78,14 +78,14 @@ class Rules(Protocol):
 
 
 class Kind(NamedTuple):
-    """What a map is of: its name, which stands in the root, and its rules."""
+    """A kind of maps: its name, which stands in each root, and its rules."""
 
     name: str
     rules: Callable[[bytes], Rules]  # From the meta; raises ProtocolError.
 
 
 class Changed(NamedTuple):
-    """What an edit made."""
+    """The pages that an edit made."""
 
     root: bytes  # The name of its page.
     pages: dict[bytes, bytes]  # Only those that the root before does not name.
@@ -146,7 +146,7 @@ class Tree:
                     yield entry
 
     def outcome(self, operation: bytes, base: int) -> Outcome | None:
-        """What became of an operation of that base; None: no transaction that is kept here judged it."""
+        """The outcome of an operation of that base; None: no transaction that is kept here judged it."""
         for page in self.root.ids:
             if page.first <= base + LIFE and page.last > base:
                 if page.name not in self._ids:
@@ -258,7 +258,7 @@ class Edit:
         self.version = self.config
 
     def outcome(self, operation: bytes, base: int) -> Outcome | None:
-        """What became of an operation; this edit counts."""
+        """The outcome of an operation; this edit counts."""
         return self._outcomes.get(operation) or self._tree.outcome(operation, base)
 
     def record(self, operation: bytes, outcome: Outcome) -> None:
@@ -368,7 +368,7 @@ def check_change(read: Read, kind: Kind, before: bytes | None, changed: Changed,
 
     Raises:
         MissingPage: one of them is not here.
-        ProtocolError, UnsupportedFormat: it is none.
+        ProtocolError, UnsupportedFormat: it is no such edit.
     """
 
     def read_either(name: bytes) -> bytes:

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from gossipkv.register.messages import Record
-from gossipkv.register.proposer import End, Enter
+from gossipkv.register.proposer import End, Reconfigure
 from tests.bench import data, goals, machine
 from tests.bench.measurement import Measurement
 from tests.bench.network.rows import WrongAnswerError
@@ -265,7 +265,7 @@ class _Ours:
 
         leaver = self._members[-1] if self._members[-1] in register.acceptors.new else self._stranger
         comer = self._stranger if leaver == self._members[-1] else self._members[-1]
-        wanted = Enter(tuple(sorted({*register.acceptors.new, comer} - {leaver})))
+        wanted = Reconfigure(tuple(sorted({*register.acceptors.new, comer} - {leaver})))
         for writer in writers:
             begin(writer)
         enter_ns = began_ns + int(0.5e9 * self._load.contended_s)

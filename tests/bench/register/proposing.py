@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.register.changes import Change
-    from gossipkv.register.proposer import Enter, Outcome
+    from gossipkv.register.proposer import Outcome, Reconfigure
 
     OnOutcome = Callable[[Outcome], None]
 
@@ -129,7 +129,7 @@ class Loop:
         """A new one, which has heard of nothing."""
         return Proposer(register, tally.FUNCTIONS, random.Random(self._random.getrandbits(64)), acceptors)
 
-    def submit(self, proposer: Proposer, want: Change | Enter, on_outcome: OnOutcome) -> None:
+    def submit(self, proposer: Proposer, want: Change | Reconfigure, on_outcome: OnOutcome) -> None:
         """Have a change made; it has `TIMEOUT_S`."""
         self._numbers += 1
         self._waiting[self._numbers] = on_outcome

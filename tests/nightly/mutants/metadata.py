@@ -57,8 +57,8 @@ MUTANTS_OF_METADATA = (
         f"{LEDGER}::test_a_first_map_and_a_change",
         (
             f"{METADATA}.ledger:Ledger.holds",
-            "return self._holding.holds(root)",
-            "return root in self._holding.roots",
+            "return pin is not None and all(self._here.get(name, _ABSENT) is None for name in pin.names)",
+            "return pin is not None",
         ),
     ),
     planted(
@@ -101,7 +101,7 @@ MUTANTS_OF_METADATA = (
         ("gossipkv.table.founding:may_not_found", "if record.drew != cluster_id:", "if False:"),
     ),
     planted(
-        "what was shown by a late look takes the place of what is newer",
+        "what was shown by a late quorum read takes the place of what is newer",
         f"{SERVER}::test_an_older_look_changes_nothing",
         (f"{METADATA}.server:Metadata.learn", HEARD, "newest = after"),
     ),
@@ -122,7 +122,7 @@ MUTANTS_OF_METADATA = (
     planted(
         "what a force has ended is believed of those who have not heard of it",
         f"{BAD_DAYS}::test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back",
-        (f"{METADATA}.server:Metadata.look", OUTDONE, "if False:"),
+        (f"{METADATA}.server:Metadata.quorum_read", OUTDONE, "if False:"),
     ),
     planted(
         "a lost answer of a server counts as nothing done",
@@ -142,6 +142,6 @@ MUTANTS_OF_METADATA = (
     planted(
         "a sequence that was heard is persisted",
         f"{DECIDING_TESTS}::test_lies_about_what_was_decided_cause_one_look_each",
-        (f"{DECIDING}._heed", "await self.metadata.look(register, hint.acceptors)", HEEDS),
+        (f"{DECIDING}._heed", "await self.metadata.quorum_read(register, hint.acceptors)", HEEDS),
     ),
 )

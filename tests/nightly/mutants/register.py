@@ -18,22 +18,24 @@ FORCE = f"{REGISTER}.force:Force"
 
 JUDGE_ACCEPT = f"{ACCEPTOR}:_judge_accept"
 BEHIND = "if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):"
-ACCEPTED = "return Verdict.OK, Record(ballot.next() if request.stays else ballot, ballot, value, record.torn)"
+ACCEPTED = "return Verdict.OK, Record(ballot.next() if request.stays else ballot, ballot, value, record.conflict)"
 AGAIN = "return (Verdict.OK if value == record.value else Verdict.IMPLAUSIBLE), record"
 GOES_ON = "assert before is None or _goes_on(before, after), (before, after)"
 FOLLOWS = "assert acceptors.follows(base.acceptors), (base.acceptors, acceptors)"
-PROMISED = "if phase.best is not None and acceptors.is_quorum(phase.answered.keys()):"
+PROMISED = "has_quorum = acceptors.is_quorum(phase.answered.keys())"
+SAME_LINE = "if phase.best is not None and has_quorum and phase.best[0][:2] == phase.ballot[:2]:"
+PLAIN = "is_plain = not value.acceptors.joint and not self._is_deposed(ballot)"
 COMMITTED = "elif base.acceptors.is_quorum(accepted) and value.acceptors.is_quorum(accepted):"
 CACHED = "if cache is None or not cache.value.acceptors.is_quorum(cache.promised) or cache.ballot < self._heard:"
-MINE = "if self._committed == (acceptors.pair, ballot.generation):"
+MINE = "if self._committed == acceptors.joint:"
 STALE = "if phase is None or number != phase.number or acceptor not in phase.unheard:"
-ENTERED = "gossipkv.register.proposer:_entered"
-ENTERS = "if not isinstance(want, Enter) or acceptors.pair or want.members == acceptors.new:"
+ENTERED = "gossipkv.register.proposer:_members_wanted"
+ENTERS = "if not isinstance(want, Reconfigure) or acceptors.joint or want.members == acceptors.new:"
 WAITING = "waiting = [pending for pending in phase.batch if not pending.over]"
 INVITED = "self._invite(phase, now_ms)"
 TOLD_EARLY = """found, highest = phase.base, phase.best[0]
             for pending in phase.batch:
-                said = None if isinstance(pending.want, Enter) else self._apply(pending.want, found, 0)
+                said = None if isinstance(pending.want, Reconfigure) else self._apply(pending.want, found, 0)
                 if PRECONDITION:
                     end = End.REFUSED if isinstance(said, Refused) else End.DONE
                     self._tell(pending, Outcome(pending.ticket, end, b"", "", "", found, highest))
@@ -90,14 +92,14 @@ OF_ACCEPTORS = (
     planted(
         "a repeated accept lowers a promise",
         (SAME, LOSSY),
-        (JUDGE_ACCEPT, AGAIN, "return Verdict.OK, Record(ballot, ballot, value, record.torn)"),
+        (JUDGE_ACCEPT, AGAIN, "return Verdict.OK, Record(ballot, ballot, value, record.conflict)"),
         (f"{ACCEPTOR}:Acceptor.receive", GOES_ON, "pass"),
     ),
     planted(
         "an accept is compared with the promise only, and is none",
         ORACLE,
         (JUDGE_ACCEPT, BEHIND, "if ballot < record.promise:"),
-        (JUDGE_ACCEPT, ACCEPTED, "return Verdict.OK, Record(record.promise, ballot, value, record.torn)"),
+        (JUDGE_ACCEPT, ACCEPTED, "return Verdict.OK, Record(record.promise, ballot, value, record.conflict)"),
     ),
     planted(
         "an acceptor answers before the sync",
@@ -130,11 +132,11 @@ OF_ACCEPTORS = (
     ),
     planted(
         "two forces are forgotten",
-        (ORACLE, FORCE_TESTS),
+        (ORACLE, f"{FORCE_TESTS}::test_two_forces_at_once_on_the_same_survivors"),  # Others never come to rest.
         (
             f"{ACCEPTOR}:judge",
-            "return Verdict.TORN, record._replace(torn=ballot.generation)",
-            "return Verdict.TORN, record",
+            "return Verdict.CONFLICTING, record._replace(conflict=ballot.generation)",
+            "return Verdict.CONFLICTING, record",
         ),
     ),
     planted(
@@ -226,10 +228,10 @@ OF_ROUNDS = (
         ),
     ),
     planted(
-        "a look believes the first who answers",
+        "a quorum read believes the first who answers",
         PROPOSER_TESTS,
         (
-            f"{PROPOSER}._looked",
+            f"{PROPOSER}._quorum_read",
             "if is_plain and value.acceptors.is_quorum(agreed):",
             "if is_plain and agreed:",
         ),
@@ -245,9 +247,19 @@ OF_ROUNDS = (
         FORCES,
         (
             f"{PROPOSER}._is_deposed",
-            "return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._torn",
+            "return self._heard.generation > ballot.generation or 0 < ballot.generation <= self._conflict",
             "return False",
         ),
+    ),
+    planted(
+        "a round builds on a value of another generation",
+        f"{FORCE_TESTS}::test_a_round_builds_on_a_value_of_its_own_generation",
+        (f"{PROPOSER}._prepared", SAME_LINE, "if phase.best is not None and has_quorum:"),
+    ),
+    planted(
+        "what is cached outlives its generation",
+        f"{FORCE_TESTS}::test_what_is_cached_ends_with_its_generation",
+        (f"{PROPOSER}._propose", CACHED, CACHED.replace(" or cache.ballot < self._heard", "")),
     ),
     planted(
         "a round under way goes on in its generation",
@@ -287,7 +299,7 @@ OF_CHANGES = (
         (f"{PROPOSER}._accepted", COMMITTED, "elif value.acceptors.is_quorum(accepted):"),
     ),
     planted(
-        "cached promises count across a pair",
+        "cached promises count across a joint configuration",
         SETS_TESTS,
         (f"{PROPOSER}._accepted", COMMITTED, "elif base.acceptors.is_quorum(accepted):"),
         (
@@ -296,20 +308,25 @@ OF_CHANGES = (
             CACHED.replace("not cache.value.acceptors.is_quorum(cache.promised)", "False"),
         ),
     ),
-    planted("a pair is left at once", SETS_TESTS, (f"{PROPOSER}._accept", MINE, "if True:")),
+    planted("a joint configuration is left at once", SETS_TESTS, (f"{PROPOSER}._accept", MINE, "if True:")),
     planted(
-        "a pair is entered from a pair",
+        "a read leaves a joint configuration as it is",
+        f"{SETS_TESTS}::test_a_read_ends_a_joint_configuration",
+        (f"{PROPOSER}._quorum_read", PLAIN, "is_plain = not self._is_deposed(ballot)"),
+    ),
+    planted(
+        "a joint configuration begins in another",
         SETS_TESTS,
         (
             ENTERED,
             ENTERS,
-            ENTERS.replace("acceptors.pair or want.members ==", "want.members in").replace(".new", "[:2]"),
+            ENTERS.replace("acceptors.joint or want.members ==", "want.members in").replace(".new", "[:2]"),
         ),
-        (f"{PROPOSER}._accept", "if acceptors.pair:", "if acceptors.pair and entered is None:"),
+        (f"{PROPOSER}._accept", "if acceptors.joint:", "if acceptors.joint and members is None:"),
         (
             f"{PROPOSER}._accept",
-            "acceptors = acceptors.entering(entered, draw_id(self._random))",
-            "acceptors = Acceptors(acceptors.old, entered, draw_id(self._random))",
+            "acceptors = acceptors.joint_with(members, draw_id(self._random))",
+            "acceptors = Acceptors(acceptors.old, members, draw_id(self._random))",
         ),
         (f"{PROPOSER}._accept", FOLLOWS, "pass"),
     ),
@@ -318,7 +335,7 @@ OF_CHANGES = (
         (CHANGING, OTHERS),
         (
             f"{PROPOSER}._invite",
-            "phase.newcomers = frozenset(entered) - base.acceptors.everyone",
+            "phase.newcomers = frozenset(members) - base.acceptors.everyone",
             "phase.newcomers = frozenset()",
         ),
     ),

@@ -9,7 +9,7 @@ from gossipkv.register.changes import READ, Change
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.force import Force
 from gossipkv.register.messages import Kind, Request, decode_request, encode_request
-from gossipkv.register.proposer import Enter, Proposer
+from gossipkv.register.proposer import Proposer, Reconfigure
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
 from tests.unit.register.small_world import FUNCTIONS, Odds, SmallWorld
 
@@ -61,9 +61,9 @@ class Scripted(SmallWorld):
         """Read."""
         return self._want(party, READ, patience_ms)
 
-    def enter(self, party: Party, *nodes: Node, patience_ms: int = 60_000) -> int:
+    def reconfigure(self, party: Party, *nodes: Node, patience_ms: int = 60_000) -> int:
         """Have these be the acceptors."""
-        return self._want(party, Enter(tuple(node.id for node in nodes)), patience_ms)
+        return self._want(party, Reconfigure(tuple(node.id for node in nodes)), patience_ms)
 
     def force(self, *survivors: Node, known: Acceptors | None = None) -> Party:
         """Begin a force; its ticket is the last."""
@@ -141,7 +141,7 @@ class Scripted(SmallWorld):
         """What the register held when that was done."""
         return self.outcomes[ticket].value.payload
 
-    def _want(self, party: Party, want: Change | Enter, patience_ms: int, *, is_judged: bool = True) -> int:
+    def _want(self, party: Party, want: Change | Reconfigure, patience_ms: int, *, is_judged: bool = True) -> int:
         if not isinstance(want, Change) or want.name == "read":
             self._next()
         id_ = want.argument if isinstance(want, Change) and want.argument and is_judged else None

@@ -15,7 +15,7 @@ from gossipkv.register.changes import READ, READING, Applied, Change, Refused
 from gossipkv.register.configuration import Acceptors, Value
 from gossipkv.register.force import Force
 from gossipkv.register.messages import Record
-from gossipkv.register.proposer import NEVER_MS, End, Enter, Proposer
+from gossipkv.register.proposer import NEVER_MS, End, Proposer, Reconfigure
 from tests.unit.register.inhabitants import REGISTER, Message, Node, Party
 from tests.unit.register.witness import ID_BYTES, History, Watch, ids_of
 
@@ -55,7 +55,7 @@ class Odds:
     submit: int = 60
     sync: int = 160
     pass_time: int = 60
-    enter: int = 12
+    reconfigure: int = 12
     crash: int = 8
     restart: int = 4  # Of a proposer.
     stop: int = 6  # Or start again.
@@ -131,9 +131,9 @@ class SmallWorld:
             }
         return (
             top.value.acceptors.is_quorum(live.keys())
-            and bool(known & live.keys() & top.value.acceptors.everyone)
+            and any(live[one].value is not None for one in known & live.keys() & top.value.acceptors.everyone)
             and max(record.promise.generation for record in live.values()) == top.accepted.generation
-            and all(record.torn == 0 or record.torn < top.accepted.generation for record in live.values())
+            and all(record.conflict == 0 or record.conflict < top.accepted.generation for record in live.values())
             and len({record.accepted[:2] for record in accepted if record.accepted[0] == top.accepted[0]}) == 1
         )
 
@@ -184,14 +184,14 @@ class SmallWorld:
         party.perform()
         return self.tickets
 
-    def _enter(self) -> None:
+    def _reconfigure(self) -> None:
         self.tickets += 1
         self.history.asked(self.tickets, None)
         members = tuple(node.id for node in self.random.sample(self.nodes, self.random.choice((1, 2, 3, 3, 3, 4))))
         self.hints.append(Acceptors.of(members))
         party = self.random.choice(self.parties)
         deadline_ms = self.now_ms + self.random.choice((1000, 30_000))
-        party.core.submit(self.tickets, Enter(members), now_ms=self.now_ms, deadline_ms=deadline_ms)
+        party.core.submit(self.tickets, Reconfigure(members), now_ms=self.now_ms, deadline_ms=deadline_ms)
         party.perform()
 
     def _crash(self) -> None:

@@ -17,7 +17,7 @@ REGISTER = bytes(16)
 ME = AcceptorId(b"m" * 16, 1)
 OTHER = AcceptorId(b"o" * 16, 1)
 ONE = Acceptors.of([ME, OTHER])
-STRANGE = {"another": Acceptors.of([OTHER]), "a pair": ONE.entering([ME], 5)}
+STRANGE = {"another": Acceptors.of([OTHER]), "a joint configuration": ONE.joint_with([ME], 5)}
 
 COUNTERS = st.one_of(
     st.integers(0, 4), st.sampled_from((LEAP, LEAP + 1, LEAP + 2, 2 * LEAP + 3, MOST_COUNTER - 1, MOST_COUNTER))
@@ -36,8 +36,8 @@ def ballots(draw):
 @st.composite
 def asked(draw):
     """A request, as the oracle has it."""
-    kind = draw(st.sampled_from(("look", "prepare", "prepare", "accept", "accept", "create")))
-    ballot = draw(st.none() if kind == "look" and draw(st.booleans()) else ballots())
+    kind = draw(st.sampled_from(("read", "prepare", "prepare", "accept", "accept", "create")))
+    ballot = draw(st.none() if kind == "read" and draw(st.booleans()) else ballots())
     if kind == "create" and draw(st.booleans()):
         ballot = ZERO
     return Asked(
@@ -67,7 +67,7 @@ def test_it_judges_as_who_forgets_nothing(sequence, strange):
     for one in sequence:
         verdict, record = judge(record, request_of(one, strange), lambda payload, one=one: one.holds)
         assert verdict.name == slow.ask(one)
-        has = None if record is None else (*record[:2], record.value and record.value.payload, record.torn)
+        has = None if record is None else (*record[:2], record.value and record.value.payload, record.conflict)
         assert has == slow.record()
 
 
@@ -112,7 +112,7 @@ def test_it_answers_in_order_of_the_appends_once_they_are_synced(sequence, is_fo
                     if record is not None:
                         synced = decode_record(disk[REGISTER])
                         assert reply.record[:2] == record[:2]
-                        assert (synced.promise, synced.torn) >= (record[0], record[3])
+                        assert (synced.promise, synced.conflict) >= (record[0], record[3])
                         assert (synced.accepted or ZERO) >= (record[1] or ZERO)
     assert not expected
     assert not unsynced
@@ -122,13 +122,13 @@ def test_what_it_accepted_is_told_without_the_value_to_who_has_it():
     """The reply to an accept and to a creation is short, that to any other shows the value."""
     disk = {}
     acceptor = start(disk)
-    for token, one in enumerate((Asked("create", ZERO, b"x"), Asked("look"), PREPARE)):
+    for token, one in enumerate((Asked("create", ZERO, b"x"), Asked("read"), PREPARE)):
         acceptor.receive(token, encode_request(request_of(one)))
     keeps = [effect for effect in acceptor.take() if isinstance(effect, Keep)]
     acceptor.synced(keeps[-1].serial)
-    created, looked, prepared = (decode_reply(effect.reply).record for effect in acceptor.take())
+    created, read, prepared = (decode_reply(effect.reply).record for effect in acceptor.take())
     assert (created.accepted, created.value) == (ZERO, None)
-    assert looked.value == prepared.value == Value(ONE, b"x")
+    assert read.value == prepared.value == Value(ONE, b"x")
 
 
 def test_another_store_answers_nothing():

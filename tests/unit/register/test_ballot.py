@@ -16,9 +16,9 @@ from gossipkv.register.ballot import (
     MOST_LEAP,
     ZERO,
     Ballot,
+    are_conflicting,
     ballot_of,
     draw_id,
-    is_torn,
 )
 from tests.unit.register.values import ballots
 
@@ -28,7 +28,7 @@ def test_a_generation_is_above_all_of_lower_ones(one, other):
     """Neither counter nor force nor proposer makes up for a generation."""
     if one.generation < other.generation:
         assert one < other
-        assert not is_torn(one, other)
+        assert not are_conflicting(one, other)
 
 
 @given(ballots())
@@ -40,11 +40,11 @@ def test_every_ballot_is_above_none_and_below_its_next(ballot):
 
 
 @given(ballots(), ballots())
-def test_two_forces_of_one_generation_are_torn(one, other):
+def test_two_forces_of_one_generation_conflict(one, other):
     """Either way round, and never a ballot with itself."""
-    assert is_torn(one, other) == is_torn(other, one)
-    assert not is_torn(one, one)
-    assert is_torn(one, other._replace(generation=one.generation, force=one.force + 1))
+    assert are_conflicting(one, other) == are_conflicting(other, one)
+    assert not are_conflicting(one, one)
+    assert are_conflicting(one, other._replace(generation=one.generation, force=one.force + 1))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_phase_1_goes_on_beyond_whom_it_knew():
     world = Scripted()
     a, b, c, d, e = world.nodes
     party = world.party()
-    world.enter(party, c, d, e)
+    world.reconfigure(party, c, d, e)
     world.settle()
     first = world.append(party)
     world.carry(d, e)
@@ -47,10 +47,10 @@ def test_phase_1_asks_both_halves():
     """A majority of the new set alone knows nothing of what the old one has committed."""
     world = Scripted()
     a, b, _, d, e = world.nodes
-    world.enter(world.party(), *world.nodes[2:])
+    world.reconfigure(world.party(), *world.nodes[2:])
     world.carry(a, b, which=is_a(Kind.PREPARE))
     accepted_by(world, d, e)
-    assert world.record(d).value.acceptors.pair
+    assert world.record(d).value.acceptors.joint
     first = world.append(world.party())
     world.carry(a, b)
     assert world.history.ends[first] is End.DONE
@@ -61,11 +61,11 @@ def test_phase_1_asks_both_halves():
     assert world.payload(second).startswith(world.payload(first))
 
 
-def test_a_pair_is_left_by_who_has_committed_it():
-    """A pair that one acceptor of the old set has: who finds it commits it first, or two chains go on."""
+def test_a_joint_configuration_is_left_by_who_has_committed_it():
+    """One that a single acceptor of the old set has: who finds it commits it first, or two chains go on."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
-    world.enter(world.party(), d, e, f)
+    world.reconfigure(world.party(), d, e, f)
     world.carry(which=is_a(Kind.PREPARE))
     accepted_by(world, a)
     world.append(with_a_high_ballot(world.party(), 1000))
@@ -79,23 +79,38 @@ def test_a_pair_is_left_by_who_has_committed_it():
     assert world.history.ends == {other: End.DONE}, one
 
 
-def test_no_pair_is_entered_from_a_pair():
-    """Who wants other acceptors and finds a pair commits that one first."""
+def test_a_read_ends_a_joint_configuration():
+    """All accept a joint configuration, and the proposer that entered it dies: who only reads finishes the change."""
+    world = Scripted()
+    a, b, c, d, e = world.nodes
+    world.reconfigure(world.party(), c, d, e)
+    world.carry(which=is_a(Kind.PREPARE))
+    accepted_by(world, *world.nodes)
+    world.parties.clear()
+    assert world.record(a).value.acceptors.joint, b
+    read = world.read(world.party())
+    world.settle()
+    assert world.history.ends[read] is End.DONE
+    assert world.record(c).value.acceptors == Acceptors.of([c.id, d.id, e.id])
+
+
+def test_no_joint_configuration_begins_in_another():
+    """Who wants other acceptors and finds a joint configuration commits that one first."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
-    world.enter(world.party(), d, e, f)
+    world.reconfigure(world.party(), d, e, f)
     world.carry(which=is_a(Kind.PREPARE))
     accepted_by(world, a, b, d, e)
-    pair = world.record(a).value.acceptors
-    assert pair.pair
-    world.enter(with_a_high_ballot(world.party(), 1000), b, c)
+    joint = world.record(a).value.acceptors
+    assert joint.joint
+    world.reconfigure(with_a_high_ballot(world.party(), 1000), b, c)
     world.carry(which=is_a(Kind.PREPARE))
     accepted_by(world, a)
     assert world.record(a).accepted.counter >= 1000
-    assert world.record(a).value.acceptors == pair, f
+    assert world.record(a).value.acceptors == joint, f
 
 
-def test_a_pair_needs_both_sets_when_it_is_entered():
+def test_a_joint_configuration_needs_both_sets_when_it_is_entered():
     """Majorities of the old set have accepted it: that is no commit, and nothing follows from it."""
     world = Scripted()
     a, b, c, d, e = world.nodes
@@ -104,7 +119,7 @@ def test_a_pair_needs_both_sets_when_it_is_entered():
     world.carry()
     world.append(party)  # It stays from now on.
     world.carry()
-    world.enter(party, c, d, e)
+    world.reconfigure(party, c, d, e)
     world.carry(which=is_a(Kind.PREPARE))
     world.carry(a, b)
     assert len({message.number for message in world.bag}) == 1, "another round"
@@ -112,12 +127,12 @@ def test_a_pair_needs_both_sets_when_it_is_entered():
     assert world.record(d).value.acceptors == Acceptors.of([c.id, d.id, e.id])
 
 
-def test_a_pair_needs_both_sets_when_it_is_left():
+def test_a_joint_configuration_needs_both_sets_when_it_is_left():
     """The new set has accepted itself; as long as nobody of the old one has, it is not done."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
     party = world.party()
-    ticket = world.enter(party, d, e, f)
+    ticket = world.reconfigure(party, d, e, f)
     world.carry(which=is_a(Kind.PREPARE))
     for message in [message for message in world.bag if is_a(Kind.ACCEPT)(message)]:
         world.bag.remove(message)
@@ -125,7 +140,7 @@ def test_a_pair_needs_both_sets_when_it_is_left():
     for message in [message for message in world.bag if message.is_reply]:
         world.bag.remove(message)
         world.carry_one(message)
-    assert world.record(a).value.acceptors.pair
+    assert world.record(a).value.acceptors.joint
     world.carry(which=is_a(Kind.PREPARE))
     world.carry(d, e, f)
     assert world.record(d).value.acceptors == Acceptors.of([d.id, e.id, f.id])
@@ -157,7 +172,7 @@ def test_a_newcomer_is_struck(strike, moment):
     world = Scripted()
     a, b, c, d, _ = world.nodes
     party = world.party()
-    ticket = world.enter(party, a, b, c, d, patience_ms=3000)
+    ticket = world.reconfigure(party, a, b, c, d, patience_ms=3000)
     for _ in range(moment):
         if world.bag:
             world.carry_one(world.bag.pop(0))
@@ -167,7 +182,7 @@ def test_a_newcomer_is_struck(strike, moment):
     assert world.history.ends[after] is End.DONE
     assert ticket in world.history.ends
     entered = world.record(a).value.acceptors
-    assert entered.pair == 0
+    assert entered.joint == 0
     assert (len(entered.new) == 4) == (world.history.ends[ticket] is End.DONE)
 
 
@@ -180,7 +195,7 @@ def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
     _, _, c, d, e = world.nodes
     party = world.party()
     first = world.append(party)
-    change = world.enter(party, c, d, e)
+    change = world.reconfigure(party, c, d, e)
     for _ in range(moment):
         if not world.bag:
             world.wait(1)
@@ -200,10 +215,10 @@ def test_a_crash_at_each_send_and_sync(victim, moment, is_synced):
 
 @pytest.mark.parametrize("moment", range(30))
 def test_the_proposer_dies_in_the_midst(moment):
-    """Another finishes what it began, or nobody does; the pair does not stay."""
+    """Another finishes what it began, or nobody does; the joint configuration does not stay."""
     world = Scripted()
     a, b, c, d, e = world.nodes
-    world.enter(world.party(), c, d, e)
+    world.reconfigure(world.party(), c, d, e)
     for _ in range(moment):
         if world.bag:
             world.carry_one(world.bag.pop(0))
@@ -223,17 +238,17 @@ def test_two_want_other_acceptors():
     """Both get what they want, one after the other."""
     world = Scripted()
     a, b, c, d, e = world.nodes
-    tickets = [world.enter(world.party(), a, b, d), world.enter(world.party(), c, d, e)]
+    tickets = [world.reconfigure(world.party(), a, b, d), world.reconfigure(world.party(), c, d, e)]
     world.settle()
     assert [world.history.ends[ticket] for ticket in tickets] == [End.DONE] * 2
-    assert world.record(d).value.acceptors.pair == 0
+    assert world.record(d).value.acceptors.joint == 0
 
 
 def test_who_was_removed_leads_on():
     """A proposer that knows only acceptors of long ago finds those of now, after a crash of them as well."""
     world = Scripted(nodes=6)
     a, b, c, d, e, f = world.nodes
-    world.enter(world.party(), d, e, f)
+    world.reconfigure(world.party(), d, e, f)
     world.settle()
     for node in (a, b, c):
         node.crash()

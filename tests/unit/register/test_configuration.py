@@ -32,7 +32,7 @@ SETS = [one for one in subsets(IDS[:4]) if one]
 def test_a_quorum_is_a_majority_of_both(old):
     """Each that contains a majority of the old and one of the new set, and nobody else."""
     for new in SETS:
-        both = Acceptors.of(old) if old == new else Acceptors.of(old).entering(new, 3)
+        both = Acceptors.of(old) if old == new else Acceptors.of(old).joint_with(new, 3)
         for of in subsets(IDS[:5]):
             expected = any(one <= set(of) for one in majorities(old)) and any(one <= set(of) for one in majorities(new))
             assert both.is_quorum(set(of)) == expected
@@ -44,25 +44,30 @@ def test_an_empty_quorum_is_none():
 
 
 @pytest.mark.parametrize("old", SETS)
-def test_a_quorum_of_a_pair_meets_those_before_and_after(old):
-    """Whatever either set alone has decided, somebody of each quorum of the pair knows."""
+def test_a_quorum_of_a_joint_configuration_meets_those_before_and_after(old):
+    """Whatever either set alone has decided, somebody of each quorum of the joint configuration knows."""
     for new in SETS:
         if new != old:
-            pair = Acceptors.of(old).entering(new, 3)
+            joint = Acceptors.of(old).joint_with(new, 3)
             for of in subsets(IDS[:4]):
-                if pair.is_quorum(set(of)):
+                if joint.is_quorum(set(of)):
                     assert all(set(of) & majority for majority in (*majorities(old), *majorities(new)))
 
 
 def test_what_follows_what():
-    """A set is kept, or entered by way of a pair; a pair is kept, or left for its new set; nothing else."""
+    """A set is kept, or begins a joint configuration; one of those is kept, or ends in its new set; nothing else."""
     one = Acceptors.of(IDS[:3])
-    pair = one.entering(IDS[2:5], 7)
+    joint = one.joint_with(IDS[2:5], 7)
     new = Acceptors.of(IDS[2:5])
-    assert pair.leaving() == new
-    assert [then.follows(one) for then in (one, pair, new)] == [True, True, False]
-    assert [then.follows(pair) for then in (one, pair, new, one.entering(IDS[2:5], 8))] == [False, True, True, False]
-    assert [then.follows(new) for then in (one, pair, new)] == [False, False, True]
+    assert joint.new_alone() == new
+    assert [then.follows(one) for then in (one, joint, new)] == [True, True, False]
+    assert [then.follows(joint) for then in (one, joint, new, one.joint_with(IDS[2:5], 8))] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert [then.follows(new) for then in (one, joint, new)] == [False, False, True]
 
 
 def test_sets_are_sorted_and_have_each_once():
@@ -82,13 +87,13 @@ def test_a_value_is_read_as_it_was(value):
     """And where both sets are one, they are one tuple."""
     read = value_of(
         [
-            [list(map(list, value.acceptors.old)), list(map(list, value.acceptors.new)), value.acceptors.pair],
+            [list(map(list, value.acceptors.old)), list(map(list, value.acceptors.new)), value.acceptors.joint],
             value.payload,
             [[*force[:2], list(map(list, force.left_out))] for force in value.forces],
         ]
     )
     assert read == value
-    assert bool(read.acceptors.pair) or read.acceptors.new is read.acceptors.old
+    assert bool(read.acceptors.joint) or read.acceptors.new is read.acceptors.old
 
 
 @given(st.sampled_from(IDS))

@@ -31,7 +31,7 @@ def test_a_change_of_acceptors_that_lost_is_not_put_off():
     for newcomers_answer in (True, False):
         world.append(first)
         world.carry()
-        entering = world.enter(second, a, b, d) if newcomers_answer else world.enter(second, a, b, c)
+        entering = world.reconfigure(second, a, b, d) if newcomers_answer else world.reconfigure(second, a, b, c)
         change = world.append(second)
         if newcomers_answer:  # Another one is faster.
             world.append(first)

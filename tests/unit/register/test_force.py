@@ -92,6 +92,45 @@ def test_the_old_majority_never_goes_on_with_who_has_heard(order):
     assert order[-1] == 0 or world.outcomes[ticket].ballot.generation == 1
 
 
+def test_what_is_cached_ends_with_its_generation():
+    """A proposer that stays hears of a force: of what its next ballot was promised for it sends nothing any more."""
+    world, party = world_with(3)
+    a, b, c, *_ = world.nodes
+    world.force(a)
+    world.refuse_all(b, c)
+    world.settle(a)
+    assert end_of(world) is End.DONE
+    world.teach(party, a)
+    world.append(party)
+    world.settle()
+    assert end_of(world) is End.DONE
+    assert world.record(b).accepted.generation == 0
+    assert world.payload(world.tickets) == b"".join(map(id_of, (1, 2, 3, 5)))
+
+
+def test_a_round_builds_on_a_value_of_its_own_generation():
+    """A survivor that only promised, and the majority that was lost: no quorum, whatever they promise later."""
+    world = Scripted(founders=7, nodes=7)
+    world.append(world.party())
+    world.settle(ms=1000)
+    *lost, e, f, g = world.nodes
+    world.force(e, f, g)
+    world.refuse_all(*lost)
+    world.carry(which=lambda message: message.acceptor != g.id or not is_a(Kind.ACCEPT)(message))
+    world.lose_all()
+    assert end_of(world) is End.DONE
+    assert (world.record(g).promise.generation, world.record(g).accepted.generation) == (1, 0)
+    party, other = world.party(), world.party()
+    for one in (party, other):
+        world.teach(one, e)
+    first, second = world.append(party), world.append(other)
+    world.carry(g, *lost, which=lambda message: message.party is party)
+    world.carry(e, f, which=lambda message: message.party is other)
+    world.settle(ms=3000)
+    world.history.end(world.watch)
+    assert [world.history.ends[ticket] for ticket in (first, second)] == [End.DONE] * 2
+
+
 def test_a_force_that_was_begun_stops_the_old_majority():
     """Nobody goes on in either generation, until the force is repeated."""
     world, party = world_with(1)
@@ -134,21 +173,21 @@ def test_a_healthy_register_is_not_forced(survivors):
 
 
 @pytest.mark.parametrize("lost", ["old", "new"])
-def test_both_sets_of_a_pair_have_to_answer(lost):
-    """A pair whose old or new set is lost is forced, though the other's majority is there."""
+def test_both_sets_of_a_joint_configuration_have_to_answer(lost):
+    """A joint configuration whose old or new set is lost is forced, though the other's majority is there."""
     world, party = world_with(1)
     a, b, c, d, e = world.nodes
-    world.enter(party, a, d, e)
+    world.reconfigure(party, a, d, e)
     world.carry(which=is_a(Kind.PREPARE))
-    for message in list(world.bag):  # All accept the pair, and nobody hears of it.
+    for message in list(world.bag):  # All accept the joint configuration, and nobody hears of it.
         world.carry_one(message)
     world.lose_all()
-    pair = world.record(a).value.acceptors
-    assert pair.pair
+    joint = world.record(a).value.acceptors
+    assert joint.joint
     gone, there = ((b, c), d) if lost == "old" else ((d, e), b)
     for node in gone:
         node.is_up = False
-    world.force(a, there, known=pair)
+    world.force(a, there, known=joint)
     world.settle(ms=4000)
     assert end_of(world) is End.DONE
     assert world.outcomes[world.tickets].value.acceptors == Acceptors.of([a.id, there.id])
@@ -158,7 +197,7 @@ def test_every_survivor_has_to_promise():
     """One that is silent is enough to refuse; what it had accepted is not lost."""
     world, party = world_with(2)
     a, b, c, d, e = world.nodes
-    world.enter(party, a, b, c, d, e)
+    world.reconfigure(party, a, b, c, d, e)
     world.settle()
     ticket = world.append(party)
     world.carry(a, b, c)
@@ -166,7 +205,7 @@ def test_every_survivor_has_to_promise():
     assert world.history.ends[ticket] is End.DONE
     b.is_up = c.is_up = False
     world.force(a, d, known=party.core.known)
-    world.carry(a, d, e, which=is_a(Kind.LOOK))
+    world.carry(a, d, e, which=is_a(Kind.READ))
     world.wait(5000)
     world.carry(d, which=is_a(Kind.PREPARE))
     world.lose_all()
@@ -192,7 +231,7 @@ def test_a_majority_of_survivors_is_not_enough():
     for node in others:
         node.is_up = False
     world.force(a, b, c)
-    world.carry(which=is_a(Kind.LOOK))
+    world.carry(which=is_a(Kind.READ))
     c.is_up = False
     world.settle(a, b, ms=25_000)
     assert end_of(world) is End.REFUSED
@@ -207,7 +246,7 @@ def test_no_stranger_survives():
     world.force(a, d)
     world.settle(ms=4000)
     assert end_of(world) is End.REFUSED
-    world.enter(party, a)
+    world.reconfigure(party, a)
     world.settle(ms=100)
     a.is_up = False
     world.force(b)
@@ -234,9 +273,9 @@ def test_two_forces_on_the_sides_of_a_cut():
     world.settle(ms=3000)
     assert {world.history.ends[ticket] for ticket in healed} <= {End.REFUSED, End.UNKNOWN, End.DONE}
     for node in (a, b, c, d):  # It is known to each acceptor, after a crash as well.
-        assert world.record(node).torn == 1
+        assert world.record(node).conflict == 1
         node.crash()
-        assert world.record(node).torn == 1
+        assert world.record(node).conflict == 1
     fresh = world.party(a, b, c, d)
     refused = world.append(fresh)
     world.settle(ms=1000)
@@ -260,7 +299,7 @@ def test_two_forces_at_once_on_the_same_survivors():
     assert End.DONE not in {world.history.ends.get(2), world.history.ends.get(3)}
     assert first.core.is_over
     assert second.core.is_over
-    assert world.record(a).torn == 1
+    assert world.record(a).conflict == 1
     world.force(a)
     world.settle(a, ms=4000)
     assert end_of(world) is End.DONE
@@ -270,7 +309,7 @@ def test_two_forces_at_once_on_the_same_survivors():
 
 
 def test_a_register_that_moves_on_under_a_force_is_not_forced():
-    """What was decided between the look and the promises shows that it lives."""
+    """What was decided between the read and the promises shows that it lives."""
     world, party = world_with(1)
     a, *_ = world.nodes
     world.force(a)

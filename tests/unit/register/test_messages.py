@@ -135,11 +135,11 @@ def test_too_many_bytes_are_refused(what):
 
 
 def test_the_largest_message_is_not_too_large():
-    """The largest payload, in a pair of the largest sets, after as many forces as are kept."""
+    """The largest payload, in a joint configuration of the largest sets, after as many forces as are kept."""
     ids = [AcceptorId(bytes([number]) * 16, (1 << 64) - 1) for number in range(2 * MOST_ACCEPTORS)]
-    pair = Acceptors.of(ids[:MOST_ACCEPTORS]).entering(ids[MOST_ACCEPTORS:], (1 << 64) - 1)
+    joint = Acceptors.of(ids[:MOST_ACCEPTORS]).joint_with(ids[MOST_ACCEPTORS:], (1 << 64) - 1)
     forces = (Forced(MOST_GENERATION, (1 << 64) - 1, tuple(ids)),) * MOST_FORCES
-    value = Value(pair, bytes(MOST_PAYLOAD_BYTES), forces)
+    value = Value(joint, bytes(MOST_PAYLOAD_BYTES), forces)
     last = Ballot(MOST_GENERATION, (1 << 64) - 1, MOST_COUNTER, (1 << 64) - 1)
     record = Record(last, last, value, MOST_GENERATION)
     reply = Reply(Verdict.OK, bytes(16), ids[0], (1 << 62) - 1, last, record)
@@ -166,8 +166,8 @@ ID, OTHER = [b"a" * 16, 1], [b"b" * 16, 1]
         ([ZERO, [0, 0, 1, 1], None, 0], "record"),  # More is accepted than promised.
         ([ZERO, None, [[[ID], [ID], 0], b"", []], 0], "ballot"),  # A value that nobody proposed.
         ([ZERO, None, None, MOST_GENERATION + 1], "record"),
-        ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "value"),  # A pair of one set.
-        ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "value"),  # Two sets that are no pair.
+        ([ZERO, ZERO, [[[ID], [ID], 7], b"", []], 0], "value"),  # A joint configuration of one set.
+        ([ZERO, ZERO, [[[ID], [OTHER], 0], b"", []], 0], "value"),  # Two sets without an id.
         ([ZERO, ZERO, [[[], [], 0], b"", []], 0], "set of acceptors"),  # Nobody.
         ([ZERO, ZERO, [[[OTHER, ID], [OTHER, ID], 0], b"", []], 0], "set of acceptors"),  # Not in order.
         ([ZERO, ZERO, [[[ID, ID], [ID, ID], 0], b"", []], 0], "set of acceptors"),  # Twice.

@@ -88,7 +88,7 @@ def test_a_round_ends_where_another_force_of_its_generation_is_heard_of():
     ticket = world.append(party)
     world.carry(a)
     world.teach(party, c)
-    world.carry(b, which=lambda message: not is_a(Kind.LOOK)(message))
+    world.carry(b, which=lambda message: not is_a(Kind.READ)(message))
     assert ended(world, ticket) is None
     assert world.record(b).value.payload == b""
 
@@ -119,15 +119,15 @@ def test_a_newcomer_that_was_asked_before_is_asked_anew():
     a, b, c, d, _ = world.nodes
     world.settle()
     party = world.party()
-    world.enter(party, a, b, d)
+    world.reconfigure(party, a, b, d)
     world.settle()
-    ticket = world.enter(party, a, b, c)
+    ticket = world.reconfigure(party, a, b, c)
     world.settle()
     assert ended(world, ticket) is End.DONE
     d.holds = False
     late = world.party(a, b, c, d)  # D has a record, and is no acceptor any more.
     late.core.learn(Record(Ballot(0, 0, 1000, 1)))  # Its ballots are higher than all before.
-    ticket = world.enter(late, a, b, d)
+    ticket = world.reconfigure(late, a, b, d)
     world.carry(a, b, which=is_a(Kind.PREPARE))
     first = next(message for message in world.bag if message.acceptor == d.id)
     world.bag.remove(first)
@@ -143,7 +143,7 @@ def test_a_wrong_guess_bars_nobody_from_entering():
     world = Scripted(founders=3)
     a, b, c, d, _ = world.nodes
     party = world.party(a, b, c, d)
-    ticket = world.enter(party, a, b, c, d)
+    ticket = world.reconfigure(party, a, b, c, d)
     world.carry(d)
     world.settle(ms=500)
     assert ended(world, ticket) is End.DONE
@@ -182,9 +182,9 @@ def test_torn_is_ended_by_a_force_of_a_higher_generation():
     a, b, c, *_ = world.nodes
     for node in (a, c):
         world.teach(party, node)
-    torn = world.append(party)
+    conflict = world.append(party)
     world.settle()
-    assert ended(world, torn) is End.REFUSED
+    assert ended(world, conflict) is End.REFUSED
     assert party.core.wakes_at_ms == NEVER_MS
     world.force(a, b)
     world.settle()
@@ -201,7 +201,7 @@ def test_both_sides_hear_of_two_forces():
         world.teach(party, node)
     world.append(party)
     world.carry()
-    assert [world.record(node).torn for node in world.nodes[:4]] == [1, 1, 1, 1]
+    assert [world.record(node).conflict for node in world.nodes[:4]] == [1, 1, 1, 1]
 
 
 def test_made_up_counters_cost_some_rounds():
@@ -342,7 +342,7 @@ def test_what_phase_1_finds_is_not_told(what):
     accepted_by_one(world, world.append)
     late = world.party()
     ticket = getattr(world, what)(late)
-    world.carry(which=is_a(Kind.LOOK))  # A read looks first.
+    world.carry(which=is_a(Kind.READ))  # A quorum read comes first.
     world.carry(a, b, which=is_a(Kind.PREPARE))
     assert ended(world, ticket) is None
     world.lose_all()
@@ -351,7 +351,7 @@ def test_what_phase_1_finds_is_not_told(what):
     assert world.payload(other) == id_of(other)
 
 
-def test_a_look_is_done_with_a_majority():
+def test_a_quorum_read_is_done_with_a_majority():
     """One acceptor shows what it has; a second and it is read, in one round that changes nothing."""
     world = Scripted()
     a, b, *_ = world.nodes

@@ -35,7 +35,7 @@ async def test_what_nobody_knows(autojump_clock):
         assert (await registers.read(CATALOGUE, timeout_s=1)).end is End.REFUSED
         other = AcceptorId(nodes["a"].node, 12345)
         with pytest.raises(ProtocolError, match="its store was lost"):
-            await registers.answer(encode_request(Request(Kind.LOOK, CATALOGUE, other, 1)))
+            await registers.answer(encode_request(Request(Kind.READ, CATALOGUE, other, 1)))
 
 
 @pytest.mark.parametrize("cut", ["nobody hears", "nobody answers"])
@@ -79,7 +79,7 @@ async def test_a_store_that_closes(autojump_clock):
             with pytest.raises(Unavailable, match="the disk failed"):
                 await wait
         with pytest.raises(Unavailable, match="the disk failed"):
-            await registers.answer(encode_request(Request(Kind.LOOK, CATALOGUE, registers.me, 1)))
+            await registers.answer(encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1)))
         assert (await nodes["b"].metadata.registers.read(CATALOGUE, timeout_s=3)).end is End.DONE
 
 

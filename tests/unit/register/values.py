@@ -25,10 +25,10 @@ def ballots(draw):
 
 @st.composite
 def acceptors(draw):
-    """One set, or a pair."""
+    """One set, or a joint configuration."""
     one = Acceptors.of(draw(MEMBERS))
     other = draw(MEMBERS)
-    return one.entering(other, draw(IDS)) if draw(st.booleans()) and tuple(sorted(other)) != one.new else one
+    return one.joint_with(other, draw(IDS)) if draw(st.booleans()) and tuple(sorted(other)) != one.new else one
 
 
 FORCES = st.builds(
@@ -43,18 +43,18 @@ VALUES = st.builds(Value, acceptors(), st.binary(max_size=40), st.lists(FORCES, 
 @st.composite
 def records(draw, *, whole=True):
     """What is kept; or, as replies have it, perhaps without the value."""
-    torn = draw(st.integers(0, MOST_GENERATION))
+    conflict = draw(st.integers(0, MOST_GENERATION))
     first, second = sorted((draw(ballots()), draw(ballots())))
     if draw(st.booleans()):
-        return Record(second, torn=torn)
-    return Record(second, first, draw(VALUES) if whole or draw(st.booleans()) else None, torn)
+        return Record(second, conflict=conflict)
+    return Record(second, first, draw(VALUES) if whole or draw(st.booleans()) else None, conflict)
 
 
 @st.composite
 def requests(draw):
     """Any request."""
     kind = draw(st.sampled_from(Kind))
-    ballot = draw(st.one_of(st.none(), ballots()) if kind is Kind.LOOK else ballots())
+    ballot = draw(st.one_of(st.none(), ballots()) if kind is Kind.READ else ballots())
     return Request(
         kind,
         draw(REGISTERS),

@@ -83,7 +83,7 @@ class Watch:
     def sent(self, core: Proposer | Force, data: bytes) -> None:
         """Look at a request."""
         request = decode_request(data)
-        if request.kind is Kind.LOOK:
+        if request.kind is Kind.READ:
             return
         ballot, line = request.ballot, request.ballot[:2]
         if request.kind is Kind.ACCEPT:

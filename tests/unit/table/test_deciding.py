@@ -107,13 +107,13 @@ def test_nobody_founds_for_datasets_alone():
 def test_lies_about_what_was_decided_cause_one_look_each(monkeypatch):
     """They raise nothing that is kept, silence nobody, and are heeded once until the next poll."""
     looks = []
-    look = Metadata.look
+    quorum_read = Metadata.quorum_read
 
     async def noting(self, register, hint=None):
         looks.append((speaker(), register, hint, trio.current_time()))
-        return await look(self, register, hint)
+        return await quorum_read(self, register, hint)
 
-    monkeypatch.setattr(Metadata, "look", noting)
+    monkeypatch.setattr(Metadata, "quorum_read", noting)
 
     async def scenario(cluster):
         await begin(cluster)

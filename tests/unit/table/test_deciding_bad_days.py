@@ -182,7 +182,7 @@ async def test_what_is_done_now_and_then_ends_nothing(autojump_clock):
     async def fails_later() -> None:
         fails()
 
-    part.catalogue = SimpleNamespace(grow=fails_later, look_round=fails_later, tables=fails)
+    part.catalogue = SimpleNamespace(grow=fails_later, tend=fails_later, tables=fails)
     part.known_of = lambda register: b"something"
     with trio.move_on_after(10):
         await part._tend()

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, UnknownDatabase
+from gossipkv.placement.partition import Partition, State
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
 from gossipkv.register.metadata.operations import Answer, Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, config_id, generation_of
-from gossipkv.register.metadata.partitions import HASH, RANGE, Partition, State, decode_partition, decode_table
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table
 from tests.world.metadata.chance import happens
 from tests.world.metadata.node import CATALOGUE
-from tests.world.metadata.witness import Told
+from tests.world.metadata.witness import Answered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ MOST_PARTITIONS: Final = 12
 
 @final
 class Clients:
-    """Those of one run."""
+    """The clients of one run."""
 
     def __init__(self, nodes: Sequence[Node], witness: Witness, random: Random) -> None:
         self._nodes = nodes
@@ -136,7 +137,7 @@ class Clients:
         return answers
 
     def _tell(self, register: bytes, operation: Operation, outcome: Outcome, by: str) -> None:
-        self._witness.told.append(Told(register, operation.id, outcome, by))
+        self._witness.told.append(Answered(register, operation.id, outcome, by))
         if outcome is Outcome.UNKNOWN:
             self.unknown.append((register, operation.id, operation.base))
 
@@ -149,7 +150,7 @@ class Clients:
                 return await life.metadata.outcome(register, id_, base)
 
             outcome = await life.have(ask)
-            self._witness.told.append(Told(register, id_, outcome, "ask"))
+            self._witness.told.append(Answered(register, id_, outcome, "ask"))
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class Clients:
         else:
             outcome = Outcome.DONE
         self._witness.counts[f"create {outcome.name}"] += 1
-        self._witness.told.append(Told(CATALOGUE, id_, outcome, "create"))
+        self._witness.told.append(Answered(CATALOGUE, id_, outcome, "create"))
 
     async def drop(self, life: Life) -> None:
         """Drop a table."""
@@ -192,11 +193,11 @@ class Clients:
         joins = happens(self._random, 0.6)
 
         async def move(life: Life) -> bool:
-            known = await life.metadata.look(register)
+            known = await life.metadata.quorum_read(register)
             members = {one for one in known.acceptors.new if one.node != node.uuid and one not in self._witness.lost}
             if joins:
                 members.add(await life.invite(node.uuid))
-            return len(members) > 1 and await life.catalogue.enter(register, sorted(members))
+            return len(members) > 1 and await life.catalogue.reconfigure(register, sorted(members))
 
         self._witness.moves += 1
         try:

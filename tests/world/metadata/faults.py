@@ -38,7 +38,7 @@ RARE: Final = ("lose a disk", "force")
 
 @final
 class Faults:
-    """Those of one run."""
+    """The faults of one run."""
 
     def __init__(self, nodes: Sequence[Node], network: Network, witness: Witness, random: Random) -> None:
         self._nodes = nodes

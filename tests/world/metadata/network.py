@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gossipkv.wire.rpc import Value
 
-    Told = Callable[[Value, GossipKVError | None], None]
+    OnAnswer = Callable[[Value, GossipKVError | None], None]
 
 LATE: Final = 0.02  # The share of messages that take a hundred times as long.
 
@@ -46,7 +46,7 @@ class Life(Protocol):
         """Whether it ended."""
         ...
 
-    def answer(self, method: str, params: list[Value], told: Told) -> None:
+    def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
         """Answer a question by and by, unless this life ends first."""
         ...
 
@@ -64,7 +64,7 @@ class Network:
         self._random = random
         self._nursery = nursery
 
-    def tell(self, source: Life, to: bytes, question: Question, told: Told) -> None:
+    def tell(self, source: Life, to: bytes, question: Question, told: OnAnswer) -> None:
         """Ask a node; `told` is called once, unless the asker's life ends first."""
         self._nursery.start_soon(self._carry, source, to, question, told)
 
@@ -88,7 +88,7 @@ class Network:
             raise error
         return value
 
-    async def _carry(self, source: Life, to: bytes, question: Question, told: Told) -> None:
+    async def _carry(self, source: Life, to: bytes, question: Question, told: OnAnswer) -> None:
         sent = _copied([*question.params])
         assert isinstance(sent, list)
         answered = trio.Event()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.server import Known
     from gossipkv.register.shell import OnReply
     from gossipkv.wire.rpc import Value
-    from tests.world.metadata.network import Network, Told
+    from tests.world.metadata.network import Network, OnAnswer
     from tests.world.metadata.store import Disk
     from tests.world.metadata.witness import Witness
 
@@ -162,7 +162,7 @@ class Life:
 
     # -- what others ask ---------------------------------------------------------------------------------------------
 
-    def answer(self, method: str, params: list[Value], told: Told) -> None:
+    def answer(self, method: str, params: list[Value], told: OnAnswer) -> None:
         """Answer a question, see `network.Life`."""
 
         async def run() -> None:
@@ -223,10 +223,10 @@ class Life:
                 if trio.current_time() >= tend_at_s:
                     tend_at_s = trio.current_time() + TEND_S
                     self._heeded.clear()
-                    await self.catalogue.look_round()
+                    await self.catalogue.tend()
                     for name in self.catalogue.tables():
                         with contextlib.suppress(GossipKVError):
-                            await self.catalogue.look(name)
+                            await self.catalogue.tend_table(name)
             with trio.move_on_after(STEP_S):
                 await self._news.wait()
             await trio.sleep(STEP_S / 20)
@@ -262,7 +262,7 @@ class Life:
                 if self._heeded.get((register, source)) != heard and heard.is_news_to(known):
                     self._heeded[register, source] = heard
                     with contextlib.suppress(GossipKVError, ProtocolError):
-                        await self.metadata.look(register, heard.acceptors)
+                        await self.metadata.quorum_read(register, heard.acceptors)
 
     def _look_at_itself(self) -> None:
         if not self.is_over:

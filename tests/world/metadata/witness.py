@@ -57,8 +57,8 @@ class Violation(NamedTuple):
         return f"{self.at_s:8.3f} s  {self.checker}: {self.what}"
 
 
-class Told(NamedTuple):
-    """What somebody was told of an operation."""
+class Answered(NamedTuple):
+    """An outcome that somebody was told of an operation."""
 
     register: bytes
     operation: bytes
@@ -91,7 +91,7 @@ class Witness:
         self.disks: dict[AcceptorId, Disk] = {}
         self.lost: set[AcceptorId] = set()
         self.wanted: dict[bytes, Operation] = {}  # All operations that clients wanted, by id.
-        self.told: list[Told] = []
+        self.told: list[Answered] = []
         self.moves = 0  # Changes of acceptors that somebody waits for.
         self._catalogue = catalogue
         self._shown: _Places = {}

@@ -44,7 +44,7 @@ LIMIT_S: Final = 600.0
 
 
 class Run(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     violations: list[Violation]
@@ -162,7 +162,7 @@ async def _operate(life: Life, clients: Clients, witness: Witness, register: byt
     hints = {table.id: Acceptors.of(table.acceptors) for table in witness.tables().values()}
 
     async def look(life: Life) -> Known:
-        return life.metadata.known.get(register) or await life.metadata.look(register, hints.get(register))
+        return life.metadata.known.get(register) or await life.metadata.quorum_read(register, hints.get(register))
 
     try:
         known = await life.have(look)

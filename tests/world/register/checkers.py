@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @final
 class Checkers:
-    """All of them, on the registers of one world."""
+    """All checks, on the registers of one world."""
 
     def __init__(self, promises: Promises, logs: Logs, histories: Mapping[bytes, History]) -> None:
         self._promises = promises
@@ -66,8 +66,8 @@ class Checkers:
         before = self._synced.get((acceptor, register))
         if before is not None and record.promise < before.promise:
             self._promises.found("promise_never_falls", machine, f"from {before.promise} to {record.promise}")
-        if before is not None and record.torn < before.torn:
-            self._promises.found("torn_never_falls", machine, f"from {before.torn} to {record.torn}")
+        if before is not None and record.conflict < before.conflict:
+            self._promises.found("conflict_never_falls", machine, f"from {before.conflict} to {record.conflict}")
         self._synced[acceptor, register] = record
         self._histories[register].note_synced(acceptor, record)
 

@@ -1,8 +1,8 @@
 """What the machines of a world have in common where registers run on them: connections, and what gossip would tell.
 
-Gossip is not simulated here.  Where a node is, who the acceptors were last, and which life of a store was seen, all
-machines know at once; a process may begin with what was true once.  A store whose life is not the latest has gone back
-(a machine restored from a snapshot): everybody refuses it, itself included, for good.
+Gossip is not simulated here.  Where a node is, who the acceptors were last, and which incarnation of a store was seen,
+all machines know at once; a process may begin with what was true once.  A store whose incarnation is not the latest has
+gone back (a machine restored from a snapshot): everybody refuses it, itself included, for good.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Cluster:
         self.checkers = Checkers(promises, self.logs, self.histories)
         self._acceptors: dict[int, tuple[AcceptorId, int]] = {}  # By machine: who it was last, on which disk.
         self._where: dict[bytes, Machine] = {}  # By the uuid of the node.
-        self._lives: dict[int, int] = {}  # By store: the latest.
+        self._incarnations: dict[int, int] = {}  # By store: the latest.
         self._gone_back: set[int] = set()  # Stores.
 
     def create(self, register: bytes, members: Acceptors) -> None:
@@ -44,13 +44,13 @@ class Cluster:
 
     def began(self, machine: Machine, identity: Identity) -> None:
         """A process tells who it is."""
-        uuid, store, life = identity
+        uuid, store, incarnation = identity
         self._where[uuid] = machine
         self._acceptors[machine.number] = AcceptorId(uuid, store), disk_of(machine).number
-        if life <= self._lives.get(store, 0):
+        if incarnation <= self._incarnations.get(store, 0):
             self._gone_back.add(store)
             self.world.struck["went_back"] += 1
-        self._lives[store] = max(life, self._lives.get(store, 0))
+        self._incarnations[store] = max(incarnation, self._incarnations.get(store, 0))
 
     def hint(self, register: bytes) -> Acceptors:
         """Who its acceptors are, as somebody tells a process that has no record; or who they were at first."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.register.changes import Change
     from gossipkv.register.configuration import Acceptors
     from gossipkv.register.messages import Record, Reply
-    from gossipkv.register.proposer import Effect, Enter
+    from gossipkv.register.proposer import Effect, Reconfigure
     from tests.world.connections import Peer
     from tests.world.machine import Machine
     from tests.world.register.cluster import Cluster
@@ -46,16 +46,16 @@ _decode_record = lru_cache(256)(decode_record)
 
 
 class Snapshot(NamedTuple):
-    """What a disk held once, in which life of which store."""
+    """The contents of a disk at one time, in which incarnation of which store."""
 
     store: int
-    life: int
+    incarnation: int
     contents: Contents
 
 
 @final
 class RegisterRig:
-    """What runs on one machine."""
+    """The acceptor and the proposers of one machine."""
 
     def __init__(self, machine: Machine, cluster: Cluster) -> None:
         self.machine = machine
@@ -88,7 +88,7 @@ class RegisterRig:
 
     @property
     def identity(self) -> Identity:
-        """Who this is, in this life."""
+        """The identity of this machine, in this incarnation of its store."""
         return Identity(self.disk.uuid, self.disk.store, self.disk.life)
 
     def boot(self) -> None:
@@ -162,7 +162,9 @@ class RegisterRig:
             proposer.known = proposer.known or self._cluster.hint(register)
         return proposer
 
-    def submit(self, register: bytes, want: Change | Enter, timeout_ms: int, told: Callable[[Outcome], None]) -> None:
+    def submit(
+        self, register: bytes, want: Change | Reconfigure, timeout_ms: int, told: Callable[[Outcome], None]
+    ) -> None:
         """Have a change made; `told` is called with what became of it, unless the process ends before."""
         now_ms = self.machine.now_ms
         self._proposer(register).submit(self._ticket(told), want, now_ms=now_ms, deadline_ms=now_ms + timeout_ms)

@@ -48,19 +48,19 @@ def _strike_sync(strikes: Faults, chance: Random) -> None:
 
 
 def _go_back(strikes: Faults, chance: Random) -> None:
-    """Take a snapshot of a disk; go back to it two lives later: one life later nobody could tell."""
+    """Take a snapshot of a disk; go back to it two incarnations later: one later nobody could tell."""
     machine = strikes.up(chance)
     taken = [other for other in strikes.world.machines if rig_of(other).snapshot is not None and other.is_up]
     machine = taken[0] if taken else machine
     if machine is None:
         return
     rig = rig_of(machine)
-    (store, life), snapshot = rig.identity[1:], rig.snapshot
+    (store, incarnation), snapshot = rig.identity[1:], rig.snapshot
     if snapshot is None or snapshot.store != store:
-        rig.snapshot = Snapshot(store, life, rig.disk.snapshot())
+        rig.snapshot = Snapshot(store, incarnation, rig.disk.snapshot())
         return
     machine.crash()
-    if snapshot.life + 2 <= life:
+    if snapshot.incarnation + 2 <= incarnation:
         strikes.struck("go_back")
         rig.disk.go_back(snapshot.contents)
         rig.snapshot, rig.has_gone_back = None, True
@@ -95,7 +95,7 @@ class RegisterPlan(Plan):
 
     @property
     def options(self) -> list[str]:
-        """What else the command says."""
+        """The options of the command that replays it."""
         return ["--registers", "--stored"] if self.stored else ["--registers"]
 
     def run(self) -> Outcome:
@@ -153,7 +153,7 @@ class _Registers:
                 rig.create(register, members)
 
     def look(self) -> None:
-        """Nothing that is not looked at as it happens."""
+        """Check nothing: records are checked as they are written."""
 
     def rest(self) -> None:
         """Use nothing any more, and have each register change once: an operator gives who went back another disk."""
@@ -192,7 +192,7 @@ class _Registers:
         return f"{late[0]} has committed nothing" if late else None
 
     def settle(self) -> None:
-        """Nothing more is demanded."""
+        """Demand nothing more."""
 
     def finish(self) -> None:
         """Hold what was told against what was done."""
@@ -201,6 +201,6 @@ class _Registers:
             for asked in history.asked.values():
                 self.counts["operations"] += 1
                 self.counts["unknown" if asked.outcome is None else type(asked.outcome).__name__.lower()] += 1
-            pairs = {value.acceptors.pair for value in history.committed.values()}
-            self.counts["pairs"] += len(pairs) - 1
+            joint = {value.acceptors.joint for value in history.committed.values()}
+            self.counts["joint"] += len(joint) - 1
             self.counts["forces"] += len({ballot[:2] for ballot in history.committed}) - 1

@@ -1,4 +1,4 @@
-"""Who uses the registers of a run: clients, and operators who change acceptors and force.
+"""The users of the registers of a run: clients, and operators who reconfigure and force.
 
 A client asks for one thing after the other, of the proposer on some machine, and waits until it is told or has waited
 long enough; what it was not told, or told to be unknown, it may ask for again, under the same number.  Numbers are
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.register.changes import READ
-from gossipkv.register.proposer import End, Enter, Outcome
+from gossipkv.register.proposer import End, Outcome, Reconfigure
 from tests.world.register.history import Asked
 from tests.world.register.linearizable import Append, Done, Read, Refused, Swap
 from tests.world.register.log import change_of, decode_state
@@ -34,7 +34,7 @@ PATIENCE_US = 300 * MS  # Beyond what a proposer was given: clocks and pauses.
 
 
 class Style(NamedTuple):
-    """How a run is used, as its seed draws it."""
+    """The load of a run, as its seed draws it."""
 
     clients: int  # Of each register.
     operations: int  # Of all.
@@ -65,14 +65,14 @@ class Style(NamedTuple):
 
 
 def rig_of(machine: Machine) -> RegisterRig:
-    """What runs there."""
+    """The registers of a machine."""
     assert isinstance(machine.rig, RegisterRig)
     return machine.rig
 
 
 @final
 class Workload:
-    """All of them, on one world."""
+    """All clients and operators of one world."""
 
     def __init__(self, cluster: Cluster, chance: Random, style: Style) -> None:
         self.cluster = cluster
@@ -122,7 +122,7 @@ class Workload:
         count = chance.choice((1, 2, 3, 3, 3, 4, 5))
         members = chance.sample(alive, min(count, len(alive)))
         if machine is not None and members:
-            rig_of(machine).submit(register, Enter(tuple(members)), self.style.timeout_ms, lambda _: None)
+            rig_of(machine).submit(register, Reconfigure(tuple(members)), self.style.timeout_ms, lambda _: None)
 
     def _force(self, register: bytes, history: History) -> None:
         """Have those that are left go on alone; if a majority is there, some of them, or have it be lost first."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.register.test_small_world import ODDS, STEPS, world_of
 
-RUNS = int(os.environ.get("SMALL_WORLDS", "40"))
+RUNS = int(os.environ.get("SMALL_WORLDS", "100"))
 
 FIRST = int(os.environ.get("SMALL_WORLDS_FIRST", "0"))
 

@@ -182,7 +182,7 @@ async def founded(world: FewNodes) -> None:
         members = [node.metadata.me for node in world.nodes.values()]
         hint = first.metadata.known[CATALOGUE].acceptors
         for node in others:
-            await node.metadata.look(CATALOGUE, hint)
-        assert await first.catalogue.enter(CATALOGUE, members)
+            await node.metadata.quorum_read(CATALOGUE, hint)
+        assert await first.catalogue.reconfigure(CATALOGUE, members)
         for node in others:
-            await node.metadata.look(CATALOGUE, Acceptors.of(members))
+            await node.metadata.quorum_read(CATALOGUE, Acceptors.of(members))

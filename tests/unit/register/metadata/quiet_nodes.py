@@ -67,9 +67,9 @@ class QuietNodes:
         await self[letters[0]].catalogue.found()
         members = [self[letter].metadata.me for letter in letters]
         if len(members) > 1:
-            assert await self[letters[0]].catalogue.enter(CATALOGUE, members)
+            assert await self[letters[0]].catalogue.reconfigure(CATALOGUE, members)
         for letter in self.nodes:
-            await self[letter].metadata.look(CATALOGUE, self[letters[0]].metadata.known[CATALOGUE].acceptors)
+            await self[letter].metadata.quorum_read(CATALOGUE, self[letters[0]].metadata.known[CATALOGUE].acceptors)
 
     async def table(self, letter="a", name="t", shards=2, replication=1):
         """Have a table, which all know."""
@@ -77,8 +77,8 @@ class QuietNodes:
         wanted = Wanted(name, "hash", replication, keys)
         made = await self[letter].catalogue.create(wanted, self.random.randbytes(20))
         for each in self.nodes:
-            await self[each].metadata.look(CATALOGUE)
-            await self[each].metadata.look(made.id, self[letter].metadata.known[made.id].acceptors)
+            await self[each].metadata.quorum_read(CATALOGUE)
+            await self[each].metadata.quorum_read(made.id, self[letter].metadata.known[made.id].acceptors)
         return made
 
     def assign(self, letter, table, shard=0, node="e", base=None):

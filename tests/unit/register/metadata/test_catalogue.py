@@ -34,7 +34,7 @@ async def test_founded_once(autojump_clock):
         assert nodes["a"].metadata.known[CATALOGUE] == before
         assert nodes["b"].catalogue.tables() == {}
         with pytest.raises(Unavailable):
-            await nodes["b"].metadata.look(CATALOGUE)
+            await nodes["b"].metadata.quorum_read(CATALOGUE)
 
 
 async def test_it_grows_under_load(autojump_clock):
@@ -56,7 +56,7 @@ async def test_it_grows_under_load(autojump_clock):
             with trio.fail_after(10):
                 for size in (3, 5):
                     assert await nodes["a"].catalogue.grow()
-                    await nodes["a"].metadata.look(CATALOGUE)
+                    await nodes["a"].metadata.quorum_read(CATALOGUE)
                     assert len(nodes["a"].metadata.known[CATALOGUE].acceptors.new) == size
             await trio.sleep(0.2)
             nursery.cancel_scope.cancel()
@@ -64,7 +64,7 @@ async def test_it_grows_under_load(autojump_clock):
         assert set(outcomes) == {Outcome.DONE}
         assert outcomes[Outcome.DONE] > 10
         for letter in "bcde":
-            known = await nodes[letter].metadata.look(CATALOGUE, first.acceptors)
+            known = await nodes[letter].metadata.quorum_read(CATALOGUE, first.acceptors)
             assert len(known.acceptors.new) == 5
 
 
@@ -99,11 +99,11 @@ async def test_a_drop_that_stops_after_a_step(autojump_clock, step):
             nodes.nodes["a"].stop()
         elif step == "all":
             await nodes["a"].catalogue.drop("t", bytes(20))
-        await nodes["b"].metadata.look(CATALOGUE)
+        await nodes["b"].metadata.quorum_read(CATALOGUE)
         if "t" in nodes["b"].catalogue.tables():
-            await nodes["b"].catalogue.look("t")
+            await nodes["b"].catalogue.tend_table("t")
         assert ("t" in nodes["b"].catalogue.tables()) is (step == "nothing")
-        await nodes["b"].catalogue.look_round()
+        await nodes["b"].catalogue.tend()
         records = nodes["b"].store.disk.records
         assert any(key.startswith(MAP + table.id) for key in records) is (step == "nothing")
         assert b"a" + table.id in records
@@ -137,14 +137,14 @@ async def test_a_creation_that_is_lost(autojump_clock):
         for done in range(2 * LIFE + 2):
             if done in (0, 1, LIFE):
                 for letter in "abc":
-                    await nodes[letter].catalogue.look_round()
+                    await nodes[letter].catalogue.tend()
                 assert all(lost(letter) for letter in "abc")
             base = nodes["a"].metadata.known[CATALOGUE].config
             operation = Operation(nodes.random.randbytes(20), base, "remove_table", 1, (b"none", bytes(16)))
             await nodes["a"].metadata.transact(CATALOGUE, [operation], 5)
-            await nodes["a"].metadata.look(CATALOGUE)
+            await nodes["a"].metadata.quorum_read(CATALOGUE)
         for letter in "abc":
-            await nodes[letter].catalogue.look_round()
+            await nodes[letter].catalogue.tend()
         assert not any(lost(letter) for letter in "abc")
         assert nodes["b"].catalogue.tables() == {}
 
@@ -179,11 +179,11 @@ async def test_servers_leave(autojump_clock):
         table = await nodes.table()
         members = [nodes[letter].metadata.me for letter in "ab"]
         for _ in range(2):
-            assert await nodes["a"].catalogue.enter(table.id, members)
+            assert await nodes["a"].catalogue.reconfigure(table.id, members)
         assert nodes["a"].metadata.known[table.id].acceptors.new == tuple(members)
-        assert await nodes["a"].catalogue.enter(table.id, members[:1])
+        assert await nodes["a"].catalogue.reconfigure(table.id, members[:1])
         with pytest.raises(BadRequest):
-            await nodes["a"].catalogue.enter(table.id, [])
+            await nodes["a"].catalogue.reconfigure(table.id, [])
         (answer,) = await nodes["c"].catalogue.transact(table.id, [nodes.nothing("a", table)])
         assert answer.outcome is Outcome.DONE
 

@@ -29,7 +29,7 @@ def wanted(name: str = "t", replication: int = 2) -> Wanted:
 async def with_stranger(world: FewNodes, ask) -> list[Outcome]:
     """Ask for an operation at a node that is no server, by a way to others that `ask` takes the place of."""
     stranger = world["d"]
-    await stranger.metadata.look(CATALOGUE, world["a"].metadata.known[CATALOGUE].acceptors)
+    await stranger.metadata.quorum_read(CATALOGUE, world["a"].metadata.known[CATALOGUE].acceptors)
     stranger.catalogue._ask = ask
     at = stranger.metadata.known[CATALOGUE].head.config
     operation = Operation(world.random.randbytes(20), at, "remove_table", 1, (b"t", b"i" * 16))
@@ -77,7 +77,7 @@ async def test_a_sick_node_does_not_keep_the_catalogue_from_growing(autojump_clo
         await world["a"].catalogue.found()
         hint = world["a"].metadata.known[CATALOGUE].acceptors
         for letter in "cd":
-            await world[letter].metadata.look(CATALOGUE, hint)
+            await world[letter].metadata.quorum_read(CATALOGUE, hint)
 
         def on_ask(node: bytes, method: str) -> None:
             if node == world["b"].uuid and method == "metadata_invite":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.metadata.discovery import Duty, Target, discover
-from gossipkv.register.metadata.partitions import Assignment, Partition, State
+from gossipkv.register.metadata.partitions import encode_partition
 from gossipkv.register.metadata.tree import Tree
 from tests.unit.register.metadata.maps import new_store, put_all
 
@@ -18,7 +19,7 @@ def a_map():
         b"p": Partition.of(3, [Assignment(30, ME, 0, State.LEAVING), Assignment(31, C, 0, State.AVAILABLE)]),
     }
     store = new_store()
-    changed = put_all(Tree.empty("partitions"), 1, {key: each.encode() for key, each in partitions.items()})
+    changed = put_all(Tree.empty("partitions"), 1, {key: encode_partition(each) for key, each in partitions.items()})
     return Tree.opened(store.read, store.take(changed), "partitions")
 
 

@@ -7,9 +7,10 @@ from random import Random
 import pytest
 
 from gossipkv.errors import BadRequest
+from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.metadata import discovery
 from gossipkv.register.metadata.discovery import Duty, discover
-from gossipkv.register.metadata.partitions import Assignment, Partition, State, Table, first_body, shard_key
+from gossipkv.register.metadata.partitions import Table, first_body, shard_key
 from gossipkv.register.metadata.tree import Tree
 
 SHARDS = 2_000

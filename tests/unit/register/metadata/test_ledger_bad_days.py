@@ -31,7 +31,7 @@ async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock
     async with world.running():
         await founded(world)
         metadata = world["a"].metadata
-        known = await metadata.look(CATALOGUE)
+        known = await metadata.quorum_read(CATALOGUE)
         tree = metadata.tree(CATALOGUE)
         late = tree.edit(config_id(0, 2)).finish()
         world["a"].store.gate = trio.Event()
@@ -39,12 +39,12 @@ async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock
 
             async def hold() -> None:
                 await metadata.hold(CATALOGUE, b"x" * 16, known.head.root, late, config_id(0, 2))
-                assert metadata.ledger(CATALOGUE).holds(late.root)
+                assert metadata._map(CATALOGUE).ledger.holds(late.root)
 
             nursery.start_soon(hold)
             await trio.sleep(0.01)
             head = known.head._replace(config=config_id(0, 3))
-            nursery.start_soon(metadata.ledger(CATALOGUE).collect, head.config, head.roots)
+            nursery.start_soon(metadata._map(CATALOGUE).ledger.collect, head.config, head.roots)
             await trio.sleep(0.01)
             world["a"].store.gate.set()
 
@@ -56,10 +56,10 @@ async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
         await founded(world)
         first = Tree.empty(KIND.name).edit(config_id(0, 9)).finish()
         only_root = Changed(first.root, {})
-        await world["b"].metadata.ledger(CATALOGUE).pin(first.root, config_id(0, 9), first.pages)
+        await world["b"].metadata._map(CATALOGUE).ledger.pin(first.root, config_id(0, 9), first.pages)
         with pytest.raises(BadRequest):
             await world["a"].metadata.hold(CATALOGUE, world["b"].uuid, b"?" * 32, only_root, config_id(0, 1 << 40))
-        assert not world["a"].metadata.ledger(CATALOGUE).holds(first.root)
+        assert not world["a"].metadata._map(CATALOGUE).ledger.holds(first.root)
 
 
 async def test_questions_about_what_nobody_knows_leave_nothing_behind(autojump_clock):
@@ -71,7 +71,7 @@ async def test_questions_about_what_nobody_knows_leave_nothing_behind(autojump_c
         for number in range(10):
             register = bytes([number]) * 16
             with pytest.raises((NotReady, UnknownDatabase)):
-                await metadata.look(register)
+                await metadata.quorum_read(register)
             with pytest.raises((NotReady, UnknownDatabase)):
                 await metadata.transact(register, [Operation(b"o" * 20, 1, "assign", 1, ())], 1)
             assert metadata.pages(register, [b"p" * 32]) == [None]
@@ -100,20 +100,20 @@ async def test_who_is_behind_what_a_full_round_has_shown_answers_nothing_about_p
     async with world.running():
         await founded(world)
         metadata = world["b"].metadata
-        await metadata.look(CATALOGUE)
+        await metadata.quorum_read(CATALOGUE)
         assert not metadata.is_behind(CATALOGUE)
         await world["a"].on(CATALOGUE, "remove_table", b"t", b"i" * 16)
         before = metadata.known[CATALOGUE]
-        ledger = metadata.ledger(CATALOGUE)
+        ledger = metadata._map(CATALOGUE).ledger
         with (
             patch.object(ledger, "fetch", side_effect=MissingPage(b"p" * 32)),
             patch.object(ledger, "holds", return_value=False),
             pytest.raises(NotReady),
         ):
-            await metadata.look(CATALOGUE)
+            await metadata.quorum_read(CATALOGUE)
         assert metadata.known[CATALOGUE] == before
         assert metadata.is_behind(CATALOGUE)
-        await metadata.look(CATALOGUE)
+        await metadata.quorum_read(CATALOGUE)
         assert not metadata.is_behind(CATALOGUE)
 
 
@@ -124,13 +124,13 @@ async def test_a_hint_of_other_acceptors_is_followed(autojump_clock):
         await world["a"].catalogue.found()
         old = world["a"].metadata.known[CATALOGUE].acceptors
         for letter in "bcd":
-            await world[letter].metadata.look(CATALOGUE, old)
-        assert await world["a"].catalogue.enter(CATALOGUE, [world[letter].metadata.me for letter in "bc"])
+            await world[letter].metadata.quorum_read(CATALOGUE, old)
+        assert await world["a"].catalogue.reconfigure(CATALOGUE, [world[letter].metadata.me for letter in "bc"])
         world.silent.add(world["a"].uuid)
         hint = Acceptors.of(world[letter].metadata.me for letter in "bc")
-        assert (await world["d"].metadata.look(CATALOGUE, hint)).acceptors == hint
+        assert (await world["d"].metadata.quorum_read(CATALOGUE, hint)).acceptors == hint
         lie = Acceptors.of([world["d"].metadata.me])
-        assert (await world["d"].metadata.look(CATALOGUE, lie)).acceptors == hint
+        assert (await world["d"].metadata.quorum_read(CATALOGUE, lie)).acceptors == hint
 
 
 async def test_the_acceptor_here_gets_the_pages_that_a_round_from_here_needs(autojump_clock):
@@ -142,12 +142,12 @@ async def test_the_acceptor_here_gets_the_pages_that_a_round_from_here_needs(aut
         before = node.known[CATALOGUE]
         world.silent.add(node.me.node)
         await world["b"].on(CATALOGUE, "remove_table", b"t", b"i" * 16)
-        head = (await world["b"].metadata.look(CATALOGUE)).head
+        head = (await world["b"].metadata.quorum_read(CATALOGUE)).head
         world.silent = {world["c"].uuid}
-        node.ledger(CATALOGUE).sources = [world["c"].uuid]
+        node._map(CATALOGUE).ledger.sources = [world["c"].uuid]
         with trio.fail_after(30):
             while node.known[CATALOGUE] == before:
                 await trio.sleep(0.1)
                 with contextlib.suppress(GossipKVError):
-                    await node.look(CATALOGUE)
+                    await node.quorum_read(CATALOGUE)
         assert node.known[CATALOGUE].head == head

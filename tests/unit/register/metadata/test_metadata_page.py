@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata import operations, pages, partitions, tables, tree
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import Outcome
-from gossipkv.register.metadata.partitions import Assignment, Partition, State, Table
+from gossipkv.register.metadata.partitions import Table, encode_partition
 from tests.unit.register.metadata.maps import new_store
 
 PAGE = (Path(__file__).parents[4] / "docs" / "development" / "metadata.md").read_text(encoding="utf-8")
@@ -37,7 +38,7 @@ def example():
     """The pages of a table after its first transaction: leaf, ids, root."""
     edit = tree.Tree.empty(partitions.MAP.name).edit(pages.config_id(0, 1))
     edit.set_meta(TABLE.encode())
-    edit.put(b"", PARTITION.encode())
+    edit.put(b"", encode_partition(PARTITION))
     edit.record(b"O" * 20, Outcome.DONE)
     changed = edit.finish()
     store = new_store()
@@ -48,7 +49,7 @@ def example():
 def test_every_byte_that_is_drawn():
     """Pages, records and an operation are those bytes, and no others."""
     operation = Operation(b"O" * 20, 1, "unassign", 1, (b"", 7, 8))
-    assert drawn() == [*example(), PARTITION.encode(), TABLE.encode(), NAMED.encode(), operation.encode()]
+    assert drawn() == [*example(), encode_partition(PARTITION), TABLE.encode(), NAMED.encode(), operation.encode()]
 
 
 def test_every_number_has_its_word():

@@ -55,7 +55,7 @@ async def test_a_value_without_pages_is_not_accepted(autojump_clock):
 
 
 async def test_a_hint_that_lies(autojump_clock):
-    """A sequence of 2^48 causes a look, raises nothing that is shown or kept, and the next change is known."""
+    """A sequence of 2^48 causes a quorum read, raises nothing that is shown or kept, and the next change is known."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
@@ -69,7 +69,7 @@ async def test_a_hint_that_lies(autojump_clock):
         await nodes.restart("b")
         assert nodes["b"].metadata.known[table.id] == before
         await nodes["a"].metadata.transact(table.id, [nodes.assign("a", table)], 5)
-        after = await nodes["b"].metadata.look(table.id)
+        after = await nodes["b"].metadata.quorum_read(table.id)
         assert after.head.config == before.head.config + 1
 
 
@@ -104,11 +104,13 @@ async def test_nothing_goes_that_a_swap_may_name(autojump_clock):
         await trio.sleep(5)  # Until it is given up.
         assert pinned() == lost | {root}
         acceptors = [nodes[letter].metadata.me for letter in "ab"]
-        assert await nodes["a"].catalogue.enter(table.id, acceptors)  # So something new is known, of the same head.
+        assert await nodes["a"].catalogue.reconfigure(
+            table.id, acceptors
+        )  # So something new is known, of the same head.
         assert pinned() == lost | {root}
         nodes.deaf.clear()
         await nodes["b"].metadata.transact(table.id, [nodes.assign("b", table, shard=1)], 5)
-        known = await nodes["a"].metadata.look(table.id)
+        known = await nodes["a"].metadata.quorum_read(table.id)
         assert pinned() == {root, known.head.root}
 
 
@@ -132,9 +134,9 @@ async def test_an_older_look_changes_nothing(autojump_clock):
         await nodes.found()
         table = await nodes.table()
         metadata = nodes["a"].metadata
-        older = await metadata._map(table.id).transactions.look()
+        older = await metadata._map(table.id).transactions.read()
         await metadata.transact(table.id, [nodes.assign("a", table)], 5)
-        newer = await metadata.look(table.id)
+        newer = await metadata.quorum_read(table.id)
         assert newer.head.config > older.head.config
         assert await metadata.learn(table.id, older) == newer
         await nodes.restart("a")

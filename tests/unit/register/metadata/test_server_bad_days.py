@@ -1,4 +1,4 @@
-"""What breaks maps among nodes: stores that close, forces, drops, and looks that overtake each other."""
+"""What breaks maps among nodes: stores that close, forces, drops, and quorum reads that overtake each other."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ async def test_a_forced_map_goes_on(autojump_clock):
         node = world["a"].metadata
         outcome = await node.registers.force(CATALOGUE, [node.me])
         assert outcome.end is End.DONE
-        await node.look(CATALOGUE)
+        await node.quorum_read(CATALOGUE)
         for name in ("first", "again"):  # The first still waits for those who are lost.
             await add(world, "a", name)
-            await node.look(CATALOGUE)
+            await node.quorum_read(CATALOGUE)
         assert await add(world, "a", "second") is Outcome.DONE
-        assert generation_of((await node.look(CATALOGUE)).head.config) == 1
+        assert generation_of((await node.quorum_read(CATALOGUE)).head.config) == 1
 
 
 async def test_what_is_known_goes_by_the_generation(autojump_clock):
@@ -82,25 +82,25 @@ async def test_what_is_known_goes_by_the_generation(autojump_clock):
     async with world.running():
         await founded(world)
         node = world["b"]
-        known = await node.metadata.look(CATALOGUE)
+        known = await node.metadata.quorum_read(CATALOGUE)
         lost = Head(known.head.config + 5, b"t" * 16, known.head.root)
         await node.metadata.learn(CATALOGUE, Chosen(lost, 0, known.acceptors))
         assert node.metadata.known[CATALOGUE].head == lost
         world.silent |= {world["a"].uuid, world["c"].uuid}
         assert (await node.metadata.registers.force(CATALOGUE, [node.metadata.me])).end is End.DONE
-        after = await node.metadata.look(CATALOGUE)
+        after = await node.metadata.quorum_read(CATALOGUE)
         assert after.head == known.head
         assert after.acceptors == Acceptors.of([node.metadata.me])
 
 
 async def test_what_is_known_never_falls(autojump_clock):
-    """Two looks at a time, the older of which ends last, or is written last."""
+    """Two quorum reads at a time, the older of which ends last, or is written last."""
     for seed in range(20):
         world = FewNodes("a", seed)
         async with world.running():
             await founded(world)
             metadata = world["a"].metadata
-            known = await metadata.look(CATALOGUE)
+            known = await metadata.quorum_read(CATALOGUE)
             heads = [Head(known.head.config + by, b"t" * 16, known.head.root) for by in (1, 2)]
             seen = []
             async with trio.open_nursery() as nursery:
@@ -119,8 +119,8 @@ async def made(world: FewNodes, name: str = "t") -> bytes:
     """Have a table; returns its id."""
     table = await world["a"].catalogue.create(wanted(name), world.random.randbytes(20))
     for node in world.nodes.values():
-        await node.metadata.look(CATALOGUE)
-        await node.metadata.look(table.id, Acceptors.of(table.acceptors))
+        await node.metadata.quorum_read(CATALOGUE)
+        await node.metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
     return table.id
 
 
@@ -133,7 +133,7 @@ async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
         await world["a"].catalogue.drop("t", b"o" * 20)
         for node in world.nodes.values():
             with pytest.raises(UnknownDatabase):
-                await node.metadata.look(table)
+                await node.metadata.quorum_read(table)
         outcome = await world["b"].metadata.registers.change(table, DROP, timeout_s=5)
         assert outcome.end is End.DONE
 
@@ -146,12 +146,12 @@ async def test_nothing_but_the_terminal_record_stays_of_a_dropped_table(autojump
         table = await made(world)
         await world["a"].catalogue.drop("t", b"o" * 20)
         for node in world.nodes.values():
-            await node.catalogue.look_round()
+            await node.catalogue.tend()
             assert table not in node.metadata.known
             assert table not in node.metadata._maps
             kept = [key for key in node.store.records if table in key]
             assert kept == [RECORD + table]
-            assert await node.catalogue.look_round() is None  # And so it stays.
+            assert await node.catalogue.tend() is None  # And so it stays.
 
 
 async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
@@ -163,10 +163,10 @@ async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
     assert (await c.metadata.registers.force(table, [c.metadata.me])).end is End.DONE
     world.silent = {world["b"].uuid}  # It never hears: with it a is a quorum of what was lost.
     if heard:
-        assert (await a.metadata.look(table, Acceptors.of([c.metadata.me]))).generation == 1
+        assert (await a.metadata.quorum_read(table, Acceptors.of([c.metadata.me]))).generation == 1
     assert (await c.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
     assert (await a.on(CATALOGUE, "remove_table", b"t", table)).outcome is Outcome.DONE
-    await a.metadata.look(CATALOGUE)
+    await a.metadata.quorum_read(CATALOGUE)
     await a.metadata.let_go(frozenset(), a.metadata.known[CATALOGUE].head.config)
     assert table not in a.metadata.known
     world.silent = {c.uuid}
@@ -190,7 +190,9 @@ async def test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back(auto
         table = await forced_and_ended(world, heard=heard)
         node = world["a"].metadata
         assert await refusal(node.outcome(table, b"o" * 20, 1)) is NotReady
-        assert await refusal(node.look(table, Acceptors.of([node.me, world["b"].metadata.me]))) is UnknownDatabase
+        assert (
+            await refusal(node.quorum_read(table, Acceptors.of([node.me, world["b"].metadata.me]))) is UnknownDatabase
+        )
         assert table not in node.known
         await node.let_go(frozenset(), node.known[CATALOGUE].head.config)
         assert not any(key.startswith(MAP + table) for key in world["a"].store.records)
@@ -209,7 +211,7 @@ async def test_a_table_that_was_named_once_is_not_let_go_while_its_register_live
         assert answer.outcome is Outcome.DONE
         for number in range(140):
             assert await add(world, "a", f"other{number}") is Outcome.DONE
-            await node.metadata.look(CATALOGUE)
+            await node.metadata.quorum_read(CATALOGUE)
             if not number:
                 await node.metadata.let_go(frozenset(), node.metadata.known[CATALOGUE].head.config)
         await node.metadata.let_go(frozenset(), node.metadata.known[CATALOGUE].head.config)
@@ -224,5 +226,5 @@ async def test_a_drop_that_was_begun_is_finished_by_whoever_looks(autojump_clock
         node = world["b"]
         table = await made(world)
         assert (await node.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
-        await node.catalogue.look("t")
+        await node.catalogue.tend_table("t")
         assert node.catalogue.tables() == {}

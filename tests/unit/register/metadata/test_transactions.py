@@ -34,7 +34,7 @@ async def test_a_burst(autojump_clock):
         answers = await nodes["a"].metadata.transact(table.id, wanted, 30)
         assert [answer.operation for answer in answers] == [operation.id for operation in wanted]
         assert Counter(answer.outcome for answer in answers) == {Outcome.DONE: 1000}
-        known = await nodes["b"].metadata.look(table.id)
+        known = await nodes["b"].metadata.quorum_read(table.id)
         assert 16 <= sequence_of(known.config) - before <= 20
 
 
@@ -75,7 +75,7 @@ async def test_an_unknown_swap_is_found_by_its_id(autojump_clock, lost):
         assert asked is (Outcome.DONE if lost == "the answers" else Outcome.UNKNOWN)
         nodes.network.cuts.clear()
         assert await one(nodes, "c", table, operation) is Outcome.DONE
-        looked = await nodes["a"].metadata.look(table.id)
+        looked = await nodes["a"].metadata.quorum_read(table.id)
         assert sequence_of(looked.config) == sequence_of(known.config) + 1, "it is done once"
 
 
@@ -119,7 +119,7 @@ async def test_nothing_is_swapped_before_the_coordinator_holds_it(autojump_clock
         await make(nodes, table)
         assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=4) is Outcome.UNKNOWN
         assert {("b", "metadata_hold"), ("c", "metadata_hold")} <= set(nodes.asked)
-        looked = await nodes["b"].metadata.look(table.id)
+        looked = await nodes["b"].metadata.quorum_read(table.id)
         assert looked.head == before
         assert await one(nodes, "b", table, nodes.assign("b", table)) is Outcome.DONE
 
@@ -133,7 +133,7 @@ async def test_its_life_ends(autojump_clock):
         for _ in range(64):
             assert await nodes["a"].metadata.outcome(table.id, old.id, old.base) is Outcome.UNKNOWN
             assert await one(nodes, "a", table, nodes.nothing("a", table)) is Outcome.DONE
-            await nodes["a"].metadata.look(table.id)
+            await nodes["a"].metadata.quorum_read(table.id)
         assert await nodes["a"].metadata.outcome(table.id, old.id, old.base) is Outcome.REFUSED
         assert await one(nodes, "a", table, old) is Outcome.REFUSED
         ahead = nodes.assign("a", table, base=config_id(0, 5000))
@@ -152,7 +152,7 @@ async def test_who_is_no_server_says_so(autojump_clock):
         with trio.fail_after(1), pytest.raises(NotReady, match="no metadata server"):
             await nodes[stranger].metadata.transact(table.id, [operation], 10)
         left = [nodes[letter].metadata.me for letter in stay]
-        assert await nodes[stay[0]].catalogue.enter(table.id, left)
+        assert await nodes[stay[0]].catalogue.reconfigure(table.id, left)
         assert nodes[goes].metadata.me in nodes[goes].metadata.known[table.id].acceptors.new
         with trio.fail_after(2):
             (answer,) = await nodes[goes].catalogue.transact(table.id, [operation])
@@ -179,5 +179,5 @@ async def test_a_store_that_closes_in_the_middle(autojump_clock):
         with trio.fail_after(5):
             assert await one(nodes, "a", table, nodes.assign("a", table), timeout_s=3) is Outcome.UNKNOWN
         with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):
-            await nodes["a"].metadata.look(CATALOGUE)
+            await nodes["a"].metadata.quorum_read(CATALOGUE)
         assert await one(nodes, "b", table, nodes.assign("b", table)) is Outcome.DONE

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.ballot import Ballot
 from gossipkv.register.configuration import AcceptorId, Acceptors, Value
 from gossipkv.register.messages import Record, encode_record
@@ -14,7 +15,7 @@ from gossipkv.register.metadata import tables
 from gossipkv.register.metadata.head import Head
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import Outcome, config_id
-from gossipkv.register.metadata.partitions import OPERATIONS, Assignment, Partition, State, Table, first_body, shard_key
+from gossipkv.register.metadata.partitions import OPERATIONS, Table, first_body, shard_key
 from gossipkv.register.metadata.server import KNOWN, Known
 from gossipkv.register.metadata.tables import NamedTable
 from gossipkv.register.metadata.tree import Tree
@@ -22,7 +23,7 @@ from gossipkv.register.space import MAP, RECORD
 from tests.world.metadata import world
 from tests.world.metadata.node import CATALOGUE
 from tests.world.metadata.store import Disk
-from tests.world.metadata.witness import PAGE, PIN, Told, Witness
+from tests.world.metadata.witness import PAGE, PIN, Answered, Witness
 
 TABLE = b"a table's id ..."
 WHO = [AcceptorId(16 * letter, 7) for letter in (b"a", b"b", b"c")]
@@ -130,8 +131,8 @@ async def test_what_is_right_is_right(scene):
     scene.do(TABLE, refused)
     scene.show(scene.tops[TABLE])
     for operation, outcome in ((moved, Outcome.DONE), (late, Outcome.CONFLICT), (refused, Outcome.REFUSED)):
-        scene.witness.told.append(Told(TABLE, operation.id, outcome, "answer"))
-    scene.witness.told.append(Told(TABLE, bytes(20), Outcome.REFUSED, "ask"))
+        scene.witness.told.append(Answered(TABLE, operation.id, outcome, "answer"))
+    scene.witness.told.append(Answered(TABLE, bytes(20), Outcome.REFUSED, "ask"))
     assert scene.witness.counts["replayed"] == 3
     scene.commit(TABLE, scene.tops[TABLE]._replace(ended=True))
     scene.sync([(MAP + TABLE + PAGE + first.root, None), (MAP + TABLE + PIN + first.root, None)])
@@ -295,11 +296,11 @@ async def test_what_was_told_is_not_so(scene, by, told):
     """It is done all the same; and what nobody did was told to be done."""
     operation = scene.assign()
     scene.do(TABLE, operation)
-    scene.witness.told.append(Told(TABLE, operation.id, told, by))
+    scene.witness.told.append(Answered(TABLE, operation.id, told, by))
     scene.witness.check_told()
     assert scene.broken() == {"judged"}
     scene.witness.violations.clear()
-    scene.witness.told[:] = [Told(TABLE, bytes(20), Outcome.DONE, by)]
+    scene.witness.told[:] = [Answered(TABLE, bytes(20), Outcome.DONE, by)]
     scene.witness.check_told()
     assert scene.broken() == {"judged"}
 

@@ -96,11 +96,11 @@ def test_promises_never_fall(scene):
     assert scene.complaints() == {"promise_never_falls"}
 
 
-def test_torn_never_falls(scene):
+def test_conflict_never_falls(scene):
     """An acceptor forgot that there were two forces."""
-    for torn in (1, 0):
-        scene.checkers.synced(MACHINE, THREE[0], REGISTER, Record(ballot(9), torn=torn))
-    assert scene.complaints() == {"torn_never_falls"}
+    for conflict in (1, 0):
+        scene.checkers.synced(MACHINE, THREE[0], REGISTER, Record(ballot(9), conflict=conflict))
+    assert scene.complaints() == {"conflict_never_falls"}
 
 
 def test_logs_are_linked(scene):

@@ -1,0 +1,89 @@
+"""A partition of a table: who is assigned to it, in which slot, and how far each is.
+
+A slot is where one replica belongs.  An assignment goes PROPOSED, INITIALIZING, AVAILABLE; where it becomes AVAILABLE
+beside another of its slot, that one is LEAVING from then on.  Invariants of every partition (`fault_of`):
+
+* ids are unique, a node is there once, slots are below the replication;
+* a slot has at most two assignments, of which one at most is AVAILABLE; somebody is, in some slot;
+* at most one slot moves: has an assignment that is not AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_OF_SLOT: Final = 2
+
+
+class State(IntEnum):
+    """How far an assignment is."""
+
+    PROPOSED = 1
+    INITIALIZING = 2
+    AVAILABLE = 3
+    LEAVING = 4
+
+
+class Assignment(NamedTuple):
+    """A node that holds a partition, or is to."""
+
+    id: int
+    node: bytes  # Its uuid.
+    slot: int
+    state: State
+
+
+class Partition(NamedTuple):
+    """A part of a table."""
+
+    id: int
+    assignments: tuple[Assignment, ...]  # In the order of slots and ids.
+
+    @classmethod
+    def of(cls, id_: int, assignments: Iterable[Assignment]) -> Partition:
+        """Put assignments in their order."""
+        return cls(id_, tuple(sorted(assignments, key=_place)))
+
+    def assignment(self, id_: int) -> Assignment | None:
+        """Find an assignment."""
+        return next((one for one in self.assignments if one.id == id_), None)
+
+
+def fault_of(partition: Partition, replication: int) -> str:
+    """Which invariant a partition breaks; empty: none."""
+    assignments = partition.assignments
+    if _is_at_rest(assignments, replication):
+        return ""
+    slots: dict[int, list[State]] = {}
+    for one in assignments:
+        slots.setdefault(one.slot, []).append(one.state)
+    states = slots.values()
+    broken = (
+        (list(assignments) != sorted(assignments, key=_place), "its assignments are not in order"),
+        (len({one.id for one in assignments}) < len(assignments), "two assignments have one id"),
+        (len({one.node for one in assignments}) < len(assignments), "a node is assigned twice"),
+        (any(slot >= replication for slot in slots), f"a slot that is not below the replication, {replication}"),
+        (any(len(held) > MOST_OF_SLOT for held in states), "a slot has more assignments than two, the ends of a move"),
+        (any(held.count(State.AVAILABLE) > 1 for held in states), "a slot has more than one that is AVAILABLE"),
+        (not any(State.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
+        (sum(held != [State.AVAILABLE] for held in states) > 1, "more than one slot moves"),
+    )
+    return next((words for is_broken, words in broken if is_broken), "")
+
+
+def _is_at_rest(assignments: tuple[Assignment, ...], replication: int) -> bool:
+    """Whether every slot has its one assignment, AVAILABLE: nothing can be wrong with them, and most are so."""
+    count = len(assignments)
+    return (
+        0 < count <= replication
+        and [(one.slot, one.state) for one in assignments] == [(slot, State.AVAILABLE) for slot in range(count)]
+        and len({one.node for one in assignments}) == len({one.id for one in assignments}) == count
+    )
+
+
+def _place(assignment: Assignment) -> tuple[int, int]:
+    return assignment.slot, assignment.id

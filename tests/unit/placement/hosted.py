@@ -1,0 +1,20 @@
+"""Partitions for tests, told by the ids, slots and states of their assignments."""
+
+from __future__ import annotations
+
+from gossipkv.placement.partition import Assignment, Partition, State
+
+P, INIT, A, L = State
+
+
+def node(number):
+    """A node's uuid."""
+    return b"%016d" % number
+
+
+def hosted(id_, *assignments):
+    """A partition: of each assignment its id, its slot and its state; the node goes by the id."""
+    return Partition.of(id_, (Assignment(one, node(one), slot, state) for one, slot, state in assignments))
+
+
+WHOLE = hosted(7, (1, 0, A), (2, 1, A), (3, 2, A))

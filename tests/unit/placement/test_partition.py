@@ -1,0 +1,36 @@
+"""The invariants of a table's partition, each by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.placement.partition import Assignment, Partition, fault_of
+from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
+
+
+@pytest.mark.parametrize(
+    ("words", "partition"),
+    [
+        ("not in order", Partition(7, WHOLE.assignments[::-1])),
+        ("have one id", Partition.of(7, [*WHOLE.assignments[:2], Assignment(1, node(9), 2, A)])),
+        ("assigned twice", Partition.of(7, [*WHOLE.assignments, Assignment(4, node(1), 2, P)])),
+        ("not below the replication", hosted(7, (1, 0, A), (2, 3, A))),
+        ("than two", hosted(7, (1, 0, A), (2, 0, P), (3, 0, L))),
+        ("more than one that is AVAILABLE", hosted(7, (1, 0, A), (2, 0, A))),
+        ("nobody is AVAILABLE", hosted(7, (1, 0, P))),
+        ("nobody is AVAILABLE", hosted(7)),
+        ("more than one slot moves", hosted(7, (1, 0, A), (2, 0, P), (3, 1, L), (4, 1, A))),
+        ("more than one slot moves", hosted(7, (1, 0, A), (2, 1, P), (3, 2, INIT))),
+    ],
+)
+def test_each_invariant_of_a_partition(words, partition):
+    """It is told."""
+    assert words in fault_of(partition, 3)
+
+
+def test_what_breaks_no_invariant():
+    """A move in each of its states, a slot that is new, one that is empty."""
+    for moving in ((4, 2, P), (4, 2, INIT)):
+        assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, A), moving), 3)
+    assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, L), (4, 2, A)), 3)
+    assert not fault_of(hosted(7, (1, 0, A), (2, 1, P)), 3)
