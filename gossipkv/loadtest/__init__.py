@@ -18,7 +18,7 @@ Read in this order:
     _schedule.pyx   when requests are due
     _keys.pyx       which keys are asked for; _records.pyx: they and their values
     _dialect.pyx    what it asks and how it judges, in any protocol; _rpc.pyx, _http.pyx, _redis.pyx: in three
-    _ledger.pyx     what was counted, by stage and target; _tally.pyx: one of both; _versions.pyx: by version
+    _ledger.pyx     what was counted: a tally by stage and target, and by version
     documents.py    a result read back from a file
     measures.py     what a result is judged by; limits.py: what must not be; compare.py: two of them side by side
     judgement.py    what a run came to, in words; figures.py: numbers as people read them

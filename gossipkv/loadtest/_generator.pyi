@@ -4,9 +4,8 @@ from typing import Self, final
 
 from gossipkv.loadtest._dialect import Dialect
 from gossipkv.loadtest._keys import KeyChooser
-from gossipkv.loadtest._ledger import Ledger
+from gossipkv.loadtest._ledger import Ledger, Tally
 from gossipkv.loadtest._schedule import Schedule
-from gossipkv.loadtest._tally import Tally
 
 @final
 class Generator:

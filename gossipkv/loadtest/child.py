@@ -38,8 +38,8 @@ from gossipkv.processes import leash
 
 if TYPE_CHECKING:
     from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._ledger import Tally
     from gossipkv.loadtest._records import LateTable, Records
-    from gossipkv.loadtest._tally import Tally
     from gossipkv.loadtest.plan import Plan, Target
     from gossipkv.loadtest.result import Json
     from gossipkv.loadtest.task import Task

@@ -6,7 +6,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from gossipkv.loadtest._tally import Tally
+    from gossipkv.loadtest._ledger import Tally
 
 Wrong: TypeAlias = "tuple[bytes | None, bytes | EllipsisType | None, bytes | None, int]"
 

@@ -32,6 +32,10 @@ from posix.unistd cimport close
 
 from gossipkv.loadtest._keys import KeyChooser
 
+from gossipkv.environment._sockets cimport (
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, MSG_DONTWAIT, epoll_create1,
+    epoll_event, epoll_wait, recv,
+)
 from gossipkv.loadtest._dialect cimport (
     COMPLETE,
     GET,
@@ -46,22 +50,10 @@ from gossipkv.loadtest._dialect cimport (
     window_free,
     window_take,
 )
-from gossipkv.loadtest._epoll cimport (
-    EPOLL_CLOEXEC,
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_MOD,
-    EPOLLERR,
-    EPOLLHUP,
-    EPOLLIN,
-    EPOLLOUT,
-    MSG_DONTWAIT,
-    epoll_create1,
-    epoll_event,
-    epoll_wait,
-    recv,
-)
 from gossipkv.loadtest._keys cimport KeysAhead, KindChooser
-from gossipkv.loadtest._ledger cimport Ledger
+from gossipkv.loadtest._ledger cimport (
+    BAD_ANSWER, CLOSED_BY_PEER, NO_MEMORY, RESET, SILENT, UNASKED_ANSWER, Ledger,
+)
 from gossipkv.loadtest._link cimport (
     DIALLING,
     DOWN,
@@ -82,14 +74,6 @@ from gossipkv.loadtest._link cimport (
     link_watch,
 )
 from gossipkv.loadtest._schedule cimport Schedule, real_now
-from gossipkv.loadtest._tally cimport (
-    BAD_ANSWER,
-    CLOSED_BY_PEER,
-    NO_MEMORY,
-    RESET,
-    SILENT,
-    UNASKED_ANSWER,
-)
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
 
 cdef enum:
@@ -443,7 +427,7 @@ cdef class Generator:
         slot.due_ns = due_ns
         slot.sent_ns = now
         slot.stage = self.schedule.at
-        slot.floor = self.ledger.newest_version(link.target)
+        slot.floor = self.ledger.versions[link.target].newest
         slot.kind = <uint8_t>self.kinds.draw()
         slot.count = 1 if slot.kind == GET else self.batch
         self.waiting += 1

@@ -10,36 +10,12 @@ from libc.errno cimport EAGAIN, EINPROGRESS, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.unistd cimport close
 
-from gossipkv.loadtest._dialect cimport Window, window_clear
-from gossipkv.loadtest._epoll cimport (
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_MOD,
-    EPOLLERR,
-    EPOLLHUP,
-    EPOLLIN,
-    EPOLLOUT,
-    IPPROTO_TCP,
-    MSG_DONTWAIT,
-    MSG_NOSIGNAL,
-    SO_ERROR,
-    SO_LINGER,
-    SOCK_CLOEXEC,
-    SOCK_NONBLOCK,
-    SOCK_STREAM,
-    SOL_SOCKET,
-    TCP_NODELAY,
-    connect,
-    epoll_ctl,
-    epoll_event,
-    getpeername,
-    getsockopt,
-    linger_time,
-    open_socket,
-    send,
-    setsockopt,
-    sockaddr,
-    sockaddr_storage,
+from gossipkv.environment._sockets cimport (
+    EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL,
+    SO_ERROR, SO_LINGER, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, connect, epoll_ctl,
+    epoll_event, getpeername, getsockopt, linger_time, open_socket, send, setsockopt, sockaddr, sockaddr_storage,
 )
+from gossipkv.loadtest._dialect cimport Window, window_clear
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
 
 cdef enum:
