@@ -9,11 +9,8 @@ Read in this order:
     fleet.py        the processes that make the load; task.py: what each of them does; child.py: one of them
     worker.py       how one is started and ended
     late_truth.py   versions that come while it runs; version_reader.py: the process that reads one
-    dialling.py     its first connections
     gathering.py    what they say, put together; histograms.py: counts that add up exactly
     watch.py        the cluster beside it; server_cpu.py: what the servers take
-    load.py         one server, one process, no files: for those who measure in Python
-    wrong_values.py the first wrong value, in words
     _generator.pyx  the connections, when each request goes out, what came back; _link.pxd: one connection
     _schedule.pyx   when requests are due
     _keys.pyx       which keys are asked for; _records.pyx: they and their values
