@@ -13,9 +13,8 @@ from gossipkv.http import conditions
 from gossipkv.http.answers import Answer, text
 from gossipkv.http.batches import read_many
 from gossipkv.http.read_context import GET, VERSION, ReadContext, check_name, checked_version, refused, unanswered
-from gossipkv.http.read_options import read_options
+from gossipkv.http.read_options import Session, read_options
 from gossipkv.http.scans import scan
-from gossipkv.http.sessions import Session
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import Header, Request

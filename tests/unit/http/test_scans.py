@@ -7,7 +7,7 @@ import pytest
 from gossipkv.errors import Unavailable
 from gossipkv.http import reads, target
 from gossipkv.http.answers import Request
-from gossipkv.http.sessions import Session
+from gossipkv.http.read_options import Session
 from tests.unit.http.asking import ask, context_of
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 
