@@ -75,6 +75,7 @@ from gossipkv.loadtest._link cimport (
 )
 from gossipkv.loadtest._schedule cimport Schedule, real_now
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._message cimport Blob
 
 cdef enum:
     INBOX_BYTES = 262144  # A window of sixteen answers to `get_many` of a hundred short values.
@@ -579,6 +580,6 @@ cdef class Generator:
             self.put_idle(<uint32_t>self.number_of(link))
 
     cdef void come_up(self, Link* link) noexcept nogil:
-        cdef Py_ssize_t size = (<Dialect>self.dialect_of[link.target]).greeting_size
+        cdef Blob greeting = (<Dialect>self.dialect_of[link.target]).greeting
         self.alive += 1
-        link_up(link, (<Dialect>self.dialect_of[link.target]).greeting_at, size)
+        link_up(link, &greeting)
