@@ -37,41 +37,15 @@ from gossipkv.environment._sockets cimport (
     epoll_event, epoll_wait, recv,
 )
 from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GET,
-    PARTIAL,
-    SCAN,
-    UNASKED,
-    Dialect,
-    Reply,
-    Slot,
-    Window,
-    window_begin,
-    window_free,
-    window_take,
+    COMPLETE, GET, PARTIAL, SCAN, UNASKED, Dialect, Reply, Slot, Window, window_begin, window_free, window_take,
 )
 from gossipkv.loadtest._keys cimport KeysAhead, KindChooser
 from gossipkv.loadtest._ledger cimport (
     BAD_ANSWER, CLOSED_BY_PEER, NO_MEMORY, RESET, SILENT, UNASKED_ANSWER, Ledger,
 )
 from gossipkv.loadtest._link cimport (
-    DIALLING,
-    DOWN,
-    SEND_FAILED,
-    SENT,
-    UP,
-    Link,
-    drop,
-    link_close,
-    link_dial,
-    link_down,
-    link_flush,
-    link_is_made,
-    link_remember,
-    link_reset,
-    link_send,
-    link_up,
-    link_watch,
+    DIALLING, DOWN, SEND_FAILED, SENT, UP, Link, drop, link_close, link_dial, link_down, link_flush, link_is_made,
+    link_remember, link_reset, link_send, link_up, link_watch,
 )
 from gossipkv.loadtest._schedule cimport Schedule, real_now
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
@@ -276,11 +250,6 @@ cdef class Generator:
     def duration_ns(self):
         """The time from the beginning of the run to the last answer."""
         return self.last_ns - self.begun_ns
-
-    @property
-    def begun_at_ns(self):
-        """When the run began, by the clock that it goes by."""
-        return self.begun_ns
 
     @property
     def unsent(self):

@@ -18,44 +18,15 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GARBAGE,
-    GET,
-    NO_SLOT,
-    NUMBER_BYTES,
-    PARTIAL,
-    SCAN,
-    UNASKED,
-    Dialect,
-    Reply,
-    Scan,
-    Slot,
-    Window,
-    blob_of,
-    put_decimal,
-    reply_begin,
-    reply_error,
-    reply_too_many,
-    reply_value,
-    reply_wrong,
-    scan_message,
-    window_oldest,
+    COMPLETE, GARBAGE, GET, NO_SLOT, NUMBER_BYTES, PARTIAL, SCAN, UNASKED, Dialect, Reply, Scan, Slot, Window, blob_of,
+    put_decimal, reply_begin, reply_error, reply_too_many, reply_value, reply_wrong, scan_message, window_oldest,
 )
 from gossipkv.loadtest._json_lines cimport HAS_CURSOR, NO_LAST_LINE, last_line, passed, take_record_line
 from gossipkv.loadtest._records cimport ABSENT, Record
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve
 from gossipkv.wire._frames cimport FRAME_COMPLETE
 from gossipkv.wire._message cimport (
-    HEAD_BYTES,
-    Blob,
-    Cursor,
-    put,
-    put_array,
-    put_bin,
-    put_bytes,
-    take_array,
-    take_bin,
-    take_nil,
+    HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bytes, take_array, take_bin, take_nil,
 )
 
 cdef enum:

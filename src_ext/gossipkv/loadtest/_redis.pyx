@@ -13,23 +13,8 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GARBAGE,
-    GET,
-    NO_SLOT,
-    NUMBER_BYTES,
-    PARTIAL,
-    UNASKED,
-    Dialect,
-    Reply,
-    Slot,
-    Window,
-    blob_of,
-    put_decimal,
-    reply_begin,
-    reply_error,
-    reply_value,
-    window_oldest,
+    COMPLETE, GARBAGE, GET, NO_SLOT, NUMBER_BYTES, PARTIAL, UNASKED, Dialect, Reply, Slot, Window, blob_of, put_decimal,
+    reply_begin, reply_error, reply_value, window_oldest,
 )
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport put, put_bytes

@@ -21,44 +21,15 @@ cimport cython
 from libc.stdint cimport uint8_t, uint32_t
 
 from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GARBAGE,
-    GET,
-    NO_SLOT,
-    PARTIAL,
-    SCAN,
-    UNASKED,
-    Dialect,
-    Reply,
-    Scan,
-    Slot,
-    Window,
-    blob_of,
-    reply_begin,
-    reply_error,
-    reply_too_many,
-    reply_value,
-    reply_wrong,
-    scan_message,
-    window_find,
+    COMPLETE, GARBAGE, GET, NO_SLOT, PARTIAL, SCAN, UNASKED, Dialect, Reply, Scan, Slot, Window, blob_of, reply_begin,
+    reply_error, reply_too_many, reply_value, reply_wrong, scan_message, window_find,
 )
 from gossipkv.loadtest._records cimport ABSENT, Record, is_unknown, is_value, may_be_absent
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_PARTIAL
 from gossipkv.wire._message cimport (
-    HEAD_BYTES,
-    Blob,
-    Cursor,
-    put_array,
-    put_bin,
-    put_bytes,
-    put_request,
-    put_unsigned,
-    take_array,
-    take_bin,
-    take_blob,
-    take_nil,
-    take_response,
+    HEAD_BYTES, Blob, Cursor, put_array, put_bin, put_bytes, put_request, put_unsigned, take_array, take_bin, take_blob,
+    take_nil, take_response,
 )
 
 
