@@ -291,8 +291,18 @@ class Dataset:
         timeout_ms: int | None = None,
     ) -> tuple[list[bytes | None], str]:
         """`get_many`, and the version that answered."""
-        reading = parts.read_many(self._database, keys, version, min_version)
+        asked = list(reads.several(keys))
         deadline = self._client.deadline(timeout_ms)
+        most = parts.PART_KEYS
+        request = parts.whole(self._database, asked, reads.read_options(version, min_version))
+        if request is not None:
+            try:
+                return self._client.ask(request, deadline)
+            except TooLarge:
+                if len(asked) == 1:
+                    raise
+                most = len(asked) // 2
+        reading = parts.in_parts(self._database, asked, version, min_version, most=most)
         try:
             while True:
                 request = next(reading)

@@ -19,7 +19,7 @@ from gossipkv.client._requests import get_many_request
 from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Sequence
 
     from gossipkv.client._requests import Request
     from gossipkv.client.reads import Key
@@ -33,34 +33,21 @@ Values = list[bytes | None]
 Many = tuple[Values, str]
 
 
-def read_many(
-    database: bytes, keys: Iterable[Key], version: str | None, min_version: str | None
-) -> Generator[Request[Many], None, Many]:
-    """Yields requests, each of which is done when the generator goes on; returns the values and their version.
-
-    `TooLarge` and `UnknownVersion`, as answers, are for the generator: it asks otherwise, or raises them.
-    """
-    return _read_many(database, list(reads.several(keys)), version, min_version)
-
-
-def _read_many(
-    database: bytes, keys: list[Key], version: str | None, min_version: str | None
-) -> Generator[Request[Many], None, Many]:
-    most = PART_KEYS
-    if len(keys) <= PART_KEYS:  # One request for all, if that can be; it can nearly always.
-        request = get_many_request(database, keys, reads.read_options(version, min_version))
-        if request.size_bytes <= PART_BYTES:
-            yield request
-            if not isinstance(request.error, TooLarge) or len(keys) == 1:
-                return request.take()
-            most = len(keys) // 2
-    return (yield from in_parts(database, keys, version, min_version, most=most))
+def whole(database: bytes, keys: Sequence[Key], options: bytes | None) -> Request[Many] | None:
+    """One request for all of `keys`, if that can be; it can nearly always."""
+    if len(keys) > PART_KEYS:
+        return None
+    request = get_many_request(database, keys, options)
+    return request if request.size_bytes <= PART_BYTES else None
 
 
 def in_parts(
     database: bytes, keys: Sequence[Key], version: str | None, min_version: str | None, *, most: int = PART_KEYS
 ) -> Generator[Request[Many], None, Many]:
-    """`read_many` in parts, of which the first has at most `most` keys."""
+    """Yields requests, each of which is done when the generator goes on; returns the values and their version.
+
+    The first part has at most `most` keys.
+    """
     asked = [reads.key_bytes(key) for key in keys]
     for _ in range(ATTEMPTS - 1):
         try:

@@ -206,5 +206,5 @@ def test_an_error_of_a_part_is_the_callers():
 
 def test_no_keys_are_one_request():
     """Nothing asked is asked of the node all the same: there may be no such database."""
-    assert next(parts.read_many(GEO, [], None, None)).method == "get_many"
+    assert parts.whole(GEO, [], None).method == "get_many"
     assert get_many_request(GEO, []).size_bytes < 100
