@@ -24,7 +24,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.keyspace.partitioner import partition
@@ -34,6 +34,7 @@ from gossipkv.wire.latency import LatencyHistogram
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
+    from types import ModuleType
 
     from gossipkv.client import blocking
     from gossipkv.launcher import NodeStatus
@@ -113,31 +114,7 @@ def editions() -> tuple[Edition, Edition]:
     )
 
 
-class CharacterDatabase(Protocol):
-    """What the module `unicodedata` and its older version have in common."""
-
-    def name(self, character: str, default: str, /) -> str:
-        """Its name, or `default`."""
-        ...
-
-    def category(self, character: str, /) -> str:
-        """Its general category, such as `Lu`."""
-        ...
-
-    def bidirectional(self, character: str, /) -> str:
-        """Its bidirectional class, such as `AL`."""
-        ...
-
-    def mirrored(self, character: str, /) -> int:
-        """1 if it is mirrored in text from right to left."""
-        ...
-
-    def east_asian_width(self, character: str, /) -> str:
-        """Its width, such as `W`."""
-        ...
-
-
-def _records(database: CharacterDatabase) -> Records:
+def _records(database: unicodedata.UCD | ModuleType) -> Records:
     """Name: character, category, bidirectional class, mirrored, width; separated by tabs."""
     named = ((database.name(character, ""), character) for character in map(chr, range(sys.maxunicode + 1)))
     return {
@@ -223,7 +200,7 @@ class Reader:
             try:
                 self._read_round(client, publish, kill)
             except GossipKVError as error:
-                self._fail(str(error))  # And on with the next round: what was in flight is lost.
+                _fail(self._outcome, str(error))  # And on with the next round: what was in flight is lost.
         self._outcome.reads_per_s = round(self._outcome.reads / (time.monotonic() - self._begin_s))
         self._outcome.latency = {phase: histogram.to_map() for phase, histogram in self._latency.items()}
 
@@ -273,7 +250,7 @@ class Reader:
             case {"unicode": {"versions": {self._new: {"state": str(state)}}}} if self._asked_before_switch is None:
                 self._tell(f"version {self._new} is {state}")
         if why is not None or now_s > self._begin_s + PATIENCE_S:
-            self._fail(f"no switch within {now_s - self._begin_s:.0f} s: {why or 'no trouble is told'}")
+            _fail(self._outcome, f"no switch within {now_s - self._begin_s:.0f} s: {why or 'no trouble is told'}")
             self._gives_up = True
 
     def _is_done(self) -> bool:
@@ -308,17 +285,13 @@ class Reader:
             outcome.steps_back += 1
         truth = self._truth.get(version)
         if truth is None or truth.get(key) != value:
-            self._fail(f"{key.decode()}: {value!r} is not what version {version} says")
+            _fail(self._outcome, f"{key.decode()}: {value!r} is not what version {version} says")
         outcome.changed += key in self._last and self._last[key] != value
         self._last[key] = value
 
     def _tell(self, line: str) -> None:
         """Say that something has happened, and when."""
         self._say(f"{time.monotonic() - self._begin_s:7.1f} s  {line}")
-
-    def _fail(self, why: str) -> None:
-        """Count a failure."""
-        _fail(self._outcome, why)
 
 
 def _fail(outcome: Outcome, why: str) -> None:

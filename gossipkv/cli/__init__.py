@@ -15,7 +15,7 @@ Read in this order:
 
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
-    reads.py, node.py, status.py, gossip.py   what is asked of a node; owners.py: of several, in `status`
+    reads.py, node.py, status.py, gossip.py   what is asked of a node
     table.py, metadata.py   tables, and who decides on them
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring

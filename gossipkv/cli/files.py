@@ -38,7 +38,7 @@ def inspect(path: Path, *, as_json: bool) -> None:
     elif path.is_dir() and (path / MANIFEST).is_file():
         _inspect_document(path / MANIFEST, as_json=as_json)
     elif path.is_dir() and contents.is_store(path):
-        _inspect_store(path, as_json=as_json)
+        _write(contents.describe_store(path), as_json=as_json)
     elif path.is_dir():
         raise click.BadParameter(f"{path} is no data directory, built version or store", param_hint="FILE")
     elif contents.is_document(path):
@@ -48,7 +48,6 @@ def inspect(path: Path, *, as_json: bool) -> None:
 
 
 def _inspect_sorted_file(path: Path, *, as_json: bool) -> None:
-
     with SortedFile(path) as file:
         told: dict[str, Value] = {**file.describe()}
         metadata = file.metadata
@@ -79,17 +78,11 @@ def _overhead(told: Mapping[str, Value], raw_bytes: int) -> str:
 
 
 def _inspect_document(path: Path, *, as_json: bool) -> None:
-
     kind, body = contents.document(path)
-    told: dict[str, Value] = {"file": str(path), "kind": kind, **json.loads(json.dumps(body))}
-    if as_json:
-        print_json(told)
-    else:
-        _draw_fields(told)
+    _write({"file": str(path), "kind": kind, **json.loads(json.dumps(body))}, as_json=as_json)
 
 
 def _inspect_directory(path: Path, *, as_json: bool) -> None:
-
     _, node = contents.document(path / NODE)
     active = {
         item.name: contents.document(item)[1].get("version")
@@ -134,10 +127,9 @@ def _inspect_directory(path: Path, *, as_json: bool) -> None:
         _draw_fields(described)
 
 
-def _inspect_store(path: Path, *, as_json: bool) -> None:
-    told = contents.describe_store(path)
+def _write(told: Mapping[str, Value], *, as_json: bool) -> None:
     if as_json:
-        print_json(told)
+        print_json({**told})
     else:
         _draw_fields(told)
 
@@ -187,7 +179,6 @@ def _evidence(one: contents.Checked) -> dict[str, Value]:
 
 
 def _check_all(paths: list[Path], stores: tuple[Path, ...]) -> list[contents.Checked]:
-
     columns = TextColumn("verify"), BarColumn(), DownloadColumn(binary_units=True)
     sizes = [path.stat().st_size if path.exists() else 0 for path in paths]
     results = []
@@ -209,7 +200,6 @@ def _advance(bar: Progress, task: TaskID, before_bytes: int, size_bytes: int, sh
 
 
 def _draw_fields(told: Mapping[str, Value]) -> None:
-
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")

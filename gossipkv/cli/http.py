@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import resource
-import sys
 from typing import TYPE_CHECKING
 
 import click
 import trio
 
 from gossipkv.cli.options import NODE, TIMEOUT, duration_ms, node_address, nodes_or_usual
+from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.http import alone
 from gossipkv.http.order import Limits, Types
 from gossipkv.processes import logs
@@ -89,7 +86,7 @@ def http(
     which versions it has answered from, for when the cluster went back to an older one.
     """
     logs.configure("info", log_format)
-    _allow_descriptors()
+    allow_descriptors()
     said = dict(types)
     usual = said.pop(None, USUAL_MEDIA_TYPE)
     told = alone.Alone(
@@ -100,18 +97,4 @@ def http(
         Limits(max_connections=max_connections),
     )
     with alone.listen(listen, share_port=share_port) as listener:
-        trio.run(alone.run, told, listener, _say_ready)
-
-
-def _say_ready(address: Address) -> None:
-    gc.collect()
-    gc.freeze()  # What the program is made of is never looked through again.
-    sys.stdout.write(f"ready {address}\n")
-    sys.stdout.flush()
-
-
-def _allow_descriptors() -> None:
-    """As many as this user may have: each connection takes one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # Then it is what it was.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        trio.run(alone.run, told, listener, say_ready)

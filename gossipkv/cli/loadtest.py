@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,7 +14,7 @@ import click
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.loadtest_view import LiveView, compared, outcome
-from gossipkv.cli.options import DEFAULT_NODE, JSON, NODE_VARIABLE, connect, node_address, usual_nodes
+from gossipkv.cli.options import DEFAULT_NODE, JSON, NODE_VARIABLE, connect, node_address, nodes_or_usual, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
 from gossipkv.errors import ConfigError
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.loadtest.compare import Comparison
-    from gossipkv.loadtest.limits import Limit, Verdict
+    from gossipkv.loadtest.limits import Limit
     from gossipkv.loadtest.plan import Kind
-    from gossipkv.loadtest.result import Json, Result
+    from gossipkv.loadtest.result import Result
     from gossipkv.wire.rpc import Value
 
 DRAWN_KEYS: Final = (
@@ -226,7 +227,7 @@ def _conclude(result: Result, wanted: Wanted) -> int:
     verdicts = [limit.judge(result) for limit in wanted.limits]
     judgement = judge(result, verdicts)
     if wanted.as_json:
-        print_json({**_document(result), "limits": [_limit_fields(verdict) for verdict in verdicts]})
+        print_json(json.loads(json.dumps({**result.to_json(), "limits": [asdict(verdict) for verdict in verdicts]})))
     else:
         draw(outcome(result, judgement))
     if wanted.report is not None:
@@ -240,12 +241,8 @@ def _conclude(result: Result, wanted: Wanted) -> int:
 
 def _targets(nodes: Sequence[Address], targets: Sequence[Target]) -> tuple[Target, ...]:
     """Whom to ask: those that were named, else the nodes that every command asks."""
-    if targets or nodes:
-        return (*(Target("gossipkv", node) for node in nodes), *targets)
-    try:
-        return tuple(Target("gossipkv", node_address(text)) for text in usual_nodes())
-    except click.BadParameter as error:
-        raise click.UsageError(f"{NODE_VARIABLE}: {error}") from None
+    asked = nodes if targets else nodes_or_usual(nodes)
+    return (*(Target("gossipkv", node) for node in asked), *targets)
 
 
 def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
@@ -323,20 +320,3 @@ def _comparison_fields(comparison: Comparison) -> dict[str, Value]:
             for what, unlike in (("plan", comparison.plans), ("machine", comparison.machines))
         },
     }
-
-
-def _limit_fields(verdict: Verdict) -> Value:
-    return {"limit": verdict.limit, "passed": verdict.passed, "measured": verdict.measured}
-
-
-def _document(result: Result) -> dict[str, Value]:
-    """The result as values that can be written down."""
-    return {name: _plain(value) for name, value in result.to_json().items()}
-
-
-def _plain(value: Json) -> Value:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

@@ -21,7 +21,8 @@ from gossipkv.cli.screen import add_row, columns, console
 from gossipkv.loadtest import figures
 from gossipkv.loadtest.compare import RULE
 from gossipkv.loadtest.judgement import State
-from gossipkv.loadtest.measures import ALL, COUNTS, KINDS, LATENCIES, MEASURES, counted, latency_at, measured
+from gossipkv.loadtest.measures import ALL, COUNTS, LATENCIES, MEASURES, counted, latency_at, measured
+from gossipkv.loadtest.plan import KINDS
 from gossipkv.loadtest.report import event_text
 from gossipkv.status.words import printable
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
-import resource
 import stat
 import sys
 from functools import partial
@@ -16,6 +14,7 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.cli.flags import load_settings, setting_options
+from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
 from gossipkv.node import node
@@ -48,7 +47,7 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)
-    _allow_descriptors()
+    allow_descriptors()
     sys.setswitchinterval(LOCK_KEPT_S)
     _keep_private(config.data)
 
@@ -71,19 +70,7 @@ class _Announcement:
 
     def started(self, value: tuple[str, int] | None = None) -> None:
         assert value is not None
-        _keep_what_is_here()
-        sys.stdout.write(f"ready {Address(*value)}\n")
-        sys.stdout.flush()
-
-
-def _keep_what_is_here() -> None:
-    """Leave what the node is made of out of further garbage collections.
-
-    It lives as long as the process.  To look through its 50,000 objects takes 30 ms in which nobody is answered, and
-    whoever sends enough requests that Python answers has it done again and again.
-    """
-    gc.collect()
-    gc.freeze()
+        say_ready(Address(*value))
 
 
 def _keep_private(data: Path) -> None:
@@ -97,13 +84,3 @@ def _keep_private(data: Path) -> None:
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             log = Log("gossipkv.node")
             log.warning("not_private", path=str(data), mode=f"{stat.S_IMODE(found.st_mode):04o}", owner=found.st_uid)
-
-
-def _allow_descriptors() -> None:
-    """As many as this user may have: a connection takes one, and so does a partition.
-
-    The usual limit of 1,024 is there for programs that call `select`; the hard one is the administrator's.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # Then it is what it was.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -94,31 +94,26 @@ STORAGE_OPTION: Final = DatabaseSetting("storage_options", "none", "what the sto
 
 
 def _file_row(path: str, value: str, origin: str, setting: DatabaseSetting) -> dict[str, Value]:
-    return {
-        "setting": path,
-        "value": value,
-        "from": origin,
-        "default": setting.default,
-        "unit": "text",
-        "allowed": setting.allowed,
-        "meaning": setting.meaning,
-        "why": setting.why,
-        "environment": None,
-        "flag": None,
-    }
+    return _row_of(path, value, origin, setting, unit="text")
 
 
 def _row(setting: Setting, effective: Config) -> dict[str, Value]:
     value = getattr(effective, setting.name)
+    shown = None if value is None else setting.show(value)
+    told = _row_of(setting.name, shown, effective.origin(setting.name), setting, unit=setting.kind)
+    return {**told, "environment": setting.variable, "flag": setting.flag}
+
+
+def _row_of(path: str, value: str | None, origin: str, of: Setting | DatabaseSetting, *, unit: str) -> dict[str, Value]:
     return {
-        "setting": setting.name,
-        "value": None if value is None else setting.show(value),
-        "from": effective.origin(setting.name),
-        "default": setting.default,
-        "unit": setting.kind,
-        "allowed": setting.allowed,
-        "meaning": setting.meaning,
-        "why": setting.why,
-        "environment": setting.variable,
-        "flag": setting.flag,
+        "setting": path,
+        "value": value,
+        "from": origin,
+        "default": of.default,
+        "unit": unit,
+        "allowed": of.allowed,
+        "meaning": of.meaning,
+        "why": of.why,
+        "environment": None,
+        "flag": None,
     }

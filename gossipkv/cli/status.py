@@ -9,17 +9,17 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
-from gossipkv.cli import FAILED, owners
+from gossipkv.cli import FAILED
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
 from gossipkv.status import sentences
-from gossipkv.status.reading import number_of
+from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of
 from gossipkv.status.versions import newest, versions
 from gossipkv.status.words import duration_text, plain, printable, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rich.table import Table
 
@@ -39,6 +39,7 @@ STYLES: Final = {
     "RETIRING": "dim",
     "SEEN": "dim",
 }
+MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
 
 
 @click.command()
@@ -122,7 +123,7 @@ def _draw_databases(told: dict[str, Value]) -> None:
     draw(_table(told, wide=wide))
     for remark in () if wide else _remarks(told):
         draw(Text(printable(remark)))
-    spread = owners.table(told)
+    spread = owners_table(told)
     if spread is not None:
         click.echo()
         draw(spread)
@@ -165,6 +166,37 @@ def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> N
         add_row(
             table, database, "", Text("EMPTY", "dim"), *[""] * 5, *([Text("no version yet", "dim")] if wide else [])
         )
+
+
+def owners_table(told: Mapping[str, Value]) -> Table | None:
+    """Draw who has what of each version; None: no node is known but the one that was asked."""
+    numbers = "ready", "building"
+    made = columns("database", "version", "node", "member", *numbers, "partitions", kept=("member",), right=numbers)
+    for database, entry in sorted(told.items()):
+        if len(list_of(map_of(entry).get("nodes"))) > 1:
+            _add_owners(made, database, maps_of(map_of(entry).get("versions")))
+    return made if made.row_count else None
+
+
+def _add_owners(made: Table, database: str, versions: Mapping[str, Mapping[str, Value]]) -> None:
+    for name, version in sorted(versions.items()):
+        shown = name
+        for owner in map(map_of, list_of(version.get("owners"))):
+            state = plain(owner.get("state"))
+            ready, building = map_of(owner.get("ready")), map_of(owner.get("building"))
+            add_row(
+                made,
+                database,
+                shown,
+                plain(owner.get("node")),
+                Text(state, MEMBERS.get(state, "")),
+                f"{count_of(ready):,}",
+                f"{count_of(building):,}" if count_of(building) else "",
+                sentences.runs_of(ready, version) or sentences.runs_of(building, version),
+            )
+            database = shown = ""  # Said once.
+        if more := version.get("owners_not_named"):
+            add_row(made, "", "", f"and {plain(more)} more", *[""] * 4)
 
 
 def _remarks(told: dict[str, Value]) -> Iterator[str]:

@@ -31,8 +31,8 @@ from gossipkv.client.pages import Pages
 from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
-from gossipkv.client.route import Failures, addresses_of
-from gossipkv.errors import ProtocolError, TimedOut, TooLarge, Unknown, UnknownVersion
+from gossipkv.client.route import Failures, addresses_of, unknown
+from gossipkv.errors import ProtocolError, TimedOut, TooLarge, UnknownVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -215,10 +215,7 @@ class Client:
     def _check_outcome(request: Request[object], link: BlockingLink, error: Exception) -> None:
         """Raise `Unknown` if `request` may have been done and may not be repeated."""
         if not request.is_repeatable and link.has_begun(request):
-            raise Unknown(
-                f"{link.address}: {error}; {request.method} may or may not have been done",
-                {"address": str(link.address)},
-            ) from error
+            raise unknown(request, link.address, error, error)
 
     def pipeline(self, method: str, requests: Iterable[Sequence[Value]], in_flight: int = IN_FLIGHT) -> Iterator[Value]:
         """The results of `requests` (each the parameters of a repeatable method), in order.

@@ -22,8 +22,8 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.client._requests import Deadlines
-from gossipkv.client.route import Failures, Route, too_late, unreachable
-from gossipkv.errors import GossipKVError, ProtocolError, TimedOut, Unavailable, Unknown
+from gossipkv.client.route import Failures, Route, no_answer, too_late, unknown, unreachable
+from gossipkv.errors import GossipKVError, ProtocolError, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -196,7 +196,7 @@ class Dispatcher:
             has_begun = session.has_begun(request)
             session.withdraw(request)
             if has_begun and not request.is_repeatable:
-                self._finish(request, _unknown(request, link.address, reason, session.failure))
+                self._finish(request, unknown(request, link.address, reason, session.failure))
             elif session.failure is not None:
                 error = ProtocolError(f"{link.address}: {session.failure.message}", session.failure.details)
                 self._finish(request, error)
@@ -253,12 +253,10 @@ class Dispatcher:
             self._finish(request, TimedOut(message, {"address": where}))
             return self.link if 2 * self.link.session.abandoned > self.link.session.in_flight else None
         link = self._links[session]
-        where = str(link.address)
         is_silent = link.session.is_silent(request)
-        reason = f"{where} did not answer {request.method} in time"
-        error = TimedOut(reason, {"address": where})
+        error = no_answer(request, link.address)
         self._finish(
-            request, error if request.is_repeatable else _unknown(request, link.address, "no answer in time", error)
+            request, error if request.is_repeatable else unknown(request, link.address, "no answer in time", error)
         )
         if is_silent and link is self.link:
             return link
@@ -313,9 +311,3 @@ def _history(request: Request[object]) -> History:
     if not isinstance(request.history, History):
         request.history = History()
     return request.history
-
-
-def _unknown(request: Request[object], address: Address, reason: str, cause: Exception | None) -> Unknown:
-    error = Unknown(f"{address}: {reason}; {request.method} may or may not have been done", {"address": str(address)})
-    error.__cause__ = cause
-    return error

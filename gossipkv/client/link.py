@@ -16,7 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.client._session import Session
-from gossipkv.errors import ProtocolError, TimedOut
+from gossipkv.client.route import no_answer
+from gossipkv.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,9 +199,7 @@ class BlockingLink:
         """Raise what the caller understands in place of what the system said."""
         match error:
             case TimeoutError():
-                raise TimedOut(
-                    f"{self.address} did not answer {request.method} in time", {"address": str(self.address)}
-                ) from None
+                raise no_answer(request, self.address) from None
             case OSError():
                 raise LinkError(error.strerror or str(error)) from error
             case ProtocolError():

@@ -13,10 +13,12 @@ from collections import deque
 from typing import TYPE_CHECKING, final
 
 from gossipkv.address import Address, parse_address
-from gossipkv.errors import TimedOut, Unavailable
+from gossipkv.errors import TimedOut, Unavailable, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from gossipkv.client._requests import Request
 
 Failures = dict[str, str]  # Of one request: address to reason.
 Named = str | Address
@@ -78,6 +80,18 @@ def unreachable(failures: Failures) -> Unavailable:
 def too_late(failures: Failures) -> TimedOut:
     """The error when the time is up before a node was found."""
     return TimedOut(f"no node could be reached in time: {_listed(failures)}", dict(failures))
+
+
+def no_answer(request: Request[object], address: Address) -> TimedOut:
+    """The error of a request that a node left without an answer."""
+    return TimedOut(f"{address} did not answer {request.method} in time", {"address": str(address)})
+
+
+def unknown(request: Request[object], address: Address, reason: object, cause: Exception | None) -> Unknown:
+    """The error of a request that may have been done and may not be repeated."""
+    error = Unknown(f"{address}: {reason}; {request.method} may or may not have been done", {"address": str(address)})
+    error.__cause__ = cause
+    return error
 
 
 def _listed(failures: Failures) -> str:

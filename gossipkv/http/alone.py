@@ -18,12 +18,11 @@ from gossipkv.address import Address
 from gossipkv.client.route import reason_of
 from gossipkv.client.trio_client import Client
 from gossipkv.errors import LocalError
-from gossipkv.http import paths
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Limits, Types
+from gossipkv.http.paths import site_of
 from gossipkv.http.read_context import ReadContext
-from gossipkv.http.sessions import Session
-from gossipkv.http.site import Site
+from gossipkv.http.read_options import Session
 from gossipkv.log import Log
 
 if TYPE_CHECKING:
@@ -77,8 +76,8 @@ async def run(told: Alone, listener: socket.socket, on_ready: Callable[[Address]
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with Client(told.nodes, timeout_ms=told.timeout_ms, patient=True) as client:
             context = ReadContext(client, None, told.types.of, alone=True, session=Session())
-            pages = paths.make_pages(client)
-            gateway = Gateway(Site(context, paths.own_paths(client), pages), told.limits)
+            site, pages = site_of(context, client)
+            gateway = Gateway(site, told.limits)
             async with trio.open_nursery() as nursery:
                 await nursery.start(pages.run)
                 nursery.start_soon(_obey, signals, told, gateway, context, nursery)

@@ -20,11 +20,10 @@ import trio
 
 from gossipkv.address import Address
 from gossipkv.client.trio_client import Client
-from gossipkv.http import paths
 from gossipkv.http.gateway import Gateway
 from gossipkv.http.order import Order, Word
+from gossipkv.http.paths import site_of
 from gossipkv.http.read_context import ReadContext
-from gossipkv.http.site import Site
 from gossipkv.log import Log
 from gossipkv.processes import leash, logs
 from gossipkv.processes.talk import Lines, say
@@ -99,8 +98,8 @@ class _Child:
         order = self._order
         listener = socket.socket(fileno=order.listener)
         async with Client([order.node], patient=True) as client, trio.open_nursery() as nursery:
-            context, pages = ReadContext(client, order.name, self._type_of), paths.make_pages(client)
-            gateway = Gateway(Site(context, paths.own_paths(client), pages), order.limits)
+            site, pages = site_of(ReadContext(client, order.name, self._type_of), client)
+            gateway = Gateway(site, order.limits)
             await nursery.start(pages.run)
             nursery.start_soon(self._listen, words, nursery.cancel_scope)
             nursery.start_soon(self._drain, gateway)

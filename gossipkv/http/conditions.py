@@ -75,14 +75,14 @@ def answer(method: bytes, headers: Mapping[bytes, bytes], found: Found) -> Answe
 
 def _has_failed(headers: Mapping[bytes, bytes], found: Found) -> bool:
     if (tags := headers.get(b"if-match")) is not None:
-        return not _is_among(found.tag, tags)
+        return not is_among(found.tag, tags)
     since = _time(headers, b"if-unmodified-since")
     return since is not None and found.time_s is not None and found.time_s > since
 
 
 def _is_known(headers: Mapping[bytes, bytes], found: Found) -> bool:
     if (tags := headers.get(b"if-none-match")) is not None:
-        return _is_among(found.tag, tags, weakly=True)
+        return is_among(found.tag, tags, weakly=True)
     since = _time(headers, b"if-modified-since")
     return since is not None and found.time_s is not None and found.time_s <= since
 
@@ -95,8 +95,8 @@ def _is_unchanged(headers: Mapping[bytes, bytes], found: Found) -> bool:
     return found.time_s is not None and http_date.read(validator.strip()) == found.time_s
 
 
-def _is_among(tag: bytes, tags: bytes, *, weakly: bool = False) -> bool:
-    """Whether a list of tags has this one; `weakly`: weak ones count as well."""
+def is_among(tag: bytes, tags: bytes, *, weakly: bool = False) -> bool:
+    """Whether a header's list of tags has this one; `weakly`: weak ones count as well."""
     if tags.strip() == _ANY:
         return True
     listed = _TAG.findall(tags)

@@ -10,40 +10,22 @@ from typing import TYPE_CHECKING
 from gossipkv.http.health import healthz, livez, readyz
 from gossipkv.http.metrics import debug_vars, metrics
 from gossipkv.http.page.pages import Pages
+from gossipkv.http.site import Site
 
 if TYPE_CHECKING:
-    from gossipkv.http.answers import Answer, Asker, Request
+    from gossipkv.http.answers import Asker
+    from gossipkv.http.read_context import ReadContext
     from gossipkv.http.site import Looking
-    from gossipkv.http.target import Target
 
 
-def own_paths(ask: Asker) -> dict[bytes, Looking]:
-    """Who answers which path, exactly."""
-
-    async def _healthz(_request: Request, _target: Target) -> Answer:
-        return await healthz(ask)
-
-    async def _livez(_request: Request, _target: Target) -> Answer:
-        return await livez(ask)
-
-    async def _readyz(_request: Request, target: Target) -> Answer:
-        return await readyz(ask, verbose="verbose" in target.options)
-
-    async def _metrics(request: Request, _target: Target) -> Answer:
-        return await metrics(ask, request.headers.get(b"accept", b""))
-
-    async def _debug_vars(_request: Request, _target: Target) -> Answer:
-        return await debug_vars(ask)
-
-    return {
-        b"/healthz": _healthz,
-        b"/livez": _livez,
-        b"/readyz": _readyz,
-        b"/metrics": _metrics,
-        b"/debug/vars": _debug_vars,
+def site_of(context: ReadContext, ask: Asker) -> tuple[Site, Pages]:
+    """Everything that a gateway answers, and the pages in it, which run beside."""
+    pages = Pages(ask)
+    own: dict[bytes, Looking] = {
+        b"/healthz": lambda _request, _target: healthz(ask),
+        b"/livez": lambda _request, _target: livez(ask),
+        b"/readyz": lambda _request, target: readyz(ask, verbose="verbose" in target.options),
+        b"/metrics": lambda request, _target: metrics(ask, request.headers.get(b"accept", b"")),
+        b"/debug/vars": lambda _request, _target: debug_vars(ask),
     }
-
-
-def make_pages(ask: Asker) -> Pages:
-    """Who shows how things are."""
-    return Pages(ask)
+    return Site(context, own, pages), pages

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.http.answers import Asker, Request
-    from gossipkv.http.read_options import ReadOptions
-    from gossipkv.http.sessions import Session
+    from gossipkv.http.read_options import ReadOptions, Session
     from gossipkv.http.target import Target
 
 VERSION: Final = b"X-Sequins-Version"

@@ -7,14 +7,13 @@ exactly one version, `X-GossipKV-Min-Version` the oldest that will do, `X-Gossip
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gossipkv.http.sessions import Session
     from gossipkv.http.target import Target
     from gossipkv.wire.rpc import Value
 
@@ -27,6 +26,27 @@ MAX_TIMEOUT_MS: Final = 60_000  # A balancer in front has given up by then.
 
 _PROXY: Final = "proxy"
 _ANY_VERSION: Final = "true"  # What Sequins' manual says; its nodes send the version.
+
+
+@final
+class Session:
+    """The newest version that a gateway which stands alone answered from, by database, so that it never steps back.
+
+    Versions compare as strings.  It remembers databases that nodes have answered for, so it does not grow by what
+    clients invent.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[str, str] = {}
+
+    def min_version(self, database: str) -> str | None:
+        """Return what an answer must not be older than, or None before the first."""
+        return self._newest.get(database)
+
+    def saw(self, database: str, version: str) -> None:
+        """Remember that a version has answered."""
+        if version > self._newest.get(database, ""):
+            self._newest[database] = version
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is asked by GET, HEAD and POST of the records of a database: one key, many (`batches`), in order (`scans`).
+"""What is answered to GET and HEAD of one key; `batches` has many, `scans` has them in order.
 
 Rejected: to answer `?proxy=VERSION` from another version where that one is not held, as Sequins does: an answer is
 never from a version that was not asked for.
@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Final
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import conditions
 from gossipkv.http.answers import Answer, text
-from gossipkv.http.batches import read_many
-from gossipkv.http.read_context import GET, VERSION, ReadContext, check_name, checked_version, refused, unanswered
+from gossipkv.http.read_context import GET, VERSION, check_name, checked_version, refused, unanswered
 from gossipkv.http.read_options import read_options
-from gossipkv.http.scans import scan
-from gossipkv.http.sessions import Session
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import Header, Request
+    from gossipkv.http.read_context import ReadContext
     from gossipkv.http.read_options import ReadOptions
     from gossipkv.http.target import Target
     from gossipkv.wire.rpc import Value
-
-__all__ = ["ReadContext", "Session", "read_many", "read_one", "scan", "unanswered"]
 
 PROXIED_TO: Final = b"X-Sequins-Proxied-To"
 

@@ -9,16 +9,13 @@ Read in this order:
     fleet.py        the processes that make the load; task.py: what each of them does; child.py: one of them
     worker.py       how one is started and ended
     late_truth.py   versions that come while it runs; version_reader.py: the process that reads one
-    dialling.py     its first connections
     gathering.py    what they say, put together; histograms.py: counts that add up exactly
     watch.py        the cluster beside it; server_cpu.py: what the servers take
-    load.py         one server, one process, no files: for those who measure in Python
-    wrong_values.py the first wrong value, in words
     _generator.pyx  the connections, when each request goes out, what came back; _link.pxd: one connection
     _schedule.pyx   when requests are due
     _keys.pyx       which keys are asked for; _records.pyx: they and their values
     _dialect.pyx    what it asks and how it judges, in any protocol; _rpc.pyx, _http.pyx, _redis.pyx: in three
-    _ledger.pyx     what was counted, by stage and target; _tally.pyx: one of both; _versions.pyx: by version
+    _ledger.pyx     what was counted: a tally by stage and target, and by version
     documents.py    a result read back from a file
     measures.py     what a result is judged by; limits.py: what must not be; compare.py: two of them side by side
     judgement.py    what a run came to, in words; figures.py: numbers as people read them

@@ -4,9 +4,8 @@ from typing import Self, final
 
 from gossipkv.loadtest._dialect import Dialect
 from gossipkv.loadtest._keys import KeyChooser
-from gossipkv.loadtest._ledger import Ledger
+from gossipkv.loadtest._ledger import Ledger, Tally
 from gossipkv.loadtest._schedule import Schedule
-from gossipkv.loadtest._tally import Tally
 
 @final
 class Generator:
@@ -32,8 +31,6 @@ class Generator:
     def connections(self) -> int: ...
     @property
     def duration_ns(self) -> int: ...
-    @property
-    def begun_at_ns(self) -> int: ...
     @property
     def unsent(self) -> int: ...
     def begin(self, *, rate: float = 0.0, duration_ns: int = 0, requests: int = 0, now_ns: int = -1) -> None: ...

@@ -14,44 +14,47 @@ from __future__ import annotations
 import gc
 import json
 import signal
+import socket
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic_ns, process_time, sleep
+from types import EllipsisType
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.loadtest._generator import Generator
 from gossipkv.loadtest._http import HttpDialect
 from gossipkv.loadtest._keys import KeyChooser, shuffled
 from gossipkv.loadtest._redis import RedisDialect
 from gossipkv.loadtest._rpc import RpcDialect
 from gossipkv.loadtest._schedule import Schedule
-from gossipkv.loadtest.dialling import dial
 from gossipkv.loadtest.plan import KINDS
 from gossipkv.loadtest.task import SEEDS_APART, targets_of, task_of
 from gossipkv.loadtest.truth import place_of_versions, read_truth
-from gossipkv.loadtest.wrong_values import first_wrong
 from gossipkv.processes import leash
 
 if TYPE_CHECKING:
+    from gossipkv.address import Address
     from gossipkv.loadtest._dialect import Dialect
+    from gossipkv.loadtest._ledger import Tally
     from gossipkv.loadtest._records import LateTable, Records
-    from gossipkv.loadtest._tally import Tally
     from gossipkv.loadtest.plan import Plan, Target
     from gossipkv.loadtest.result import Json
     from gossipkv.loadtest.task import Task
     from gossipkv.loadtest.truth import Truth
 
 Order: TypeAlias = tuple[list[tuple[float, int]], int]  # Stages, and when they begin.
+Wrong: TypeAlias = "tuple[bytes | None, bytes | EllipsisType | None, bytes | None, int]"
 
 NEWS_NS: Final = 250_000_000
 SLICE_NS: Final = 50_000_000  # Without the GIL; a signal waits for so long.
 AWAIT_NS: Final = 2_000_000_000  # After a Ctrl-C, what is in flight may still come; who pressed it waits.
 MS_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
+SHOWN_BYTES: Final = 64  # Of a value that was expected.
 
 
 def dialect(target: Target, plan: Plan, records: Records) -> Dialect:
@@ -61,6 +64,25 @@ def dialect(target: Target, plan: Plan, records: Records) -> Dialect:
     if target.scheme == "http":
         return HttpDialect(plan.database, str(target.address), records)
     return RpcDialect(plan.database, records)
+
+
+def dial(address: Address, timeout_s: float, number: int, connections: int) -> socket.socket:
+    """Connection `number` of so many, which does not wait for more to send.
+
+    Raises:
+        Unavailable: it cannot be had.
+    """
+    try:
+        connection = socket.create_connection(address, timeout_s)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no name service could know.
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise Unavailable(
+            f"connection {number + 1} of {connections} to {address} cannot be had: {reason}",
+            {"address": str(address), "connection": number + 1},
+        ) from error
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.settimeout(0)
+    return connection
 
 
 def chooser(plan: Plan, truth: Truth, turn: int) -> KeyChooser:
@@ -198,6 +220,33 @@ def counters(tally: Tally) -> dict[str, Json]:
         "broken": {**tally.broken()},
         "first_wrong": first_wrong(tally),
     }
+
+
+def wrong_in_words(wrong: Wrong | None) -> str | None:
+    """What was wrong, out of what a tally has kept of it."""
+    if wrong is None:
+        return None
+    key, expected, got, size = wrong
+    if key is None and got is None:
+        return "an answer has more values than were asked for, or something else than a value"
+    if key is None:
+        return f"a scan has what should not be there: {got!r}"
+    shown = "no value" if got is None else f"{got!r} of {size} bytes"
+    return f"{key!r}: expected {_short(expected)}, got {shown}"
+
+
+def first_wrong(tally: Tally) -> str | None:
+    """The first wrong value of a tally, and of which version."""
+    told = wrong_in_words(tally.first_wrong())
+    return f"{told} (version {tally.wrong_version})" if told and tally.wrong_version else told
+
+
+def _short(value: bytes | EllipsisType | None) -> str:
+    if value is None:
+        return "no value"
+    if isinstance(value, EllipsisType):
+        return "anything"
+    return f"{value[:SHOWN_BYTES]!r} of {len(value)} bytes"
 
 
 def say(what: str, value: Json) -> None:

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.loadtest.measures import ALL, KINDS, LATENCIES, MEASURES, measured
+from gossipkv.loadtest.measures import ALL, LATENCIES, MEASURES, measured
+from gossipkv.loadtest.plan import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

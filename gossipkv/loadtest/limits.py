@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.loadtest import figures
-from gossipkv.loadtest.measures import ALL, COUNTS, KINDS, LATENCIES, MEASURES, asked, measured
+from gossipkv.loadtest.measures import ALL, COUNTS, LATENCIES, MEASURES, asked, measured
+from gossipkv.loadtest.plan import KINDS
 
 if TYPE_CHECKING:
     from gossipkv.loadtest.result import Result

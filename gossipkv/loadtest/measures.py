@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.result import Latency, OfRound, Result, ServerCpu, Totals
 
 ALL: Final = "all"  # Every kind of request together.
-KINDS: Final = ("get", "get_many", "scan")
 
 
 @final

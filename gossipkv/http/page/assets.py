@@ -10,6 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.http.answers import Answer
+from gossipkv.http.conditions import is_among
 
 if TYPE_CHECKING:
     from gossipkv.http.answers import Header, Request
@@ -44,11 +45,6 @@ def asset(name: str, request: Request | None = None) -> Answer | None:
         (b"ETag", _TAGS[name]),
         *GUARDS,
     ]
-    if request is not None and _has(request.headers.get(b"if-none-match", b""), _TAGS[name]):
+    if request is not None and is_among(_TAGS[name], request.headers.get(b"if-none-match", b""), weakly=True):
         return Answer(304, headers[1:])
     return Answer(200, headers, _BODIES[name])
-
-
-def _has(given: bytes, tag: bytes) -> bool:
-    tags = [each.strip().removeprefix(b"W/") for each in given.split(b",")]
-    return tag in tags or tags == [b"*"]

@@ -25,13 +25,6 @@ cdef class Request:
     cdef uint64_t heard  # how often something had arrived there when it was sent
     cdef readonly double due
     cdef Py_ssize_t place  # in the heap of `deadlines`; -1: in none
-    cdef Deadlines deadlines
+    cdef object deadlines  # that it is among, or None
 
     cdef int finish(self, object result, object error) except -1
-
-
-cdef class Deadlines:
-    cdef list heap
-
-    cdef int drop(self, Request request) except -1
-    cdef int settle(self, Request request, Py_ssize_t place) except -1

@@ -31,6 +31,9 @@ cdef enum:
 cdef Py_ssize_t MOST_BYTES = FRAME_BYTES
 
 
+cdef class Deadlines
+
+
 @cython.final
 @cython.freelist(256)
 cdef class Request:
@@ -77,7 +80,7 @@ cdef class Request:
         self.result = result
         self.error = error
         if self.deadlines is not None:
-            self.deadlines.drop(self)
+            (<Deadlines>self.deadlines).drop(self)
         return 0
 
 
@@ -162,6 +165,8 @@ def call_request(str method not None, params):
 @cython.final
 cdef class Deadlines:
     """Requests by the time they are due.  A request that is done leaves by itself."""
+
+    cdef list heap
 
     def __cinit__(self):
         self.heap = []

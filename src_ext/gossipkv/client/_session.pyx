@@ -25,38 +25,14 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from gossipkv.client._requests cimport REQUEST_GET, REQUEST_GET_MANY, REQUEST_OTHER, Request
 from gossipkv.wire._buffer cimport (
-    Buffer,
-    buffer_append,
-    buffer_drop,
-    buffer_init,
-    buffer_release,
-    buffer_reserve,
-    buffer_size,
+    Buffer, buffer_append, buffer_drop, buffer_init, buffer_release, buffer_reserve, buffer_size,
 )
 from gossipkv.wire._frames cimport (
-    FRAME_BYTES,
-    FRAME_DEPTH,
-    FRAME_ELEMENTS,
-    FRAME_PARTIAL,
-    FrameLimits,
-    FrameState,
-    frame_begin,
-    frame_scan,
+    FRAME_BYTES, FRAME_DEPTH, FRAME_ELEMENTS, FRAME_PARTIAL, FrameLimits, FrameState, frame_begin, frame_scan,
 )
 from gossipkv.wire._message cimport (
-    Blob,
-    Cursor,
-    blob_is,
-    put_array,
-    put_bin,
-    put_bytes,
-    put_request,
-    put_text,
-    take_array,
-    take_bin,
-    take_nil,
-    take_response,
-    take_str,
+    Blob, Cursor, blob_is, put_array, put_bin, put_bytes, put_request, put_text, take_array, take_bin, take_nil,
+    take_response, take_str,
 )
 
 from gossipkv.client import reads

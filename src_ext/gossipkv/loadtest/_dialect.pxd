@@ -8,14 +8,19 @@ for ever (the id modulo the number of slots), so an answer finds its slot withou
 already is not in flight any more.  Where a protocol has no ids, answers come in order, and `oldest` is whose they are.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from gossipkv.loadtest._records cimport ABSENT, Record, Records, is_unknown, is_value, may_be_absent
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._message cimport Blob
+from gossipkv.wire._frames cimport (
+    FRAME_BYTES, FRAME_DEPTH, FRAME_ELEMENTS, FrameLimits, FrameState, frame_begin, frame_scan,
+)
+from gossipkv.wire._message cimport Blob, put
 
 cdef enum:
     NO_SLOT = 0xFFFFFFFF
+    NUMBER_BYTES = 24  # A number in digits, with what stands around it in a line.
 
 # What a request asks, in the order of `KIND_NAMES`.
 cdef enum Kind:
@@ -168,6 +173,20 @@ cdef inline void reply_wrong(Reply* reply, uint32_t key, const uint8_t* got, Py_
     reply.wrong += 1
 
 
+cdef inline void reply_too_many(Reply* reply, Py_ssize_t found, Py_ssize_t asked) noexcept nogil:
+    """Each value beyond those that were asked for is wrong."""
+    while found > asked:
+        found -= 1
+        reply_wrong(reply, ABSENT, NULL, 0)
+
+
+cdef inline void reply_error(Reply* reply, const uint8_t* code, Py_ssize_t size) noexcept nogil:
+    """The server refused."""
+    reply.is_error = True
+    reply.code = code
+    reply.code_size = size
+
+
 cdef inline void reply_value(
     Reply* reply, const Record* table, uint32_t key, const uint8_t* data, Py_ssize_t size
 ) noexcept nogil:
@@ -183,17 +202,43 @@ cdef inline void reply_value(
         reply_wrong(reply, key, data, size)
 
 
+cdef inline Blob blob_of(bytes piece) noexcept:
+    """Where bytes stand, which somebody else owns."""
+    return Blob(<const uint8_t*>PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
+
+
+cdef inline void put_decimal(Buffer* out, Py_ssize_t number) noexcept nogil:
+    """A number in digits."""
+    cdef uint8_t digits[NUMBER_BYTES]
+    cdef int count = 0
+    while number > 0 or count == 0:
+        digits[count] = <uint8_t>(48 + number % 10)
+        number //= 10
+        count += 1
+    while count > 0:
+        count -= 1
+        put(out, digits[count])
+
+
+cdef inline int scan_message(const uint8_t* data, Py_ssize_t size, Py_ssize_t* taken) noexcept nogil:
+    """Bound the MessagePack at `data`: what `frame_scan` says of it, and its bytes."""
+    cdef FrameLimits limits = FrameLimits(FRAME_BYTES, FRAME_ELEMENTS, FRAME_DEPTH)
+    cdef FrameState state
+    cdef int result
+    frame_begin(&state)
+    result = frame_scan(&state, data, size, &limits)
+    taken[0] = state.position
+    return result
+
+
 cdef class Dialect:
     cdef readonly Records truth
     cdef const Record* records  # a table of it: of the version that answered last
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t longest_key
     cdef bint in_order  # answers have no ids
-    cdef bytes greeting  # the owner of `greeting_at`
-    cdef const uint8_t* greeting_at  # what a connection says first; its answer counts for nothing
-    cdef Py_ssize_t greeting_size
-
-    cdef int greet(self, bytes greeting) except -1
+    cdef list pieces  # of requests; the owners of what `blob_of` told
+    cdef Blob greeting  # what a connection says first; its answer counts for nothing
 
     cdef int keep(self, records) except -1
 

@@ -1,6 +1,5 @@
 """What every dialect has in common.  The rules stand in `_dialect.pxd`."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 
 from gossipkv.loadtest._records import as_records
@@ -21,13 +20,6 @@ cdef class Dialect:
         self.records = self.truth.tables[0]
         self.count = self.truth.count
         self.longest_key = self.truth.longest_key
-        return 0
-
-    cdef int greet(self, bytes greeting) except -1:
-        """Say this first on each connection."""
-        self.greeting = greeting
-        self.greeting_at = <const uint8_t*>PyBytes_AS_STRING(greeting)
-        self.greeting_size = PyBytes_GET_SIZE(greeting)
         return 0
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:

@@ -32,65 +32,24 @@ from posix.unistd cimport close
 
 from gossipkv.loadtest._keys import KeyChooser
 
-from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GET,
-    PARTIAL,
-    SCAN,
-    UNASKED,
-    Dialect,
-    Reply,
-    Slot,
-    Window,
-    window_begin,
-    window_free,
-    window_take,
+from gossipkv.environment._sockets cimport (
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, MSG_DONTWAIT, epoll_create1,
+    epoll_event, epoll_wait, recv,
 )
-from gossipkv.loadtest._epoll cimport (
-    EPOLL_CLOEXEC,
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_MOD,
-    EPOLLERR,
-    EPOLLHUP,
-    EPOLLIN,
-    EPOLLOUT,
-    MSG_DONTWAIT,
-    epoll_create1,
-    epoll_event,
-    epoll_wait,
-    recv,
+from gossipkv.loadtest._dialect cimport (
+    COMPLETE, GET, PARTIAL, SCAN, UNASKED, Dialect, Reply, Slot, Window, window_begin, window_free, window_take,
 )
 from gossipkv.loadtest._keys cimport KeysAhead, KindChooser
-from gossipkv.loadtest._ledger cimport Ledger
+from gossipkv.loadtest._ledger cimport (
+    BAD_ANSWER, CLOSED_BY_PEER, NO_MEMORY, RESET, SILENT, UNASKED_ANSWER, Ledger,
+)
 from gossipkv.loadtest._link cimport (
-    DIALLING,
-    DOWN,
-    SEND_FAILED,
-    SENT,
-    UP,
-    Link,
-    drop,
-    link_close,
-    link_dial,
-    link_down,
-    link_flush,
-    link_is_made,
-    link_remember,
-    link_reset,
-    link_send,
-    link_up,
-    link_watch,
+    DIALLING, DOWN, SEND_FAILED, SENT, UP, Link, drop, link_close, link_dial, link_down, link_flush, link_is_made,
+    link_remember, link_reset, link_send, link_up, link_watch,
 )
 from gossipkv.loadtest._schedule cimport Schedule, real_now
-from gossipkv.loadtest._tally cimport (
-    BAD_ANSWER,
-    CLOSED_BY_PEER,
-    NO_MEMORY,
-    RESET,
-    SILENT,
-    UNASKED_ANSWER,
-)
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve, buffer_size
+from gossipkv.wire._message cimport Blob
 
 cdef enum:
     INBOX_BYTES = 262144  # A window of sixteen answers to `get_many` of a hundred short values.
@@ -293,11 +252,6 @@ cdef class Generator:
         return self.last_ns - self.begun_ns
 
     @property
-    def begun_at_ns(self):
-        """When the run began, by the clock that it goes by."""
-        return self.begun_ns
-
-    @property
     def unsent(self):
         """Requests of an open run that have not been sent; of one that was stopped, of those that had fallen due."""
         return self.wanted - self.sent if self.is_open else 0
@@ -443,7 +397,7 @@ cdef class Generator:
         slot.due_ns = due_ns
         slot.sent_ns = now
         slot.stage = self.schedule.at
-        slot.floor = self.ledger.newest_version(link.target)
+        slot.floor = self.ledger.versions[link.target].newest
         slot.kind = <uint8_t>self.kinds.draw()
         slot.count = 1 if slot.kind == GET else self.batch
         self.waiting += 1
@@ -595,6 +549,6 @@ cdef class Generator:
             self.put_idle(<uint32_t>self.number_of(link))
 
     cdef void come_up(self, Link* link) noexcept nogil:
-        cdef Py_ssize_t size = (<Dialect>self.dialect_of[link.target]).greeting_size
+        cdef Blob greeting = (<Dialect>self.dialect_of[link.target]).greeting
         self.alive += 1
-        link_up(link, (<Dialect>self.dialect_of[link.target]).greeting_at, size)
+        link_up(link, &greeting)

@@ -14,58 +14,24 @@ The answer to `_mget` is an array in MessagePack; that to `_scan` lines of JSON 
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GARBAGE,
-    GET,
-    NO_SLOT,
-    PARTIAL,
-    SCAN,
-    UNASKED,
-    Dialect,
-    Reply,
-    Scan,
-    Slot,
-    Window,
-    reply_begin,
-    reply_value,
-    reply_wrong,
-    window_oldest,
+    COMPLETE, GARBAGE, GET, NO_SLOT, NUMBER_BYTES, PARTIAL, SCAN, UNASKED, Dialect, Reply, Scan, Slot, Window, blob_of,
+    put_decimal, reply_begin, reply_error, reply_too_many, reply_value, reply_wrong, scan_message, window_oldest,
 )
 from gossipkv.loadtest._json_lines cimport HAS_CURSOR, NO_LAST_LINE, last_line, passed, take_record_line
 from gossipkv.loadtest._records cimport ABSENT, Record
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_reserve
-from gossipkv.wire._frames cimport (
-    FRAME_BYTES,
-    FRAME_COMPLETE,
-    FRAME_DEPTH,
-    FRAME_ELEMENTS,
-    FrameLimits,
-    FrameState,
-    frame_begin,
-    frame_scan,
-)
+from gossipkv.wire._frames cimport FRAME_COMPLETE
 from gossipkv.wire._message cimport (
-    HEAD_BYTES,
-    Blob,
-    Cursor,
-    put,
-    put_array,
-    put_bin,
-    put_bytes,
-    take_array,
-    take_bin,
-    take_nil,
+    HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bytes, take_array, take_bin, take_nil,
 )
 
 cdef enum:
     HEAD_LIMIT = 65536  # No server that we ask writes a longer one.
     BODY_LIMIT = 1073741824
-    NUMBER_BYTES = 24
     CR = 13
     LF = 10
     SPACE = 32
@@ -96,18 +62,6 @@ cdef inline bint is_plain(uint8_t byte) noexcept nogil:
         97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57
         or byte == 45 or byte == 46 or byte == 95 or byte == 126
     )
-
-
-cdef void put_decimal(Buffer* out, Py_ssize_t number) noexcept nogil:
-    cdef uint8_t digits[NUMBER_BYTES]
-    cdef int count = 0
-    while number > 0 or count == 0:
-        digits[count] = <uint8_t>(48 + number % 10)
-        number //= 10
-        count += 1
-    while count > 0:
-        count -= 1
-        put(out, digits[count])
 
 
 cdef void put_escaped(Buffer* out, const uint8_t* data, Py_ssize_t size) noexcept nogil:
@@ -159,10 +113,6 @@ cdef Blob value_of(const uint8_t* at, const uint8_t* end) noexcept nogil:
     return Blob(at, end - at)
 
 
-cdef bint is_word(const Blob* value, const char* word, Py_ssize_t size) noexcept nogil:
-    return is_named(value.data, value.size, word, size)
-
-
 cdef Py_ssize_t decimal_of(const Blob* value) noexcept nogil:
     """The number, or -2 if it is none, or beyond every limit."""
     cdef Py_ssize_t number = 0
@@ -207,13 +157,13 @@ cdef int take_header(const uint8_t* line, const uint8_t* end, Head* head) noexce
             return GARBAGE
         head.length = length
     elif is_named(line, name, b"transfer-encoding", 17):
-        if not is_word(&value, b"chunked", 7):
+        if not is_named(value.data, value.size, b"chunked", 7):
             return GARBAGE
         head.is_chunked = True
     elif is_named(line, name, b"connection", 10):
-        if is_word(&value, b"close", 5):
+        if is_named(value.data, value.size, b"close", 5):
             head.is_last = True
-        elif is_word(&value, b"keep-alive", 10):
+        elif is_named(value.data, value.size, b"keep-alive", 10):
             head.is_last = False
     elif is_named(line, name, b"x-sequins-version", 17):
         head.version = value
@@ -270,10 +220,6 @@ cdef Py_ssize_t chunk_size(const uint8_t* line, const uint8_t* end) noexcept nog
     return size
 
 
-cdef Blob blob_of(bytes piece) noexcept:
-    return Blob(<const uint8_t*>PyBytes_AS_STRING(piece), PyBytes_GET_SIZE(piece))
-
-
 @cython.final
 cdef class HttpDialect(Dialect):
     """Reads of one database, of the server that a request's `Host` names."""
@@ -281,7 +227,6 @@ cdef class HttpDialect(Dialect):
     cdef Buffer body  # The chunks of one answer, put together.
     cdef Buffer forms  # The keys and values of one answer to a scan.
     cdef uint8_t code[8]
-    cdef list pieces  # the owners of these four
     cdef Blob get_head
     cdef Blob get_tail
     cdef Blob many_head
@@ -447,31 +392,26 @@ cdef class HttpDialect(Dialect):
 
     cdef void refuse(self, const Head* head, Reply* reply) noexcept nogil:
         """An error, by the code that it tells, else by its status."""
-        reply.is_error = True
         if head.code.size > 0:
-            reply.code = head.code.data
-            reply.code_size = head.code.size
+            reply_error(reply, head.code.data, head.code.size)
             return
         self.code[5] = <uint8_t>(48 + head.status // 100)
         self.code[6] = <uint8_t>(48 + head.status // 10 % 10)
         self.code[7] = <uint8_t>(48 + head.status % 10)
         memcpy(self.code, b"HTTP_", 5)
-        reply.code = self.code
-        reply.code_size = 8
+        reply_error(reply, self.code, 8)
 
     cdef void judge_many(
         self, const Blob* body, const Record* table, const uint32_t* keys, uint32_t count, Reply* reply
     ) noexcept nogil:
         """An array of values, in the order asked."""
-        cdef FrameLimits limits = FrameLimits(FRAME_BYTES, FRAME_ELEMENTS, FRAME_DEPTH)
-        cdef FrameState state
         cdef Cursor cursor = Cursor(body.data, body.data + body.size)
         cdef Blob value
         cdef Py_ssize_t found = -1
+        cdef Py_ssize_t size
         cdef uint32_t i
-        frame_begin(&state)
         reply.keys = count
-        if frame_scan(&state, body.data, body.size, &limits) == FRAME_COMPLETE and state.position == body.size:
+        if scan_message(body.data, body.size, &size) == FRAME_COMPLETE and size == body.size:
             found = take_array(&cursor)
         for i in range(count):
             if i >= found:
@@ -483,9 +423,7 @@ cdef class HttpDialect(Dialect):
             else:  # No value is of another type, and what is behind it cannot be told apart.
                 reply_wrong(reply, keys[i], NULL, 0)
                 found = i
-        while found > count:
-            found -= 1
-            reply_wrong(reply, ABSENT, NULL, 0)
+        reply_too_many(reply, found, count)
 
     cdef void judge_scan(
         self, const Blob* body, const Record* table, uint32_t start, uint32_t limit, Reply* reply
@@ -511,16 +449,12 @@ cdef class HttpDialect(Dialect):
             at = behind + 1
         last = last_line(at, end)
         if passed(at, end, b'{"error"') != NULL:
-            reply.is_error = True
-            reply.code = <const uint8_t*>b"SCAN_BROKEN_OFF"
-            reply.code_size = 15
+            reply_error(reply, <const uint8_t*>b"SCAN_BROKEN_OFF", 15)
         elif last == NO_LAST_LINE:
             reply_wrong(reply, start, NULL, 0)
         else:
             self.scan_end(&scan, last == HAS_CURSOR, reply)
-        while limit < reply.keys:
-            limit += 1
-            reply_wrong(reply, ABSENT, NULL, 0)
+        reply_too_many(reply, reply.keys, limit)
 
     cdef void judge_line(
         self, const uint8_t* line, const uint8_t* end, Scan* scan, Reply* reply

@@ -28,34 +28,6 @@ cdef inline uint32_t below(uint64_t* state, uint64_t count) noexcept nogil:
     return <uint32_t>(((mixed(state) >> 32) * count) >> 32)
 
 
-cdef class KeyChooser:
-    cdef int shape
-    cdef uint64_t random
-    cdef uint32_t* population  # numbers of records; NULL: the first `size` as they are
-    cdef uint64_t size
-    cdef uint64_t absent_first
-    cdef uint64_t absent_count
-    cdef bint always_absent
-    cdef uint64_t absent_below  # of 2^64
-    # In order.
-    cdef uint64_t next_place
-    cdef uint64_t stride
-    # The hot set.
-    cdef uint64_t hot_below
-    cdef uint64_t hot_size
-    # Zipf.
-    cdef double theta
-    cdef double lowest
-    cdef double span
-    cdef double near
-
-    cdef uint32_t draw(self) noexcept nogil
-    cdef uint64_t place(self) noexcept nogil
-    cdef uint64_t zipf(self) noexcept nogil
-    cdef double area(self, double x) noexcept nogil
-    cdef double area_inverse(self, double area) noexcept nogil
-
-
 cdef class KindChooser:
     cdef uint64_t random
     cdef uint64_t bounds[KINDS]
@@ -65,7 +37,7 @@ cdef class KindChooser:
 
 
 cdef class KeysAhead:
-    cdef KeyChooser chooser
+    cdef object chooser
     cdef Dialect dialect
     cdef uint32_t ahead[AHEAD]
     cdef uint32_t at

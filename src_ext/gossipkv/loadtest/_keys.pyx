@@ -46,6 +46,26 @@ cdef uint64_t share_of(double share):
 cdef class KeyChooser:
     """Numbers of records, one after the other."""
 
+    cdef int shape
+    cdef uint64_t random
+    cdef uint32_t* population  # numbers of records; NULL: the first `size` as they are
+    cdef uint64_t size
+    cdef uint64_t absent_first
+    cdef uint64_t absent_count
+    cdef bint always_absent
+    cdef uint64_t absent_below  # of 2^64
+    # In order.
+    cdef uint64_t next_place
+    cdef uint64_t stride
+    # The hot set.
+    cdef uint64_t hot_below
+    cdef uint64_t hot_size
+    # Zipf.
+    cdef double theta
+    cdef double lowest
+    cdef double span
+    cdef double near
+
     def __cinit__(self, shape, uint64_t size, *, uint64_t seed, population=None, double theta=0.99,
                   double hot_requests=0.9, double hot_keys=0.1, uint64_t first=0, uint64_t stride=1,
                   uint64_t absent_first=0, uint64_t absent_count=0, double misses=0):
@@ -144,7 +164,7 @@ cdef class KeysAhead:
         cdef uint32_t at = self.at
         cdef uint32_t drawn = self.ahead[at]
         cdef uint32_t halfway = self.ahead[(at + AHEAD // 2) % AHEAD]
-        self.ahead[at] = self.chooser.draw()
+        self.ahead[at] = (<KeyChooser>self.chooser).draw()
         self.at = (at + 1) % AHEAD
         gkv_fetch(self.dialect.records + self.ahead[at])
         gkv_fetch(self.dialect.records[halfway].key)

@@ -10,37 +10,14 @@ from libc.errno cimport EAGAIN, EINPROGRESS, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from posix.unistd cimport close
 
-from gossipkv.loadtest._dialect cimport Window, window_clear
-from gossipkv.loadtest._epoll cimport (
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_MOD,
-    EPOLLERR,
-    EPOLLHUP,
-    EPOLLIN,
-    EPOLLOUT,
-    IPPROTO_TCP,
-    MSG_DONTWAIT,
-    MSG_NOSIGNAL,
-    SO_ERROR,
-    SO_LINGER,
-    SOCK_CLOEXEC,
-    SOCK_NONBLOCK,
-    SOCK_STREAM,
-    SOL_SOCKET,
-    TCP_NODELAY,
-    connect,
-    epoll_ctl,
-    epoll_event,
-    getpeername,
-    getsockopt,
-    linger_time,
-    open_socket,
-    send,
-    setsockopt,
-    sockaddr,
-    sockaddr_storage,
+from gossipkv.environment._sockets cimport (
+    EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL,
+    SO_ERROR, SO_LINGER, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, connect, epoll_ctl,
+    epoll_event, getpeername, getsockopt, linger_time, open_socket, send, setsockopt, sockaddr, sockaddr_storage,
 )
+from gossipkv.loadtest._dialect cimport Window, window_clear
 from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_release, buffer_size
+from gossipkv.wire._message cimport Blob
 
 cdef enum:
     KEPT_BYTES = 1048576  # Beyond, a connection's buffer that is empty is given back.
@@ -121,12 +98,12 @@ cdef inline int link_flush(Link* link) noexcept nogil:
     return SENT
 
 
-cdef inline void link_up(Link* link, const uint8_t* greeting, Py_ssize_t size) noexcept nogil:
+cdef inline void link_up(Link* link, const Blob* greeting) noexcept nogil:
     """A connection is there; what it says first waits to be sent."""
     link.state = UP
     link.is_ending = False
-    link.greets = size > 0
-    link.blocked = size > 0 and buffer_append(&link.output, greeting, size) == 0
+    link.greets = greeting.size > 0
+    link.blocked = link.greets and buffer_append(&link.output, greeting.data, greeting.size) == 0
 
 
 cdef inline void link_close(Link* link) noexcept nogil:

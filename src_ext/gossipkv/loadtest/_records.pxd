@@ -40,14 +40,6 @@ cdef inline int order(const uint8_t* one, Py_ssize_t size, const uint8_t* other,
     return found if found != 0 else (size > other_size) - (size < other_size)
 
 
-# Values of a version that came later, until they are taken in.
-cdef class LateTable:
-    cdef Record* table
-    cdef uint8_t* content
-    cdef bytes version
-    cdef bint whole
-
-
 cdef class Records:
     cdef Record** tables
     cdef uint8_t** contents
@@ -62,12 +54,6 @@ cdef class Records:
     cdef Py_ssize_t fallback  # the table of any version; -1: none
     cdef uint32_t* ordered  # the present records in key order, where scans are compared; NULL: they are not
     cdef uint32_t* places  # of each record in `ordered`
-
-    cdef Py_ssize_t merge(
-        self, LateTable late, const uint8_t** values, const uint8_t* data, Py_ssize_t size
-    ) noexcept nogil
-
-    cdef int fill(self, Py_ssize_t at, list keys, list values) except -1
 
     # The table that answers of this version are compared with; NULL: nothing is known of it.
     cdef const Record* table_of(self, const uint8_t* version, Py_ssize_t size) noexcept nogil

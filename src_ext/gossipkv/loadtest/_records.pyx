@@ -21,9 +21,109 @@ cdef enum:
 cdef class LateTable:
     """Values of a version that came later, until `Records.adopt` takes them in."""
 
+    cdef Record* table
+    cdef uint8_t* content
+    cdef bytes version
+    cdef bint whole
+
     def __dealloc__(self):
         free(self.table)
         free(self.content)
+
+
+cdef int fill(Records records, Py_ssize_t at, list keys, list values) except -1:
+    """Copy the keys and one version's values."""
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t size
+    cdef Py_ssize_t i
+    cdef bytes key
+    cdef object value
+    cdef uint8_t* to
+    if len(values) != records.count:
+        raise ValueError(f"{len(values)} values for {records.count} keys")
+    for i in range(records.count):
+        key = keys[i]
+        value = values[i]
+        if key is None or not (value is None or value is ... or isinstance(value, bytes)):
+            raise TypeError("a record is a key and a value, of bytes")
+        size = PyBytes_GET_SIZE(key)
+        records.longest_key = max(records.longest_key, size)
+        total += size
+        if isinstance(value, bytes):
+            total += PyBytes_GET_SIZE(value)
+            size = max(size, PyBytes_GET_SIZE(value))
+        if size > LONGEST:
+            raise ValueError("a key or a value of 4 GiB or more")
+    records.table_count += 1
+    records.tables[at] = <Record*>malloc(records.count * sizeof(Record))
+    records.contents[at] = <uint8_t*>malloc(total + 1)
+    if records.tables[at] == NULL or records.contents[at] == NULL:
+        raise MemoryError
+    to = records.contents[at]
+    for i in range(records.count):
+        key = keys[i]
+        value = values[i]
+        size = PyBytes_GET_SIZE(key)
+        records.tables[at][i] = Record(to, <uint32_t>size, <uint32_t>(ABSENT if value is None else ANY))
+        memcpy(to, PyBytes_AS_STRING(key), size)
+        to += size
+        if isinstance(value, bytes):
+            size = PyBytes_GET_SIZE(value)
+            records.tables[at][i].value_size = <uint32_t>size
+            memcpy(to, PyBytes_AS_STRING(value), size)
+            to += size
+    return 0
+
+
+cdef Py_ssize_t merge(
+    Records records, LateTable late, const uint8_t** values, const uint8_t* data, Py_ssize_t size
+) noexcept nogil:
+    """Fill a table, whose values are found first and copied then; how many records have a key that is not here."""
+    cdef Py_ssize_t strangers = 0
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t place = 0
+    cdef Py_ssize_t i
+    cdef uint32_t sizes[2]
+    cdef uint8_t* to
+    cdef Record* record = late.table
+    for i in range(records.count):
+        late.table[i] = records.tables[0][i]
+        late.table[i].value_size = <uint32_t>ABSENT
+        total += late.table[i].key_size
+    while size > 0:
+        if size < <Py_ssize_t>sizeof(sizes):
+            return -1
+        memcpy(sizes, data, sizeof(sizes))
+        data += sizeof(sizes)
+        size -= sizeof(sizes)
+        if size < <Py_ssize_t>sizes[0] + sizes[1]:
+            return -1
+        while place < records.present:
+            record = late.table + records.ordered[place]
+            if order(record.key, record.key_size, data, sizes[0]) >= 0:
+                break
+            place += 1
+        if place < records.present and order(record.key, record.key_size, data, sizes[0]) == 0:
+            record.value_size = sizes[1]
+            values[records.ordered[place]] = data + sizes[0]
+            total += sizes[1]
+        else:
+            strangers += 1
+        data += <Py_ssize_t>sizes[0] + sizes[1]
+        size -= <Py_ssize_t>sizes[0] + sizes[1]
+    late.content = <uint8_t*>malloc(total + 1)
+    if late.content == NULL:
+        return -2
+    to = late.content
+    for i in range(records.count):
+        record = late.table + i
+        memcpy(to, record.key, record.key_size)
+        record.key = to
+        to += record.key_size
+        if values[i] != NULL:
+            memcpy(to, values[i], record.value_size)
+            to += record.value_size
+    return strangers
 
 
 @cython.final
@@ -50,7 +150,7 @@ cdef class Records:
         if self.tables == NULL or self.contents == NULL:
             raise MemoryError
         for at, (version, table) in enumerate(values.items()):
-            self.fill(at, keys_list, list(table))
+            fill(self, at, keys_list, list(table))
             self.wholes[at] = whole
             if version is None:
                 self.fallback = at
@@ -78,49 +178,6 @@ cdef class Records:
         free(self.contents)
         free(self.ordered)
         free(self.places)
-
-    cdef int fill(self, Py_ssize_t at, list keys, list values) except -1:
-        """Copy the keys and one version's values."""
-        cdef Py_ssize_t total = 0
-        cdef Py_ssize_t size
-        cdef Py_ssize_t i
-        cdef bytes key
-        cdef object value
-        cdef uint8_t* to
-        if len(values) != self.count:
-            raise ValueError(f"{len(values)} values for {self.count} keys")
-        for i in range(self.count):
-            key = keys[i]
-            value = values[i]
-            if key is None or not (value is None or value is ... or isinstance(value, bytes)):
-                raise TypeError("a record is a key and a value, of bytes")
-            size = PyBytes_GET_SIZE(key)
-            self.longest_key = max(self.longest_key, size)
-            total += size
-            if isinstance(value, bytes):
-                total += PyBytes_GET_SIZE(value)
-                size = max(size, PyBytes_GET_SIZE(value))
-            if size > LONGEST:
-                raise ValueError("a key or a value of 4 GiB or more")
-        self.table_count += 1
-        self.tables[at] = <Record*>malloc(self.count * sizeof(Record))
-        self.contents[at] = <uint8_t*>malloc(total + 1)
-        if self.tables[at] == NULL or self.contents[at] == NULL:
-            raise MemoryError
-        to = self.contents[at]
-        for i in range(self.count):
-            key = keys[i]
-            value = values[i]
-            size = PyBytes_GET_SIZE(key)
-            self.tables[at][i] = Record(to, <uint32_t>size, <uint32_t>(ABSENT if value is None else ANY))
-            memcpy(to, PyBytes_AS_STRING(key), size)
-            to += size
-            if isinstance(value, bytes):
-                size = PyBytes_GET_SIZE(value)
-                self.tables[at][i].value_size = <uint32_t>size
-                memcpy(to, PyBytes_AS_STRING(value), size)
-                to += size
-        return 0
 
     cdef const Record* table_of(self, const uint8_t* version, Py_ssize_t size) noexcept nogil:
         cdef Py_ssize_t at
@@ -155,7 +212,7 @@ cdef class Records:
             free(values)
             raise MemoryError
         with nogil:
-            strangers = self.merge(late, values, start, size)
+            strangers = merge(self, late, values, start, size)
         free(values)
         if strangers == -1:
             raise ValueError("records that are cut short")
@@ -163,56 +220,6 @@ cdef class Records:
             raise MemoryError
         late.whole = strangers == 0
         return late
-
-    cdef Py_ssize_t merge(
-        self, LateTable late, const uint8_t** values, const uint8_t* data, Py_ssize_t size
-    ) noexcept nogil:
-        """Fill a table, whose values are found first and copied then; how many records have a key that is not here."""
-        cdef Py_ssize_t strangers = 0
-        cdef Py_ssize_t total = 0
-        cdef Py_ssize_t place = 0
-        cdef Py_ssize_t i
-        cdef uint32_t sizes[2]
-        cdef uint8_t* to
-        cdef Record* record = late.table
-        for i in range(self.count):
-            late.table[i] = self.tables[0][i]
-            late.table[i].value_size = <uint32_t>ABSENT
-            total += late.table[i].key_size
-        while size > 0:
-            if size < <Py_ssize_t>sizeof(sizes):
-                return -1
-            memcpy(sizes, data, sizeof(sizes))
-            data += sizeof(sizes)
-            size -= sizeof(sizes)
-            if size < <Py_ssize_t>sizes[0] + sizes[1]:
-                return -1
-            while place < self.present:
-                record = late.table + self.ordered[place]
-                if order(record.key, record.key_size, data, sizes[0]) >= 0:
-                    break
-                place += 1
-            if place < self.present and order(record.key, record.key_size, data, sizes[0]) == 0:
-                record.value_size = sizes[1]
-                values[self.ordered[place]] = data + sizes[0]
-                total += sizes[1]
-            else:
-                strangers += 1
-            data += <Py_ssize_t>sizes[0] + sizes[1]
-            size -= <Py_ssize_t>sizes[0] + sizes[1]
-        late.content = <uint8_t*>malloc(total + 1)
-        if late.content == NULL:
-            return -2
-        to = late.content
-        for i in range(self.count):
-            record = late.table + i
-            memcpy(to, record.key, record.key_size)
-            record.key = to
-            to += record.key_size
-            if values[i] != NULL:
-                memcpy(to, values[i], record.value_size)
-                to += record.value_size
-        return strangers
 
     def adopt(self, LateTable late not None):
         """Compare with a version that was prepared, from now on; whether there was room for it, and it was unknown.

@@ -10,27 +10,16 @@ r"""Redis' own protocol as the generator speaks it: GET for one key, MGET for se
 
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GARBAGE,
-    GET,
-    NO_SLOT,
-    PARTIAL,
-    UNASKED,
-    Dialect,
-    Reply,
-    Slot,
-    Window,
-    reply_begin,
-    reply_value,
-    window_oldest,
+    COMPLETE, GARBAGE, GET, NO_SLOT, NUMBER_BYTES, PARTIAL, UNASKED, Dialect, Reply, Slot, Window, blob_of, put_decimal,
+    reply_begin, reply_error, reply_value, window_oldest,
 )
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._message cimport put, put_bytes
 
 cdef enum:
-    NUMBER_BYTES = 24  # `$`, `*`, the digits and the end of the line.
     LONGEST_LINE = 512  # Redis' errors are one line.
     LONGEST_NUMBER = 0xFFFFFFF  # Redis takes at most 512 MB.
     CR = 13
@@ -47,16 +36,8 @@ cdef struct Line:
 
 
 cdef void put_line(Buffer* out, uint8_t kind, Py_ssize_t number) noexcept nogil:
-    cdef uint8_t digits[NUMBER_BYTES]
-    cdef int count = 0
     put(out, kind)
-    while number > 0 or count == 0:
-        digits[count] = <uint8_t>(48 + number % 10)
-        number //= 10
-        count += 1
-    while count > 0:
-        count -= 1
-        put(out, digits[count])
+    put_decimal(out, number)
     put_bytes(out, <const uint8_t*>b"\r\n", 2)
 
 
@@ -105,7 +86,8 @@ cdef class RedisDialect(Dialect):
         self.keep(records)
         if database != 0:
             number = b"%d" % database
-            self.greet(b"*2\r\n$6\r\nSELECT\r\n$%d\r\n%s\r\n" % (len(number), number))
+            self.pieces = [b"*2\r\n$6\r\nSELECT\r\n$%d\r\n%s\r\n" % (len(number), number)]
+            self.greeting = blob_of(self.pieces[0])
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         return 2 * NUMBER_BYTES + <Py_ssize_t>batch * (NUMBER_BYTES + self.longest_key + 2)
@@ -175,17 +157,13 @@ cdef class RedisDialect(Dialect):
             at += 1
         if at == size:
             return PARTIAL if size < LONGEST_LINE else GARBAGE
-        reply.is_error = True
-        reply.code = data + 1
-        reply.code_size = code
+        reply_error(reply, data + 1, code)
         reply.size = at + 1
         return COMPLETE
 
     cdef int take_greeting(self, const uint8_t* data, Py_ssize_t size, Reply* reply) noexcept nogil:
         r"""`+OK\r\n`; whatever else comes, this is not the database."""
-        cdef Py_ssize_t i
-        for i in range(min(size, <Py_ssize_t>5)):
-            if data[i] != (<const uint8_t*>b"+OK\r\n")[i]:
-                return GARBAGE
+        if memcmp(data, b"+OK\r\n", min(size, <Py_ssize_t>5)) != 0:
+            return GARBAGE
         reply.size = 5
         return COMPLETE if size >= 5 else PARTIAL

@@ -18,54 +18,18 @@ those of that one, and only an answer of another version is read again.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 
 from gossipkv.loadtest._dialect cimport (
-    COMPLETE,
-    GARBAGE,
-    GET,
-    NO_SLOT,
-    PARTIAL,
-    SCAN,
-    UNASKED,
-    Dialect,
-    Reply,
-    Scan,
-    Slot,
-    Window,
-    reply_begin,
-    reply_value,
-    reply_wrong,
-    window_find,
+    COMPLETE, GARBAGE, GET, NO_SLOT, PARTIAL, SCAN, UNASKED, Dialect, Reply, Scan, Slot, Window, blob_of, reply_begin,
+    reply_error, reply_too_many, reply_value, reply_wrong, scan_message, window_find,
 )
 from gossipkv.loadtest._records cimport ABSENT, Record, is_unknown, is_value, may_be_absent
 from gossipkv.wire._buffer cimport Buffer
-from gossipkv.wire._frames cimport (
-    FRAME_BYTES,
-    FRAME_COMPLETE,
-    FRAME_DEPTH,
-    FRAME_ELEMENTS,
-    FRAME_PARTIAL,
-    FrameLimits,
-    FrameState,
-    frame_begin,
-    frame_scan,
-)
+from gossipkv.wire._frames cimport FRAME_COMPLETE, FRAME_PARTIAL
 from gossipkv.wire._message cimport (
-    HEAD_BYTES,
-    Blob,
-    Cursor,
-    put_array,
-    put_bin,
-    put_bytes,
-    put_request,
-    put_unsigned,
-    take_array,
-    take_bin,
-    take_blob,
-    take_nil,
-    take_response,
+    HEAD_BYTES, Blob, Cursor, put_array, put_bin, put_bytes, put_request, put_unsigned, take_array, take_bin, take_blob,
+    take_nil, take_response,
 )
 
 
@@ -86,62 +50,49 @@ cdef inline bint take_right_value(Cursor* cursor, const Record* record, Reply* r
 
 cdef void skip(Cursor* cursor) noexcept nogil:
     """Pass the value at the cursor, which the scanner has passed as part of the whole."""
-    cdef FrameLimits limits = FrameLimits(FRAME_BYTES, FRAME_ELEMENTS, FRAME_DEPTH)
-    cdef FrameState state
-    frame_begin(&state)
-    frame_scan(&state, cursor.at, cursor.end - cursor.at, &limits)
-    cursor.at += state.position
+    cdef Py_ssize_t size
+    scan_message(cursor.at, cursor.end - cursor.at, &size)
+    cursor.at += size
 
 
 @cython.final
 cdef class RpcDialect(Dialect):
     """`get`, `get_many` and `scan` of one database."""
 
-    cdef bytes get_middle  # From behind the id to before the key.
-    cdef bytes get_many_middle
-    cdef bytes scan_middle
-    cdef const uint8_t* get_bytes
-    cdef const uint8_t* get_many_bytes
-    cdef const uint8_t* scan_bytes
-    cdef Py_ssize_t get_size
-    cdef Py_ssize_t get_many_size
-    cdef Py_ssize_t scan_size
+    cdef Blob get_middle  # From behind the id to before the key.
+    cdef Blob get_many_middle
+    cdef Blob scan_middle
 
     def __cinit__(self, database, records):
         cdef bytes name = database.encode()
         if len(name) > 0xFF:
             raise ValueError(f"a database's name has at most 255 bytes, got {len(name)}")
         cdef bytes head = bytes([0xD9, len(name)]) + name
-        self.get_middle = b"\xa3get\x92" + head
-        self.get_many_middle = b"\xa8get_many\x92" + head
-        self.scan_middle = b"\xa4scan\x92" + head + b"\x82\xa5start"
-        self.get_bytes = <const uint8_t*>PyBytes_AS_STRING(self.get_middle)
-        self.get_many_bytes = <const uint8_t*>PyBytes_AS_STRING(self.get_many_middle)
-        self.scan_bytes = <const uint8_t*>PyBytes_AS_STRING(self.scan_middle)
-        self.get_size = PyBytes_GET_SIZE(self.get_middle)
-        self.get_many_size = PyBytes_GET_SIZE(self.get_many_middle)
-        self.scan_size = PyBytes_GET_SIZE(self.scan_middle)
+        self.pieces = [b"\xa3get\x92" + head, b"\xa8get_many\x92" + head, b"\xa4scan\x92" + head + b"\x82\xa5start"]
+        self.get_middle = blob_of(self.pieces[0])
+        self.get_many_middle = blob_of(self.pieces[1])
+        self.scan_middle = blob_of(self.pieces[2])
         self.in_order = False
         self.keep(records)
 
     cdef Py_ssize_t room(self, uint32_t batch) noexcept nogil:
         # The middle of a scan, with its limit behind the key, is the longest.
-        return 6 * HEAD_BYTES + self.scan_size + <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
+        return 6 * HEAD_BYTES + self.scan_middle.size + <Py_ssize_t>batch * (HEAD_BYTES + self.longest_key)
 
     cdef void write(self, Buffer* out, uint32_t id, uint8_t kind, const uint32_t* keys, uint32_t count) noexcept nogil:
         cdef const Record* record = self.records + keys[0]
         cdef uint32_t i
         put_request(out, id)
         if kind == GET:
-            put_bytes(out, self.get_bytes, self.get_size)
+            put_bytes(out, self.get_middle.data, self.get_middle.size)
             put_bin(out, record.key, record.key_size)
         elif kind == SCAN:
-            put_bytes(out, self.scan_bytes, self.scan_size)
+            put_bytes(out, self.scan_middle.data, self.scan_middle.size)
             put_bin(out, record.key, record.key_size)
             put_bytes(out, <const uint8_t*>b"\xa5limit", 6)
             put_unsigned(out, count)
         else:
-            put_bytes(out, self.get_many_bytes, self.get_many_size)
+            put_bytes(out, self.get_many_middle.data, self.get_many_middle.size)
             put_array(out, count)
             for i in range(count):
                 record = self.records + keys[i]
@@ -186,20 +137,16 @@ cdef class RpcDialect(Dialect):
         self, const Window* window, const uint8_t* data, Py_ssize_t size, Reply* reply
     ) noexcept nogil:
         """Whatever else an answer may be, one that is not whole yet among it."""
-        cdef FrameLimits limits = FrameLimits(FRAME_BYTES, FRAME_ELEMENTS, FRAME_DEPTH)
-        cdef FrameState state
         cdef Cursor cursor
         cdef uint32_t id
-        cdef int result
-        frame_begin(&state)
-        result = frame_scan(&state, data, size, &limits)
+        cdef int result = scan_message(data, size, &size)
         if result != FRAME_COMPLETE:
             return PARTIAL if result == FRAME_PARTIAL else GARBAGE
-        reply.size = state.position
-        cursor = Cursor(data, data + state.position)
+        cursor = Cursor(data, data + size)
         if not take_response(&cursor, &id):
             return GARBAGE
         reply_begin(reply, window_find(window, id))
+        reply.size = size
         if reply.slot == NO_SLOT:
             return UNASKED
         if not take_nil(&cursor):
@@ -214,10 +161,8 @@ cdef class RpcDialect(Dialect):
         """The code is the first element, if it is text."""
         cdef Blob code
         reply.is_error = True
-        reply.code_size = 0
         if take_array(cursor) > 0 and take_blob(cursor, &code):
-            reply.code = code.data
-            reply.code_size = code.size
+            reply_error(reply, code.data, code.size)
 
     cdef const Record* read_version(self, Cursor cursor, int behind, Reply* reply) noexcept nogil:
         """Table of the version that stands so many values behind the cursor; what is no text is no version."""
@@ -249,9 +194,7 @@ cdef class RpcDialect(Dialect):
                 self.compare_one(cursor, table, keys[i], reply)
             else:
                 reply_wrong(reply, keys[i], NULL, 0)
-        while count > slot.count:
-            count -= 1
-            reply_wrong(reply, ABSENT, NULL, 0)
+        reply_too_many(reply, count, slot.count)
 
     cdef void compare_one(self, Cursor* cursor, const Record* table, uint32_t key, Reply* reply) noexcept nogil:
         cdef Blob value
@@ -281,9 +224,7 @@ cdef class RpcDialect(Dialect):
         self.scan_begin(&scan, table, start)
         for _ in range(count):
             self.compare_record(cursor, &scan, reply)
-        while count > slot.count:
-            count -= 1
-            reply_wrong(reply, ABSENT, NULL, 0)
+        reply_too_many(reply, count, slot.count)
         self.scan_end(&scan, not take_nil(cursor), reply)
 
     cdef void compare_record(self, Cursor* cursor, Scan* scan, Reply* reply) noexcept nogil:

@@ -23,31 +23,16 @@ from posix.fcntl cimport F_GETFL, F_SETFL, O_NONBLOCK, fcntl
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport close as close_descriptor
 
+from gossipkv.environment._sockets cimport (
+    AF_INET, AF_INET6, EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLHUP, EPOLLIN,
+    EPOLLOUT, IPPROTO_TCP, MSG_NOSIGNAL, SHUT_WR, SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY, accept4, epoll_create1,
+    epoll_ctl, epoll_event, epoll_wait, recv, send as send_bytes, setsockopt, shutdown, sockaddr, sockaddr_in,
+    sockaddr_in6, sockaddr_storage,
+)
 from gossipkv.serving._addresses cimport address_number
 from gossipkv.serving._transport cimport (
     BROKEN, ENDED, EXHAUSTED, GONE, LISTENER, NOT_YET, OTHERS, READABLE, TIMER, WAKER, WRITABLE, Event, Transport,
 )
-
-cdef extern from "<sys/epoll.h>" nogil:
-    enum: EPOLL_CLOEXEC
-    enum: EPOLL_CTL_ADD
-    enum: EPOLL_CTL_MOD
-    enum: EPOLL_CTL_DEL
-    enum: EPOLLIN
-    enum: EPOLLOUT
-    enum: EPOLLERR
-    enum: EPOLLHUP
-
-    ctypedef union epoll_data_t:
-        uint64_t u64
-
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event* event)
-    int epoll_wait(int epoll, epoll_event* events, int capacity, int timeout_ms)
 
 cdef extern from "<sys/eventfd.h>" nogil:
     enum: EFD_CLOEXEC
@@ -67,38 +52,6 @@ cdef extern from "<sys/timerfd.h>" nogil:
 
     int timerfd_create(int clock, int flags)
     int timerfd_settime(int fd, int flags, const itimerspec* new_value, itimerspec* old_value)
-
-cdef extern from "<sys/socket.h>" nogil:
-    enum: SOCK_NONBLOCK
-    enum: SOCK_CLOEXEC
-    enum: MSG_NOSIGNAL
-    enum: SHUT_WR
-    ctypedef unsigned int socklen_t
-    struct sockaddr:
-        pass
-    struct sockaddr_storage:
-        unsigned short ss_family
-    enum: AF_INET
-    enum: AF_INET6
-    int accept4(int fd, sockaddr* address, socklen_t* size, int flags)
-    ssize_t recv(int fd, void* data, size_t size, int flags)
-    ssize_t send(int fd, const void* data, size_t size, int flags)
-    int shutdown(int fd, int how)
-    int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
-
-cdef extern from "<netinet/in.h>" nogil:
-    enum: IPPROTO_TCP
-    struct in_addr:
-        pass
-    struct in6_addr:
-        pass
-    struct sockaddr_in:
-        in_addr sin_addr
-    struct sockaddr_in6:
-        in6_addr sin6_addr
-
-cdef extern from "<netinet/tcp.h>" nogil:
-    enum: TCP_NODELAY
 
 cdef enum:
     EVENTS = 256  # Fetched at once.
@@ -206,7 +159,7 @@ cdef class Sockets(Transport):
 
     cdef int accept(self, uint64_t* address) noexcept nogil:
         cdef sockaddr_storage peer
-        cdef socklen_t size = sizeof(peer)
+        cdef unsigned int size = sizeof(peer)
         cdef int fd = accept4(self.listener_fd, <sockaddr*>&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd >= 0:
             address[0] = number_of(&peer)
@@ -230,7 +183,7 @@ cdef class Sockets(Transport):
         return came if came >= 0 else failed()
 
     cdef ssize_t send(self, int fd, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-        cdef ssize_t taken = send(fd, data, size, MSG_NOSIGNAL)
+        cdef ssize_t taken = send_bytes(fd, data, size, MSG_NOSIGNAL)
         return taken if taken >= 0 else failed()
 
     cdef void end(self, int fd) noexcept nogil:

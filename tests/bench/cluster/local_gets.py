@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
 from gossipkv.keyspace.partitioner import partition
-from gossipkv.loadtest.load import RpcDialect
 from gossipkv.storage.builder import build
 from tests.bench import data, goals, machine
 from tests.bench.cluster import table_node
@@ -18,6 +17,7 @@ from tests.bench.datasets import records
 from tests.bench.network import rows, servers
 from tests.bench.network.rows import Shape
 from tests.bench.serving import process
+from tests.load import RpcDialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from gossipkv.loadtest.load import HttpDialect
 from tests.bench import machine
 from tests.bench.network import servers
 from tests.bench.network.servers import DATABASE, Cores, Server
 from tests.bench.serving import process, wait_for
+from tests.load import HttpDialect
 
 if TYPE_CHECKING:
     import subprocess

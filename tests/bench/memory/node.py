@@ -15,8 +15,7 @@ import msgpack
 from gossipkv.address import Address
 from gossipkv.loadtest._generator import Generator
 from gossipkv.loadtest._keys import KeyChooser
-from gossipkv.loadtest.dialling import dial
-from gossipkv.loadtest.load import RpcDialect
+from gossipkv.loadtest.child import dial
 from tests.bench import goals, machine
 from tests.bench.datasets.restart import forget
 from tests.bench.measurement import Measurement
@@ -27,6 +26,7 @@ from tests.bench.network import compiled, servers
 from tests.bench.network.rows import WrongAnswerError
 from tests.bench.serving import Client, node_get, node_value, process, wait_for
 from tests.bench.sources import write_database
+from tests.load import RpcDialect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

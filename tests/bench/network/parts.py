@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.address import Address
-from gossipkv.loadtest.load import RpcDialect
 from tests.bench import data, goals, machine
 from tests.bench.measurement import Measurement
 from tests.bench.network import compiled, inline_pump, pings, rows, servers
 from tests.bench.network.rows import Shape
 from tests.bench.serving import Client, node_get, node_value, process, redis_get, redis_value
 from tests.bench.sources import VERSION
+from tests.load import RpcDialect
 
 if TYPE_CHECKING:
     import subprocess

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gossipkv.loadtest.load import Load, Traffic
 from tests.bench import data, machine
 from tests.bench.measurement import Measurement
+from tests.load import Load, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gossipkv.loadtest._dialect import Dialect
-    from gossipkv.loadtest.load import Outcome
     from tests.bench.network.servers import Server
+    from tests.load import Outcome
 
 MICROSECOND_NS = 1e3
 MICROSECONDS = 1e6

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.address import Address
-from gossipkv.loadtest.load import RedisDialect, RpcDialect
 from tests.bench import goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.network import compiled
 from tests.bench.serving import Client, node_get, node_value, process, redis_set, wait_for
 from tests.bench.sources import VERSION, write_database
+from tests.load import RedisDialect, RpcDialect
 
 if TYPE_CHECKING:
     import subprocess

@@ -84,8 +84,6 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest._redis": Proof("tests/unit/loadtest/test_redis.py", "tests.oracle.load_redis"),
     "gossipkv.loadtest._rpc": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest._schedule": Proof("tests/unit/loadtest/test_schedule.py", "tests.oracle.load_schedule"),
-    "gossipkv.loadtest._tally": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
-    "gossipkv.loadtest._versions": Proof("tests/unit/loadtest/test_truth_of_versions.py", "tests.oracle.load_truth"),
     "gossipkv.storage._batch": Proof("tests/unit/storage/test_batch.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._checksum": Proof("tests/unit/storage/test_checksum.py", "tests.oracle.sorted_file"),
     "gossipkv.storage._compression": Proof("tests/unit/storage/test_sorted_file.py", "tests.oracle.sorted_file"),

@@ -269,7 +269,6 @@ CORES = (
     "gossipkv.http.media",
     "gossipkv.http.ranges",
     "gossipkv.http.read_options",
-    "gossipkv.http.sessions",
     "gossipkv.http.target",
     "gossipkv.status",
     "gossipkv.http.page.advice",

@@ -26,7 +26,7 @@ MUTANTS_OF_HTTP: tuple[Mutant, ...] = (
     planted(
         "a weak tag holds for If-Match",
         Edit(
-            f"{HTTP}.conditions:_is_among",
+            f"{HTTP}.conditions:is_among",
             'return tag in listed or (weakly and b"W/" + tag in listed)',
             'return tag in listed or b"W/" + tag in listed',
         ),
@@ -36,8 +36,8 @@ MUTANTS_OF_HTTP: tuple[Mutant, ...] = (
         "If-Modified-Since counts beside If-None-Match",
         Edit(
             f"{HTTP}.conditions:_is_known",
-            "return _is_among(found.tag, tags, weakly=True)",
-            "if _is_among(found.tag, tags, weakly=True): return True",
+            "return is_among(found.tag, tags, weakly=True)",
+            "if is_among(found.tag, tags, weakly=True): return True",
         ),
         f"{TESTS}/test_conditions.py",
     ),

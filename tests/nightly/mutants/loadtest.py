@@ -34,8 +34,8 @@ MUTANTS_OF_THE_LOAD_TEST = (
         "a step back is one from what is newest when the answer comes",
         Edit(
             f"{LOADTEST}._ledger:Ledger.count",
-            "if slot.floor >= 0 and (<VersionTable>self.versions_of[target]).is_older(version, slot.floor):",
-            "if (<VersionTable>self.versions_of[target]).is_older(version, self.newest_version(target)):",
+            "if not reply.is_error and is_older(versions, note_version(versions, reply), slot.floor):",
+            "if not reply.is_error and is_older(versions, note_version(versions, reply), versions.newest):",
         ),
         "test_truth_of_versions.py",
     ),

@@ -15,7 +15,7 @@ def told(monkeypatch):
     """What each gateway was to run with."""
     told = []
     monkeypatch.setattr(command.trio, "run", lambda _run, given, listener, _ready: told.append((given, listener)))
-    monkeypatch.setattr(command, "_allow_descriptors", lambda: None)
+    monkeypatch.setattr(command, "allow_descriptors", lambda: None)
     monkeypatch.setattr(command.logs, "configure", lambda *_: None)
     return told
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from gossipkv.cli import owners
+from gossipkv.cli.status import owners_table
 from gossipkv.status import sentences
 from tests.unit.client.fake_node import FakeNode, answering
 
@@ -167,6 +167,6 @@ def test_owners_in_a_narrow_terminal(run, monkeypatch, width):
 @pytest.mark.parametrize("said", [{}, {"geo": None}, {"geo": {}}, {"geo": {"nodes": 3, "versions": {"v1": 5}}}])
 def test_what_another_program_tells_is_no_reason_to_fall(said):
     """A node of another version may tell less, or otherwise."""
-    assert owners.table(said) is None
+    assert owners_table(said) is None
     assert list(sentences.of_owners(said)) == []
     assert not sentences.unowned(said)

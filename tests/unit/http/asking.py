@@ -6,7 +6,10 @@ import h11
 
 from gossipkv.http import reads, target
 from gossipkv.http.answers import Answer, Request
+from gossipkv.http.batches import read_many
 from gossipkv.http.exchange import Exchange, Limits, Nothing, Refusal
+from gossipkv.http.read_context import ReadContext
+from gossipkv.http.scans import scan
 from tests.unit.http.fake_node import OWN
 
 PLAIN = b"application/octet-stream"
@@ -14,7 +17,7 @@ PLAIN = b"application/octet-stream"
 
 def context_of(node, *, alone=False, session=None):
     """What reads need of a gateway; one that belongs to a node knows its name."""
-    return reads.ReadContext(node, None if alone else OWN, lambda database: PLAIN, alone, session)
+    return ReadContext(node, None if alone else OWN, lambda database: PLAIN, alone, session)
 
 
 async def answer_to(context, request):
@@ -24,7 +27,7 @@ async def answer_to(context, request):
     except target.BadTarget as bad:
         return bad.answer
     if request.method == b"POST" and named.key in {b"_mget", b"_scan"}:
-        return await (reads.read_many if named.key == b"_mget" else reads.scan)(context, request, named)
+        return await (read_many if named.key == b"_mget" else scan)(context, request, named)
     return await reads.read_one(context, request, named)
 
 

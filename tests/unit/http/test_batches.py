@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gossipkv.errors import TimedOut
 from gossipkv.http import json_lines
 from gossipkv.http.batches import MAX_KEYS
-from gossipkv.http.sessions import Session
+from gossipkv.http.read_options import Session
 from gossipkv.wire.json_form import json_form
 from tests.unit.http.asking import ask, context_of
 from tests.unit.http.fake_node import FakeDatabase, FakeNode, baby_names

@@ -17,7 +17,7 @@ from gossipkv.errors import (
     WriteLost,
 )
 from gossipkv.http.answers import Request
-from gossipkv.http.sessions import Session
+from gossipkv.http.read_options import Session
 from tests.unit.http.asking import answer_to, ask, context_of
 from tests.unit.http.fake_node import baby_names
 

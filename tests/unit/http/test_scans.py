@@ -5,9 +5,9 @@ import json
 import pytest
 
 from gossipkv.errors import Unavailable
-from gossipkv.http import reads, target
+from gossipkv.http import scans, target
 from gossipkv.http.answers import Request
-from gossipkv.http.sessions import Session
+from gossipkv.http.read_options import Session
 from tests.unit.http.asking import ask, context_of
 from tests.unit.http.fake_node import FakeDatabase, FakeNode
 
@@ -68,7 +68,7 @@ async def test_a_page_at_a_time():
     """The next one is asked for when the one before was taken; nothing is read ahead."""
     node = a_node()
     context = context_of(node)
-    answer = await reads.scan(context, Request(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
+    answer = await scans.scan(context, Request(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
     for pages in range(1, 5):
         await anext(answer.body)
         assert len(node.asked("scan")) == pages
@@ -79,7 +79,7 @@ async def test_all_pages_are_from_one_version():
     """The first page says which, in a header too, and the cursor keeps it through a switch."""
     node = a_node()
     context = context_of(node)
-    answer = await reads.scan(context, Request(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
+    answer = await scans.scan(context, Request(b"POST", b"/db/_scan"), target.parse(b"/db/_scan"))
     assert (b"X-Sequins-Version", b"2") in answer.headers
     node.databases["db"].active = "1"
     lines = b"".join([piece async for piece in answer.body]).splitlines()

@@ -13,7 +13,7 @@ import pytest
 
 from gossipkv.address import parse_address
 from gossipkv.errors import Unavailable
-from gossipkv.loadtest.load import Load, RpcDialect, Traffic, run
+from tests.load import Load, RpcDialect, Traffic, run
 from tests.unit.client.fake_node import FakeNode, store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.address import Address
-from gossipkv.loadtest.load import Load, RedisDialect, Traffic
+from tests.load import Load, RedisDialect, Traffic
 from tests.oracle import load_redis as oracle
 from tests.unit.loadtest.scripted import Scripted
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from gossipkv.loadtest._ledger import Ledger
 from gossipkv.loadtest._records import Records, as_records
 from gossipkv.loadtest._rpc import RpcDialect
-from gossipkv.loadtest._versions import VersionTable
 from gossipkv.loadtest.version_reader import write_records
 from tests.oracle import load_truth as oracle
 from tests.unit.loadtest.pages import EDITS, page_of
@@ -144,11 +143,6 @@ def test_versions_of_every_kind_are_counted() -> None:
         assert sum(requests for requests, *_ in found.values()) == len(names)
 
 
-def test_a_table_begins_empty() -> None:
-    """Nothing answered."""
-    assert VersionTable().counted() == {}
-
-
 def test_unknown_values_are_taken_and_told() -> None:
     """Where only the key is known, a value and none are taken, unchecked; an absent key has none."""
     records = Records([b"k", b"no"], {None: [..., None]}, present=1)
@@ -240,10 +234,12 @@ def test_tallies_are_by_stage_and_target() -> None:
     dialect = RpcDialect("db", [(b"k", b"v")])
     ledger = Ledger(2, [dialect, dialect])
     assert len({id(ledger.tally_at(stage, target)) for stage in (0, 1) for target in (0, 1)}) == 4
-    assert ledger.touched() == []
+    assert (ledger.touched(), ledger.versions_at(1)) == ([], {})
     for stage, target in ((2, 0), (0, 2)):
         with pytest.raises(IndexError):
             ledger.tally_at(stage, target)
+    with pytest.raises(IndexError):
+        ledger.versions_at(2)
     with pytest.raises(ValueError, match="a stage and a target"):
         Ledger(0, [dialect])
 

@@ -1,4 +1,4 @@
-"""A load and what came of it.
+"""One server under load, by this process alone, and what came of it: for tests, and for those who measure in Python.
 
     outcome = run("127.0.0.1:7070", "geo", records, Load(connections=64, in_flight=16, duration_s=10))
 
@@ -18,8 +18,7 @@ from gossipkv.loadtest._generator import Generator
 from gossipkv.loadtest._http import HttpDialect
 from gossipkv.loadtest._redis import RedisDialect
 from gossipkv.loadtest._rpc import RpcDialect
-from gossipkv.loadtest.dialling import dial
-from gossipkv.loadtest.wrong_values import wrong_in_words
+from gossipkv.loadtest.child import dial, wrong_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

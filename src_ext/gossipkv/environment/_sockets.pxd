@@ -1,9 +1,10 @@
-# Sockets and their readiness, as the system has them.
+# Sockets and their readiness, as Linux has them.
 from libc.stdint cimport uint32_t, uint64_t
 
 cdef extern from "<sys/epoll.h>" nogil:
     enum: EPOLL_CLOEXEC
     enum: EPOLL_CTL_ADD
+    enum: EPOLL_CTL_DEL
     enum: EPOLL_CTL_MOD
     enum: EPOLLIN
     enum: EPOLLOUT
@@ -22,8 +23,11 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_wait(int epoll, epoll_event* events, int capacity, int timeout_ms)
 
 cdef extern from "<sys/socket.h>" nogil:
+    enum: AF_INET
+    enum: AF_INET6
     enum: MSG_NOSIGNAL
     enum: MSG_DONTWAIT
+    enum: SHUT_WR
     enum: SOL_SOCKET
     enum: SO_ERROR
     enum: SO_LINGER
@@ -41,8 +45,10 @@ cdef extern from "<sys/socket.h>" nogil:
     struct sockaddr_storage:
         unsigned short ss_family
 
+    int accept4(int fd, sockaddr* address, unsigned int* size, int flags)
     ssize_t recv(int fd, void* data, size_t size, int flags)
     ssize_t send(int fd, const void* data, size_t size, int flags)
+    int shutdown(int fd, int how)
     int setsockopt(int fd, int level, int name, const void* value, unsigned int size)
     int getsockopt(int fd, int level, int name, void* value, unsigned int* size)
     int getpeername(int fd, sockaddr* address, unsigned int* size)
@@ -54,3 +60,15 @@ cdef extern from "<netinet/tcp.h>" nogil:
 
 cdef extern from "<netinet/in.h>" nogil:
     enum: IPPROTO_TCP
+
+    struct in_addr:
+        pass
+
+    struct in6_addr:
+        pass
+
+    struct sockaddr_in:
+        in_addr sin_addr
+
+    struct sockaddr_in6:
+        in6_addr sin6_addr

@@ -1,6 +1,0 @@
-from typing import Self, final
-
-@final
-class VersionTable:
-    def __new__(cls) -> Self: ...
-    def counted(self) -> dict[str, tuple[int, int, int]]: ...
