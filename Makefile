@@ -87,6 +87,7 @@ demo: build  ## Serve real data, upgrade it under load, clean up
 dist: $(TOOLS)  ## Build the source archive and the wheel into dist/
 	rm -rf dist
 	find build -path '*/lib.*' -name '*.py*' -delete  # Modules of an earlier wheel, which may be gone since.
+	find build -path '*/lib.*/tests/*' -delete  # What tests alone need, built in place.
 	$(BIN)/python -m build --no-isolation --sdist --wheel
 
 constraints: $(TOOLS)  ## Pin anew what development uses, with hashes, for all supported Pythons
@@ -104,5 +105,5 @@ ci:  ## All that continuous integration does
 
 clean:  ## Remove what the other words made, but not the environment
 	rm -rf build dist gossipkv.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
-	find gossipkv -name '*.so' -delete
+	find gossipkv tests -name '*.so' -delete
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -44,7 +44,7 @@ def wheel_faults(archive: Path) -> list[str]:
         f"{archive.name}: carries {name}, which is not of this tree" for name in sorted(sources - tracked("gossipkv"))
     ]
     built = {str(name.parent / name.name.split(".")[0]) for name in package if name.suffix in {".so", ".pyd"}}
-    wanted = {str(path.relative_to("src_ext").with_suffix("")) for path in Path("src_ext").rglob("_*.pyx")}
+    wanted = {str(path.relative_to("src_ext").with_suffix("")) for path in Path("src_ext/gossipkv").rglob("_*.pyx")}
     wanted.add(SHARED)
     stubs = {SHARED} | {
         str(name.with_suffix("")) for name in package if name.suffix == ".pyi" and name.name.startswith("_")
