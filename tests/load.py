@@ -18,7 +18,7 @@ from gossipkv.loadtest._generator import Generator
 from gossipkv.loadtest._http import HttpDialect
 from gossipkv.loadtest._redis import RedisDialect
 from gossipkv.loadtest._rpc import RpcDialect
-from gossipkv.loadtest.child import dial, wrong_in_words
+from gossipkv.loadtest.load_child import dial, wrong_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from gossipkv.cli.flags import load_settings, setting_options
 from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
-from gossipkv.node import node
+from gossipkv.node import wiring as node
 from gossipkv.processes import logs
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ Read in this order:
     metrics.py      /metrics and /debug/vars
     site.py, paths.py   which path is answered by whom
     connection.py   one connection under Trio; gateway.py: all of them
-    order.py, beside.py   beside a node: what it tells, and who hears it; child.py: the process
+    order.py, beside.py   beside a node: what it tells, and who hears it; gateway_child.py: the process
     alone.py        without a node
     page/           the page that people look at
 """

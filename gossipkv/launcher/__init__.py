@@ -10,18 +10,18 @@ are.  None outlives the one above it, unless the launcher said so (`docs/operato
 
 Read in this order:
 
-    cluster.py      what a launcher can do with a cluster
+    local_cluster.py   what a launcher can do with a cluster
     order.py        what it asks a new supervisor for
     control.py      how it talks to the supervisor
     supervisor.py   the process that the nodes belong to
     fleet.py        the nodes of one cluster
     plan.py, ports.py   what the directory remembers of them, and their ports
-    child.py        one start of one node
+    node_child.py   one start of one node
     status.py       what is known of a node
 """
 
-from gossipkv.launcher.cluster import Cluster
 from gossipkv.launcher.control import NotUp
+from gossipkv.launcher.local_cluster import Cluster
 from gossipkv.launcher.order import Place
 from gossipkv.launcher.status import NodeFailed, NodeStatus
 

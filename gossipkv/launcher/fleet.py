@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
 from gossipkv.launcher import ports
-from gossipkv.launcher.child import ENDED, STARTING, Child
+from gossipkv.launcher.node_child import ENDED, STARTING, Child
 from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_names, merge
 from gossipkv.launcher.status import reason
 

@@ -37,7 +37,7 @@ from gossipkv.launcher.status import reason
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gossipkv.launcher.child import Child
+    from gossipkv.launcher.node_child import Child
 
 LOCK: Final = "lock"
 GRACE_S: Final = 20.0  # For nodes to answer what is in flight, when a signal and no request ends the cluster.

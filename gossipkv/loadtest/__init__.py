@@ -6,7 +6,7 @@ Read in this order:
     result.py       what comes of it
     run.py          a plan carried out, from the beginning to its result
     truth.py        the right values, read as a node reads its source
-    fleet.py        the processes that make the load; task.py: what each of them does; child.py: one of them
+    fleet.py        the processes that make the load; task.py: what each of them does; load_child.py: one of them
     worker.py       how one is started and ended
     late_truth.py   versions that come while it runs; version_reader.py: the process that reads one
     gathering.py    what they say, put together; histograms.py: counts that add up exactly

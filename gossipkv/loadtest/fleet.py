@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.plan import Plan
     from gossipkv.loadtest.result import Json
 
-MODULE: Final = "gossipkv.loadtest.child"
+MODULE: Final = "gossipkv.loadtest.load_child"
 RECEIVE_BYTES: Final = 1 << 16
 ERROR_BYTES: Final = 4000
 ERRORS: Final[dict[str, type[GossipKVError]]] = {

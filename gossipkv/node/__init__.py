@@ -2,7 +2,7 @@
 
 Read in this order:
 
-    node.py         the parts, wired; start, signals, end
+    wiring.py       the parts, wired; start, signals, end
     directory.py    the data directory and its one owner; identity.py: who the node is that lives there
     forgotten.py    a store of tables that was set aside; restoring.py: a backup put back
     binding.py      where it listens, and what address it tells others

@@ -1,4 +1,4 @@
-"""The node's gateway: a child process that answers HTTP (`gossipkv.http.child`), as the node sees it.
+"""The node's gateway: a child process that answers HTTP (`gossipkv.http.gateway_child`), as the node sees it.
 
 Python that is busy beside the serving loop costs reads their tail; so HTTP has a process of its own, which asks this
 node as any other client does.  The socket is the node's: it is bound before anything else begins, a port in use ends
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.settings.config import Config
     from gossipkv.settings.databases import DatabaseSettings
 
-MODULE: Final = "gossipkv.http.child"
+MODULE: Final = "gossipkv.http.gateway_child"
 
 # Before a child that ended is started again; doubled each time, until one has lived for a while.
 FIRST_PAUSE_S: Final = 0.1

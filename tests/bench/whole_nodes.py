@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tests.world.nodes.cluster import simulate
 from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import simulate
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 VIRTUAL_S = 600
 SEED = 3

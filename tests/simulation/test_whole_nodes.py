@@ -9,9 +9,9 @@ import os
 
 import pytest
 
-from tests.world.nodes.cluster import SimulatedCluster, Violation, simulate
 from tests.world.nodes.replay import WholePlan, run
 from tests.world.nodes.scenarios import MEMBERSHIP
+from tests.world.nodes.whole_cluster import SimulatedCluster, Violation, simulate
 
 MANY = "SIMULATED_SEEDS" in os.environ
 SEEDS = {3: range(4), 5: range(2), 9: range(1)} if MANY else {3: range(1)}

@@ -13,11 +13,11 @@ import trio
 from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.errors import GossipKVError
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.cluster import USUAL, Violation, simulate
+from tests.world.nodes.whole_cluster import USUAL, Violation, simulate
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 CONFIG = replace(USUAL, source="/source", refresh_period=5_000, retire_after=20_000, build_memory=8 << 20)
 KEYS = 50

@@ -11,11 +11,11 @@ import pytest
 import trio
 
 from tests.world.nodes import scheduling
-from tests.world.nodes.cluster import SimulatedCluster, simulate
 from tests.world.nodes.scheduling import SchedulerChanged, Stuck, find_scheduler
+from tests.world.nodes.whole_cluster import SimulatedCluster, simulate
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import WholeRun
+    from tests.world.nodes.whole_cluster import WholeRun
 
 SEED = 7
 

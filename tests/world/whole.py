@@ -9,16 +9,16 @@ import click
 
 from gossipkv.cli.output import print_json
 from gossipkv.errors import GossipKVError
-from tests.world.nodes.cluster import Defect
 from tests.world.nodes.replay import WholePlan, run
 from tests.world.nodes.scheduling import Stuck
 from tests.world.nodes.trace import Trace
+from tests.world.nodes.whole_cluster import Defect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.wire.rpc import Value
-    from tests.world.nodes.cluster import WholeRun
+    from tests.world.nodes.whole_cluster import WholeRun
 
 WHOLE_MEMBERS: Final = 5
 MOST_WHOLE_MEMBERS: Final = 254  # One network of 10.0.0.0/24.

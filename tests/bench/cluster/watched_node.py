@@ -18,7 +18,7 @@ import trio
 
 from gossipkv import cli
 from gossipkv.dataset.cluster.members import Member, Membership, State
-from gossipkv.node import node
+from gossipkv.node import wiring as node
 
 BEFORE_S, AFTER_S = 0.1, 0.2  # Databases look at the members each 50 ms.
 MOST_TURNS = 1 << 16

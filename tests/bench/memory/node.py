@@ -15,7 +15,7 @@ import msgpack
 from gossipkv.address import Address
 from gossipkv.loadtest._generator import Generator
 from gossipkv.loadtest._keys import KeyChooser
-from gossipkv.loadtest.child import dial
+from gossipkv.loadtest.load_child import dial
 from tests.bench import goals, machine
 from tests.bench.datasets.restart import forget
 from tests.bench.measurement import Measurement

@@ -14,7 +14,7 @@ import threading
 import trio
 
 from gossipkv import cli
-from gossipkv.node import node
+from gossipkv.node import wiring as node
 
 
 def _compute(stop: threading.Event) -> None:

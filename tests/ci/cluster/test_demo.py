@@ -125,7 +125,7 @@ def test_a_node_that_does_not_start_is_told(tmp_path):
 def test_a_node_that_ends_unasked_is_a_failure(tmp_path, monkeypatch):
     """It is told, though no read fails: the reader goes on through another node."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("gossipkv.launcher.cluster.Cluster.kill", Cluster.node)  # Or reads would fail.
+    monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.kill", Cluster.node)  # Or reads would fail.
 
     def say(line):
         if "appears at the source" in line:

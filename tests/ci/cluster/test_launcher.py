@@ -19,7 +19,7 @@ import pytest
 
 from gossipkv.errors import ConfigError, LocalError, Unavailable
 from gossipkv.launcher import Cluster, NodeFailed, NotUp, control
-from gossipkv.launcher import cluster as launcher
+from gossipkv.launcher import local_cluster as launcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -187,7 +187,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
-    "gossipkv.node.node": "starts and stops the parts of a node, waits for signals",
+    "gossipkv.node.wiring": "starts and stops the parts of a node, waits for signals",
     "gossipkv.table.tables": "has a store open, waits until somebody wants one",
     "gossipkv.node.peers.sharing": "waits until others say something else",
     "gossipkv.node.peers.connections": "dials the other nodes, and waits before it does so again",

@@ -54,7 +54,7 @@ UPWARDS = [
     ("gossipkv/wire/frames.py", "import gossipkv\n"),
     ("gossipkv/client/session.py", "from gossipkv.environment.seam import Clock\n"),
     ("gossipkv/storage/builder.py", "from tests.oracle import sorted_file\n"),
-    ("gossipkv/node/node.py", "from gossipkv.environment.trio_world import real\n"),
+    ("gossipkv/node/wiring.py", "from gossipkv.environment.trio_world import real\n"),
     ("gossipkv/dataset/source/listing.py", "from gossipkv.dataset.database import Database\n"),
     ("gossipkv/gossip/membership/members.py", "from gossipkv.gossip.tree import tree\n"),
     ("gossipkv/gossip/tree/tree.py", "from gossipkv.gossip.core import Gossip\n"),
@@ -81,7 +81,7 @@ DOWNWARDS = [
         "gossipkv/dataset/build/parent.py",
         "from gossipkv.storage import builder\nimport gossipkv.keyspace.partitioner\n",
     ),
-    ("gossipkv/node/node.py", "from gossipkv import __version__\n"),
+    ("gossipkv/node/wiring.py", "from gossipkv import __version__\n"),
     ("gossipkv/cli/serve.py", "from gossipkv.client import blocking\nfrom gossipkv.node import node\n"),
     ("src_ext/gossipkv/serving/_serving.pyx", "from gossipkv.storage._sorted_file cimport Slice, SortedFile\n"),
     ("src_ext/gossipkv/serving/_serving.pyx", "# from gossipkv.cli import main\nx = 'import gossipkv.cli'\n"),
@@ -104,10 +104,10 @@ def test_a_ring_in_the_table_is_seen() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("gossipkv/node/node.py", "from gossipkv.storage import _sorted_file\n"),
-        ("gossipkv/node/node.py", "from gossipkv.storage._sorted_file import SortedFile\n"),
-        ("gossipkv/node/node.py", "import gossipkv.storage._sorted_file\n"),
-        ("gossipkv/node/node.py", "from gossipkv.storage.builder import _merge\n"),
+        ("gossipkv/node/wiring.py", "from gossipkv.storage import _sorted_file\n"),
+        ("gossipkv/node/wiring.py", "from gossipkv.storage._sorted_file import SortedFile\n"),
+        ("gossipkv/node/wiring.py", "import gossipkv.storage._sorted_file\n"),
+        ("gossipkv/node/wiring.py", "from gossipkv.storage.builder import _merge\n"),
         ("src_ext/gossipkv/serving/_serving.pyx", "from gossipkv.storage._sorted_file import SortedFile\n"),
     ],
 )

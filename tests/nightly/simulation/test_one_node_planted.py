@@ -8,7 +8,7 @@ import trio
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.dataset.scrub.scrub import Scrub
 from tests.simulation.test_whole_nodes_datasets import CONFIG, SCRUBBED, rots, upgrades
-from tests.world.nodes.cluster import Violation, simulate
+from tests.world.nodes.whole_cluster import Violation, simulate
 
 
 def test_a_node_that_forgets_what_it_has_answered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.table.deciding import Deciding
-from tests.world.nodes.cluster import Violation
 from tests.world.nodes.replay import WholePlan, run
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
     import pytest

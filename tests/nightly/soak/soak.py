@@ -41,7 +41,7 @@ GARBAGE = [
 COUNTED = """
 import os
 import trio
-from gossipkv.node import node
+from gossipkv.node import wiring as node
 serve = node.run
 async def tell():
     place = os.open(os.environ["SOAK_TASKS"], os.O_WRONLY | os.O_CREAT)

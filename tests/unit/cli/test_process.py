@@ -164,7 +164,7 @@ def test_a_node_loads_what_it_serves_with(tmp_path):
         told.seek(0)
         lines = [line.decode() for line in told if line.startswith(b"import time:")]
     loaded = {line.rpartition("|")[2].strip() for line in lines}
-    assert {"trio", "click", "gossipkv.node.node", "gossipkv.dataset.build.parent"} <= loaded
+    assert {"trio", "click", "gossipkv.node.wiring", "gossipkv.dataset.build.parent"} <= loaded
     assert not NOT_SERVED_WITH & {".".join(name.split(".")[:end]) for name in loaded for end in range(1, 6)}
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gossipkv.launcher import Cluster, control
-from gossipkv.launcher import cluster as launcher
+from gossipkv.launcher import local_cluster as launcher
 from gossipkv.launcher.order import Order
 
 # Takes no order and says nothing, as one that is only starting does; when it was given the order comes Ctrl-C.

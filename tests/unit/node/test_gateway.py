@@ -84,7 +84,7 @@ def children(monkeypatch):
 
     @contextlib.asynccontextmanager
     async def running(module, *, descriptors):
-        assert module == "gossipkv.http.child"
+        assert module == "gossipkv.http.gateway_child"
         started.descriptors.update(descriptors)
         started.at.append(trio.current_time())
         await started.may_start.wait()

@@ -12,7 +12,7 @@ from gossipkv.register.messages import Kind, Request, encode_request
 from gossipkv.register.metadata.head import DROP
 from gossipkv.register.proposer import End
 from tests.unit.register.metadata.quiet_nodes import quiet
-from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.deciding_node import CATALOGUE
 
 
 async def test_changes_and_reads(autojump_clock):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.node.node import polls
+from gossipkv.node.wiring import polls
 from gossipkv.serving._busy_poll import PollPolicy
 from tests.oracle import busy_poll
 

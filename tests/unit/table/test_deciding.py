@@ -12,9 +12,9 @@ from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.table.deciding import POLL_S, Deciding
 from gossipkv.table.tables import Tables
-from tests.world.nodes.cluster import simulate
 from tests.world.nodes.machine import speaker
 from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import simulate
 
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 FAR = (1 << 16) - 1, (1 << 48) - 1

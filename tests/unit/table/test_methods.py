@@ -22,9 +22,9 @@ from gossipkv.errors import (
     UnknownMethod,
 )
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.cluster import simulate
 from tests.world.nodes.phases import begin
 from tests.world.nodes.trace import Trace
+from tests.world.nodes.whole_cluster import simulate
 
 PAGE = (Path(__file__).parents[3] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
 BETWEEN_NODES = {

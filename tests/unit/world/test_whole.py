@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.world.nodes import replay
-from tests.world.nodes.cluster import Violation
+from tests.world.nodes.whole_cluster import Violation
 
 
 async def fine(cluster):

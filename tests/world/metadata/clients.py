@@ -18,7 +18,7 @@ from gossipkv.register.metadata.operations import Answer, Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome, config_id, generation_of
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table
 from tests.world.metadata.chance import happens
-from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.deciding_node import CATALOGUE
 from tests.world.metadata.witness import Answered
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from gossipkv.register.metadata.pages import Entry
     from gossipkv.register.metadata.tree import Tree
-    from tests.world.metadata.node import Life, Node
+    from tests.world.metadata.deciding_node import Life, Node
     from tests.world.metadata.witness import Witness
 
 NAMES: Final = ("apples", "bees", "cats", "dogs")

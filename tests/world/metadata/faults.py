@@ -18,7 +18,7 @@ from gossipkv.register.messages import decode_record
 from gossipkv.register.proposer import End
 from gossipkv.register.space import RECORD
 from tests.world.metadata.chance import happens
-from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.deciding_node import CATALOGUE
 from tests.world.metadata.store import Disk
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.proposer import Outcome
+    from tests.world.metadata.deciding_node import Life, Node
     from tests.world.metadata.network import Network
-    from tests.world.metadata.node import Life, Node
     from tests.world.metadata.witness import Witness
 
 LEAST_FORCED: Final = 3  # Acceptors of a register that is forced.

@@ -19,9 +19,9 @@ from gossipkv.register.space import MAP
 from tests.world.logs import capture_logs
 from tests.world.metadata.chance import happens
 from tests.world.metadata.clients import Clients, burst_of
+from tests.world.metadata.deciding_node import CATALOGUE, TEND_S, Life, Node
 from tests.world.metadata.faults import Faults
 from tests.world.metadata.network import Network
-from tests.world.metadata.node import CATALOGUE, TEND_S, Life, Node
 from tests.world.metadata.store import Disk
 from tests.world.metadata.witness import Witness
 from tests.world.nodes import scheduling

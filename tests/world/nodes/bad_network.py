@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from tests.world.nodes import views
-from tests.world.nodes.cluster import Violation
 from tests.world.nodes.phases import EVEN, HEALED_S, SHOWN_S, begin, mend, settle, strike_one, watched
 from tests.world.nodes.publishing import Publishing
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 SHORT_S: Final = 5.0
 LONG_S: Final = 240.0  # By then one who is alone, and looks the slower for it, has found all others dead.

@@ -13,7 +13,6 @@ import trio
 from gossipkv.errors import NotReady, Unavailable
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes import views
-from tests.world.nodes.cluster import Violation
 from tests.world.nodes.phases import (
     BACK_S,
     BLACKOUT_S,
@@ -26,10 +25,11 @@ from tests.world.nodes.phases import (
     start_later,
     watched,
 )
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 ASK_EVERY_S: Final = 0.01
 SUSPECTED_S: Final = 2.25  # A probe that was under way when the connection broke, and the next one.

@@ -10,15 +10,15 @@ import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, ServiceError, Unavailable
 from tests.world.nodes import views
-from tests.world.nodes.cluster import Violation
 from tests.world.nodes.phases import BACK_S, EVEN, HEALED_S, begin, mend, settle, shown, start_later, strike_one
 from tests.world.nodes.table_clients import RESOLVED_S, TableClients, acceptors, names_of
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 GROWN_S: Final = 20.0  # What is promised of a new cluster is half of that.
 STORM_S: Final = 60.0

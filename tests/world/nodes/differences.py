@@ -16,7 +16,7 @@ from tests.world.nodes.sharing import ACTIVE_S, REASSIGN_AFTER_S, SharedDatabase
 
 if TYPE_CHECKING:
     from tests.world.datasets.contents import Content
-    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 
 async def two_contents(cluster: SimulatedCluster) -> None:

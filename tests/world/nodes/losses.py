@@ -20,8 +20,8 @@ from tests.world.nodes.sharing import (
 )
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 REPLACED_S: Final = 2 * ACTIVE_S + REASSIGN_AFTER_S  # Until others have built what one was to build.
 

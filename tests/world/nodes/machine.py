@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.errors import GossipKVError
-from gossipkv.node import node
+from gossipkv.node import wiring as node
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import open_store
 from tests.world.nodes.building import BuildHere, MergeHere, ReadHere

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from tests.world.nodes import views
-from tests.world.nodes.cluster import Violation
 from tests.world.nodes.phases import BACK_S, EVEN, LEFT_S, TWINS_S, settle, shown, watched
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 
 async def twins(cluster: SimulatedCluster) -> None:

@@ -18,8 +18,8 @@ from tests.world.nodes import views
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 JOINED_S: Final = 20.0
 DETECTED_S: Final = 45.0

@@ -12,11 +12,11 @@ import trio
 
 from gossipkv.errors import ServiceError
 from tests.world.nodes import views
-from tests.world.nodes.cluster import Violation
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 PATH: Final = "things"
 READ_EVERY_S: Final = 0.5

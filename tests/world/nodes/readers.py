@@ -15,15 +15,15 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, TimedOut, Unavailable, UnknownDatabase, UnknownVersion
 from tests.world.datasets.answer import Answer
 from tests.world.datasets.contents import DATABASE, KEY_NAMES
-from tests.world.nodes.cluster import Violation
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.wire.rpc import Value
     from tests.world.datasets.checkers import AnswerCheckers
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 CLIENTS: Final = 3
 MOST_PAUSE_S: Final = 0.5  # Between two bursts of one client.

@@ -6,12 +6,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.world.cold_pages import pages_come_and_go
-from tests.world.nodes.cluster import simulate
 from tests.world.nodes.scenarios import SCENARIOS
+from tests.world.nodes.whole_cluster import simulate
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import WholeRun
     from tests.world.nodes.trace import Trace
+    from tests.world.nodes.whole_cluster import WholeRun
 
 
 class WholePlan(NamedTuple):

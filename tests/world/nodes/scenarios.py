@@ -51,7 +51,7 @@ from tests.world.nodes.upgrades import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
     Scenario = Callable[[SimulatedCluster], Awaitable[None]]
 

@@ -12,18 +12,18 @@ from gossipkv.errors import GossipKVError
 from tests.world.datasets.checkers import AnswerCheckers
 from tests.world.datasets.cluster import content_of
 from tests.world.datasets.contents import DATABASE
-from tests.world.nodes.cluster import Violation
 from tests.world.nodes.phases import start_later
 from tests.world.nodes.readers import Readers
 from tests.world.nodes.sources import ROOT, LaidOutSources
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 PARTITIONS: Final = 6
 REASSIGN_AFTER_S: Final = 20

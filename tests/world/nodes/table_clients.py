@@ -20,14 +20,14 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
-from tests.world.nodes.cluster import Violation
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.wire.rpc import Value
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 UNDECIDED: Final = (Unavailable, Unknown, TimedOut, NotReady, Overloaded)
 OPERATION_BYTES: Final = 20

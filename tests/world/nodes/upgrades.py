@@ -14,7 +14,7 @@ from tests.world.nodes.sharing import ACTIVE_S, PARTITIONS, REASSIGN_AFTER_S, Sh
 from tests.world.nodes.sources import upload
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 MOST_OPERATIONS: Final = 60  # On the disk, of a node in an upgrade.
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from gossipkv.errors import ServiceError
-from tests.world.nodes.cluster import Violation
+from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
-    from tests.world.nodes.cluster import SimulatedCluster
     from tests.world.nodes.machine import NodeMachine
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 LOOK_EVERY_S: Final = 2.0
 PATIENCE_S: Final = 2.0

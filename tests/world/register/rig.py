@@ -19,7 +19,7 @@ from gossipkv.register.force import Force
 from gossipkv.register.messages import Kind, Request, decode_record, decode_reply, decode_request, encode_request
 from gossipkv.register.proposer import Outcome, Proposer
 from tests.world.connections import Identity
-from tests.world.register.cluster import disk_of
+from tests.world.register.register_cluster import disk_of
 from tests.world.rig import NEVER_MS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.register.proposer import Effect, Reconfigure
     from tests.world.connections import Peer
     from tests.world.machine import Machine
-    from tests.world.register.cluster import Cluster
+    from tests.world.register.register_cluster import Cluster
     from tests.world.store_disk import Snapshot as Contents
 
 SPACE: Final = 1  # Of the store.

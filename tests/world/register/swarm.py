@@ -19,7 +19,7 @@ from gossipkv.register.configuration import Acceptors
 from tests.world import faults
 from tests.world.faults import Faults, Strike
 from tests.world.promises import Promises
-from tests.world.register.cluster import Cluster
+from tests.world.register.register_cluster import Cluster
 from tests.world.register.rig import RegisterRig, Snapshot
 from tests.world.register.workload import Probe, Style, Workload, rig_of
 from tests.world.scheduler import MS, SECOND

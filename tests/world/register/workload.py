@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from gossipkv.register.configuration import AcceptorId
     from tests.world.machine import Machine
-    from tests.world.register.cluster import Cluster
     from tests.world.register.history import History
     from tests.world.register.linearizable import Call, State
+    from tests.world.register.register_cluster import Cluster
 
 ROUND_S = 0.02  # What a round takes at most, if nothing happens.
 MOST_ASKED = 4  # How often a client asks for one thing.

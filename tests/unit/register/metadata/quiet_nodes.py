@@ -11,8 +11,8 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata.catalogue import Wanted
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.partitions import decode_partition, shard_key
+from tests.world.metadata.deciding_node import CATALOGUE, Node
 from tests.world.metadata.network import Network
-from tests.world.metadata.node import CATALOGUE, Node
 from tests.world.metadata.store import Disk
 from tests.world.metadata.witness import Witness
 

@@ -15,7 +15,7 @@ from gossipkv.register.metadata.partitions import HASH, RANGE, shard_key
 from gossipkv.register.metadata.tree import LIFE
 from gossipkv.register.space import MAP
 from tests.unit.register.metadata.quiet_nodes import quiet
-from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.deciding_node import CATALOGUE
 
 
 def wanted(name="t", replication=1):

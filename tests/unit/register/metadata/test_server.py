@@ -15,7 +15,7 @@ from gossipkv.register.metadata.tables import CATALOGUE as OF_TABLES
 from gossipkv.register.metadata.tree import Changed, Tree
 from gossipkv.register.space import MAP
 from tests.unit.register.metadata.quiet_nodes import quiet
-from tests.world.metadata.node import CATALOGUE, LIE, Heard
+from tests.world.metadata.deciding_node import CATALOGUE, LIE, Heard
 
 
 async def ask(life, kind, head, ballot):

@@ -15,7 +15,7 @@ from gossipkv.register.metadata.ledger import MOST_PINS
 from gossipkv.register.metadata.pages import Outcome, config_id, sequence_of
 from gossipkv.register.metadata.tree import Tree
 from tests.unit.register.metadata.quiet_nodes import quiet
-from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.deciding_node import CATALOGUE
 
 
 async def one(nodes, letter, table, operation, timeout_s=10):

@@ -21,7 +21,7 @@ from gossipkv.register.metadata.tables import NamedTable
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.register.space import MAP, RECORD
 from tests.world.metadata import world
-from tests.world.metadata.node import CATALOGUE
+from tests.world.metadata.deciding_node import CATALOGUE
 from tests.world.metadata.store import Disk
 from tests.world.metadata.witness import PAGE, PIN, Answered, Witness
 

@@ -11,11 +11,11 @@ import trio.testing
 
 from gossipkv.errors import DirectoryInUse, StorageError, TimedOut, Unavailable
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.cluster import Defect, simulate
 from tests.world.nodes.phases import strike_one
+from tests.world.nodes.whole_cluster import Defect, simulate
 
 if TYPE_CHECKING:
-    from tests.world.nodes.cluster import SimulatedCluster
+    from tests.world.nodes.whole_cluster import SimulatedCluster
 
 
 def test_a_killed_node_restarts_as_itself() -> None:

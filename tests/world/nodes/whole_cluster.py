@@ -188,7 +188,7 @@ def _gossiping_known() -> Iterator[None]:
             machine.gossiping = made
         return made
 
-    with patch("gossipkv.node.node.Gossiping", make):
+    with patch("gossipkv.node.wiring.Gossiping", make):
         yield
 
 

@@ -17,7 +17,7 @@ from gossipkv.address import Address
 from gossipkv.client import blocking
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import BadRequest, DirectoryInUse, LocalError
-from gossipkv.node import node
+from gossipkv.node import wiring as node
 from gossipkv.node.binding import listen
 from gossipkv.settings.config import load
 from tests.unit.table.fake_store import FakeStores, put_store

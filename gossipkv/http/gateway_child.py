@@ -1,4 +1,4 @@
-"""The process of a node's gateway (`beside`): `python -m gossipkv.http.child`."""
+"""The process of a node's gateway (`beside`): `python -m gossipkv.http.gateway_child`."""
 
 from __future__ import annotations
 
