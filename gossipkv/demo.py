@@ -381,23 +381,23 @@ def _await_all(cluster: Cluster, nodes: Iterable[NodeStatus]) -> None:
         with cluster.connect(node.index, timeout_ms=PATIENCE_MS) as client:
             client.dataset(DATABASE).get(SHOWN[0])  # Waits until that can be answered.
             give_up_s = time.monotonic() + PATIENCE_MS / 1000
-            while (lacking := _lacking(client)) != 0:
+            while (short_of_copies := _short_of_copies(client)) != 0:
                 if time.monotonic() > give_up_s:
                     raise Unavailable(
-                        f"{lacking} partitions have fewer than {REPLICATION} copies, as {node.name} knows"
+                        f"{short_of_copies} partitions have fewer than {REPLICATION} copies, as {node.name} knows"
                     )
                 time.sleep(COPIES_POLL_S)
 
 
-def _lacking(client: blocking.Client) -> int:
+def _short_of_copies(client: blocking.Client) -> int:
     """Return how many partitions have too few copies, as a node knows."""
     told = client.info()["by_database"]
     assert isinstance(told, dict), told
     entry = told[DATABASE]
     assert isinstance(entry, dict), entry
-    lacking = entry.get("under_replicated_partitions", FILES)
-    assert isinstance(lacking, int), entry
-    return lacking
+    short_of_copies = entry.get("under_replicated_partitions", FILES)
+    assert isinstance(short_of_copies, int), entry
+    return short_of_copies
 
 
 def _roles(nodes: list[NodeStatus], address: str) -> tuple[NodeStatus, NodeStatus]:

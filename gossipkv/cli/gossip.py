@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-    Told = dict[str, Value]
+    Row = dict[str, Value]
 
 POLL_S: Final = 0.5
 STYLES: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red", "left": "dim", "silent": "bold red"}
@@ -56,11 +56,11 @@ def members(nodes: tuple[Address, ...], timeout_ms: int, *, watch: bool, as_json
             _write_members([member], as_json=as_json)
 
 
-def _name(member: Told) -> str:
+def _name(member: Row) -> str:
     return str(member.get("node"))
 
 
-def _write_members(told: list[Told], *, as_json: bool) -> None:
+def _write_members(told: list[Row], *, as_json: bool) -> None:
     stream = sys.stdout.buffer
     for member in told:
         if as_json:
@@ -73,11 +73,11 @@ def _write_members(told: list[Told], *, as_json: bool) -> None:
     stream.flush()
 
 
-def _state(member: Told) -> str:
+def _state(member: Row) -> str:
     return plain(member.get("state")) + ", claimed twice" * (member.get("claimed_twice") is True)
 
 
-def _changes(client: Client, known: dict[str, Told]) -> Iterator[Told]:
+def _changes(client: Client, known: dict[str, Row]) -> Iterator[Row]:
     """Each member that is known in another way than before; one that is forgotten has the state `forgotten`."""
     silent = False
     while True:
@@ -98,7 +98,7 @@ def _changes(client: Client, known: dict[str, Told]) -> Iterator[Told]:
         known = told
 
 
-def _member_table(told: list[Told]) -> Table:
+def _member_table(told: list[Row]) -> Table:
     numbers = "epoch", "incarnation"
     table = columns("node", "address", "state", *numbers, kept=("state",), right=numbers)
     for member in told:
@@ -138,7 +138,7 @@ def tree(path: str, nodes: tuple[Address, ...], timeout_ms: int, *, everything: 
     return 0
 
 
-def _at(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
+def _at(client: Client, path: str, *, everything: bool) -> Iterator[Row]:
     """The key at a path, once for each member that publishes it."""
     above, _, last = path.rpartition("/")
     if last:
@@ -147,7 +147,7 @@ def _at(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
                 yield {"path": path, **entry}
 
 
-def _below(client: Client, path: str, *, everything: bool) -> Iterator[Told]:
+def _below(client: Client, path: str, *, everything: bool) -> Iterator[Row]:
     """The keys below a path, those of each place before those further down; a key may have others below it."""
     names = client.children(path, everything=everything)
     if not names:
@@ -162,7 +162,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
-def _tree_table(found: list[Told]) -> Table:
+def _tree_table(found: list[Row]) -> Table:
     table = columns("path", "owner", "age", "state", "value", kept=("state",))
     for entry in found:
         state, age_s = plain(entry.get("state")), entry.get("age_s")

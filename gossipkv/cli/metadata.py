@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-    Told = dict[str, Value]
+    Row = dict[str, Value]
 
 OF_TABLE: Final = click.option("--table", metavar="TABLE", help="Of this table.  [default: of the catalogue]")
 ROOT_CHARACTERS: Final = 12  # Of a root's name; enough to tell two apart.
@@ -135,7 +135,7 @@ def _warn(client: Client, table: str | None, survivors: tuple[str, ...]) -> None
     )
 
 
-def decides(register: Told) -> bool:
+def decides(register: Row) -> bool:
     """Whether majorities of those that decide now, and of those that are to, answer."""
     return all(_is_majority(list_of(register.get(side))) for side in ("old", "new"))
 
@@ -145,16 +145,16 @@ def _is_majority(acceptors: list[Value]) -> bool:
     return 2 * answering > len(acceptors)
 
 
-def _registers(client: Client, table: str | None) -> list[Told]:
+def _registers(client: Client, table: str | None) -> list[Row]:
     return [map_of(register) for register in list_of(client.call("metadata_status", table))]
 
 
-def _name(register: Told) -> str:
+def _name(register: Row) -> str:
     table = register.get("table")
     return "the catalogue" if table is None else plain(table)
 
 
-def _acceptors(register: Told) -> Iterable[tuple[str, str, Told]]:
+def _acceptors(register: Row) -> Iterable[tuple[str, str, Row]]:
     """Each that decides or is to, once: its name, whether it comes or goes, and what is told of it."""
     sides = {side: {_key(each): map_of(each) for each in list_of(register.get(side))} for side in ("old", "new")}
     for key, acceptor in (sides["old"] | sides["new"]).items():
@@ -179,7 +179,7 @@ def _tell(told: Value, *, as_json: bool) -> None:
         note(f"gossipkv: {plain(register['lost'])}")
 
 
-def _table(told: list[Told]) -> Table:
+def _table(told: list[Row]) -> Table:
     numbers = "generation", "sequence"
     made = columns("register", *numbers, "root", "node", "store", "answers", "", kept=("answers",), right=numbers)
     for register in told:

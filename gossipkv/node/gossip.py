@@ -23,7 +23,7 @@ from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.publications import Publications
-from gossipkv.placement.shard_claim import NODES, NodeEntry, ShardClaim, Standing
+from gossipkv.placement.shard_claim import NODES, Firmness, NodeEntry, ShardClaim
 from gossipkv.settings.quantity import SIZE, show
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ class ShardIdTimer:
             self.wakes_at_ms = 0  # It has published, and looks at once how that stands beside the others.
         elif due_ms is not None:
             self.wakes_at_ms = due_ms
-        elif self._claim.standing is not Standing.PROVISIONAL:
+        elif self._claim.firmness is not Firmness.PROVISIONAL:
             self.wakes_at_ms = NEVER
         return None if shard_id is None else int(shard_id)
 

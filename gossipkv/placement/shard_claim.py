@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NODES: Final = "nodes"
 
 
-class Standing(enum.StrEnum):
+class Firmness(enum.StrEnum):
     """How firm a claim is; of two the firmer is kept."""
 
     CONFIGURED = "configured"
@@ -45,13 +45,13 @@ class Standing(enum.StrEnum):
 
 PICKS_IN_SETTLING: Final = 8  # So many times a node may pick in one convergence time, beside the first two.
 
-_FIRMNESS: Final[dict[str, int]] = {standing: at for at, standing in enumerate(Standing)}
+_RANK: Final[dict[str, int]] = {firmness: at for at, firmness in enumerate(Firmness)}
 
 
 class Claimant(NamedTuple):
     """One claim; of two for one id the smaller is kept."""
 
-    firmness: int
+    rank: int
     picks: int
     uuid: bytes
     owner: str  # Its name: a data directory that was copied and renamed has the same uuid.
@@ -104,7 +104,7 @@ class ShardClaim:
         self._isolated = False
         self.counters: Counter[str] = Counter()
         self.shard_id: str | None = None
-        self.standing = Standing.CONFIGURED if configured else Standing.PROVISIONAL
+        self.firmness = Firmness.CONFIGURED if configured else Firmness.PROVISIONAL
 
     @property
     def wakes_at_ms(self) -> int | None:
@@ -113,7 +113,7 @@ class ShardClaim:
             return self._waits_until_ms
         if self._lost:
             return self._picks_at_ms
-        if self.shard_id is None or self.standing is not Standing.PROVISIONAL or self._isolated:
+        if self.shard_id is None or self.firmness is not Firmness.PROVISIONAL or self._isolated:
             return None
         return self._since_ms + self._settle_ms
 
@@ -131,11 +131,11 @@ class ShardClaim:
             self._waits_until_ms = now_ms + self._settle_ms
             return None
         self._waits_until_ms = None
-        assert self.shard_id is not None, self.standing
+        assert self.shard_id is not None, self.firmness
         return firm
 
     def _step(self, now_ms: int, *, isolated: bool) -> str | None:
-        if self.standing is Standing.CONFIGURED:
+        if self.firmness is Firmness.CONFIGURED:
             if self.shard_id is None and self._wished is not None:
                 self._take(self._wished)
                 return self.shard_id
@@ -144,7 +144,7 @@ class ShardClaim:
         self._lost = False
         if self.shard_id is None:
             wished = self._wished
-            if wished is None or any(other.firmness < self._mine.firmness for other in others.get(wished, [])):
+            if wished is None or any(other.rank < self._mine.rank for other in others.get(wished, [])):
                 wished, self._count = _free(set(others)), 1  # What is remembered has count 0: it goes before these.
             self._pick(wished, now_ms)
         else:
@@ -157,19 +157,19 @@ class ShardClaim:
         if isolated or self._isolated:
             self._since_ms = now_ms  # It has not stood before those who might object.
         self._isolated = isolated
-        if self.standing is Standing.PROVISIONAL and not isolated and now_ms - self._since_ms >= self._settle_ms:
+        if self.firmness is Firmness.PROVISIONAL and not isolated and now_ms - self._since_ms >= self._settle_ms:
             assert self.shard_id is not None
-            self._publish(self.shard_id, Standing.CONFIRMED)
-            self.standing = Standing.CONFIRMED
+            self._publish(self.shard_id, Firmness.CONFIRMED)
+            self.firmness = Firmness.CONFIRMED
             return self.shard_id
         return None
 
     @property
     def _mine(self) -> Claimant:
-        return Claimant(_FIRMNESS[self.standing], self._count, self._uuid, self._name)
+        return Claimant(_RANK[self.firmness], self._count, self._uuid, self._name)
 
     def _pick(self, shard_id: str, now_ms: int) -> None:
-        self.standing = Standing.PROVISIONAL
+        self.firmness = Firmness.PROVISIONAL
         self._since_ms = now_ms
         self._lost = False
         self._take(shard_id)
@@ -178,21 +178,21 @@ class ShardClaim:
         """Claim it and no longer what was claimed before: in this order, so that no reader finds this node nowhere."""
         before = self.shard_id
         try:
-            self._publish(shard_id, self.standing)
+            self._publish(shard_id, self.firmness)
         except TooLarge:
             if before is None:
                 raise
             self._withdraw(before)
             self.shard_id = None
-            self._publish(shard_id, self.standing)
+            self._publish(shard_id, self.firmness)
         else:
             if before is not None:
                 assert before != shard_id, shard_id  # Else it would be gone now.
                 self._withdraw(before)
         self.shard_id = shard_id
 
-    def _publish(self, shard_id: str, standing: Standing) -> None:
-        value = {"claim": standing.value, "count": self._count, "uuid": self._uuid}
+    def _publish(self, shard_id: str, firmness: Firmness) -> None:
+        value = {"claim": firmness.value, "count": self._count, "uuid": self._uuid}
         self._claims.publish(self._path(shard_id), msgpack.packb(value))
 
     def _withdraw(self, shard_id: str) -> None:
@@ -218,7 +218,7 @@ def place_of(name: str, value: bytes) -> tuple[str, bool] | None:
     claimant = _read(value, "")
     if claimant is None:
         return None
-    return name.rpartition("@")[0], claimant.firmness < _FIRMNESS[Standing.PROVISIONAL]
+    return name.rpartition("@")[0], claimant.rank < _RANK[Firmness.PROVISIONAL]
 
 
 def _free(taken: set[str]) -> str:
@@ -231,7 +231,7 @@ def _share(others: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
     losers = [me]
     for shard_id, claimants in others.items():
         best = min([*claimants, me] if shard_id == mine else claimants, default=None)
-        losers += [loser for loser in claimants if loser != best and loser.firmness]
+        losers += [loser for loser in claimants if loser != best and loser.rank]
     taken = set(others)
     for loser in sorted(losers):
         shard_id = _free(taken)
@@ -248,6 +248,6 @@ def _read(value: bytes, owner: str) -> Claimant | None:
     except (ValueError, msgpack.UnpackException):
         return None
     match said:
-        case {"claim": str(standing), "count": int(picks), "uuid": bytes(uuid)} if standing in _FIRMNESS:
-            return Claimant(_FIRMNESS[standing], picks, uuid, owner)
+        case {"claim": str(firmness), "count": int(picks), "uuid": bytes(uuid)} if firmness in _RANK:
+            return Claimant(_RANK[firmness], picks, uuid, owner)
     return None

@@ -393,9 +393,9 @@ class _Gathering:
     def _error(self, now_s: float) -> ServiceError:
         """What is to be said when nobody has answered."""
         version = self._wanted.version
-        lacking = [part for part in self._parts if not part.others and not part.is_answered]
-        left = lacking[0].partitions
-        for part in lacking[1:]:
+        unanswered_parts = [part for part in self._parts if not part.others and not part.is_answered]
+        left = unanswered_parts[0].partitions
+        for part in unanswered_parts[1:]:
             left |= part.partitions
         told = {part.name: part.outcome for part in self._parts if part.name is not None and part.run is None}
         runs = ", ".join(f"{first}-{end - 1}" if end - first > 1 else f"{first}" for first, end in left.runs()[:8])

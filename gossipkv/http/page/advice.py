@@ -50,8 +50,8 @@ def _for_partitions(survey: Survey) -> Iterator[str]:
         dead = [owner.get("node") for owner in owners if owner.get("state") == "dead"]
         if nowhere := count_of(active.get("missing")):
             missing.add(database, nowhere, dead)
-        elif (lacking := count_of(active.get("under_replicated"))) and away:
-            few.add(database, lacking, dead or away)
+        elif (short := count_of(active.get("under_replicated"))) and away:
+            few.add(database, short, dead or away)
     if missing.partitions:
         yield f"{missing.words} can be read nowhere. After `reassign_after` others build what is missing."
     if few.partitions:

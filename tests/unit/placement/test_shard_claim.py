@@ -12,7 +12,7 @@ from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.node.gossip import ClaimsInTree
-from gossipkv.placement.shard_claim import ShardClaim, Standing
+from gossipkv.placement.shard_claim import Firmness, ShardClaim
 from gossipkv.placement.shard_claim import _read as read_claim
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
@@ -109,7 +109,7 @@ def test_the_smallest_free_number() -> None:
     for name, shard_id in (("a", "1"), ("b", "1"), ("c", "2"), ("d", "5"), ("e", "rack-7")):
         put(me.node, name, shard_id, claim="configured", count=0, uuid=name.encode())
     me.step()
-    assert (me.claim.shard_id, me.claim.standing) == ("3", Standing.PROVISIONAL)
+    assert (me.claim.shard_id, me.claim.firmness) == ("3", Firmness.PROVISIONAL)
     assert me.node.tree.children("nodes").count(f"3@{address_of('me')}") == 1
     (entry,) = [found for found in me.node.tree.entries("nodes", now_ms=0) if found.owner == "me"]
     assert msgpack.unpackb(entry.value) == {"claim": "provisional", "count": 1, "uuid": b"me"}
@@ -151,7 +151,7 @@ def test_a_claim_is_firm_when_it_has_stood() -> None:
     assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
     link.pass_time(SETTLE_MS - 1)
     me.step()
-    assert me.claim.standing is Standing.PROVISIONAL
+    assert me.claim.firmness is Firmness.PROVISIONAL
     me.step(isolated=True)
     assert me.claim.wakes_at_ms is None
     link.pass_time(5 * SETTLE_MS)
@@ -161,7 +161,7 @@ def test_a_claim_is_firm_when_it_has_stood() -> None:
     assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
     link.pass_time(SETTLE_MS)
     me.step()
-    assert (me.claim.standing, me.remembered, me.claim.wakes_at_ms) == (Standing.CONFIRMED, "1", None)
+    assert (me.claim.firmness, me.remembered, me.claim.wakes_at_ms) == (Firmness.CONFIRMED, "1", None)
     me.step()
     assert me.node.tree.children("nodes") == [f"1@{address_of('me')}"]
 
@@ -173,7 +173,7 @@ def test_who_was_isolated_hears_objections_first() -> None:
     me.step(isolated=True)
     link.pass_time(SETTLE_MS)
     me.step()
-    assert (me.claim.standing, me.remembered) == (Standing.PROVISIONAL, None)
+    assert (me.claim.firmness, me.remembered) == (Firmness.PROVISIONAL, None)
     assert me.claim.wakes_at_ms == link.now_ms + SETTLE_MS
     link.pass_time(SETTLE_MS - 1)
     put(me.node, "other", "1", claim="provisional", count=0, uuid=b"a")
@@ -209,7 +209,7 @@ def test_who_keeps_an_id(mine: str, theirs: tuple[str, int, bytes], keeps: bool)
     me.step()
     assert (me.claim.shard_id == "1") is keeps
     if not keeps:
-        assert (me.claim.shard_id, me.claim.standing) == ("2", Standing.PROVISIONAL)
+        assert (me.claim.shard_id, me.claim.firmness) == ("2", Firmness.PROVISIONAL)
         (entry,) = [found for found in me.node.tree.entries("nodes", now_ms=0) if found.owner == "me"]
         assert msgpack.unpackb(entry.value)["count"] == 2
 
@@ -394,7 +394,7 @@ def test_two_at_the_same_instant(first: int) -> None:
             one.step()
         spread(claimers)
         assert ids(claimers) == ["1", "2"]
-        assert all(one.claim.standing is Standing.CONFIRMED for one in claimers)
+        assert all(one.claim.firmness is Firmness.CONFIRMED for one in claimers)
 
 
 @pytest.mark.parametrize("seed", range(20))

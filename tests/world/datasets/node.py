@@ -33,7 +33,7 @@ from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, Versio
 from gossipkv.errors import TooLarge
 from gossipkv.placement import statement
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.placement.shard_claim import NODES, Standing
+from gossipkv.placement.shard_claim import NODES, Firmness
 from tests.world.datasets.building import Building
 from tests.world.datasets.contents import DATABASE
 from tests.world.datasets.exchange import Exchange
@@ -205,7 +205,7 @@ class DatasetNode:
         claims = {}
         for entry in self.gossip.tree.entries(NODES, now_ms=now_ms, all=True):
             standing = msgpack.unpackb(entry.value)["claim"]
-            claims[entry.owner] = entry.name.rpartition("@")[0], standing != Standing.PROVISIONAL
+            claims[entry.owner] = entry.name.rpartition("@")[0], standing != Firmness.PROVISIONAL
         known = set()
         for each in members:
             shard_id, is_firm = claims.get(each.name, (None, False))

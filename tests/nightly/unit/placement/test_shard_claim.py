@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.placement.shard_claim import Standing
+from gossipkv.placement.shard_claim import Firmness
 from tests.unit.gossip.tree.linked import Link
 from tests.unit.placement.test_shard_claim import SETTLE_MS, cluster, ids, spread
 
@@ -20,4 +20,4 @@ def test_many_at_the_same_instant(size: int, seeds: int) -> None:
         spread(claimers, 6000)
         assert ids(claimers) == [str(number) for number in range(1, size + 1)]
         spread(claimers, SETTLE_MS)
-        assert all(one.claim.standing is Standing.CONFIRMED for one in claimers)
+        assert all(one.claim.firmness is Firmness.CONFIRMED for one in claimers)
