@@ -25,17 +25,11 @@ from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
 if TYPE_CHECKING:
     import os
     import random
-    from collections.abc import Callable
     from types import TracebackType
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.engine import Engine
     from gossipkv.storage.engine.works import Work
-
-
-def _not_straight(_batch: Batch) -> int:
-    """What writes nothing straight."""
-    return 0
 
 
 @final
@@ -74,8 +68,6 @@ class Store(Reading):
         store.removed, store.torn = opened.removed, opened.torn
         store._lock = opened.lock
         store._maintains = maintains
-        if not store.engine.options.sync and type(seam) is RealFiles:
-            store._write_straight = store.engine.write_straight
         try:
             store.commit()
         except BaseException:
@@ -89,7 +81,6 @@ class Store(Reading):
         self.torn: tuple[str, int] | None = None
         self._lock: int | None = None
         self._maintains = True
-        self._write_straight: Callable[[Batch], int] = _not_straight
 
     def __enter__(self) -> Self:
         return self
@@ -125,13 +116,11 @@ class Store(Reading):
             began = time.perf_counter_ns()
             try:
                 self.files.pwrite(group.descriptor, group.data, group.offset)
-                if group.sync:
-                    self.files.sync(group.descriptor)
+                self.files.sync(group.descriptor)
             except OSError as error:
                 self.engine.failed(error)
                 break
-            if group.sync:
-                self.engine.counts.count_sync(time.perf_counter_ns() - began)
+            self.engine.counts.count_sync(time.perf_counter_ns() - began)
             self.engine.synced(group.position)
             if group.ends:
                 self.files.close(group.descriptor)
@@ -139,11 +128,6 @@ class Store(Reading):
 
     def write(self, batch: Batch) -> int:
         """Append a batch and commit it; returns its position.  Raises as both."""
-        try:
-            if position := self._write_straight(batch):
-                return position
-        except OSError as error:
-            self.engine.failed(error)
         position = self.append(batch)
         self.commit()
         if self._maintains:

@@ -72,15 +72,13 @@ class Engine:
     ) -> None:
         self.directory = directory
         self.options = options
-        self._counts = Counts()
+        self.counts = Counts()
         self.closed: str | None = None  # Why, once it is.
         self.trouble: str | None = None  # What could not be done last, beside the writing.
         self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
-        self._writer = Writer(
-            log.active, log.memtable, self._live, life=manifest.life, position=log.position, sync=options.sync
-        )
+        self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
         self._pressure: policy.Pressure | None = None  # As last looked at.
         self._limits = policy.Limits(options.file_bytes, margin_bytes=MARGIN_SEGMENTS * options.segment_bytes)
         self._random = random
@@ -172,7 +170,7 @@ class Engine:
             elif writer.prepared is None:
                 refusal = "the next segment of the log is not allocated yet"
         if refusal is not None:
-            self._counts.refused += 1
+            self.counts.refused += 1
             because = f" ({self.trouble})" if self.trouble else ""
             raise Overloaded(f"nothing can be written now: {refusal}{because}; try again later", {"reason": refusal})
         if is_full:
@@ -184,11 +182,11 @@ class Engine:
         return None if self.closed is not None else self._writer.group()
 
     def synced(self, position: int) -> None:
-        """Apply the group that is under way: it is written, and synced if it was to be."""
+        """Apply the group that is under way: it is written and synced."""
         assert self.closed is None, "nothing is applied after a failure"
         written = self._writer.written(position)
-        self._counts.groups += 1
-        self._counts.log_bytes += written.size_bytes
+        self.counts.groups += 1
+        self.counts.log_bytes += written.size_bytes
         for batch in written.batches:
             self._apply(batch)
         if written.closed is not None:
@@ -199,7 +197,7 @@ class Engine:
 
     def _apply(self, batch: Batch) -> None:
         self._writer.memtable.apply_batch(batch)
-        counts = self._counts
+        counts = self.counts
         counts.batches += 1
         counts.records += batch.records
         counts.user_bytes += batch.size_bytes
@@ -302,17 +300,6 @@ class Engine:
     def free_bytes(self, told: int) -> None:
         self._free_bytes, self._pressure = told, None
 
-    @property
-    def counts(self) -> Counts:
-        """What was counted since the opening."""
-        self._counts.take_straight(self._writer)
-        return self._counts
-
-    @property
-    def write_straight(self) -> Callable[[Batch], int]:
-        """A function that writes a plain batch where nothing is synced, past this seam's files; see `Writer`."""
-        return self._writer.write_straight
-
     def manner(self, *, is_flush: bool) -> policy.Manner:
         """How hard a merge is to work now."""
         now = policy.manner(self.standing(), self._limits, is_flush=is_flush)
@@ -341,8 +328,7 @@ class Engine:
             return None
         number, self._next_number = self._next_number, self._next_number + 1
         manifest, salt = self.manifest, self._random.getrandbits(64)
-        size_bytes, sync = self.options.segment_bytes, self.options.sync
-        header = SegmentHeader(manifest.store, number, salt, manifest.life, sync, size_bytes)
+        header = SegmentHeader(manifest.store, number, salt, manifest.life, self.options.segment_bytes)
         self._making = MakeSegment(header, self.upkeep.take_free())
         return self._making
 
@@ -365,7 +351,7 @@ class Engine:
 
     def output(self, work: Merge, output: Output) -> None:
         """Take what a merge has written so far: synced, and in its place."""
-        self._counts.merged_bytes += sum(file.size_bytes for file in output.files)
+        self.counts.merged_bytes += sum(file.size_bytes for file in output.files)
         self.upkeep.output(work, output)
 
     def merged(self, work: Merge) -> None:
@@ -374,7 +360,7 @@ class Engine:
 
     def switched(self, work: Switch, opened: Mapping[str, SortedFile]) -> None:
         """Read from what was switched to: it is durable, and its new files are open."""
-        self._counts.switches += 1
+        self.counts.switches += 1
         if self.upkeep.switched(work, opened):
             self._frozen, self._turns = None, False
         self._pressure = None
@@ -389,7 +375,7 @@ class Engine:
 
     def put_off(self, work: Work, error: Exception) -> None:
         """Hear that something could not be done: it is handed out again, to whoever thinks it is time."""
-        self._counts.put_off += 1
+        self.counts.put_off += 1
         self.trouble = str(error)
         match work:
             case MakeSegment(header, recycled):

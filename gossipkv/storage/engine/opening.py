@@ -146,7 +146,7 @@ def _make(files: Files, directory: PurePath, options: Options, random: random.Ra
     for place in directory.parents:  # Somebody made it, and may have been killed before its name was synced.
         with contextlib.suppress(PermissionError):  # Then it was not made by us.
             files.sync_directory(place)
-    header = SegmentHeader(manifest.store, *first, manifest.life, options.sync, options.segment_bytes)
+    header = SegmentHeader(manifest.store, *first, manifest.life, options.segment_bytes)
     make_segment(files, directory, header)
     write_manifest(files, directory, manifest)
     return manifest
@@ -227,11 +227,8 @@ def _continue(
     told = remove_strangers(files, directory, found, set(opened))  # On a full disk, it is the room for what follows.
     name = SegmentName(found.next_number, random.getrandbits(64))
     cut = found.cut
-    header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.sync, options.segment_bytes)
+    header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.segment_bytes)
     active = _rewrite(files, directory, found, header)
-    # A life without syncs may have left what it closed in the system's memory, and this one says that it is synced.
-    for segment in (*found.kept, *found.segments):
-        _sync(files, segment_path(directory, segment.name.number))
     recovery_floor, log_floor = (
         name if floor.number >= cut.name.number else floor for floor in (manifest.recovery_floor, manifest.log_floor)
     )
@@ -274,14 +271,6 @@ def _rewrite(files: Files, directory: PurePath, found: Recovered, header: Segmen
         if error.errno != errno.ENOSPC:
             raise
         return rewrite(files, directory, found, header._replace(size_bytes=0))
-
-
-def _sync(files: Files, path: PurePath) -> None:
-    descriptor = files.open(path, WRITE)
-    try:
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
 
 
 def remove_strangers(files: Files, directory: PurePath, found: Recovered, run_files: set[str]) -> tuple[str, ...]:

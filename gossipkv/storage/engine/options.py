@@ -1,4 +1,4 @@
-"""How a store is set up: sizes, and whether it is synced."""
+"""How a store is set up: the sizes of its parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ MOST_WAITING_BYTES: Final = 16 << 20
 class Options:
     """Sizes of a store's parts, in bytes."""
 
-    sync: bool = True  # False: what the system has not written is lost with it, and no damage is told from that.
     segment_bytes: int = 64 << 20
     table_log: int = 1 << 30  # Of the log, what is kept at least for those who read it.
     file_bytes: int = 1 << 30  # Of a file of a run, at most about.

@@ -18,8 +18,6 @@ again: the fresh file is nobody's, and removed.
 What a place's position was is known from the frame before it, for the first place of all from the segment before the
 floor of recovery, or from the end of a life: so the floor moves to a segment only while one before it is kept, or once
 a frame of it is synced.  Where nothing says it, whatever claims a sync makes a torn frame damage.
-
-In a store that does not sync no frame says that any other is synced, and whatever a loss of power took away is a tail.
 """
 
 from __future__ import annotations

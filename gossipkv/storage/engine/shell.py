@@ -256,8 +256,7 @@ class Store(Reading):
                 self.engine.failed(error)
                 self._wake()
                 return
-            if self.engine.options.sync:
-                self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
+            self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
             self.engine.synced(self._position)
             if self._ends is not None:
                 with contextlib.suppress(OSError):  # All of it is synced.

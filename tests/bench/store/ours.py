@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
 
 NAME: Final = "GossipKV"
-SETTINGS: Final = (
-    "GossipKV: its defaults but for what a row names; durable rows through the Trio shell, the others through the "
-    "blocking store; one space"
-)
+SETTINGS: Final = "GossipKV: its defaults but for what a row names; through the Trio shell; one space"
 POLL_S: Final = 0.01
 MEMTABLES: Final = 2  # One that is written to, and one that is merged.
 
@@ -49,9 +46,8 @@ class Blocking:
         *,
         files: Files | None = None,
         chance: random.Random | None = None,
-        maintains: bool = True,
     ) -> None:
-        self.store = Store.open(path, files=files, random=chance, options=options, maintains=maintains)
+        self.store = Store.open(path, files=files, random=chance, options=options)
         self.space = min(self.store.engine.spaces, default=0) or self._make_space()
 
     def _make_space(self) -> int:
@@ -70,14 +66,6 @@ class Blocking:
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
         return self.store.get(self.space, key)
-
-    def write_each(self, records: list[Record]) -> None:
-        """One record after the other, each on its own."""
-        write, space = self.store.write, self.space
-        for key, value in records:
-            batch = Batch()
-            batch.put(space, key, value)
-            write(batch)
 
     def write_batch(self, records: list[Record]) -> None:
         """All at once, or nothing."""

@@ -12,7 +12,6 @@ cdef extern from "gossipkv/storage/engine/committer.h" nogil:
         const uint8_t* data
         size_t size
         off_t offset
-        int syncs
     int gkv_committer_start(gkv_committer* self)
     int gkv_committer_tell(int descriptor)
     int gkv_committer_wait(gkv_committer* self)

@@ -29,8 +29,8 @@ cdef class Committer:
     def __dealloc__(self):
         self.let_go()
 
-    def submit(self, int descriptor, data, unsigned long long offset, bint sync):
-        """Write all of `data` at `offset` of a file, then sync it, if asked: `result` says how that went.
+    def submit(self, int descriptor, data, unsigned long long offset):
+        """Write all of `data` at `offset` of a file, then sync it: `result` says how that went.
 
         `data` and the descriptor stay as they are until then.
 
@@ -47,7 +47,6 @@ cdef class Committer:
         self.thread.data = <const uint8_t*> self.view.buf
         self.thread.size = <size_t> self.view.len
         self.thread.offset = <off_t> offset
-        self.thread.syncs = sync
         self.busy = True
         gkv_committer_tell(self.thread.asked)
 

@@ -25,7 +25,6 @@ cdef class Group:
     cdef readonly uint64_t offset
     cdef readonly object data
     cdef readonly uint64_t position
-    cdef readonly bint sync
     cdef readonly bint ends
 
 
@@ -45,12 +44,7 @@ cdef class Writer:
     cdef public Memtable memtable
     cdef public set spaces
     cdef uint64_t open_until        # Plain batches are simply taken that end before it.
-    cdef uint64_t straight_batches  # Written straight since they were counted, as all of these.
-    cdef uint64_t straight_records
-    cdef uint64_t straight_bytes
-    cdef uint64_t straight_log_bytes
     cdef uint64_t life
-    cdef bint sync
     cdef uint64_t offset            # Where the next frame is planned.
     cdef uint64_t limit             # No batch of that segment goes beyond it.
     cdef uint64_t claimed           # The highest position that a written frame says is synced.
@@ -60,6 +54,5 @@ cdef class Writer:
     cdef Frames frames
     cdef object data
 
-    cdef bint passes(self, Batch batch) except -1
     cdef uint64_t plan_frame(self, int kind, Batch batch, uint64_t gap, uint64_t size_bytes) except 0
     cdef bytes payload_of(self, int kind)

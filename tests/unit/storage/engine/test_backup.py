@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -306,5 +305,5 @@ def test_a_backup_on_a_real_disk(tmp_path):
         store.write(put(1, b"%d" % number, b"later"))
     store.close()
     restore(RealFiles(), tmp_path / "backup", tmp_path / "another", random.Random(1), segment_bytes=TINY.segment_bytes)
-    with Store.open(tmp_path / "another", options=replace(TINY, sync=False)) as another:
+    with Store.open(tmp_path / "another", options=TINY) as another:
         assert content(another) == expected

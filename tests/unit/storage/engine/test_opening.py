@@ -327,27 +327,6 @@ def test_debt_of_a_drop_that_only_the_log_has():
         assert store.engine.upkeep.dropped_bytes > owed / 2
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_life_without_syncs_and_then_one_with(seed):
-    """What the second finds it may count on: a loss of power takes nothing that it has shown, and is no damage."""
-    files = SimulatedFiles()
-    loose = replace(TINY, sync=False)
-    store = filled(files, loose, count=4, maintains=False)
-    store.perform(store.engine.next_work())  # The next segment; merges stand still.
-    while not store.engine.upkeep.closed:
-        store.write(put(1, b"more", bytes(2000)))
-    killed(store, files)
-    store = opened(files, maintains=False)
-    assert store.engine.upkeep.closed
-    store.write(put(1, b"synced", b"1"))
-    store.write(put(1, b"again", b"1"))
-    store._let_go()
-    files = files.power_loss(seed)
-    with opened(files) as store:
-        assert store.get(1, b"synced") == b"1"
-        assert holds(store, 4)
-
-
 def test_other_sizes_than_before():
     """A store is opened with whatever sizes: longer segments than now, and shorter ones."""
     files = SimulatedFiles()
