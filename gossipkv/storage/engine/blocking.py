@@ -20,7 +20,7 @@ from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.reading import Reading
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.storage.engine.works import Merge
 
 if TYPE_CHECKING:
     import os
@@ -172,17 +172,10 @@ class Store(Reading):
     def perform(self, work: Work) -> None:
         """Do one thing, and tell the core."""
         engine = self.engine
-        match work:
-            case MakeSegment():
-                engine.made(work, works.make(self.files, engine.directory, work))
-            case Switch():
-                engine.switched(work, works.switch(self.files, engine.directory, work))
-            case Remove():
-                works.remove(self.files, engine.directory, work)
-                engine.removed(work)
-            case Merge():
-                merge(self.files, work.order, lambda output: engine.output(work, output))
-                engine.merged(work)
+        if isinstance(work, Merge):
+            engine.merged(work, merge(self.files, work.order))
+        else:
+            engine.done(work, works.perform(self.files, engine.directory, work))
 
     def close(self) -> None:
         """Mark what is synced, and let go of all; again does nothing.
@@ -197,7 +190,7 @@ class Store(Reading):
                 self.commit()
                 self.mark()
                 with contextlib.suppress(OSError):  # The next opening does it.
-                    works.remove(self.files, self.engine.directory, self.engine.leftovers())
+                    works.remove(self.files, self.engine.leftovers())
         finally:
             self._let_go()
 

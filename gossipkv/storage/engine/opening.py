@@ -30,11 +30,12 @@ from gossipkv.storage.engine.manifest import (
     segment_path,
     write_manifest,
 )
-from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
+from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterable
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
@@ -255,8 +256,7 @@ def _continue(
         position=found.last_position,
         files=opened,
     )
-    with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
-        remove_files(files, directory, found.outlived)
+    _remove(files, directory, found.outlived)
     torn = None if found.torn is None else (found.torn.file, found.torn.offset)
     engine = Engine(directory, options, random, then, log)
     engine.upkeep.dropped_bytes += sum(engine.view.size_bytes(space) for space in manifest.spaces - replay.spaces)
@@ -277,12 +277,16 @@ def remove_strangers(files: Files, directory: PurePath, found: Recovered, run_fi
     """Remove what nobody names, a crash left it; returns the paths."""
     names = [entry.name for entry in files.list_directory(directory / RUNS) if entry.kind == "file"]
     strangers = (*found.strangers, *(directory / RUNS / name for name in names if name not in run_files))
-    for path in strangers:
-        with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
-            files.unlink(path)
+    _remove(files, directory, strangers)
+    return tuple(map(str, strangers))
+
+
+def _remove(files: Files, directory: PurePath, paths: Iterable[PurePath]) -> None:
+    """Remove files, durably: a segment that comes back would lie between those that count."""
+    with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
+        works.remove(files, paths)
     with contextlib.suppress(OSError):
         files.sync_directory(directory / LOG)
-    return tuple(map(str, strangers))
 
 
 def _take_lock(files: Files, directory: PurePath) -> int:

@@ -28,7 +28,6 @@ class Options:
     file_bytes: int = 1 << 30  # Of a file of a run, at most about.
     # Of a child that merges: what it sorts and indexes by default fits, else it is written twice.
     merge_memory: int = 192 << 20
-    merge_rate: int = 0  # Bytes a second that a merge writes; 0: as policy says.
 
     @property
     def memtable_bytes(self) -> int:

@@ -114,16 +114,13 @@ class Shell:
 
     def merged_bytes(self) -> int:
         """What the merge into the oldest run has to read, while there is one; else 0."""
-        engine = self.store.engine
-        work = engine.upkeep.compaction
-        if work is None or not work.order.into_oldest:
+        work = self.store.engine.upkeep.merge
+        if work is None or not work.order.drops_tombstones:
             return 0
-        young = {name for run in work.order.young for name in run}
-        read = [file.size_bytes for file in engine.manifest.run_files if file.name in young]
-        return sum(read) + sum(file.size_bytes for file in work.order.oldest)
+        return sum(file.size_bytes for run in work.order.runs for file in run)
 
     async def idle(self) -> None:
         """Until nothing is written out or merged."""
         upkeep = self.store.engine.upkeep
-        while upkeep.flush is not None or upkeep.compaction is not None:
+        while upkeep.merge is not None:
             await trio.sleep(POLL_S)

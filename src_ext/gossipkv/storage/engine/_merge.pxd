@@ -8,6 +8,7 @@ from gossipkv.storage._sorted_file cimport SortedFile
 cdef class FilesSource(Source):
     cdef object open_file
     cdef list paths
+    cdef bytes start
     cdef Py_ssize_t next_path
     cdef SortedFile file              # The one that is read; None between two.
     cdef Walk walk

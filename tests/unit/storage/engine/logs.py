@@ -14,9 +14,10 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.storage.directories import make_directory
+from gossipkv.storage.engine import works
 from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, Manifest, SegmentName, segment_path
-from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
+from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import (
     RESERVED_BYTES,
     WRITE,
@@ -207,7 +208,8 @@ class Log:
         end = LifeEnd(self.manifest.life, cut.name.number, cut.end, recovered.position, segment.name)
         log.manifest = replace(self.manifest, life=life, lives=(*self.manifest.lives, end))
         between("switched")
-        remove_files(log.files, ROOT, (*recovered.strangers, *recovered.outlived))
+        works.remove(log.files, (*recovered.strangers, *recovered.outlived))
+        log.files.sync_directory(ROOT / LOG)
         log.shown = found
         log.name, log.end = segment.name, segment.end
         log.next_number = recovered.next_number + 1
