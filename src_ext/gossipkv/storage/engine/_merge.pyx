@@ -14,7 +14,8 @@ from gossipkv.storage._mapped_file cimport is_whole
 from gossipkv.storage._record_sorter cimport RecordSorter
 from gossipkv.storage._records cimport Record
 from gossipkv.storage._runs cimport Entry, Merge, Source
-from gossipkv.storage._scan cimport WALK_RECORD, seek, walk_begin, walk_next
+from gossipkv.storage._scan cimport WALK_RECORD, Walk, seek, walk_begin, walk_next
+from gossipkv.storage._sorted_file cimport SortedFile
 from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
 from gossipkv.storage.engine._operation cimport (
     NEW_SPACE, SPACE_BYTES, TOMBSTONE, VALUE, Operation, next_operation,
@@ -70,6 +71,14 @@ cdef class FilesSource(Source):
 
     `open_file(path)` opens the next when the one before has ended; so one at a time is open.
     """
+
+    cdef object open_file
+    cdef list paths
+    cdef bytes start
+    cdef Py_ssize_t next_path
+    cdef SortedFile file              # The one that is read; None between two.
+    cdef Walk walk
+    cdef uint64_t forgotten           # Bytes of its map that were let go.
 
     def __cinit__(self, open_file not None, paths not None, bytes start not None):
         self.open_file = open_file
@@ -147,6 +156,14 @@ cdef class StoreMerge(Merge):
 
     With `drops_tombstones` these do not.  The first place is kept for the files of the target, which join one by one.
     """
+
+    cdef frozenset spaces
+    cdef bint drops_tombstones
+    cdef uint32_t space               # The last one that was looked up.
+    cdef bint has_space, is_live
+    cdef readonly uint64_t records, tombstones
+    cdef uint8_t* written_key
+    cdef uint32_t written_size
 
     def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones):
         self.spaces = spaces

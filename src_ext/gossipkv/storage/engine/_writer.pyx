@@ -45,6 +45,12 @@ def batch_cost(Batch batch not None):
 cdef class Active:
     """A segment that is open for writing: `offset` is where the next group goes, `first` its first position, or 0."""
 
+    cdef readonly object name
+    cdef readonly int descriptor
+    cdef readonly uint64_t size_bytes
+    cdef readonly uint64_t offset
+    cdef readonly uint64_t first
+
     def __init__(self, name, int descriptor, uint64_t size_bytes, uint64_t offset, uint64_t first):
         self.name = name
         self.descriptor = descriptor
@@ -62,17 +68,31 @@ cdef class Active:
 cdef class Planned:
     """A frame that has its position and its segment, and is not written yet."""
 
+    cdef int kind
+    cdef uint64_t position
+    cdef Batch batch
+
 
 @cython.final
 @cython.freelist(4)
 cdef class Group:
     """What one write carries, into one segment: up to `position`; when it `ends`, nothing follows there."""
 
+    cdef readonly int descriptor
+    cdef readonly uint64_t offset
+    cdef readonly object data
+    cdef readonly uint64_t position
+    cdef readonly bint ends
+
 
 @cython.final
 @cython.freelist(4)
 cdef class Written:
     """What a group had: batches, and the segment that it was the last of, if it was."""
+
+    cdef readonly list batches
+    cdef readonly uint64_t size_bytes
+    cdef readonly object closed
 
 
 @cython.final
@@ -82,6 +102,25 @@ cdef class Writer:
     `memtable` takes what is written, `spaces` are the live ones with all that is planned, and `cost` is about what the
     memtable takes with it.
     """
+
+    cdef readonly Active active
+    cdef public Active prepared
+    cdef readonly uint64_t position
+    cdef readonly uint64_t synced
+    cdef readonly uint64_t waiting_bytes
+    cdef public uint64_t cost
+    cdef public Memtable memtable
+    cdef public set spaces
+    cdef uint64_t open_until        # Plain batches are simply taken that end before it.
+    cdef uint64_t life
+    cdef uint64_t offset            # Where the next frame is planned.
+    cdef uint64_t limit             # No batch of that segment goes beyond it.
+    cdef uint64_t claimed           # The highest position that a written frame says is synced.
+    cdef uint64_t last_batch        # The last batch's that was written in this life.
+    cdef object planned             # A deque.
+    cdef list flying
+    cdef Frames frames
+    cdef object data
 
     def __init__(
         self, Active active not None, Memtable memtable not None, set spaces not None, *,
