@@ -28,12 +28,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.scheduler import MS, SECOND
 from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,8 @@ import trio
 
 from gossipkv.environment import trio_world
 from gossipkv.storage.engine import shell as storage
-from gossipkv.storage.engine.blocking import Batch, Store
+from gossipkv.storage.engine._log import Batch
+from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     import random

@@ -12,7 +12,7 @@ DAMAGE = f"{TESTS}/test_store_damage.py"
 FAULTS = f"{TESTS}/test_store_faults.py"
 BACKUP = f"{TESTS}/test_store_backup.py"
 
-COMMIT = f"{ENGINE}.blocking:Store.commit"
+COMMIT = "tests.world.blocking_store:Store.commit"
 CONTINUE = f"{ENGINE}.opening:_continue"
 ENDS = "ends = (*manifest.lives, LifeEnd(manifest.life, cut.name.number, cut.end, found.position, name))"
 SKIP = """whole = self._files.pread(self._descriptor, self.header.size_bytes, 0)

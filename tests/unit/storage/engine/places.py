@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DataError, LimitExceeded, Overloaded
 from gossipkv.storage.engine._log import Batch
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.reading import BelowFloor
 from gossipkv.testing.faulty_files import FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 from tests.oracle import store as oracle
 from tests.unit.storage.engine.toy_store import ToyStore
+from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

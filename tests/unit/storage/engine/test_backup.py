@@ -13,12 +13,12 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.storage.engine._log import Batch
 from gossipkv.storage.engine.backup import back_up, restore
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, read_manifest, segment_path
 from gossipkv.storage.engine.segments import WRITE
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
+from tests.world.blocking_store import Store
 
 BACKUP = PurePosixPath("/backup")
 ANOTHER = PurePosixPath("/another")

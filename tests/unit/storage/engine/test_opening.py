@@ -17,7 +17,6 @@ from gossipkv.errors import Corrupt, DirectoryInUse, Overloaded, StorageError, U
 from gossipkv.storage.engine import opening
 from gossipkv.storage.engine._log import BEGIN, Batch
 from gossipkv.storage.engine._memtable import Memtable
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segment_path, write_manifest
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import Options
@@ -25,6 +24,7 @@ from gossipkv.storage.engine.segments import SegmentReader
 from gossipkv.testing.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from gossipkv.testing.simulated_files import SimulatedFiles
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, put
+from tests.world.blocking_store import Store
 
 
 def opened(files, options=TINY, **more):
@@ -159,7 +159,7 @@ def test_a_disk_that_refuses_leaves_no_lock():
 def test_two_processes(tmp_path):
     """The second is refused while the first lives, however that ends."""
     code = (
-        "import sys; from gossipkv.storage.engine.blocking import Store;"
+        "import sys; from tests.world.blocking_store import Store;"
         "store = Store.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     )
     first = subprocess.Popen([sys.executable, "-c", code, tmp_path / "store"], stdin=-1, stdout=-1)

@@ -9,10 +9,10 @@ from gossipkv.environment import trio_world
 from gossipkv.errors import StorageError
 from gossipkv.storage.engine import shell
 from gossipkv.storage.engine._log import Batch
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.engine import Engine
 from gossipkv.storage.engine.options import Options
 from gossipkv.testing.simulated_files import SimulatedFiles
+from tests.world.blocking_store import Store
 
 
 def test_most_batches_take_the_short_way(monkeypatch):

@@ -14,13 +14,13 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import StorageError
 from gossipkv.storage.engine import parent
 from gossipkv.storage.engine.backup import restore
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.committing import OwnThread
 from gossipkv.storage.engine.manifest import RUNS, read_manifest
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.parent import MergeError, merge_in_child
 from gossipkv.storage.engine.shell import open_store
 from tests.unit.storage.engine.shell_world import made_space, put
+from tests.world.blocking_store import Store
 
 SMALL = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=128 << 10)
 TINY = Options(segment_bytes=32 << 10, table_log=32 << 10)

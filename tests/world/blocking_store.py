@@ -1,4 +1,4 @@
-"""The store for one thread that may wait: for tools, tests and benchmarks; a node has it under Trio (`shell`).
+"""The store for one thread that may wait: for simulations, tests and benchmarks; a node has it under Trio (`shell`).
 
 What is to be done beside the writing is done by the same thread, when it is asked to (`maintain`), or when a batch
 finds no room without it; merges run in this process.
