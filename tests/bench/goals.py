@@ -116,8 +116,6 @@ HTTP = (
 STORE_PUT = "durable put, one writer, time"
 STORE_PUT_BATCH = "durable batches of 100, a put, time"
 STORE_PUT_WRITERS = "durable put, 64 writers, time"
-STORE_UNSYNCED = "put without sync, CPU"
-STORE_UNSYNCED_BATCH = "batches of 100 without sync, a put, CPU"
 STORE_GET = "random get from a store, one run"
 STORE_GET_YOUNG = "random get from a store, memtable and 8 young runs"
 STORE_MISS_YOUNG = "the same, miss"
@@ -133,9 +131,9 @@ STORE_MEMORY = "anonymous memory with 10 GiB written, node, most"
 STORE_MEMORY_CHILD = "the same, child that merges"
 STORE_SIMULATED = "a simulated second of writes, segments of 64 MiB, CPU"
 STORE = (
-    STORE_PUT, STORE_PUT_BATCH, STORE_PUT_WRITERS, STORE_UNSYNCED, STORE_UNSYNCED_BATCH, STORE_GET, STORE_GET_YOUNG,
-    STORE_MISS_YOUNG, STORE_SCAN, STORE_RANGE, STORE_MERGING_GET, STORE_MERGING_PUT, STORE_AMPLIFICATION, STORE_SPACE,
-    STORE_SPACE_MERGING, STORE_OPENING, STORE_MEMORY, STORE_MEMORY_CHILD, STORE_SIMULATED,
+    STORE_PUT, STORE_PUT_BATCH, STORE_PUT_WRITERS, STORE_GET, STORE_GET_YOUNG, STORE_MISS_YOUNG, STORE_SCAN,
+    STORE_RANGE, STORE_MERGING_GET, STORE_MERGING_PUT, STORE_AMPLIFICATION, STORE_SPACE, STORE_SPACE_MERGING,
+    STORE_OPENING, STORE_MEMORY, STORE_MEMORY_CHILD, STORE_SIMULATED,
 )  # fmt: skip
 LARGER_GET = "get, data 3 x memory, uniform"
 LARGER_GET_P99 = "get, data 3 x memory, uniform, p99"
@@ -366,8 +364,6 @@ GOALS = (
     Goal(STORE_PUT_BATCH, "RocksDB", 0.8),
     Goal(STORE_PUT_WRITERS, "RocksDB", 0.8),
     Goal(STORE_PUT_WRITERS, ROCKSDB_THREADS, 0.8),
-    Goal(STORE_UNSYNCED, "RocksDB", 0.35),
-    Goal(STORE_UNSYNCED_BATCH, "RocksDB", 0.3),
     Goal(STORE_GET, "LMDB", 0.6),
     Goal(STORE_GET_YOUNG, "LMDB", 1.2),
     Goal(STORE_MISS_YOUNG, "LMDB", 1.0),

@@ -137,7 +137,7 @@ def header_of(data: bytes) -> tuple[int, int, int, int] | None:
     if len(data) < HEADER_BYTES or any(data[64:HEADER_BYTES]) or data[:8] != b"GKVLOG\r\n":
         return None
     format_number, is_synced, store, number, salt, _, size, zero, checksum = struct.unpack_from("<IIQQQQQII", data, 8)
-    if checksum != crc32c(data[:60]) or format_number != 1 or is_synced > 1 or zero or size != len(data):
+    if checksum != crc32c(data[:60]) or format_number != 1 or is_synced != 1 or zero or size != len(data):
         return None
     return store, number, salt, size
 

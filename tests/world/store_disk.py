@@ -28,9 +28,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import Batch
+from tests.world.blocking_store import Store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.scheduler import MS, SECOND
 from tests.world.simulated_files import SimulatedFiles

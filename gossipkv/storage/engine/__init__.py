@@ -15,7 +15,7 @@ Read in this order:
     engine.py       the store without a world: what is written next, what may be read, when there is no room
     works.py        what there is to do beside the writing, and how it is done on a disk
     opening.py      locked, recovered, in a new life; reading.py: what a store answers
-    blocking.py     the store for one thread; shell.py: under Trio
+    shell.py        the store under Trio: who waits, who is slowed, what is done beside the writing
     backup.py       copied while it runs, and put back as another one
     description.py  what is in a store, for people, without opening it; verify.py: every byte of it
 """

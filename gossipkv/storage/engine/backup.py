@@ -111,7 +111,7 @@ def restore(
     names = [SegmentName(number, random.getrandbits(64)) for number in range(1, len(segments) + 1)]
     for place, (segment, name) in enumerate(zip(segments, names, strict=True)):
         size_bytes = max(segment_bytes, segment.size_bytes)
-        header = SegmentHeader(store, *name, life=1, is_synced=True, size_bytes=size_bytes)
+        header = SegmentHeader(store, *name, life=1, size_bytes=size_bytes)
         frames = _renamed(read_segment(files, backup, segment.name, old.store, end=segment.end), names[place + 1 :])
         make_segment(files, directory, header, fill=partial(write_frames, files, salt=name.salt, frames=frames))
     _take_runs(files, backup, old, directory)

@@ -3,12 +3,9 @@
 Sorting and writing beside the serving loop would hold up reads.  It imports no Trio, so that it starts quickly.
 
     standard input   one line: the order (`Order`); then, whenever they come, lines with another pace: bytes a second
-    standard output  lines of JSON: {"progress": bytes written so far}, {"output": [replaced, files, whether it is the
-                     last]} for each `Output`, then {"done": the most memory it had},
-                     {"damaged": [file, offset, reason, expected, got]} or {"error": [what went wrong, errno]}
+    standard output  lines of JSON: {"progress": bytes written so far}, then {"done": [replaced, files, end]} of its
+                     `Output`, {"damaged": [file, offset, reason, expected, got]} or {"error": what went wrong}
     the leash        as of a build
-
-What it has written when it ends early, and no output names, is nobody's: whoever started it removes it.
 """
 
 from __future__ import annotations
@@ -18,17 +15,16 @@ import os
 import select
 import sys
 import time
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Final, NamedTuple, final
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import leash
 from gossipkv.processes.pace import Pace
-from gossipkv.processes.peak_memory import peak_bytes
 from gossipkv.processes.talk import Lines, say
 from gossipkv.storage import sigbus
-from gossipkv.storage.engine.manifest import RunFile
+from gossipkv.storage.engine.manifest import Run, run_json, run_of
 from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output, merge
 
 MODULE: Final = "gossipkv.storage.engine.child"
@@ -48,31 +44,29 @@ class Order:
     def to_line(self) -> bytes:
         """One line of JSON."""
         told = self.merge
-        oldest = [_file_json(file) for file in told.oldest]
-        plain = replace(told, oldest=())
-        return json.dumps([*astuple(plain), oldest, self.leash]).encode() + b"\n"
+        runs = [run_json(Run(files)) for files in told.runs]
+        plain = [getattr(told, field.name) for field in fields(told) if field.name not in {"runs", "start"}]
+        return json.dumps([plain, runs, told.start.hex(), self.leash]).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Order:
         """Return what `to_line` was called on."""
-        directory, store, number, log, young, _, into_oldest, spaces, *numbers, oldest, worn = json.loads(line)
+        (directory, store, number, log, drops_tombstones, spaces, *numbers), runs, start, worn = json.loads(line)
         file_bytes, memory_bytes, bytes_per_second = numbers
-        return cls(
-            MergeOrder(
-                directory,
-                store,
-                number,
-                tuple(LogInput(*segment) for segment in log),
-                tuple(tuple(run) for run in young),
-                tuple(_file(file) for file in oldest),
-                into_oldest,
-                tuple(spaces),
-                file_bytes,
-                memory_bytes,
-                bytes_per_second,
-            ),
-            worn,
+        order = MergeOrder(
+            directory,
+            store,
+            number,
+            tuple(LogInput(*segment) for segment in log),
+            tuple(run_of(run).files for run in runs),
+            drops_tombstones,
+            bytes.fromhex(start),
+            tuple(spaces),
+            file_bytes,
+            memory_bytes,
+            bytes_per_second,
         )
+        return cls(order, worn)
 
 
 class Progress(NamedTuple):
@@ -81,24 +75,17 @@ class Progress(NamedTuple):
     written_bytes: int
 
 
-class Done(NamedTuple):
-    """It came to its end."""
-
-    peak_bytes: int
-
-
 class Refused(NamedTuple):
     """It gave up: the system refused, or a limit was met."""
 
     reason: str
-    errno: int | None
 
 
-def understand(line: bytes) -> Progress | Output | Done | Corrupt | Refused:
+def understand(line: bytes) -> Progress | Output | Corrupt | Refused:
     """What a line of the child says.
 
     Raises:
-        ValueError: nothing that it could.
+        ValueError, TypeError: nothing that it could.
     """
     try:
         told = json.loads(line)
@@ -107,14 +94,12 @@ def understand(line: bytes) -> Progress | Output | Done | Corrupt | Refused:
     match told:
         case {"progress": int(written)}:
             return Progress(written)
-        case {"output": [list(replaced), list(files), bool(is_last)]}:
-            return Output(tuple(map(str, replaced)), tuple(_told_file(file) for file in files), is_last)
-        case {"done": int(peak)}:
-            return Done(peak)
+        case {"done": [list(replaced), files, str() | None as end]}:
+            return Output(tuple(map(str, replaced)), run_of(files).files, None if end is None else bytes.fromhex(end))
         case {"damaged": [str(file), int(offset), str(reason), expected, got]}:
             return Corrupt(file, offset, reason, expected=expected, got=got)
-        case {"error": [str(reason), int() | None as number]}:
-            return Refused(reason, number)
+        case {"error": str(reason)}:
+            return Refused(reason)
     raise ValueError(f"{line!r} is no line of a merge")
 
 
@@ -129,18 +114,19 @@ def main() -> int:
     sigbus.install()
     heard.pace = Pace(order.merge.bytes_per_second)
     try:
-        merge(RealFiles(), order.merge, _tell, lambda written: _say({"progress": written}), wait=heard.wait)
+        output = merge(RealFiles(), order.merge, lambda written: _say({"progress": written}), wait=heard.wait)
     except Corrupt as damage:
         expected, got = damage.details.get("expected"), damage.details.get("got")
         _say({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})
         return 1
     except OSError as error:
-        _say({"error": [f"{error.filename or order.merge.directory}: {error.strerror}", error.errno]})
+        _say({"error": f"{error.filename or order.merge.directory}: {error.strerror}"})
         return 1
     except LocalError as error:
-        _say({"error": [error.message, getattr(error.__cause__, "errno", None)]})
+        _say({"error": error.message})
         return 1
-    _say({"done": peak_bytes()})
+    end = None if output.end is None else output.end.hex()
+    _say({"done": [output.replaced, run_json(Run(output.files)), end]})
     return 0
 
 
@@ -187,34 +173,6 @@ class Heard:
         self._has_ended = not part
         self._waiting += self._lines.feed(part)
         return bool(part)
-
-
-def _tell(output: Output) -> None:
-    _say({"output": [output.replaced, [_file_json(file) for file in output.files], output.is_last]})
-
-
-def _file_json(file: RunFile) -> list[object]:
-    return [*file[:4], file.first.hex(), file.last.hex(), file.tombstones]
-
-
-def _file(told: list[str | int]) -> RunFile:
-    name, records, size_bytes, seal, first, last, tombstones = told
-    return RunFile(
-        str(name),
-        int(records),
-        int(size_bytes),
-        int(seal),
-        bytes.fromhex(str(first)),
-        bytes.fromhex(str(last)),
-        int(tombstones),
-    )
-
-
-def _told_file(told: object) -> RunFile:
-    match told:
-        case [str(name), int(records), int(size), int(seal), str(first), str(last), int(tombstones)]:
-            return _file([name, records, size, seal, first, last, tombstones])
-    raise ValueError(f"{told!r} is no file of a run")
 
 
 def _say(message: object) -> None:

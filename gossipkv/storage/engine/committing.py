@@ -26,7 +26,7 @@ class Committing(Protocol):
         ...
 
     async def wait(self) -> None:
-        """Return when the next group that is submitted is written, and synced if it was to be.  Raises OSError."""
+        """Return when the next group that is submitted is written and synced.  Raises OSError."""
         ...
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class OwnThread:
         self._thread = CThread()
 
     def submit(self, group: Group) -> None:
-        self._thread.submit(group.descriptor, group.data, group.offset, group.sync)
+        self._thread.submit(group.descriptor, group.data, group.offset)
 
     async def wait(self) -> None:
         await trio.lowlevel.wait_readable(self._thread.fileno())
@@ -78,10 +78,9 @@ class OverSeam:
 
 
 def write_group(files: Files, group: Group) -> None:
-    """Write it, and sync it if it is to be.  Raises OSError."""
+    """Write it, and sync it.  Raises OSError."""
     files.pwrite(group.descriptor, group.data, group.offset)
-    if group.sync:
-        files.sync(group.descriptor)
+    files.sync(group.descriptor)
 
 
 def committing(environment: Environment) -> Committing:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
-
-if TYPE_CHECKING:
-    from gossipkv.storage.engine._writer import Writer
+from typing import final
 
 
 @final
@@ -25,15 +22,6 @@ class Counts:
     switches: int = 0
     refused: int = 0  # Batches for which there was no room.
     put_off: int = 0  # Works that could not be done when they were tried.
-
-    def take_straight(self, writer: Writer) -> None:
-        """Take over what a writer has counted: of what it writes straight, nobody else hears."""
-        batches, records, user_bytes, log_bytes = writer.take_counts()
-        self.batches += batches
-        self.groups += batches
-        self.records += records
-        self.user_bytes += user_bytes
-        self.log_bytes += log_bytes
 
     def count_sync(self, took_ns: int) -> None:
         """Count a group that was written and synced."""

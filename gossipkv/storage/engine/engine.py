@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.merge import Output
     from gossipkv.storage.engine.options import Options
     from gossipkv.storage.engine.segments import Segment
-    from gossipkv.storage.engine.works import Work
+    from gossipkv.storage.engine.works import Done, Short, Work
     from gossipkv.storage.sorted_file import SortedFile
 
 # How often, while a segment is filled, it is looked at how writers are held back.
@@ -72,15 +72,13 @@ class Engine:
     ) -> None:
         self.directory = directory
         self.options = options
-        self._counts = Counts()
+        self.counts = Counts()
         self.closed: str | None = None  # Why, once it is.
         self.trouble: str | None = None  # What could not be done last, beside the writing.
         self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
-        self._writer = Writer(
-            log.active, log.memtable, self._live, life=manifest.life, position=log.position, sync=options.sync
-        )
+        self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
         self._pressure: policy.Pressure | None = None  # As last looked at.
         self._limits = policy.Limits(options.file_bytes, margin_bytes=MARGIN_SEGMENTS * options.segment_bytes)
         self._random = random
@@ -172,7 +170,7 @@ class Engine:
             elif writer.prepared is None:
                 refusal = "the next segment of the log is not allocated yet"
         if refusal is not None:
-            self._counts.refused += 1
+            self.counts.refused += 1
             because = f" ({self.trouble})" if self.trouble else ""
             raise Overloaded(f"nothing can be written now: {refusal}{because}; try again later", {"reason": refusal})
         if is_full:
@@ -184,11 +182,11 @@ class Engine:
         return None if self.closed is not None else self._writer.group()
 
     def synced(self, position: int) -> None:
-        """Apply the group that is under way: it is written, and synced if it was to be."""
+        """Apply the group that is under way: it is written and synced."""
         assert self.closed is None, "nothing is applied after a failure"
         written = self._writer.written(position)
-        self._counts.groups += 1
-        self._counts.log_bytes += written.size_bytes
+        self.counts.groups += 1
+        self.counts.log_bytes += written.size_bytes
         for batch in written.batches:
             self._apply(batch)
         if written.closed is not None:
@@ -199,7 +197,7 @@ class Engine:
 
     def _apply(self, batch: Batch) -> None:
         self._writer.memtable.apply_batch(batch)
-        counts = self._counts
+        counts = self.counts
         counts.batches += 1
         counts.records += batch.records
         counts.user_bytes += batch.size_bytes
@@ -302,27 +300,15 @@ class Engine:
     def free_bytes(self, told: int) -> None:
         self._free_bytes, self._pressure = told, None
 
-    @property
-    def counts(self) -> Counts:
-        """What was counted since the opening."""
-        self._counts.take_straight(self._writer)
-        return self._counts
-
-    @property
-    def write_straight(self) -> Callable[[Batch], int]:
-        """A function that writes a plain batch where nothing is synced, past this seam's files; see `Writer`."""
-        return self._writer.write_straight
-
     def manner(self, *, is_flush: bool) -> policy.Manner:
         """How hard a merge is to work now."""
-        now = policy.manner(self.standing(), self._limits, is_flush=is_flush)
-        return now._replace(bytes_per_second=self.options.merge_rate) if self.options.merge_rate else now
+        return policy.manner(self.standing(), self._limits, is_flush=is_flush)
 
     def next_work(self, without: Collection[type[Work]] = ()) -> Work | None:
         """Return the next thing to be done beside the writing, which is then under way; None: nothing now.
 
-        Of each kind one is under way at a time, of merges a flush and a compaction.  `without`: kinds that the disk
-        refused a moment ago, which keep no other waiting: what is removed may be the room that is missing.
+        Of each kind one is under way at a time.  `without`: kinds that the disk refused a moment ago, which keep no
+        other waiting: what is removed may be the room that is missing.
         """
         if self.closed is not None:
             return None
@@ -341,20 +327,31 @@ class Engine:
             return None
         number, self._next_number = self._next_number, self._next_number + 1
         manifest, salt = self.manifest, self._random.getrandbits(64)
-        size_bytes, sync = self.options.segment_bytes, self.options.sync
-        header = SegmentHeader(manifest.store, number, salt, manifest.life, sync, size_bytes)
+        header = SegmentHeader(manifest.store, number, salt, manifest.life, self.options.segment_bytes)
         self._making = MakeSegment(header, self.upkeep.take_free())
         return self._making
 
     def _next_merge(self) -> Merge | None:
-        if self.upkeep.is_changing:  # What it would read may be on the way out.
+        """A flush before any compaction: writers may wait for it."""
+        upkeep, standing = self.upkeep, self.standing()
+        if upkeep.merge is not None:
             return None
-        standing = self.standing()
-        if (flush := policy.flush(standing, self._limits)) is not None:
-            return self.upkeep.begin_flush(flush, self._spaces, self.manner(is_flush=True).bytes_per_second)
-        compaction, begin = policy.compaction(standing, self._limits), self.upkeep.begin_compaction
-        rate = self.manner(is_flush=False).bytes_per_second
-        return None if compaction is None else begin(compaction, self._spaces, rate)
+        if policy.is_flush_due(standing, self._limits):
+            return upkeep.begin_flush(self._spaces, self.manner(is_flush=True).bytes_per_second)
+        chosen, rate = policy.compaction(standing, self._limits), self.manner(is_flush=False).bytes_per_second
+        return None if chosen is None else upkeep.begin_compaction(chosen, self._spaces, rate)
+
+    def done(self, work: Short, result: Done) -> None:
+        """Hear that something was done, and what `works.perform` said of it."""
+        match work:
+            case MakeSegment():
+                assert isinstance(result, int), "a descriptor"
+                self.made(work, result)
+            case Switch():
+                assert isinstance(result, dict), "open files"
+                self.switched(work, result)
+            case Remove():
+                self.upkeep.removed()
 
     def made(self, work: MakeSegment, descriptor: int) -> None:
         """Have the next segment: it is allocated, and its header is synced."""
@@ -363,18 +360,14 @@ class Engine:
         name = SegmentName(work.header.number, work.header.salt)
         self._writer.prepared = Active(name, descriptor, work.header.size_bytes, HEADER_BYTES, 0)
 
-    def output(self, work: Merge, output: Output) -> None:
-        """Take what a merge has written so far: synced, and in its place."""
-        self._counts.merged_bytes += sum(file.size_bytes for file in output.files)
-        self.upkeep.output(work, output)
-
-    def merged(self, work: Merge) -> None:
-        """Have the inputs of a merge leave: it is done."""
-        self.upkeep.merged(work)
+    def merged(self, work: Merge, output: Output) -> None:
+        """Have what a merge wrote take its inputs' place."""
+        self.counts.merged_bytes += sum(file.size_bytes for file in output.files)
+        self.upkeep.merged(work, output)
 
     def switched(self, work: Switch, opened: Mapping[str, SortedFile]) -> None:
         """Read from what was switched to: it is durable, and its new files are open."""
-        self._counts.switches += 1
+        self.counts.switches += 1
         if self.upkeep.switched(work, opened):
             self._frozen, self._turns = None, False
         self._pressure = None
@@ -382,14 +375,9 @@ class Engine:
         self.trouble = None
         self.view = self._new_view()
 
-    def removed(self, work: Remove) -> None:
-        """Forget what was removed."""
-        assert work.segments or work.run_files, "nothing else is tried"
-        self.upkeep.removed()
-
     def put_off(self, work: Work, error: Exception) -> None:
         """Hear that something could not be done: it is handed out again, to whoever thinks it is time."""
-        self._counts.put_off += 1
+        self.counts.put_off += 1
         self.trouble = str(error)
         match work:
             case MakeSegment(header, recycled):
@@ -402,7 +390,7 @@ class Engine:
             case Remove():
                 self.upkeep.removal_failed()
             case Merge():
-                self.upkeep.merge_failed(work)
+                self.upkeep.merge_failed()
 
     def close(self, reason: str = "it was asked to") -> None:
         """End the life of the store; of what was not synced by now it is not known whether it is kept."""
@@ -410,11 +398,12 @@ class Engine:
             self.closed = reason
             self._writer.stop()
 
-    def leftovers(self) -> Remove:
+    def leftovers(self) -> list[PurePath]:
         """Return the files that nobody will need, once the store is closed: allocated ahead, or not removed yet."""
-        segments, run_files = self.upkeep.leftovers()
         prepared = self._writer.prepared
-        return Remove((*segments, *([] if prepared is None else [prepared.name.number])), run_files)
+        if prepared is not None:
+            self.upkeep.abandon([prepared.name.number])
+        return self.upkeep.leftovers()
 
     @property
     def descriptors(self) -> list[int]:

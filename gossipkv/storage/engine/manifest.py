@@ -144,8 +144,8 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
             recovery_floor=_segment(body["recovery_floor"]),
             log_floor=_segment(body["log_floor"]),
             lives=tuple(_life(end) for end in _list(body["lives"])),
-            young=tuple(_run(run) for run in _list(body["young"])),
-            oldest=_run(body["oldest"]),
+            young=tuple(run_of(run) for run in _list(body["young"])),
+            oldest=run_of(body["oldest"]),
             dropped_bytes=whole(body, "dropped_bytes", name),
         )
     except (KeyError, ValueError, TypeError) as error:
@@ -176,21 +176,23 @@ def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> Non
         "recovery_floor": [*manifest.recovery_floor],
         "log_floor": [*manifest.log_floor],
         "lives": [[end.life, end.number, end.offset, end.position, *end.continued] for end in manifest.lives],
-        "young": [_run_json(run) for run in manifest.young],
-        "oldest": _run_json(manifest.oldest),
+        "young": [run_json(run) for run in manifest.young],
+        "oldest": run_json(manifest.oldest),
         "dropped_bytes": manifest.dropped_bytes,
     }
     write_document(files, directory / MANIFEST, KIND, body, format_number=FORMAT)
 
 
-def _run_json(run: Run) -> Json:
+def run_json(run: Run) -> Json:
+    """A run as it stands in a document."""
     return [
         [file.name, file.records, file.size_bytes, file.seal, file.first.hex(), file.last.hex(), file.tombstones]
         for file in run.files
     ]
 
 
-def _run(told: Json) -> Run:
+def run_of(told: Json) -> Run:
+    """The run of which that is said.  Raises ValueError, TypeError: there can be none."""
     found: list[RunFile] = []
     for one in _list(told):
         name, records, size_bytes, seal, first, last, tombstones = _list(one)

@@ -1,22 +1,23 @@
-"""Merging: segments of the log and runs in, in one pass over all of them in key order, a run out.
+"""Merging: segments of the log and runs in, in one pass over all of them in key order, files of a run out.
 
-Flush and compaction are this one thing.  Inputs neighbour each other in age: segments of the log, young runs, the
-oldest run.  Of a key the newest record stays; those of spaces that are gone vanish.  A tombstone vanishes only on the
-way into the oldest run, below which nothing lies that it could hide.
+Flush and compaction are this one thing: a flush makes a run of segments of the log; a compaction has runs that
+neighbour each other in age, and all go into the oldest of them, the target.  Of a key the newest record stays; those of
+spaces that are gone vanish.  A tombstone vanishes only on the way into the oldest run of the store, below which nothing
+lies that it could hide.
 
-The oldest run is replaced stretch by stretch, so that beside the result no more space is needed than the inputs and a
-file or two.  A stretch is a range of keys: files of the oldest run, and what is younger in their range.
+A merge writes one stretch of the target, so that it is short, and beside the result no more space is needed than the
+inputs and a file or two.  A stretch is a range of keys: files of the target, and what is newer in their range.
 
-    oldest   [a .. f]     [g .. k]     [l .. p]     [q .. z]      nothing younger lies in [l .. p], so it stays
-    younger     b  d  e  f-h  i                        r  s
-    output   [a ......... k], two files instead of two;  [q .. z]
+    target   [a .. f]     [g .. k]     [l .. p]     [q .. z]      nothing newer lies in [l .. p], so it stays
+    newer       b  d  e  f-h  i                        r  s
+    output   [a ......... k], two files instead of two;  the rest begins at r
 
-Each output may replace its files at once: the younger runs are still there, and say the same.  They leave with the
-last output.  A stretch ends where an old file does, once what it has written is half a file long (else small files
-would stay small), has become nothing, or replaces two files' length.
+The output may replace its files at once: the newer runs are still there, and say the same.  They leave with the last
+stretch.  A stretch ends where an old file does, or none is, once what it has written is half a file long (else small
+files would stay small) or replaces two files' length.
 
-Rejected: the oldest run rewritten whole before the switch, which takes its size twice; and records cut into stretches
-of equal size, which would read and write old files that nothing has changed.
+Rejected: the target rewritten whole before the switch, which takes its size twice; and records cut into stretches of
+equal size, which would read and write old files that nothing has changed.
 """
 
 from __future__ import annotations
@@ -70,15 +71,15 @@ class LogInput(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class MergeOrder:
-    """What to merge, and how.  Inputs neighbour each other in age: no run lies between two of them."""
+    """What to merge, and how: segments of the log into a new run, or runs that neighbour each other in age."""
 
     directory: str
     store: int
     number: int  # Of the merge: no other has it.
-    log: tuple[LogInput, ...]  # From the oldest to the newest; all are newer than the runs.
-    young: tuple[tuple[str, ...], ...]  # From the newest run to the oldest: the names of its files, in key order.
-    oldest: tuple[RunFile, ...]  # All files of the oldest run, if it is merged into that.
-    into_oldest: bool
+    log: tuple[LogInput, ...]  # From the oldest to the newest.
+    runs: tuple[tuple[RunFile, ...], ...]  # From the newest to the oldest, the target, that all others go into.
+    drops_tombstones: bool  # The target is the oldest run of the store.
+    start: bytes  # Keys below it are done with.
     spaces: tuple[int, ...]  # Those that live, in order.
     file_bytes: int  # The most that a file has, unless one record alone is longer.
     memory_bytes: int  # The budget of the process; beside it, the longest batch and three times the longest record.
@@ -86,11 +87,11 @@ class MergeOrder:
 
 
 class Output(NamedTuple):
-    """Files that are whole, synced and in place, and those of the oldest run that they stand for."""
+    """Files that are whole, synced and in place, and those of the target that they stand for."""
 
     replaced: tuple[str, ...]
     files: tuple[RunFile, ...]
-    is_last: bool  # With it all segments and young runs that were merged leave.
+    end: bytes | None  # The key at which the rest begins; None: all is merged, and what went into the target leaves.
 
 
 class ReadLog(Protocol):
@@ -122,32 +123,27 @@ def run_name(merge: int, count: int) -> str:
 def merge(
     files: Files,
     order: MergeOrder,
-    on_output: Callable[[Output], object],
     on_progress: Callable[[int], object] = lambda _: None,
     *,
     read_log: ReadLog = read_batches,
     wait: Callable[[int], object] = lambda _: None,
-) -> None:
-    """Merge as ordered; `on_output` is told of each output in key order, of at least one, and may switch to it.
+) -> Output:
+    """Merge as ordered; returns what may be switched to.
 
     `on_progress` is told now and then how many bytes were written in all; `wait` of each write's size, and returns
     when the next may come.
 
-    Ensures: whatever ends it, files that no output has named are nobody's.
+    Ensures: whatever ends it early, what it wrote is nobody's.
 
     Raises:
         Corrupt: an input is damaged; names the file.
         LimitExceeded: a record, or what keys were made to crowd into, is more than a file holds.
         OSError, StorageError: the system refused.
     """
-    merging = _Merging(files, order, on_output, on_progress, wait)
+    merging = _Merging(files, order, on_progress, wait)
     try:
         merging.begin(read_log)
-        if order.into_oldest:
-            merging.into_oldest()
-        else:
-            merging.into_young()
-        merging.cut(is_last=True)
+        return merging.run()
     except BaseException:
         merging.abort()
         raise
@@ -163,7 +159,6 @@ class _Merging:
         self,
         files: Files,
         order: MergeOrder,
-        on_output: Callable[[Output], object],
         on_progress: Callable[[int], object],
         wait: Callable[[int], object],
     ) -> None:
@@ -172,7 +167,6 @@ class _Merging:
         self._files = files
         self._order = order
         self._directory = PurePath(order.directory)
-        self._on_output = on_output
         self._on_progress = on_progress
         self._wait = wait
         self._spaces = frozenset(order.spaces)
@@ -183,26 +177,28 @@ class _Merging:
         self._written_bytes = 0
         self._count = 0  # Files begun.
         self._merge = StoreMerge([], frozenset(), drops_tombstones=False)
-        self._greatest = b""  # No key of the runs is above.
-        self._at = 0  # Files of the oldest run before this one are done with.
-        # The stretch, and in it the file that is written, if one is.
+        self._greatest = max((file.last for run in order.runs for file in run), default=b"")
+        self._target = tuple(file for run in order.runs[-1:] for file in run if file.first >= order.start)
+        self._at = 0  # Files of the target before this one are done with.
         self._replaced: list[RunFile] = []
         self._made: list[RunFile] = []
         self._writer: SortedFileWriter | None = None
         self._first = b""
 
     def begin(self, read_log: ReadLog) -> None:
-        """Sort what the log has, and find the first record of every young run."""
+        """Sort what the log has, and find the first record of every run but the target."""
         order = self._order
-        sources: list[Source] = [FilesSource(self._open, map(self._path_of, names)) for names in reversed(order.young)]
-        last = [file.last for file in order.oldest] + [self._last_key(run[-1]) for run in order.young if run]
-        self._greatest = max(last, default=b"")
+        sources: list[Source] = [self._source(run) for run in reversed(order.runs[:-1])]
         if order.log:
             self._sorter = RecordSorter(self._make_scratch, self._free_bytes - self._index_bytes)
             for segment in order.log:
                 self._add(segment, read_log)
             sources.append(OrderedSource(self._sorter.finish_adding()))
-        self._merge = StoreMerge(sources, self._spaces, order.into_oldest)
+        self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)
+
+    def _source(self, run: Iterable[RunFile]) -> FilesSource:
+        start = self._order.start
+        return FilesSource(self._open, [self._path_of(file.name) for file in run if file.last >= start], start)
 
     def _add(self, segment: LogInput, read_log: ReadLog) -> None:
         assert self._sorter is not None
@@ -212,32 +208,37 @@ class _Merging:
                 path = segment_path(self._directory, segment.number)
                 raise Corrupt(str(path), offset + added, "what follows in the batch is no operation")
 
-    def into_young(self) -> None:
-        """Write one run out of all; its last file is left open."""
-        self._write_below(None)
+    # -- the target ------------------------------------------------------------------------------------------------
 
-    # -- the oldest run --------------------------------------------------------------------------------------------
-
-    def into_oldest(self) -> None:
-        """Replace the oldest run stretch by stretch; the last one is left open."""
-        oldest = self._order.oldest
+    def run(self) -> Output:
+        """Write a stretch; returns it."""
         while True:
             if not self._is_open:
                 self._pass_over()
-            key = self._merge.next_key()
-            if self._at < len(oldest) and (self._is_open or key is None or key >= oldest[self._at].first):
+            following, key = self._following, self._merge.next_key()
+            if following is not None and (self._is_open or key is None or key >= following.first):
                 self._join()
             elif key is None:
-                return
-            self._write_below(oldest[self._at].first if self._at < len(oldest) else None)
-            if self._is_enough and (self._at < len(oldest) or self._merge.next_key() is not None):
-                self.cut()
+                return self._end(None)
+            self._write_to_next()
+            if self._is_enough and (rest := self._rest()) is not None:
+                return self._end(rest)
+
+    @property
+    def _following(self) -> RunFile | None:
+        """The next file of the target."""
+        return self._target[self._at] if self._at < len(self._target) else None
+
+    def _rest(self) -> bytes | None:
+        """The key at which what is still to be merged begins, if there is anything."""
+        keys = [self._merge.next_key(), None if self._following is None else self._following.first]
+        return min((key for key in keys if key is not None), default=None)
 
     def _pass_over(self) -> None:
-        """Leave the files alone that stay: nothing younger lies in their range, and no space in it was dropped."""
-        oldest, key = self._order.oldest, self._merge.next_key()
-        while self._at < len(oldest) and (key is None or oldest[self._at].last < key):
-            if self._has_dropped(oldest[self._at]):
+        """Leave the files alone that stay: nothing newer lies in their range, and no space in it was dropped."""
+        key = self._merge.next_key()
+        while (file := self._following) is not None and (key is None or file.last < key):
+            if self._has_dropped(file):
                 break
             self._at += 1
 
@@ -259,30 +260,33 @@ class _Merging:
             )
 
     def _join(self) -> None:
-        """Have the next file of the oldest run in the stretch."""
-        file = self._order.oldest[self._at]
-        self._merge.join_oldest(FilesSource(self._open, [self._path_of(file.name)]))
+        """Have the next file of the target in the stretch."""
+        file = self._target[self._at]
+        self._merge.join_oldest(self._source([file]))
         self._replaced.append(file)
         self._at += 1
 
     @property
     def _is_open(self) -> bool:
-        return bool(self._replaced or self._made or self._writer)
+        """Whether the stretch has begun to write: what follows joins it until it is enough."""
+        return bool(self._made or self._writer)
 
     @property
     def _is_enough(self) -> bool:
-        """Whether the stretch may end here."""
+        """Whether the stretch may end where no file of the target is half read; a flush has none, and goes on."""
         written = sum(file.size_bytes for file in self._made) + (self._writer.size_bytes if self._writer else 0)
         replaced = sum(file.size_bytes for file in self._replaced)
-        return (
-            not written or 2 * written >= self._order.file_bytes or replaced >= STRETCH_FILES * self._order.file_bytes
-        )
+        most = self._order.file_bytes
+        return not self._order.log and (2 * written >= most or replaced >= STRETCH_FILES * most)
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def _write_below(self, bound: bytes | None) -> None:
-        """Write what stays of all below `bound`; its last file is left open."""
+    def _write_to_next(self) -> None:
+        """Write what stays of all below the target's next file, or less of it if the stretch may end there."""
+        bound = None if self._following is None else self._following.first
         while (first := self._merge.next_kept(bound)) is not None:
+            if self._is_enough and (not self._replaced or self._replaced[-1].last < first):
+                return
             writer = self._writer or self._begin_file(first)
             if self._merge.write(writer, bound, self._order.file_bytes):
                 self._end_file()
@@ -305,10 +309,9 @@ class _Merging:
 
     def _prefix(self, first: bytes) -> bytes:
         """What all keys begin with that may follow `first`."""
-        prefix = _shared(first, max(first, self._greatest)) if self._greatest else first
-        if self._sorter is not None and self._sorter.added:
-            prefix = _shared(prefix, self._sorter.common_prefix(0))
-        return prefix
+        if self._sorter is not None:
+            return _shared(first, self._sorter.common_prefix(0))
+        return _shared(first, max(first, self._greatest))
 
     def _wrote(self, size_bytes: int) -> None:
         self._written_bytes += size_bytes
@@ -327,23 +330,16 @@ class _Merging:
         self._made.append(RunFile(PurePath(path).name, records, size_bytes, seal, self._first, last, tombstones))
         self._files.rename(path + TEMPORARY_SUFFIX, path)
 
-    def cut(self, *, is_last: bool = False) -> None:
+    def _end(self, rest: bytes | None) -> Output:
         """End the stretch: what was written stands for its files."""
         if self._writer is not None:
             self._end_file()
         if self._made:
             self._files.sync_directory(self._directory / RUNS)
-        output = Output(tuple(file.name for file in self._replaced), tuple(self._made), is_last)
-        self._replaced, self._made = [], []
-        if output.replaced or output.files or is_last:
-            self._on_output(output)
+        return Output(tuple(file.name for file in self._replaced), tuple(self._made), rest)
 
     def _open(self, path: str) -> SortedFile:
         return SortedFile(path, files=self._files)
-
-    def _last_key(self, name: str) -> bytes:
-        with self._open(self._path_of(name)) as file:
-            return next((key for key, _ in file.scan(reverse=True, limit=1)), b"")
 
     def _path_of(self, name: str) -> str:
         return str(run_path(self._directory, name))
@@ -355,7 +351,7 @@ class _Merging:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Remove what no output has named, as far as the system lets us."""
+        """Remove what was written, as far as the system lets us."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.abort()

@@ -30,11 +30,12 @@ from gossipkv.storage.engine.manifest import (
     segment_path,
     write_manifest,
 )
-from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
+from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterable
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
@@ -146,7 +147,7 @@ def _make(files: Files, directory: PurePath, options: Options, random: random.Ra
     for place in directory.parents:  # Somebody made it, and may have been killed before its name was synced.
         with contextlib.suppress(PermissionError):  # Then it was not made by us.
             files.sync_directory(place)
-    header = SegmentHeader(manifest.store, *first, manifest.life, options.sync, options.segment_bytes)
+    header = SegmentHeader(manifest.store, *first, manifest.life, options.segment_bytes)
     make_segment(files, directory, header)
     write_manifest(files, directory, manifest)
     return manifest
@@ -227,11 +228,8 @@ def _continue(
     told = remove_strangers(files, directory, found, set(opened))  # On a full disk, it is the room for what follows.
     name = SegmentName(found.next_number, random.getrandbits(64))
     cut = found.cut
-    header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.sync, options.segment_bytes)
+    header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.segment_bytes)
     active = _rewrite(files, directory, found, header)
-    # A life without syncs may have left what it closed in the system's memory, and this one says that it is synced.
-    for segment in (*found.kept, *found.segments):
-        _sync(files, segment_path(directory, segment.name.number))
     recovery_floor, log_floor = (
         name if floor.number >= cut.name.number else floor for floor in (manifest.recovery_floor, manifest.log_floor)
     )
@@ -258,8 +256,7 @@ def _continue(
         position=found.last_position,
         files=opened,
     )
-    with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
-        remove_files(files, directory, found.outlived)
+    _remove(files, directory, found.outlived)
     torn = None if found.torn is None else (found.torn.file, found.torn.offset)
     engine = Engine(directory, options, random, then, log)
     engine.upkeep.dropped_bytes += sum(engine.view.size_bytes(space) for space in manifest.spaces - replay.spaces)
@@ -276,24 +273,20 @@ def _rewrite(files: Files, directory: PurePath, found: Recovered, header: Segmen
         return rewrite(files, directory, found, header._replace(size_bytes=0))
 
 
-def _sync(files: Files, path: PurePath) -> None:
-    descriptor = files.open(path, WRITE)
-    try:
-        files.sync(descriptor)
-    finally:
-        files.close(descriptor)
-
-
 def remove_strangers(files: Files, directory: PurePath, found: Recovered, run_files: set[str]) -> tuple[str, ...]:
     """Remove what nobody names, a crash left it; returns the paths."""
     names = [entry.name for entry in files.list_directory(directory / RUNS) if entry.kind == "file"]
     strangers = (*found.strangers, *(directory / RUNS / name for name in names if name not in run_files))
-    for path in strangers:
-        with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
-            files.unlink(path)
+    _remove(files, directory, strangers)
+    return tuple(map(str, strangers))
+
+
+def _remove(files: Files, directory: PurePath, paths: Iterable[PurePath]) -> None:
+    """Remove files, durably: a segment that comes back would lie between those that count."""
+    with contextlib.suppress(OSError):  # It is asked for room only, and the next start tries again.
+        works.remove(files, paths)
     with contextlib.suppress(OSError):
         files.sync_directory(directory / LOG)
-    return tuple(map(str, strangers))
 
 
 def _take_lock(files: Files, directory: PurePath) -> int:

@@ -1,4 +1,4 @@
-"""How a store is set up: sizes, and whether it is synced."""
+"""How a store is set up: the sizes of its parts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ MOST_WAITING_BYTES: Final = 16 << 20
 class Options:
     """Sizes of a store's parts, in bytes."""
 
-    sync: bool = True  # False: what the system has not written is lost with it, and no damage is told from that.
     segment_bytes: int = 64 << 20
     table_log: int = 1 << 30  # Of the log, what is kept at least for those who read it.
     file_bytes: int = 1 << 30  # Of a file of a run, at most about.
     # Of a child that merges: what it sorts and indexes by default fits, else it is written twice.
     merge_memory: int = 192 << 20
-    merge_rate: int = 0  # Bytes a second that a merge writes; 0: as policy says.
 
     @property
     def memtable_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -12,7 +12,7 @@ from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way, take_back
 from gossipkv.processes.program import how_it_ended
 from gossipkv.processes.talk import Lines
-from gossipkv.storage.engine.child import MODULE, Done, Order, Progress, Refused, understand
+from gossipkv.storage.engine.child import MODULE, Order, Refused, understand
 from gossipkv.storage.engine.merge import Output, run_name
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ class MergeError(LocalError):
     """A merge did not come to its end, which says nothing of its inputs."""
 
 
-async def merge_in_child(
-    order: MergeOrder, on_output: Callable[[Output], object], manner: Callable[[], Manner]
-) -> None:
-    """Run a merge in a child process; `on_output` is told what it has written, `manner` says how hard it is to work.
+async def merge_in_child(order: MergeOrder, manner: Callable[[], Manner]) -> Output:
+    """Run a merge in a child process, and return what it has written; `manner` says how hard it is to work.
 
     Raises:
         Corrupt: an input is damaged; names file and offset.
@@ -49,7 +47,7 @@ async def merge_in_child(
             assert process.stdin is not None
             await process.stdin.send_all(Order(order, worn).to_line())
         nursery.start_soon(_drive, process, manner)
-        told = await _listen(process, order, on_output)
+        told = await _listen(process)
         if told is None:
             with trio.move_on_after(STALL_S) as patience:
                 await process.wait()
@@ -58,8 +56,10 @@ async def merge_in_child(
         nursery.cancel_scope.cancel()
     if isinstance(told, Corrupt):
         raise told
-    if isinstance(told, Done):
-        return
+    if isinstance(told, Output):
+        if can_be(order, told):
+            return told
+        told = f"it says that it has written {', '.join(file.name for file in told.files)}, which cannot be"
     how = told or f"the process {how_it_ended(process.returncode)}{child.last_line(errors)}"
     raise MergeError(f"{order.directory}: cannot be merged: {how}", {"file": order.directory})
 
@@ -79,13 +79,10 @@ async def _drive(process: trio.Process, manner: Callable[[], Manner]) -> None:
             await trio.sleep(MANNER_PERIOD_S)
 
 
-async def _listen(
-    process: trio.Process, order: MergeOrder, on_output: Callable[[Output], object]
-) -> Done | Corrupt | str | None:
+async def _listen(process: trio.Process) -> Output | Corrupt | str | None:
     """What it came to: a text says what went wrong, None that it ended without a word."""
     assert process.stdout is not None
     lines = Lines()
-    heard = _Heard(order)
     while True:
         with trio.move_on_after(STALL_S) as patience:
             part = bytes(await process.stdout.receive_some())
@@ -95,53 +92,26 @@ async def _listen(
             return None
         for line in lines.feed(part):
             try:
-                said = heard.understand(line)
-            except ValueError as error:
+                said = understand(line)
+            except (ValueError, TypeError) as error:
                 return str(error)
             match said:
-                case Output():
-                    on_output(said)
                 case Refused(reason):
                     return reason
-                case Done() | Corrupt():
+                case Output() | Corrupt():
                     return said
 
 
-@final
-class _Heard:
-    """What a child has said so far that it wrote: what cannot be is not believed, for its inputs leave for it."""
-
-    def __init__(self, order: MergeOrder) -> None:
-        self.is_over = False
-        self._order = order
-        self._files = 0
-        self._left = list(order.oldest)
-        self._last = b""  # The greatest key so far.
-
-    def understand(self, line: bytes) -> Progress | Output | Done | Corrupt | Refused:
-        """What a line says.  Raises ValueError: nothing that can be."""
-        said = understand(line)
-        if isinstance(said, Output) and not self._takes(said):
-            names = ", ".join(file.name for file in said.files)
-            raise ValueError(f"it says that it has written {names or 'nothing'}, which cannot be")
-        if isinstance(said, Done) and not self.is_over:
-            raise ValueError("it says that it is done, and has not said what it wrote")
-        return said
-
-    def _takes(self, output: Output) -> bool:
-        """Whether it can be: files of this merge that follow each other, for files of the oldest run that are there."""
-        numbers = range(self._files + 1, self._files + 1 + len(output.files))
-        if self.is_over or [file.name for file in output.files] != [run_name(self._order.number, at) for at in numbers]:
-            return False
-        for file in output.files:
-            if not self._last < file.first <= file.last:
-                return False
-            self._last = file.last
-        replaced = set(output.replaced)
-        left = [file for file in self._left if file.name not in replaced]
-        if len(left) + len(output.replaced) != len(self._left):
-            return False
-        if any(file.first <= old.last and old.first <= file.last for file in output.files for old in left):
-            return False
-        self._files, self._left, self.is_over = numbers.stop - 1, left, output.is_last
-        return True
+def can_be(order: MergeOrder, output: Output) -> bool:
+    """Whether a merge may have written that: if not it is not believed, for its inputs leave for it."""
+    names = [run_name(order.number, at + 1) for at in range(len(output.files))]
+    target = {file.name: file for run in order.runs[-1:] for file in run}
+    left = [file for name, file in target.items() if name not in output.replaced]
+    return (
+        [file.name for file in output.files] == names
+        and len(left) + len(output.replaced) == len(target)
+        and all(order.start <= file.first for file in output.files)
+        and (output.end is None or (bool(order.runs) and order.start < output.end))
+        and all(output.end is None or file.last < output.end for file in output.files)
+        and not any(file.first <= old.last and old.first <= file.last for file in output.files for old in left)
+    )

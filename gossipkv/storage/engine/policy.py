@@ -1,15 +1,18 @@
 """When segments and runs are merged, which of them, and how writers are held back meanwhile: functions of sizes alone.
 
-A flush makes one young run of the closed segments.  A compaction merges young runs that neighbour each other, or all
-of them into the oldest run.  One of each may be under way at once, on inputs of their own.
+One merge is under way at a time.  A flush makes one young run of the closed segments.  A compaction merges runs that
+neighbour each other in age into the oldest of them, stretch by stretch, and between two stretches a flush goes first:
+so a flush waits for a file or two, whatever the size of the store.
 
 * Into the oldest run, once what the young ones have and hide is half as large: so the store has at most half as much
   again as what lives, and a byte is written two to three times after its flush, whatever the store's size.
 * Else, with eight young runs, those neighbours whose merge costs the least for each run that it gets rid of: it merges
   runs of a like size, and so in tiers, without any being kept.
-* While a compaction takes long, a flush takes the young runs along that are not in it, once there are twelve.
+* A compaction that is begun goes on until it is done, but with twelve young runs those that came since go first: it may
+  be long, and they would become too many.
 
-Rejected: levels, which write a byte ten times; and tiers by fixed size ratios, which merge before there is need.
+Rejected: a child each for flushes and compactions, since a stretch is as long as a flush may wait; levels, which write
+a byte ten times; and tiers by fixed size ratios, which merge before there is need.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from typing import Final, NamedTuple, final
 # A lookup that misses asks each run, so eight cost about as much as one that is found in the oldest.
 YOUNG_AIM: Final = 8
 YOUNG_MOST: Final = 16
-# While a compaction runs, its inputs are among them, and leave with it: until there are so many, it is waited for.
-YOUNG_ALONG: Final = 12
+# While a compaction is begun, its inputs are among them, and leave with it: until there are so many, it goes on.
+YOUNG_WAITING: Final = 12
+LEAST_RUNS: Final = 2  # That are worth a merge.
 MEMTABLES: Final = 2
 OLDEST_SHARE: Final = 2  # Into the oldest run at a half of it.
 MIB: Final = 1 << 20
@@ -34,7 +38,8 @@ MOST_DELAY_S: Final = 0.1
 
 # At ease a merge writes as fast as the log may be written anyhow; in need nothing holds it back.
 CALM_BYTES_PER_S: Final = 64 * MIB
-CALM_NICENESS: Final = 15
+EASY_LOAD: Final = 0.5  # Up to here a compaction stands behind all else on the machine.
+UNBOUND_LOAD: Final = 0.75  # From here on a pace would only cost time.
 
 
 @final
@@ -58,19 +63,13 @@ class Weight(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Young runs to merge: `count` of them from `first` on, counted from the newest."""
+    """Runs to merge: the `count` newer neighbours of the one that has `below` runs under it, into that one.
 
-    first: int
+    Counted from the oldest, which has none under it, for flushes add runs at the other end.
+    """
+
+    below: int
     count: int
-    into_oldest: bool
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """Closed segments to merge, and so many of the newest young runs with them."""
-
-    young: int
 
 
 @final
@@ -98,12 +97,17 @@ class Standing:
     closed_bytes: int
     memtables_full: int
     young: tuple[Weight, ...]  # From the newest to the oldest.
-    oldest: Weight
+    oldest: Weight  # May have nothing.
     dropped_bytes: int  # What dropped spaces still take in runs, about.
     free_bytes: int  # On the disk.
     active_share: float = 0.0  # How full the memtable is that is written to, or its segment, from 0 to 1.
-    flush: Flush | None = None  # Under way.
-    compaction: Compaction | None = None  # Under way, counted as the young runs are now.
+    is_merging: bool = False
+    begun: Compaction | None = None  # Of which a stretch is done or under way: the newest, if there are several.
+
+    @property
+    def runs(self) -> tuple[Weight, ...]:
+        """All of them, from the newest to the oldest."""
+        return (*self.young, self.oldest)
 
 
 def debt_bytes(standing: Standing) -> int:
@@ -114,26 +118,17 @@ def debt_bytes(standing: Standing) -> int:
     return sum(run.size_bytes for run in standing.young) + hidden + standing.dropped_bytes
 
 
-def flush(standing: Standing, limits: Limits) -> Flush | None:
-    """What to flush now."""
-    if not standing.closed_segments or standing.flush is not None:
-        return None
-    young = 0
-    if standing.compaction is not None and len(standing.young) >= YOUNG_ALONG:
-        young = _taken_along(standing, standing.compaction.first)
-    while young and not _is_room(standing, limits, flush_bytes(standing, Flush(young))):
-        young -= 1
-    return Flush(young) if _is_room(standing, limits, flush_bytes(standing, Flush(young))) else None
+def is_flush_due(standing: Standing, limits: Limits) -> bool:
+    """Whether to flush now."""
+    return standing.closed_segments > 0 and _is_room(standing, limits, standing.closed_bytes)
 
 
 def compaction(standing: Standing, limits: Limits) -> Compaction | None:
-    """Which young runs to merge now."""
-    if standing.compaction is not None:
-        return None
+    """Which runs to merge now, or to go on with."""
     found = _wanted(standing)
-    return (
-        found if found is not None and _is_room(standing, limits, compaction_bytes(standing, found, limits)) else None
-    )
+    if found is None or not _is_room(standing, limits, compaction_bytes(standing, found, limits)):
+        return None
+    return found
 
 
 def pressure(standing: Standing, limits: Limits) -> Pressure:
@@ -154,43 +149,25 @@ def load(standing: Standing, limits: Limits) -> float:
     return max(0.0, min(1.0, max(young, waiting, room)))
 
 
-def bytes_per_second(standing: Standing, limits: Limits) -> int:
-    """How fast a merge may write; 0: as fast as it goes."""
-    strain = load(standing, limits)
-    return 0 if strain >= _UNBOUND else int(CALM_BYTES_PER_S / (1 - strain))
-
-
-def niceness(standing: Standing, limits: Limits) -> int:
-    """How far a merge stands behind others: a node that is behind with its merges serves nobody well for long."""
-    return round(CALM_NICENESS * (1 - load(standing, limits)))
-
-
 def manner(standing: Standing, limits: Limits, *, is_flush: bool) -> Manner:
-    """How hard a merge is to work now.
+    """How hard a merge is to work now: a node that is behind with its merges serves nobody well for long.
 
     A flush is a second of work for which writers may come to wait, and who has given way cannot always take it back.
     """
-    gives_way = not is_flush and niceness(standing, limits) > CALM_NICENESS // 2
-    return Manner(gives_way, bytes_per_second(standing, limits))
-
-
-# From here on a pace would only cost time.
-_UNBOUND: Final = 0.75
-
-
-def flush_bytes(standing: Standing, wanted: Flush) -> int:
-    """What a flush writes at most: its inputs."""
-    return standing.closed_bytes + sum(run.size_bytes for run in standing.young[: wanted.young])
+    strain = load(standing, limits)
+    pace = 0 if strain >= UNBOUND_LOAD else int(CALM_BYTES_PER_S / (1 - strain))
+    return Manner(gives_way=not is_flush and strain <= EASY_LOAD, bytes_per_second=pace)
 
 
 def compaction_bytes(standing: Standing, wanted: Compaction, limits: Limits) -> int:
-    """What a compaction needs beside what is there: its inputs' size, until they leave.
+    """What a compaction needs beside what is there: each stretch leaves as soon as it is replaced.
 
-    Into the oldest run each stretch leaves as soon as it is replaced.  By how much the run grows nobody knows before:
-    a merge that finds no more room has kept its stretches, and the next one writes those anew in place.
+    By how much the run grows nobody knows before: a merge that finds no more room has kept its stretches, and the next
+    one writes those anew in place.
     """
-    young = sum(run.size_bytes for run in standing.young[wanted.first : wanted.first + wanted.count])
-    return min(young + standing.oldest.size_bytes, 2 * limits.file_bytes) if wanted.into_oldest else young
+    end = len(standing.runs) - wanted.below
+    inputs = sum(run.size_bytes for run in standing.runs[end - 1 - wanted.count : end])
+    return min(inputs, 2 * limits.file_bytes)
 
 
 def _is_room(standing: Standing, limits: Limits, needed_bytes: int) -> bool:
@@ -199,17 +176,17 @@ def _is_room(standing: Standing, limits: Limits, needed_bytes: int) -> bool:
 
 def _wanted(standing: Standing) -> Compaction | None:
     """The compaction that is due, if there is room for it or not."""
-    free = standing.flush.young if standing.flush is not None else 0  # A flush has those before.
-    runs = standing.young[free:]
-    if free == 0 and _is_due_into_oldest(standing):
-        return Compaction(0, len(runs), into_oldest=True)
-    if len(standing.young) < YOUNG_AIM:
+    count, begun = len(standing.young), standing.begun
+    free = count if begun is None else count - begun.below - begun.count  # Those before take no part in what is begun.
+    if begun is not None and (count < YOUNG_WAITING or free < LEAST_RUNS):
+        return begun
+    if begun is None and _is_due_into_oldest(standing):
+        return Compaction(0, count)
+    if count < YOUNG_AIM:
         return None
-    windows = [(first, count) for count in range(2, len(runs) + 1) for first in range(len(runs) - count + 1)]
-    if not windows:
-        return None
-    first, count = min(windows, key=lambda window: (_cost(runs, *window), -window[1]))
-    return Compaction(free + first, count, into_oldest=False)
+    windows = [(first, size) for size in range(LEAST_RUNS, free + 1) for first in range(free - size + 1)]
+    first, size = min(windows, key=lambda window: (_cost(standing.young, *window), -window[1]))
+    return Compaction(count + 1 - first - size, size - 1)
 
 
 def _is_due_into_oldest(standing: Standing) -> bool:
@@ -224,16 +201,10 @@ def _cost(runs: tuple[Weight, ...], first: int, count: int) -> float:
     return sum(run.size_bytes for run in runs[first : first + count]) / (count - 1)
 
 
-def _taken_along(standing: Standing, free: int) -> int:
-    """How many of the `free` newest runs a flush does best to take: each of them is one run less."""
-    costs = [(flush_bytes(standing, Flush(count)) / count, -count) for count in range(1, free + 1)]
-    return -min(costs)[1] if costs else 0
-
-
 def _needed(standing: Standing, limits: Limits) -> int:
     """What the merge needs that is due, or that closing what is written now would make due."""
-    needed = flush_bytes(standing, Flush(0))
-    wanted = _wanted(standing) if standing.compaction is None else None
+    needed = standing.closed_bytes
+    wanted = None if standing.is_merging else _wanted(standing)
     if wanted is not None:
         needed = max(needed, compaction_bytes(standing, wanted, limits))
     return needed + limits.margin_bytes

@@ -18,13 +18,10 @@ again: the fresh file is nobody's, and removed.
 What a place's position was is known from the frame before it, for the first place of all from the segment before the
 floor of recovery, or from the end of a life: so the floor moves to a segment only while one before it is kept, or once
 a frame of it is synced.  Where nothing says it, whatever claims a sync makes a torn frame damage.
-
-In a store that does not sync no frame says that any other is synced, and whatever a loss of power took away is a tail.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 from dataclasses import dataclass
 from itertools import takewhile
@@ -44,7 +41,7 @@ from gossipkv.storage.engine.segments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
@@ -117,18 +114,6 @@ def rewrite(files: Files, directory: PurePath, recovered: Recovered, header: Seg
     make_segment(files, directory, header, fill=fill)
     name = SegmentName(header.number, header.salt)
     return Segment(name, cut.first, cut.last, cut.end, header.size_bytes)
-
-
-def remove_files(files: Files, directory: PurePath, paths: Iterable[PurePath]) -> None:
-    """Remove files of the log that nobody names, durably: what comes back would lie between segments that count.
-
-    Raises:
-        OSError: the system refused; some may be gone.
-    """
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            files.unlink(path)
-    files.sync_directory(directory / LOG)
 
 
 @final

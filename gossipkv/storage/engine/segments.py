@@ -3,7 +3,7 @@
     offset size field
     0      8    magic: "GKVLOG", carriage return, line feed
     8      4    format: 1
-    12     4    1 when what is written is synced, 0 when it is not
+    12     4    1: what is written is synced before it counts
     16     8    store
     24     8    number
     32     8    salt
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"GKVLOG\r\n"
 FORMAT: Final = 1
+IS_SYNCED: Final = 1
 # What batches leave free at a segment's end: a mark, a `next` and a `begin` always fit.
 RESERVED_BYTES: Final = 4096
 # What is read at once: long enough that calls cost nothing, short beside a segment.
@@ -54,6 +55,7 @@ WRITE: Final = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 _HEADER: Final = struct.Struct("<8sIIQQQQQI")
 _CHECKSUM: Final = struct.Struct("<I")
 _NEXT: Final = struct.Struct("<QQ")
+_SYNCED_AT: Final = 12
 _STORE_AT: Final = 16
 _NUMBER_AT: Final = 24
 _SALT_AT: Final = 32
@@ -67,7 +69,6 @@ class SegmentHeader(NamedTuple):
     number: int
     salt: int
     life: int  # In which it was made.
-    is_synced: bool
     size_bytes: int
 
 
@@ -84,7 +85,7 @@ class Segment(NamedTuple):
 def encode_header(header: SegmentHeader) -> bytes:
     """The first block of a segment."""
     covered = _HEADER.pack(
-        MAGIC, FORMAT, header.is_synced, header.store, header.number, header.salt, header.life, header.size_bytes, 0
+        MAGIC, FORMAT, IS_SYNCED, header.store, header.number, header.salt, header.life, header.size_bytes, 0
     )
     return (covered + _CHECKSUM.pack(crc32c(covered))).ljust(HEADER_BYTES, b"\0")
 
@@ -110,9 +111,11 @@ def decode_header(data: bytes, path: str) -> SegmentHeader:
             "it was written by a newer GossipKV; run that one",
             {"file": path, "format": format_number, "newest": FORMAT},
         )
-    if zero or is_synced > 1 or any(data[_CHECKSUM_AT + _CHECKSUM.size : HEADER_BYTES]):
+    if is_synced != IS_SYNCED:
+        raise Corrupt(path, _SYNCED_AT, "a segment that was not synced", expected=IS_SYNCED, got=is_synced)
+    if zero or any(data[_CHECKSUM_AT + _CHECKSUM.size : HEADER_BYTES]):
         raise Corrupt(path, _CHECKSUM_AT + _CHECKSUM.size, "a segment's header ends with zeros")
-    return SegmentHeader(store, number, salt, life, bool(is_synced), size_bytes)
+    return SegmentHeader(store, number, salt, life, size_bytes)
 
 
 def next_payload(name: SegmentName) -> bytes:

@@ -31,7 +31,7 @@ from gossipkv.storage.engine.opening import open_store as open_blocking
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.parent import merge_in_child
 from gossipkv.storage.engine.reading import Reading
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.storage.engine.works import Merge, Switch
 
 if TYPE_CHECKING:
     import os
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.committing import Committing
     from gossipkv.storage.engine.merge import MergeOrder, Output
     from gossipkv.storage.engine.policy import Manner
-    from gossipkv.storage.engine.works import Work
+    from gossipkv.storage.engine.works import Short, Work
 
 __all__ = ["DELETE", "PUT", "Batch", "Store", "open_store", "operations"]
 
@@ -64,9 +64,7 @@ MOST_RETRY_AFTER_S: Final = 60.0
 class RunMerge(Protocol):
     """How merges are run: `merge_in_child`, or what a simulation has in its place."""
 
-    async def __call__(
-        self, order: MergeOrder, on_output: Callable[[Output], object], manner: Callable[[], Manner]
-    ) -> None:
+    async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> Output:
         """Run a merge to its end.  Raises `MergeError`, `Corrupt` or OSError."""
         ...
 
@@ -256,8 +254,7 @@ class Store(Reading):
                 self.engine.failed(error)
                 self._wake()
                 return
-            if self.engine.options.sync:
-                self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
+            self.engine.counts.count_sync(self._environment.clock.monotonic_ns() - self._began_ns)
             self.engine.synced(self._position)
             if self._ends is not None:
                 with contextlib.suppress(OSError):  # All of it is synced.
@@ -303,9 +300,7 @@ class Store(Reading):
         if self.engine.closed is None:  # Else a frame may be there that names the next segment.
             self.engine.close()
             with contextlib.suppress(OSError):  # The next opening does it.
-                await self._environment.threads.run(
-                    works.remove, self.files, self.engine.directory, self.engine.leftovers()
-                )
+                await self._environment.threads.run(works.remove, self.files, self.engine.leftovers())
 
     async def _maintain(self, nursery: trio.Nursery) -> None:
         """Do what there is to do beside the writing, one thing after the other; merges run beside that."""
@@ -326,20 +321,13 @@ class Store(Reading):
             with trio.move_on_after(RETRY_AFTER_S if failed else LOOK_PERIOD_S):
                 await self._more.wait()
 
-    async def _perform(self, work: MakeSegment | Switch | Remove) -> bool:
+    async def _perform(self, work: Short) -> bool:
         """Do one thing in a worker thread, and tell the core; whether it could be done."""
-        engine, run = self.engine, self._environment.threads.run
+        engine = self.engine
         try:
             with trio.CancelScope(shield=True):  # The disk and the core are to agree.
-                match work:
-                    case MakeSegment():
-                        engine.made(work, await run(works.make, self.files, engine.directory, work))
-                    case Switch():
-                        engine.switched(work, await run(works.switch, self.files, engine.directory, work))
-                        self._merges_failed = 0
-                    case Remove():
-                        await run(works.remove, self.files, engine.directory, work)
-                        engine.removed(work)
+                run = self._environment.threads.run
+                engine.done(work, await run(works.perform, self.files, engine.directory, work))
         except (OSError, StorageError) as error:
             engine.put_off(work, error)
             return False
@@ -347,22 +335,20 @@ class Store(Reading):
             self._merges_failed += 1  # What it wrote is not what it said.
             engine.put_off(work, error)
             return False
+        if isinstance(work, Switch):
+            self._merges_failed = 0
         return True
 
     async def _merge(self, work: Merge) -> None:
-        def take(output: Output) -> None:
-            self.engine.output(work, output)
-            self._more.set()
-
         if self._merges_failed:
             await trio.sleep(min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MOST_RETRY_AFTER_S))
         try:
-            await self._run_merge(work.order, take, partial(self.engine.manner, is_flush=work.is_flush))
+            output = await self._run_merge(work.order, partial(self.engine.manner, is_flush=work.is_flush))
         except (OSError, GossipKVError) as error:
             self._merges_failed += 1
             self.engine.put_off(work, error)
         else:
-            self.engine.merged(work)
+            self.engine.merged(work, output)
         self._more.set()
 
     def _made_room(self) -> None:

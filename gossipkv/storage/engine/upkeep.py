@@ -1,4 +1,4 @@
-"""What a store consists of, and how that changes: merges, their outputs, switches, the removal of what is left over.
+"""What a store consists of, and how that changes: merges, switches to what they wrote, removal of what is left over.
 
 What a store consists of is its manifest.  All that changes it is a `Switch`, one at a time; what a switch makes
 superfluous is removed when that is durable, and nobody holds it.  A switch that failed may have happened: it is done
@@ -11,13 +11,13 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.storage.engine.manifest import Manifest, Run, RunFile, SegmentName
-from gossipkv.storage.engine.merge import LogInput, MergeOrder
-from gossipkv.storage.engine.policy import Compaction, Flush, Standing, Weight
+from gossipkv.storage.engine.manifest import Manifest, Run, RunFile, SegmentName, segment_path
+from gossipkv.storage.engine.merge import LogInput, MergeOrder, run_path
+from gossipkv.storage.engine.policy import Compaction, Standing, Weight
 from gossipkv.storage.engine.works import Merge, Remove, Switch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import PurePath
 
     from gossipkv.storage.engine.merge import Output
@@ -29,25 +29,12 @@ if TYPE_CHECKING:
 MOST_FREE_SEGMENTS: Final = 1
 
 
-class Stretch(NamedTuple):
-    """A change to make: a stretch of the oldest run is merged."""
+class Begun(NamedTuple):
+    """A compaction of which not all is done."""
 
-    work: Merge
-    output: Output
-
-
-class Flushed(NamedTuple):
-    """A change to make: the closed segments are in a run, and some of the newest young runs with them."""
-
-    work: Merge
-    files: tuple[RunFile, ...]
-
-
-class Compacted(NamedTuple):
-    """A change to make: young runs are in another, or all of them in the oldest."""
-
-    work: Merge
-    files: tuple[RunFile, ...]
+    chosen: Compaction
+    start: bytes  # Keys below are merged: in the run that all go into.
+    dropped_bytes: int  # What dropped spaces took when it began.
 
 
 class Now(NamedTuple):
@@ -78,133 +65,114 @@ class Upkeep:
         self.kept = list(kept)  # Segments that are in runs, and kept for those who read the log.
         self.closed = list(closed)  # Segments that are full, and in no run yet.
         self.dropped_bytes = manifest.dropped_bytes
-        self.flush: Merge | None = None  # Under way.
-        self.compaction: Merge | None = None  # Likewise.
+        self.merge: Merge | None = None  # Under way, until it is switched to.
         self._directory = directory
         self._options = options
         self._next_merge = manifest.next_merge
-        self._dropped_before = 0  # What was dropped when the compaction began.
-        self._outputs: dict[int, list[RunFile]] = {}  # Of merges that leave in one switch, by their numbers.
-        self._due: deque[Stretch | Flushed | Compacted] = deque()
+        self._begun: list[Begun] = []  # Each of runs newer than those of the one before; the last goes on first.
+        self._output: Output | None = None  # Of the merge, once there is one.
         self._switch: Switch | None = None
         self._may_have_happened = False  # The next switch was tried, and the system did not say whether it happened.
-        self._given_up: set[int] = set()  # Merges under way, by their numbers, of which an output was refused.
         self._removal: Remove | None = None
         self._free: list[int] = []
-        self._old_segments: list[int] = []
-        self._old_files: list[str] = []
+        self._old: list[PurePath] = []
         self._holds = 0
 
     # -- merges ------------------------------------------------------------------------------------------------------
 
-    def begin_flush(self, chosen: Flush, spaces: Iterable[int], rate: int) -> Merge:
-        """Have the closed segments merged into a young run, with some of the newest."""
-        assert self.flush is None, "one flush at a time"
+    def begin_flush(self, spaces: Iterable[int], rate: int) -> Merge:
+        """Have the closed segments merged into a young run."""
         log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)
-        young = self.manifest.young[: chosen.young]
-        self.flush = Merge(self._order(log, young, None, spaces, rate), is_flush=True)
-        return self.flush
+        return self._begin(spaces, rate, log=log)
 
     def begin_compaction(self, chosen: Compaction, spaces: Iterable[int], rate: int) -> Merge:
-        """Have young runs merged into one, or into the oldest."""
-        assert self.compaction is None, "one compaction at a time"
-        young = self.manifest.young[chosen.first : chosen.first + chosen.count]
-        assert not chosen.into_oldest or chosen.first + chosen.count == len(self.manifest.young), "neighbours in age"
-        oldest = self.manifest.oldest if chosen.into_oldest else None
-        self.compaction = Merge(self._order((), young, oldest, spaces, rate), is_flush=False)
-        self._dropped_before = self.dropped_bytes
-        return self.compaction
+        """Have the next stretch of a compaction merged."""
+        if not self._begun or self._begun[-1].chosen != chosen:
+            self._begun.append(Begun(chosen, b"", self.dropped_bytes))
+        runs, last = self._runs(), self._place(chosen)
+        inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])
+        return self._begin(spaces, rate, inputs, drops_tombstones=not chosen.below, start=self._begun[-1].start)
 
-    def standing(self, *, active_share: float, free_bytes: int) -> Standing:
-        """How the store stands, for those who decide what is merged and who is refused."""
-        young, compaction = self.manifest.young, None
-        if self.compaction is not None:
-            order = self.compaction.order
-            compaction = Compaction(place_of(young, order.young), len(order.young), order.into_oldest)
-        return Standing(
-            closed_segments=len(self.closed),
-            closed_bytes=sum(segment.end for segment in self.closed),
-            memtables_full=min(1, len(self.closed)),
-            active_share=active_share,
-            young=tuple(map(weight, young)),
-            oldest=weight(self.manifest.oldest),
-            dropped_bytes=self.dropped_bytes,
-            free_bytes=free_bytes,
-            flush=None if self.flush is None else Flush(len(self.flush.order.young)),
-            compaction=compaction,
-        )
-
-    def _order(
-        self, log: tuple[LogInput, ...], young: Sequence[Run], oldest: Run | None, spaces: Iterable[int], rate: int
-    ) -> MergeOrder:
+    def _begin(
+        self,
+        spaces: Iterable[int],
+        rate: int,
+        runs: tuple[tuple[RunFile, ...], ...] = (),
+        *,
+        log: tuple[LogInput, ...] = (),
+        drops_tombstones: bool = False,
+        start: bytes = b"",
+    ) -> Merge:
+        assert self.merge is None, "one merge at a time"
         number, self._next_merge = self._next_merge, self._next_merge + 1
-        return MergeOrder(
+        order = MergeOrder(
             directory=str(self._directory),
             store=self.manifest.store,
             number=number,
             log=log,
-            young=tuple(tuple(file.name for file in run.files) for run in young),
-            oldest=() if oldest is None else oldest.files,
-            into_oldest=oldest is not None,
+            runs=runs,
+            drops_tombstones=drops_tombstones,
+            start=start,
             spaces=tuple(sorted(spaces)),
             file_bytes=self._options.file_bytes,
             memory_bytes=self._options.merge_memory,
             bytes_per_second=rate,
         )
+        self.merge = Merge(order)
+        return self.merge
 
-    def output(self, work: Merge, output: Output) -> None:
-        """Take what a merge has written so far: synced, and in its place."""
-        if work.order.number in self._given_up:
-            self._old_files += [file.name for file in output.files]
-        elif work.order.into_oldest:
-            self._due.append(Stretch(work, output))
-        else:
-            self._outputs.setdefault(work.order.number, []).extend(output.files)
+    def _runs(self) -> list[Run]:
+        """All of them, from the newest to the oldest."""
+        return [*self.manifest.young, self.manifest.oldest]
 
-    def merged(self, work: Merge) -> None:
-        """Have the inputs of a merge leave, in one switch: all that it had to write is there."""
-        if work.order.number in self._given_up:
-            self.merge_failed(work)
-            return
-        files = tuple(self._outputs.pop(work.order.number, ()))
-        self._due.append(Flushed(work, files) if work.is_flush else Compacted(work, files))
+    def _place(self, chosen: Compaction) -> int:
+        """Where the run is, among all of them, that a compaction merges into."""
+        return len(self.manifest.young) - chosen.below
 
-    def merge_failed(self, work: Merge) -> None:
-        """Have the inputs stay; what was written and not switched to is removed, but stretches, which count alone."""
-        self._old_files += [file.name for file in self._outputs.pop(work.order.number, ())]
-        self._given_up.discard(work.order.number)
-        if work.is_flush:
-            self.flush = None
-        else:
-            self.compaction = None
+    def standing(self, *, active_share: float, free_bytes: int) -> Standing:
+        """How the store stands, for those who decide what is merged and who is refused."""
+        return Standing(
+            closed_segments=len(self.closed),
+            closed_bytes=sum(segment.end for segment in self.closed),
+            memtables_full=min(1, len(self.closed)),
+            active_share=active_share,
+            young=tuple(map(weight, self.manifest.young)),
+            oldest=weight(self.manifest.oldest),
+            dropped_bytes=self.dropped_bytes,
+            free_bytes=free_bytes,
+            is_merging=self.merge is not None,
+            begun=self._begun[-1].chosen if self._begun else None,
+        )
+
+    def merged(self, work: Merge, output: Output) -> None:
+        """Have what a merge wrote stand for its inputs, by the next switch: it is synced, and in its place."""
+        assert work is self.merge, "one merge at a time"
+        self._output = output
+
+    def merge_failed(self) -> None:
+        """Have the inputs stay; what was done of a compaction before counts."""
+        self.merge = None
 
     # -- switches ----------------------------------------------------------------------------------------------------
 
-    @property
-    def is_changing(self) -> bool:
-        """Whether a switch is due or under way."""
-        return bool(self._due)
-
     def next_switch(self, now: Now) -> Switch | None:
         """Return the next switch, if there is one and none is under way."""
-        if self._switch is not None or not self._due:
+        if self._switch is not None or self._output is None:
             return None
-        before, dropped = self.manifest, self.dropped_bytes
-        match self._due[0]:
-            case Stretch(_, output):
-                then = replace(before, oldest=with_stretch(before.oldest, output))
-            case Flushed(work, files):
-                floor = self._log_floor(now)
-                then = replace(
-                    before,
-                    young=with_merged(before.young, work.order.young, files),
-                    recovery_floor=now.active,
-                    log_floor=floor,
-                    lives=tuple(end for end in before.lives if end.number > floor.number),
-                )
-            case Compacted(work, files):
-                then = replace(before, young=with_merged(before.young, work.order.young, files))
-                dropped = self._dropped_after(work)
+        assert self.merge is not None, "it has an output"
+        before, output, dropped = self.manifest, self._output, self.dropped_bytes
+        if self.merge.order.log:
+            floor = self._log_floor(now)
+            then = replace(
+                before,
+                young=(*([Run(output.files)] if output.files else []), *before.young),
+                recovery_floor=now.active,
+                log_floor=floor,
+                lives=tuple(end for end in before.lives if end.number > floor.number),
+            )
+        else:
+            *young, oldest = self._compacted(self._begun[-1].chosen, output)
+            then, dropped = replace(before, young=tuple(young), oldest=oldest), self._dropped_after(output)
         then = replace(
             then,
             spaces=frozenset(now.spaces),
@@ -216,9 +184,19 @@ class Upkeep:
         self._switch = Switch(then, tuple(file for file in then.run_files if file.name not in known))
         return self._switch
 
-    def _dropped_after(self, work: Merge) -> int:
+    def _compacted(self, chosen: Compaction, output: Output) -> list[Run]:
+        """All runs once a stretch is merged: those that went into another leave with the last one."""
+        runs, last = self._runs(), self._place(chosen)
+        runs[last] = with_stretch(runs[last], output)
+        if output.end is None:
+            runs[last - chosen.count : last + 1] = [runs[last]] if runs[last].files or not chosen.below else []
+        return runs
+
+    def _dropped_after(self, output: Output) -> int:
         """What dropped spaces still take, once what was dropped before a merge into the oldest run is gone."""
-        return max(0, self.dropped_bytes - self._dropped_before) if work.order.into_oldest else self.dropped_bytes
+        begun = self._begun[-1]
+        is_done = output.end is None and not begun.chosen.below
+        return max(0, self.dropped_bytes - begun.dropped_bytes) if is_done else self.dropped_bytes
 
     def _log_floor(self, now: Now) -> SegmentName:
         """The oldest segment that is to be kept, once the closed ones are in a run: one of them, at the least.
@@ -234,27 +212,37 @@ class Upkeep:
     def switched(self, work: Switch, opened: Mapping[str, SortedFile]) -> bool:
         """Have the store consist of what was switched to, durably; whether closed segments are in a run now."""
         assert work is self._switch, "one switch at a time"
-        change = self._due.popleft()
-        before, self.manifest, self._switch = self.manifest, work.manifest, None
+        assert self.merge is not None, "it has an output"
+        assert self._output is not None, "it is what was switched to"
+        output, was_flush = self._output, bool(self.merge.order.log)
+        before, self.manifest = self.manifest, work.manifest
+        self.merge = self._output = self._switch = None
         self._may_have_happened = False
         self.files.update(opened)
         named = {file.name for file in self.manifest.run_files}
         for file in before.run_files:
             if file.name not in named:
-                self._old_files.append(file.name)
+                self._old.append(run_path(self._directory, file.name))
                 del self.files[file.name]
-        if isinstance(change, Compacted):
-            self.compaction = None
-            self.dropped_bytes = self._dropped_after(change.work)
-        if not isinstance(change, Flushed):
-            return False
-        self.flush = None
+        if was_flush:
+            self._keep_log()
+        else:
+            self.dropped_bytes = self._dropped_after(output)
+            begun = self._begun.pop()
+            if output.end is not None:
+                self._begun.append(begun._replace(start=output.end))
+        return was_flush
+
+    def _keep_log(self) -> None:
+        """Keep the segments that are above the log's floor; of the others one may be used again."""
         segments = [*self.kept, *self.closed]
         floor = self.manifest.log_floor.number
         self.kept, self.closed = [segment for segment in segments if segment.name.number >= floor], []
         for segment in segments[: len(segments) - len(self.kept)]:
-            (self._free if len(self._free) < MOST_FREE_SEGMENTS else self._old_segments).append(segment.name.number)
-        return True
+            if len(self._free) < MOST_FREE_SEGMENTS:
+                self._free.append(segment.name.number)
+            else:
+                self.abandon([segment.name.number])
 
     def switch_failed(self, *, may_have_happened: bool = True) -> None:
         """Have the switch done again: it happened or did not."""
@@ -262,7 +250,7 @@ class Upkeep:
         self._may_have_happened |= may_have_happened
 
     def switch_refused(self) -> None:
-        """Give up the change that a switch was for, and what else its merge wrote: a file is not what was said of it.
+        """Give up what a merge wrote: a file is not what was said of it.
 
         The merge is done anew.  Where an attempt before may have happened the manifest may name the file: no file is
         removed then, and the switch is done again.
@@ -270,17 +258,9 @@ class Upkeep:
         self._switch = None
         if self._may_have_happened:
             return
-        work = self._due[0].work
-        given_up = [change for change in self._due if change.work is work]
-        self._due = deque(change for change in self._due if change.work is not work)
-        for change in given_up:
-            files = change.output.files if isinstance(change, Stretch) else change.files
-            self._old_files += [file.name for file in files]
-        if isinstance(given_up[-1], Stretch):
-            if work is self.compaction:  # It goes on, and nobody heeds it.
-                self._given_up.add(work.order.number)
-        else:
-            self.merge_failed(work)
+        assert self._output is not None, "it was to be switched to"
+        self._old += [run_path(self._directory, file.name) for file in self._output.files]
+        self.merge = self._output = None
 
     # -- what is left over -------------------------------------------------------------------------------------------
 
@@ -290,14 +270,13 @@ class Upkeep:
 
     def abandon(self, numbers: Iterable[int]) -> None:
         """Have segments removed."""
-        self._old_segments += numbers
+        self._old += [segment_path(self._directory, number) for number in numbers]
 
     def next_removal(self) -> Remove | None:
         """Return what may be removed, if there is anything and nobody holds it."""
-        if self._holds or self._removal is not None or not (self._old_segments or self._old_files):
+        if self._holds or self._removal is not None or not self._old:
             return None
-        self._removal = Remove(tuple(self._old_segments), tuple(self._old_files))
-        self._old_segments, self._old_files = [], []
+        self._removal, self._old = Remove(tuple(self._old)), []
         return self._removal
 
     def removed(self) -> None:
@@ -307,14 +286,13 @@ class Upkeep:
     def removal_failed(self) -> None:
         """Have it removed again."""
         assert self._removal is not None, "it was tried"
-        self._old_segments += self._removal.segments
-        self._old_files += self._removal.run_files
+        self._old += self._removal.paths
         self._removal = None
 
-    def leftovers(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Return the segments and files of runs that are nobody's now; nobody holds them when the store is closed."""
-        removal = self._removal or Remove((), ())
-        return (*self._free, *self._old_segments, *removal.segments), (*self._old_files, *removal.run_files)
+    def leftovers(self) -> list[PurePath]:
+        """Return the files that are nobody's now; nobody holds them when the store is closed."""
+        removal = () if self._removal is None else self._removal.paths
+        return [*(segment_path(self._directory, number) for number in self._free), *self._old, *removal]
 
     def hold(self) -> None:
         """Keep every file that the store has, until `release`: somebody copies them."""
@@ -336,25 +314,9 @@ def known_bytes(segment: Segment) -> int:
     return segment.end or segment.size_bytes
 
 
-def with_stretch(oldest: Run, output: Output) -> Run:
-    """Return the oldest run with some of its files, which neighbour each other, replaced by what they became."""
+def with_stretch(run: Run, output: Output) -> Run:
+    """Return a run with some of its files replaced by what they became."""
     replaced = set(output.replaced)
-    left = [file for file in oldest.files if file.name not in replaced]
-    assert len(left) + len(replaced) == len(oldest.files), "a stretch replaces what is there"
+    left = [file for file in run.files if file.name not in replaced]
+    assert len(left) + len(replaced) == len(run.files), "a stretch replaces what is there"
     return Run(tuple(sorted((*left, *output.files), key=lambda file: file.first)))
-
-
-def place_of(young: Sequence[Run], merged: Sequence[tuple[str, ...]]) -> int:
-    """Return where the runs that a merge reads are among the young ones, from the newest; 0 when it reads none."""
-    if not merged:
-        return 0
-    names = [tuple(file.name for file in run.files) for run in young]
-    first = names.index(merged[0])
-    assert names[first : first + len(merged)] == list(merged), "inputs neighbour each other in age"
-    return first
-
-
-def with_merged(young: Sequence[Run], merged: Sequence[tuple[str, ...]], files: tuple[RunFile, ...]) -> tuple[Run, ...]:
-    """Return the young runs, from the newest on, with those that were merged replaced by one, in their place."""
-    first = place_of(young, merged)
-    return (*young[:first], *([Run(files)] if files else []), *young[first + len(merged) :])

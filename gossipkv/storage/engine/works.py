@@ -16,6 +16,7 @@ from gossipkv.storage.label import FOOTER_BYTES, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import PurePath
 
     from gossipkv.environment.seam import Files
@@ -43,22 +44,39 @@ class Switch:
 @final
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove what nothing names any more: segments by their numbers, files of runs by their names."""
+    """Remove files that nothing names any more."""
 
-    segments: tuple[int, ...]
-    run_files: tuple[str, ...]
+    paths: tuple[PurePath, ...]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Run a merge, which is long: its outputs are told one by one, then its end."""
+    """Run a merge, which is long."""
 
     order: MergeOrder
-    is_flush: bool
+
+    @property
+    def is_flush(self) -> bool:
+        """Whether it makes a run of segments of the log, for which writers may wait."""
+        return bool(self.order.log)
 
 
-Work = MakeSegment | Switch | Remove | Merge
+Short = MakeSegment | Switch | Remove
+Work = Short | Merge
+Done = int | dict[str, SortedFile] | None
+
+
+def perform(files: Files, directory: PurePath, work: Short) -> Done:
+    """Do one thing; returns what the core is to hear of it.  Raises as each."""
+    match work:
+        case MakeSegment():
+            return make(files, directory, work)
+        case Switch():
+            return switch(files, directory, work)
+        case Remove(paths):
+            remove(files, paths)
+            return None
 
 
 def make(files: Files, directory: PurePath, work: MakeSegment) -> int:
@@ -118,11 +136,10 @@ def _check_ends(directory: PurePath, named: RunFile, opened: SortedFile) -> None
             raise Corrupt(path, 0, "a file with other keys than were written", expected=expected.hex(), got=got.hex())
 
 
-def remove(files: Files, directory: PurePath, work: Remove) -> None:
+def remove(files: Files, paths: Iterable[PurePath]) -> None:
     """Remove files; one that is gone already is fine, and one that cannot be keeps no other."""
-    paths = [segment_path(directory, number) for number in work.segments]
     refused: OSError | None = None
-    for path in (*paths, *(directory / RUNS / name for name in work.run_files)):
+    for path in paths:
         try:
             files.unlink(path)
         except FileNotFoundError:

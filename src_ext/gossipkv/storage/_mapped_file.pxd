@@ -75,8 +75,6 @@ cdef class MappedFile:
     cdef uint32_t fault_expected, fault_got
 
     cdef bint is_in_memory(self, uint64_t offset, uint64_t size) noexcept nogil
-    cdef bint find_in_memory(self, uint64_t page) noexcept nogil
-    cdef bint is_pretended(self, uint64_t page) noexcept nogil
     cdef void note_read(self, uint64_t offset, uint64_t size) noexcept nogil
     cdef int check_page(self, uint64_t page) noexcept nogil
     cdef object damage(self)
@@ -84,10 +82,6 @@ cdef class MappedFile:
     cdef object loss(self)
     cdef int let_go(self) except -1
     cdef int ensure_open(self) except -1
-    cdef int open_image(self) except -1
-    cdef int check_format(self, uint32_t version, uint64_t offset) except -1
-    cdef int parse_footer(self, const uint8_t* footer) except -1
-    cdef int check_layout(self, const uint8_t* footer, uint64_t at) except -1
     cdef int refuse(self, uint64_t offset, str reason, object expected=*, object got=*) except -1
 
 

@@ -81,6 +81,134 @@ cdef dict FAULT_TEXT = {
 }
 
 
+cdef int open_image(MappedFile self) except -1:
+    """Check header and footer, and set every pointer."""
+    cdef bytes magic = (<const char*> self.base)[:min(8, self.size)]
+    if magic != HEADER_MAGIC:
+        if self.size == 0:
+            self.refuse(0, "the file is empty")
+        raise UnsupportedFormat(
+            f"{self.name}: not a sorted file: begins with {magic!r} instead of {HEADER_MAGIC!r}",
+            {"file": self.name, "offset": 0},
+        )
+    if self.size < HEADER_SIZE + FOOTER_SIZE:
+        self.refuse(self.size, "the file ends before its footer", HEADER_SIZE + FOOTER_SIZE, self.size)
+    check_format(self, load32(self.base + 8), 8)
+    parse_footer(self, self.base + self.size - FOOTER_SIZE)
+    self.checked_pages = <uint8_t*> calloc(<size_t> (self.page_count // 8 + 1), 1)
+    self.checked_chunks = <uint8_t*> calloc(<size_t> (self.chunk_count // 8 + 1), 1)
+    if self.checked_pages == NULL or self.checked_chunks == NULL:
+        raise MemoryError
+    if not is_whole(self):
+        raise self.loss()
+    return 0
+
+
+cdef int check_format(MappedFile self, uint32_t version, uint64_t offset) except -1:
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{self.name}: sorted file of format {version}; this program reads format {FORMAT_VERSION}."
+            " Build it again, or read it with a program that knows that format.",
+            {"file": self.name, "offset": offset, "version": version},
+        )
+    return 0
+
+
+cdef int parse_footer(MappedFile self, const uint8_t* footer) except -1:
+    """Read the footer's fields; each is compared with what the others imply before it is used."""
+    cdef uint64_t at = self.size - FOOTER_SIZE
+    cdef uint32_t crc = crc32c_of(footer + 4, FOOTER_SIZE - 4, 0)
+    if memcmp(footer + 248, PyBytes_AS_STRING(FOOTER_MAGIC), 8) != 0:
+        self.refuse(at + 248, "the footer is missing: the file was cut off or never finished")
+    if crc != load32(footer):
+        self.refuse(at, "the footer's checksum does not hold", load32(footer), crc)
+    check_format(self, load32(footer + 4), at + 4)
+    if load64(footer + 8) != self.size:
+        self.refuse(at + 8, "the file has another size than its footer says", load64(footer + 8), self.size)
+    self.body_size = load64(footer + 16)
+    self.record_count = load64(footer + 24)
+    self.position_end = load64(footer + 32)
+    self.records_end = load64(footer + 40)
+    self.bucket_count = load64(footer + 56)
+    self.home_count = load64(footer + 64)
+    self.seed = load64(footer + 72)
+    self.compression = footer[152]
+    self.common_size = footer[153]
+    self.anchor_count = load64(footer + 88)
+    self.block_count = load64(footer + 104)
+    self.metadata_offset = load64(footer + 112)
+    self.metadata_size = load64(footer + 120)
+    self.key_bytes = load64(footer + 128)
+    self.value_bytes = load64(footer + 136)
+    self.duplicates = load64(footer + 144)
+    memcpy(self.common_prefix, footer + 160, MAX_COMMON_PREFIX)
+    self.page_count = (self.body_size + PAGE_SIZE - 1) // PAGE_SIZE
+    self.chunk_count = (self.page_count * 4 + PAGE_SIZE - 1) // PAGE_SIZE
+    if (
+        self.body_size > self.size
+        or self.body_size + 4 * self.page_count + 4 * self.chunk_count + FOOTER_SIZE != self.size
+        or self.bucket_count > self.size or self.anchor_count > self.size or self.block_count > self.size
+        or self.records_end > self.size or self.metadata_offset > self.size or self.metadata_size > self.size
+        or load64(footer + 48) > self.size or load64(footer + 80) > self.size or load64(footer + 96) > self.size
+        or self.home_count > self.bucket_count or self.home_count == 0
+        or self.record_count > self.position_end // 8
+        or self.common_size > MAX_COMMON_PREFIX or self.compression > COMPRESSION_LZ4
+    ):
+        self.refuse(at + 16, "the footer contradicts itself")
+    return check_layout(self, footer, at)
+
+
+cdef int check_layout(MappedFile self, const uint8_t* footer, uint64_t at) except -1:
+    """Compare the regions with each other and with the file, and set the pointers to them."""
+    cdef uint64_t offset = load64(footer + 48), index_end, anchors_end, blocks_end
+    cdef uint32_t crc
+    index_end = offset + self.bucket_count * BUCKET_SIZE
+    anchors_end = load64(footer + 80) + self.anchor_count * ANCHOR_SIZE
+    blocks_end = load64(footer + 96) + (self.block_count + 1) * 8 * (self.compression == COMPRESSION_LZ4)
+    if (
+        self.records_end < HEADER_SIZE or self.records_end > offset or offset % BUCKET_SIZE != 0
+        or index_end > load64(footer + 80) or load64(footer + 80) % 8 != 0
+        or anchors_end > load64(footer + 96) or load64(footer + 96) % 8 != 0
+        or blocks_end > self.metadata_offset or self.metadata_offset + self.metadata_size > self.body_size
+        or (self.compression == COMPRESSION_NONE and self.position_end + HEADER_SIZE != self.records_end)
+        or (self.compression == COMPRESSION_LZ4 and self.position_end > self.block_count * PAGE_SIZE)
+    ):
+        self.refuse(at + 40, "the footer's regions overlap or leave the file")
+    self.index = self.base + offset
+    self.anchor_words = self.base + load64(footer + 80)
+    self.anchor_positions = self.anchor_words + 8 * self.anchor_count
+    self.blocks = self.base + load64(footer + 96)
+    self.page_checksums = self.base + self.body_size
+    self.chunk_checksums = self.page_checksums + 4 * self.page_count
+    crc = crc32c_of(self.chunk_checksums, <Py_ssize_t> (4 * self.chunk_count), 0)
+    if crc != load32(footer + 156):
+        self.refuse(
+            self.body_size + 4 * self.page_count, "the checksum of the checksums does not hold",
+            load32(footer + 156), crc,
+        )
+    return 0
+
+
+cdef bint find_in_memory(MappedFile self, uint64_t page) noexcept nogil:
+    if self.pretended != NULL:
+        return is_pretended(self, page)
+    if self.descriptor < 0 or map_is_lost(self.map):  # Its zeros need no disk.
+        return True
+    return is_in_memory(self.may_look, self.descriptor, self.base, page * PAGE_SIZE)
+
+
+cdef bint is_pretended(MappedFile self, uint64_t page) noexcept nogil:
+    """Whether that page counts as being in memory; asked for others between, one in 32 then counts as gone."""
+    cdef bint there = bit(self.pretended, page)
+    if there and page == self.asked_last:
+        return True
+    self.asked_last = page
+    self.drawn = self.drawn * 6364136223846793005ULL + 1442695040888963407ULL
+    if there and self.drawn >> 59 == 0:
+        clear_bits(self.pretended, page, page + 1)
+    return there
+
+
 cdef class MappedFile:
     """The bytes of a sorted file and the regions that its footer names."""
 
@@ -102,7 +230,7 @@ cdef class MappedFile:
                 self.map = map_add(self.base, <size_t> self.size)
                 if self.map == NULL:
                     raise MemoryError
-            self.open_image()
+            open_image(self)
         except BaseException as error:
             lost = self.loss() if self.map != NULL and map_is_lost(self.map) else None
             self.let_go()
@@ -140,110 +268,6 @@ cdef class MappedFile:
 
     cdef int refuse(self, uint64_t offset, str reason, object expected=None, object got=None) except -1:
         raise Corrupt(self.name, offset, reason, expected=expected, got=got)
-
-    cdef int open_image(self) except -1:
-        """Check header and footer, and set every pointer."""
-        cdef bytes magic = (<const char*> self.base)[:min(8, self.size)]
-        if magic != HEADER_MAGIC:
-            if self.size == 0:
-                self.refuse(0, "the file is empty")
-            raise UnsupportedFormat(
-                f"{self.name}: not a sorted file: begins with {magic!r} instead of {HEADER_MAGIC!r}",
-                {"file": self.name, "offset": 0},
-            )
-        if self.size < HEADER_SIZE + FOOTER_SIZE:
-            self.refuse(self.size, "the file ends before its footer", HEADER_SIZE + FOOTER_SIZE, self.size)
-        self.check_format(load32(self.base + 8), 8)
-        self.parse_footer(self.base + self.size - FOOTER_SIZE)
-        self.checked_pages = <uint8_t*> calloc(<size_t> (self.page_count // 8 + 1), 1)
-        self.checked_chunks = <uint8_t*> calloc(<size_t> (self.chunk_count // 8 + 1), 1)
-        if self.checked_pages == NULL or self.checked_chunks == NULL:
-            raise MemoryError
-        if not is_whole(self):
-            raise self.loss()
-        return 0
-
-    cdef int check_format(self, uint32_t version, uint64_t offset) except -1:
-        if version != FORMAT_VERSION:
-            raise UnsupportedFormat(
-                f"{self.name}: sorted file of format {version}; this program reads format {FORMAT_VERSION}."
-                " Build it again, or read it with a program that knows that format.",
-                {"file": self.name, "offset": offset, "version": version},
-            )
-        return 0
-
-    cdef int parse_footer(self, const uint8_t* footer) except -1:
-        """Read the footer's fields; each is compared with what the others imply before it is used."""
-        cdef uint64_t at = self.size - FOOTER_SIZE
-        cdef uint32_t crc = crc32c_of(footer + 4, FOOTER_SIZE - 4, 0)
-        if memcmp(footer + 248, PyBytes_AS_STRING(FOOTER_MAGIC), 8) != 0:
-            self.refuse(at + 248, "the footer is missing: the file was cut off or never finished")
-        if crc != load32(footer):
-            self.refuse(at, "the footer's checksum does not hold", load32(footer), crc)
-        self.check_format(load32(footer + 4), at + 4)
-        if load64(footer + 8) != self.size:
-            self.refuse(at + 8, "the file has another size than its footer says", load64(footer + 8), self.size)
-        self.body_size = load64(footer + 16)
-        self.record_count = load64(footer + 24)
-        self.position_end = load64(footer + 32)
-        self.records_end = load64(footer + 40)
-        self.bucket_count = load64(footer + 56)
-        self.home_count = load64(footer + 64)
-        self.seed = load64(footer + 72)
-        self.compression = footer[152]
-        self.common_size = footer[153]
-        self.anchor_count = load64(footer + 88)
-        self.block_count = load64(footer + 104)
-        self.metadata_offset = load64(footer + 112)
-        self.metadata_size = load64(footer + 120)
-        self.key_bytes = load64(footer + 128)
-        self.value_bytes = load64(footer + 136)
-        self.duplicates = load64(footer + 144)
-        memcpy(self.common_prefix, footer + 160, MAX_COMMON_PREFIX)
-        self.page_count = (self.body_size + PAGE_SIZE - 1) // PAGE_SIZE
-        self.chunk_count = (self.page_count * 4 + PAGE_SIZE - 1) // PAGE_SIZE
-        if (
-            self.body_size > self.size
-            or self.body_size + 4 * self.page_count + 4 * self.chunk_count + FOOTER_SIZE != self.size
-            or self.bucket_count > self.size or self.anchor_count > self.size or self.block_count > self.size
-            or self.records_end > self.size or self.metadata_offset > self.size or self.metadata_size > self.size
-            or load64(footer + 48) > self.size or load64(footer + 80) > self.size or load64(footer + 96) > self.size
-            or self.home_count > self.bucket_count or self.home_count == 0
-            or self.record_count > self.position_end // 8
-            or self.common_size > MAX_COMMON_PREFIX or self.compression > COMPRESSION_LZ4
-        ):
-            self.refuse(at + 16, "the footer contradicts itself")
-        return self.check_layout(footer, at)
-
-    cdef int check_layout(self, const uint8_t* footer, uint64_t at) except -1:
-        """Compare the regions with each other and with the file, and set the pointers to them."""
-        cdef uint64_t offset = load64(footer + 48), index_end, anchors_end, blocks_end
-        cdef uint32_t crc
-        index_end = offset + self.bucket_count * BUCKET_SIZE
-        anchors_end = load64(footer + 80) + self.anchor_count * ANCHOR_SIZE
-        blocks_end = load64(footer + 96) + (self.block_count + 1) * 8 * (self.compression == COMPRESSION_LZ4)
-        if (
-            self.records_end < HEADER_SIZE or self.records_end > offset or offset % BUCKET_SIZE != 0
-            or index_end > load64(footer + 80) or load64(footer + 80) % 8 != 0
-            or anchors_end > load64(footer + 96) or load64(footer + 96) % 8 != 0
-            or blocks_end > self.metadata_offset or self.metadata_offset + self.metadata_size > self.body_size
-            or (self.compression == COMPRESSION_NONE and self.position_end + HEADER_SIZE != self.records_end)
-            or (self.compression == COMPRESSION_LZ4 and self.position_end > self.block_count * PAGE_SIZE)
-        ):
-            self.refuse(at + 40, "the footer's regions overlap or leave the file")
-        self.index = self.base + offset
-        self.anchor_words = self.base + load64(footer + 80)
-        self.anchor_positions = self.anchor_words + 8 * self.anchor_count
-        self.blocks = self.base + load64(footer + 96)
-        self.page_checksums = self.base + self.body_size
-        self.chunk_checksums = self.page_checksums + 4 * self.page_count
-        crc = crc32c_of(self.chunk_checksums, <Py_ssize_t> (4 * self.chunk_count), 0)
-        if crc != load32(footer + 156):
-            self.refuse(
-                self.body_size + 4 * self.page_count, "the checksum of the checksums does not hold",
-                load32(footer + 156), crc,
-            )
-        return 0
 
     cdef int ensure_open(self) except -1:
         if self.base == NULL:
@@ -363,7 +387,7 @@ cdef class MappedFile:
             clear_bits(self.there, 0, self.size // PAGE_SIZE + 1)
         while page * PAGE_SIZE < end:
             if not bit(self.there, page):
-                if not self.find_in_memory(page):
+                if not find_in_memory(self, page):
                     fault(self, FAULT_COLD, page * PAGE_SIZE)
                     self.fault_size = end - page * PAGE_SIZE
                     return False
@@ -371,24 +395,6 @@ cdef class MappedFile:
                     set_bit(self.there, page)
             page += 1
         return True
-
-    cdef bint find_in_memory(self, uint64_t page) noexcept nogil:
-        if self.pretended != NULL:
-            return self.is_pretended(page)
-        if self.descriptor < 0 or map_is_lost(self.map):  # Its zeros need no disk.
-            return True
-        return is_in_memory(self.may_look, self.descriptor, self.base, page * PAGE_SIZE)
-
-    cdef bint is_pretended(self, uint64_t page) noexcept nogil:
-        """Whether that page counts as being in memory; asked for others between, one in 32 then counts as gone."""
-        cdef bint there = bit(self.pretended, page)
-        if there and page == self.asked_last:
-            return True
-        self.asked_last = page
-        self.drawn = self.drawn * 6364136223846793005ULL + 1442695040888963407ULL
-        if there and self.drawn >> 59 == 0:
-            clear_bits(self.pretended, page, page + 1)
-        return there
 
     cdef void note_read(self, uint64_t offset, uint64_t size) noexcept nogil:
         """A pager has read those bytes."""

@@ -39,20 +39,3 @@ cdef class RecordSorter(OrderedRecords):
     cdef uint8_t* make_room(
         self, uint32_t group, const uint8_t* key, Py_ssize_t key_size, Py_ssize_t value_size
     ) except NULL nogil
-    cdef int refuse(self, uint32_t group, Py_ssize_t key_size, Py_ssize_t value_size) except -1
-    cdef bint follows(self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil
-    cdef int begin_items(self) except -1
-    cdef int reserve_items(self, Py_ssize_t count) except -1
-    cdef int grow(self, uint64_t size) except -1
-    cdef void note_shared(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
-    cdef int note_prefix(self, uint32_t group, const uint8_t* key, Py_ssize_t size) noexcept nogil
-    cdef uint64_t word(self, uint64_t place, int level) noexcept nogil
-    cdef int compare(self, uint64_t a, uint64_t b) noexcept nogil
-    cdef void sort_range(self, Item* items, Item* spare, Py_ssize_t count, int level) noexcept nogil
-    cdef void sort_few(self, Item* items, Py_ssize_t count) noexcept nogil
-    cdef int sort(self) except -1
-    cdef const uint8_t* record(self) noexcept nogil
-    cdef int spill(self) except -1
-    cdef bint keep_the_last(self) except -1
-    cdef int refuse_more(self) except -1
-    cdef void release_memory(self) noexcept

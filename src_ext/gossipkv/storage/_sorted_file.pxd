@@ -7,24 +7,15 @@ cdef class SortedFile(RecordReader):
     cdef int record_lines       # How many lines a record of the mean size lies in.
 
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
-    cdef int find_hashed(self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value) noexcept nogil
 
     cdef int locate(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
     ) noexcept nogil
-    cdef int verify_anchor(self, uint64_t anchor, uint64_t position, bytes key) except -1
-    cdef uint64_t place_in_file(self, uint64_t position)
-    cdef int place_of(self, bytes key, uint64_t* position) except -1
 
     # The stages of a batch, in this order.
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil
-    cdef void read_bucket_ahead(self, uint64_t hash) noexcept nogil
-    cdef void read_record_ahead(self, uint64_t hash) noexcept nogil
     cdef void prefetch_value(self, uint32_t place) noexcept nogil
     cdef int find_at(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t place, Slice* value
     ) noexcept nogil
-
-    cdef uint32_t candidate(self, uint64_t hash) noexcept nogil
-    cdef void prefetch_lines(self, uint32_t place, int lines) noexcept nogil

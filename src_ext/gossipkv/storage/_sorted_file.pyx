@@ -32,6 +32,97 @@ cdef struct Pending:
     uint32_t place
 
 
+cdef inline int find_hashed(
+    SortedFile self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value
+) noexcept nogil:
+    cdef Record record
+    cdef uint64_t position
+    cdef int found = self.locate(key, size, hash, &record, &position)
+    if found > 0:
+        value[0] = record.value
+    return found
+
+
+cdef inline void prefetch_lines(SortedFile self, uint32_t place, int lines) noexcept nogil:
+    """Ask for a record's first lines at once; a prefetch of a wrong address is harmless."""
+    cdef const uint8_t* at = self.base + HEADER_SIZE - 8 + <uint64_t> place * 8
+    cdef int line
+    prefetch(at)
+    prefetch(at + LINE)
+    prefetch(at + 2 * LINE)
+    for line in range(FIRST_LINES, lines):
+        prefetch(at + line * LINE)
+
+
+cdef inline uint32_t candidate(SortedFile self, uint64_t hash) noexcept nogil:
+    """The first place along the key's buckets that may be the key's; 0 too when a page of them is unchecked.
+
+    A place that is off by a bit can lead into a value that looks like the record: it must be checked first."""
+    cdef uint64_t bucket = bucket_of(hash, self.home_count)
+    cdef const uint8_t* line
+    cdef uint32_t mask
+    while bucket < self.bucket_count:
+        line = self.index + bucket * BUCKET_SIZE
+        if not bit(self.checked_pages, <uint64_t> (line - self.base) // PAGE_SIZE):
+            return 0
+        mask = match12(line, <uint8_t> hash)
+        if mask:
+            return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
+        if not load32(line + BUCKET_CARRIED_AT) & carried_bit(hash):
+            return 0
+        bucket += 1
+    return 0
+
+
+cdef void read_bucket_ahead(SortedFile self, uint64_t hash) noexcept nogil:
+    """The first stage of a batch from a paged file: have the disk read the key's bucket."""
+    cdef uint64_t offset = <uint64_t> (self.index - self.base) + bucket_of(hash, self.home_count) * BUCKET_SIZE
+    if self.descriptor >= 0:
+        file_read_ahead(self.descriptor, <off_t> (offset - offset % PAGE_SIZE), PAGE_SIZE)
+
+
+cdef void read_record_ahead(SortedFile self, uint64_t hash) noexcept nogil:
+    """The second: have it read where the key's record begins."""
+    cdef uint64_t position = <uint64_t> candidate(self, hash) * 8
+    if 0 < position <= self.position_end:
+        self.read_ahead(position - 8, position)
+
+
+cdef int place_of(SortedFile self, bytes key, uint64_t* position) except -1:
+    """The position of the first record not below `key`: through the index when it is there, as a cursor's is."""
+    cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(key)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
+    cdef Record record
+    cdef int found = self.locate(data, size, hash64_of(data, size, self.seed), &record, position)
+    if found == 0:
+        found = seek(self, data, size, position)
+    if found < 0:
+        raise self.damage()
+    return 0
+
+
+cdef int verify_anchor(SortedFile self, uint64_t anchor, uint64_t position, bytes key) except -1:
+    """The anchor of a stretch names its first record."""
+    cdef uint64_t words = <uint64_t> (self.anchor_words - self.base) + 8 * anchor
+    cdef uint64_t places = <uint64_t> (self.anchor_positions - self.base) + 4 * anchor
+    if anchor >= self.anchor_count:
+        return 0    # Too few of them; the number is compared at the end.
+    if load32(self.base + places) != position // 8 + 1:
+        self.refuse(places, "an anchor leads to another record than the first of its stretch")
+    if load64(self.base + words) != word_of(
+        <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.common_size
+    ):
+        self.refuse(words, f"an anchor's word is not that of its key {key!r}")
+    return 0
+
+
+cdef uint64_t place_in_file(SortedFile self, uint64_t position):
+    """Where in the file a position is, for an error."""
+    if self.compression == COMPRESSION_NONE:
+        return HEADER_SIZE + position
+    return self.block_offset(position // PAGE_SIZE)
+
+
 @cython.final
 cdef class SortedFile(RecordReader):
     """An immutable, checksummed map from bytes to bytes, in key order, read where it lies.
@@ -57,17 +148,7 @@ cdef class SortedFile(RecordReader):
 
     cdef int find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil:
         """1 and the value, 0 for absent, -1 for damaged."""
-        return self.find_hashed(key, size, hash64_of(key, size, self.seed), value)
-
-    cdef inline int find_hashed(
-        self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Slice* value
-    ) noexcept nogil:
-        cdef Record record
-        cdef uint64_t position
-        cdef int found = self.locate(key, size, hash, &record, &position)
-        if found > 0:
-            value[0] = record.value
-        return found
+        return find_hashed(self, key, size, hash64_of(key, size, self.seed), value)
 
     cdef inline int locate(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, Record* record, uint64_t* position
@@ -98,7 +179,7 @@ cdef class SortedFile(RecordReader):
                 if position[0] >= self.position_end:
                     return fault(self, FAULT_PLACE, offset)
                 if self.compression == COMPRESSION_NONE:
-                    self.prefetch_lines(place, self.record_lines)
+                    prefetch_lines(self, place, self.record_lines)
                     if read_raw(self, position[0], record) < 0:
                         return -1
                 elif self.read_compressed(position[0], record, False) < 0:
@@ -109,51 +190,22 @@ cdef class SortedFile(RecordReader):
                 return 0
             bucket += 1
 
-    cdef inline void prefetch_lines(self, uint32_t place, int lines) noexcept nogil:
-        """Ask for a record's first lines at once; a prefetch of a wrong address is harmless."""
-        cdef const uint8_t* at = self.base + HEADER_SIZE - 8 + <uint64_t> place * 8
-        cdef int line
-        prefetch(at)
-        prefetch(at + LINE)
-        prefetch(at + 2 * LINE)
-        for line in range(FIRST_LINES, lines):
-            prefetch(at + line * LINE)
-
     cdef uint64_t prefetch_bucket(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
         """First stage of a batch: ask for the key's bucket.  Its hash is for the later stages."""
         cdef uint64_t hash = hash64_of(key, size, self.seed)
         prefetch(self.index + bucket_of(hash, self.home_count) * BUCKET_SIZE)
         return hash
 
-    cdef inline uint32_t candidate(self, uint64_t hash) noexcept nogil:
-        """The first place along the key's buckets that may be the key's; 0 too when a page of them is unchecked.
-
-        A place that is off by a bit can lead into a value that looks like the record: it must be checked first."""
-        cdef uint64_t bucket = bucket_of(hash, self.home_count)
-        cdef const uint8_t* line
-        cdef uint32_t mask
-        while bucket < self.bucket_count:
-            line = self.index + bucket * BUCKET_SIZE
-            if not bit(self.checked_pages, <uint64_t> (line - self.base) // PAGE_SIZE):
-                return 0
-            mask = match12(line, <uint8_t> hash)
-            if mask:
-                return load32(line + BUCKET_POSITIONS_AT + 4 * lowest_bit(mask))
-            if not load32(line + BUCKET_CARRIED_AT) & carried_bit(hash):
-                return 0
-            bucket += 1
-        return 0
-
     cdef uint32_t prefetch_record(self, uint64_t hash) noexcept nogil:
         """Second stage of a batch: ask for the record (or the compressed block's table entry); names its place.
 
         Of a paged file none is named: only the last stage may wait for a page, or asks whether it is there.
         """
-        cdef uint32_t position = 0 if self.paged else self.candidate(hash)
+        cdef uint32_t position = 0 if self.paged else candidate(self, hash)
         if position == 0:
             return 0
         if self.compression == COMPRESSION_NONE:
-            self.prefetch_lines(position, FIRST_LINES)
+            prefetch_lines(self, position, FIRST_LINES)
         else:
             prefetch(self.blocks + 8 * ((<uint64_t> position * 8 - 8) // PAGE_SIZE))
         return position
@@ -172,18 +224,6 @@ cdef class SortedFile(RecordReader):
         for line in range(FIRST_LINES, min(<uint64_t> VALUE_LINES, <uint64_t> (record.value.size // LINE + 1))):
             prefetch(rest.data + line * LINE)
 
-    cdef void read_bucket_ahead(self, uint64_t hash) noexcept nogil:
-        """The first stage of a batch from a paged file: have the disk read the key's bucket."""
-        cdef uint64_t offset = <uint64_t> (self.index - self.base) + bucket_of(hash, self.home_count) * BUCKET_SIZE
-        if self.descriptor >= 0:
-            file_read_ahead(self.descriptor, <off_t> (offset - offset % PAGE_SIZE), PAGE_SIZE)
-
-    cdef void read_record_ahead(self, uint64_t hash) noexcept nogil:
-        """The second: have it read where the key's record begins."""
-        cdef uint64_t position = <uint64_t> self.candidate(hash) * 8
-        if 0 < position <= self.position_end:
-            self.read_ahead(position - 8, position)
-
     cdef int find_at(
         self, const uint8_t* key, Py_ssize_t size, uint64_t hash, uint32_t position, Slice* value
     ) noexcept nogil:
@@ -194,7 +234,7 @@ cdef class SortedFile(RecordReader):
                 if record.key.size == size and memcmp(record.key.data, key, <size_t> size) == 0:
                     value[0] = record.value
                     return 1
-        return self.find_hashed(key, size, hash, value)
+        return find_hashed(self, key, size, hash, value)
 
     # -- Python ----------------------------------------------------------------------------------------------------
 
@@ -253,12 +293,12 @@ cdef class SortedFile(RecordReader):
                 pending.key.size = PyBytes_GET_SIZE(key)
                 pending.hash = self.prefetch_bucket(pending.key.data, pending.key.size)
                 if self.paged:
-                    self.read_bucket_ahead(pending.hash)
+                    read_bucket_ahead(self, pending.hash)
             if STAGGER <= i < count + STAGGER:
                 pending = &window[(i - STAGGER) % WINDOW]
                 pending.place = self.prefetch_record(pending.hash)
                 if self.paged:
-                    self.read_record_ahead(pending.hash)
+                    read_record_ahead(self, pending.hash)
             if long_values and 2 * STAGGER <= i < count + 2 * STAGGER:
                 self.prefetch_value(window[(i - 2 * STAGGER) % WINDOW].place)
             if i >= 3 * STAGGER:
@@ -304,22 +344,10 @@ cdef class SortedFile(RecordReader):
             if after is not None:
                 end = after if end is None or end > after else end
         if start is not None:
-            self.place_of(start, &at)
+            place_of(self, start, &at)
         if end is not None:
-            self.place_of(end, &stop)
+            place_of(self, end, &stop)
         return open_scan(self, at, stop, reverse, -1 if limit is None else limit)
-
-    cdef int place_of(self, bytes key, uint64_t* position) except -1:
-        """The position of the first record not below `key`: through the index when it is there, as a cursor's is."""
-        cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(key)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(key)
-        cdef Record record
-        cdef int found = self.locate(data, size, hash64_of(data, size, self.seed), &record, position)
-        if found == 0:
-            found = seek(self, data, size, position)
-        if found < 0:
-            raise self.damage()
-        return 0
 
     def verify(self, on_progress=lambda share: None):
         """Check every byte: all checksums, then that keys ascend and that index and anchors lead to each of them.
@@ -346,17 +374,17 @@ cdef class SortedFile(RecordReader):
                 raise self.damage()
             key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
             if before is not None and before >= key:
-                self.refuse(self.place_in_file(position), f"keys do not ascend: {key!r} after {before!r}")
+                self.refuse(place_in_file(self, position), f"keys do not ascend: {key!r} after {before!r}")
             if not key.startswith(self.common_prefix[:self.common_size]):
                 self.refuse(self.size - FOOTER_SIZE + 160, f"the key {key!r} does not begin as the footer says")
             if position // PAGE_SIZE != stretch:
                 stretch = position // PAGE_SIZE
-                self.verify_anchor(anchors, position, key)
+                verify_anchor(self, anchors, position, key)
                 anchors += 1
                 if anchors % PAGES_A_MIB == 0:
                     on_progress(0.5 + position / <double> self.position_end / 2)
             if self.find(<const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), &value) <= 0:
-                self.refuse(self.place_in_file(position), f"the index does not find the key {key!r}")
+                self.refuse(place_in_file(self, position), f"the index does not find the key {key!r}")
             position = record.next
             before = key
             seen += 1
@@ -368,26 +396,6 @@ cdef class SortedFile(RecordReader):
                         anchors, self.anchor_count)
         if not is_whole(self):
             raise self.loss()
-
-    cdef int verify_anchor(self, uint64_t anchor, uint64_t position, bytes key) except -1:
-        """The anchor of a stretch names its first record."""
-        cdef uint64_t words = <uint64_t> (self.anchor_words - self.base) + 8 * anchor
-        cdef uint64_t places = <uint64_t> (self.anchor_positions - self.base) + 4 * anchor
-        if anchor >= self.anchor_count:
-            return 0    # Too few of them; the number is compared at the end.
-        if load32(self.base + places) != position // 8 + 1:
-            self.refuse(places, "an anchor leads to another record than the first of its stretch")
-        if load64(self.base + words) != word_of(
-            <const uint8_t*> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.common_size
-        ):
-            self.refuse(words, f"an anchor's word is not that of its key {key!r}")
-        return 0
-
-    cdef uint64_t place_in_file(self, uint64_t position):
-        """Where in the file a position is, for an error."""
-        if self.compression == COMPRESSION_NONE:
-            return HEADER_SIZE + position
-        return self.block_offset(position // PAGE_SIZE)
 
     def describe(self):
         """What the footer says, for people and scripts: sizes in bytes."""

@@ -24,20 +24,7 @@ cdef class SortedFileWriter:
 
     cdef bytes last_key         # In the debug build.
 
-    cdef int begin(self) except -1
     cdef int append(
         self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
     ) except -1 nogil
-    cdef int check_follows(self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil
-    cdef int append_raw(
-        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1 nogil
-    cdef int append_to_block(
-        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1 nogil
-    cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil
     cdef uint64_t size_with(self, uint64_t more) noexcept nogil
-    cdef int reserve_block(self, uint64_t capacity) except -1 nogil
-    cdef int end_block(self) except -1 nogil
-    cdef uint32_t write_checksums(self) except? 0xFFFFFFFF
-    cdef int write_footer(self, uint64_t* fields, uint32_t checksums_crc) except -1

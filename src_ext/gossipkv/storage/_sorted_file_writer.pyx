@@ -36,6 +36,164 @@ cdef enum:
     SPARE_BUCKETS = 8
 
 
+cdef int begin_file(SortedFileWriter self) except -1:
+    """Write the header."""
+    cdef uint8_t header[HEADER_SIZE]
+    memset(header, 0, HEADER_SIZE)
+    memcpy(header, PyBytes_AS_STRING(HEADER_MAGIC), 8)
+    store32(header + 8, FORMAT_VERSION)
+    self.out.append(header, HEADER_SIZE)
+    if self.compression == COMPRESSION_LZ4:
+        reserve_block(self, PAGE_SIZE)
+    return 0
+
+
+cdef int check_follows(SortedFileWriter self, const uint8_t* key, Py_ssize_t key_size) except -1 with gil:
+    """Assert that the key may come after the last one, which it becomes."""
+    last, self.last_key = self.last_key, (<const char*> key)[:key_size]
+    assert last is None or last < self.last_key, f"{self.path}: keys ascend"
+    assert self.last_key.startswith(self.common_prefix), f"{self.path}: keys begin with {self.common_prefix!r}"
+    return 0
+
+
+cdef int append_raw(
+    SortedFileWriter self,
+    const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size,
+) except -1 nogil:
+    cdef uint8_t header[8]
+    cdef uint8_t* at
+    add_anchor(self, key, key_size)
+    self.index.add(hash64_of(key, key_size, self.seed), <uint32_t> (self.position // 8 + 1))
+    if size <= PAGE_SIZE:
+        write_record(self.out.room(size), key, key_size, value, value_size, size)
+        self.out.used += <uint32_t> size
+    else:
+        at = put_varint(put_varint(header, <uint32_t> key_size), <uint32_t> value_size)
+        self.out.append(header, <uint64_t> (at - header))
+        self.out.append(key, <uint64_t> key_size)
+        self.out.append(value, <uint64_t> value_size)
+        self.out.pad(8)
+    self.position += size
+    require(self.out.position() == HEADER_SIZE + self.position, "records lie end to end")
+    return 0
+
+
+cdef int append_to_block(
+    SortedFileWriter self,
+    const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size,
+) except -1 nogil:
+    if self.block_used and self.block_used + size > PAGE_SIZE:
+        end_block(self)
+    if size > PAGE_SIZE:
+        reserve_block(self, size)
+    self.position = self.block_count * PAGE_SIZE + self.block_used
+    add_anchor(self, key, key_size)
+    self.index.add(hash64_of(key, key_size, self.seed), <uint32_t> (self.position // 8 + 1))
+    require(self.block_used + size <= self.block_capacity, "a block has room for its longest record")
+    write_record(self.block + self.block_used, key, key_size, value, value_size, size)
+    self.block_used += size
+    self.position += size
+    if self.block_used >= PAGE_SIZE:
+        end_block(self)
+    return 0
+
+
+cdef int add_anchor(SortedFileWriter self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil:
+    """Note the first record that begins in each 4 KiB of positions."""
+    cdef uint64_t word
+    cdef uint32_t position
+    if self.position // PAGE_SIZE == self.last_stretch:
+        return 0
+    self.last_stretch = self.position // PAGE_SIZE
+    word = word_of(key, key_size, self.common_size)
+    position = <uint32_t> (self.position // 8 + 1)
+    self.anchor_words.append(<uint8_t*> &word, 8)
+    self.anchor_positions.append(<uint8_t*> &position, 4)
+    return 0
+
+
+cdef int reserve_block(SortedFileWriter self, uint64_t capacity) except -1 nogil:
+    """Make room for a block, or for the one record that is longer than a block."""
+    cdef uint8_t* grown
+    if capacity > self.block_capacity:
+        grown = <uint8_t*> realloc(self.block, <size_t> capacity)
+        if grown == NULL:
+            with gil:
+                raise MemoryError
+        self.block = grown
+        self.block_capacity = capacity
+        self.packed_capacity = <uint64_t> lz4_bound(<int> capacity)
+        grown = <uint8_t*> realloc(self.packed, <size_t> self.packed_capacity)
+        if grown == NULL:
+            with gil:
+                raise MemoryError
+        self.packed = grown
+    return 0
+
+
+cdef int end_block(SortedFileWriter self) except -1 nogil:
+    """Compress and write the block; as it is, when compressing gains nothing."""
+    cdef uint64_t entry = self.out.position(), end, spanned
+    cdef int size = lz4_compress(self.block, <int> self.block_used, self.packed, <int> self.packed_capacity)
+    if size <= 0 or <uint64_t> size >= self.block_used:
+        self.out.append(self.block, self.block_used)
+        entry |= RAW_BLOCK
+    else:
+        self.out.append(self.packed, <uint64_t> size)
+    self.blocks.append(<uint8_t*> &entry, 8)
+    end = self.out.position()
+    spanned = (self.block_used + PAGE_SIZE - 1) // PAGE_SIZE
+    self.block_count += spanned
+    while spanned > 1:
+        self.blocks.append(<uint8_t*> &end, 8)
+        spanned -= 1
+    self.block_used = 0
+    require(self.blocks.size == 8 * self.block_count, "the block table has an entry for each 4 KiB of positions")
+    return 0
+
+
+cdef uint32_t write_checksums(SortedFileWriter self) except? 0xFFFFFFFF:
+    """The pages' checksums, then one for each 4 KiB of those; returns the checksum of the latter."""
+    cdef bytes part
+    cdef bytearray chunks = bytearray()
+    cdef uint64_t cursor = 0, number = 0
+    cdef uint32_t crc
+    cdef bytearray page = bytearray()
+    self.checksums.rewind(&cursor)
+    while True:
+        part = self.checksums.next_part(&cursor)
+        if part is not None:
+            self.out.append(<const uint8_t*> PyBytes_AS_STRING(part), <uint64_t> len(part))
+            page += part
+        while len(page) >= PAGE_SIZE or (part is None and page):
+            whole = bytes(page[:PAGE_SIZE])
+            crc = crc32c_of(<const uint8_t*> PyBytes_AS_STRING(whole), len(whole), <uint32_t> number)
+            chunks += crc.to_bytes(4, "little")
+            del page[:PAGE_SIZE]
+            number += 1
+        if part is None:
+            break
+    whole = bytes(chunks)
+    self.out.append(<const uint8_t*> PyBytes_AS_STRING(whole), <uint64_t> len(whole))
+    return crc32c_of(<const uint8_t*> PyBytes_AS_STRING(whole), len(whole), 0)
+
+
+cdef int write_footer(SortedFileWriter self, uint64_t* fields, uint32_t checksums_crc) except -1:
+    cdef uint8_t footer[FOOTER_SIZE]
+    cdef int i
+    memset(footer, 0, FOOTER_SIZE)
+    store32(footer + 4, FORMAT_VERSION)
+    for i in range(FOOTER_FIELDS):
+        store64(footer + 8 + 8 * i, fields[i])
+    footer[152] = <uint8_t> self.compression
+    footer[153] = <uint8_t> len(self.common_prefix)
+    store32(footer + 156, checksums_crc)
+    memcpy(footer + 160, PyBytes_AS_STRING(self.common_prefix), <size_t> len(self.common_prefix))
+    memcpy(footer + FOOTER_SIZE - 8, PyBytes_AS_STRING(FOOTER_MAGIC), 8)
+    store32(footer, crc32c_of(footer + 4, FOOTER_SIZE - 4, 0))
+    return self.out.append(footer, FOOTER_SIZE)
+
+
 @cython.final
 cdef class SortedFileWriter:
     """Writes one sorted file at `path`, which must not exist.
@@ -79,22 +237,11 @@ cdef class SortedFileWriter:
         self.blocks = Spool(make_scratch, SPOOL_LIMIT)
         self.descriptor = files.open(path, WRITE_NEW)
         self.out = PageWriter(files, self.descriptor, self.checksums, on_write)
-        self.begin()
+        begin_file(self)
 
     def __dealloc__(self):
         free(self.block)
         free(self.packed)
-
-    cdef int begin(self) except -1:
-        """Write the header."""
-        cdef uint8_t header[HEADER_SIZE]
-        memset(header, 0, HEADER_SIZE)
-        memcpy(header, PyBytes_AS_STRING(HEADER_MAGIC), 8)
-        store32(header + 8, FORMAT_VERSION)
-        self.out.append(header, HEADER_SIZE)
-        if self.compression == COMPRESSION_LZ4:
-            self.reserve_block(PAGE_SIZE)
-        return 0
 
     def abort(self):
         """Close and remove the unfinished file."""
@@ -110,7 +257,7 @@ cdef class SortedFileWriter:
     ) except -1 nogil:
         cdef uint64_t size = record_size(key_size, value_size)
         if CHECKED:
-            self.check_follows(key, key_size)
+            check_follows(self, key, key_size)
         if self.position + size > MAX_POSITION:
             with gil:
                 raise LimitExceeded(
@@ -118,70 +265,12 @@ cdef class SortedFileWriter:
                     {"file": self.path, "limit": MAX_POSITION},
                 )
         if self.compression == COMPRESSION_LZ4:
-            self.append_to_block(key, key_size, value, value_size, size)
+            append_to_block(self, key, key_size, value, value_size, size)
         else:
-            self.append_raw(key, key_size, value, value_size, size)
+            append_raw(self, key, key_size, value, value_size, size)
         self.count += 1
         self.key_bytes += <uint64_t> key_size
         self.value_bytes += <uint64_t> value_size
-        return 0
-
-    cdef int check_follows(self, const uint8_t* key, Py_ssize_t key_size) except -1 with gil:
-        """Assert that the key may come after the last one, which it becomes."""
-        last, self.last_key = self.last_key, (<const char*> key)[:key_size]
-        assert last is None or last < self.last_key, f"{self.path}: keys ascend"
-        assert self.last_key.startswith(self.common_prefix), f"{self.path}: keys begin with {self.common_prefix!r}"
-        return 0
-
-    cdef int append_raw(
-        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1 nogil:
-        cdef uint8_t header[8]
-        cdef uint8_t* at
-        self.anchor(key, key_size)
-        self.index.add(hash64_of(key, key_size, self.seed), <uint32_t> (self.position // 8 + 1))
-        if size <= PAGE_SIZE:
-            write_record(self.out.room(size), key, key_size, value, value_size, size)
-            self.out.used += <uint32_t> size
-        else:
-            at = put_varint(put_varint(header, <uint32_t> key_size), <uint32_t> value_size)
-            self.out.append(header, <uint64_t> (at - header))
-            self.out.append(key, <uint64_t> key_size)
-            self.out.append(value, <uint64_t> value_size)
-            self.out.pad(8)
-        self.position += size
-        require(self.out.position() == HEADER_SIZE + self.position, "records lie end to end")
-        return 0
-
-    cdef int append_to_block(
-        self, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size, uint64_t size
-    ) except -1 nogil:
-        if self.block_used and self.block_used + size > PAGE_SIZE:
-            self.end_block()
-        if size > PAGE_SIZE:
-            self.reserve_block(size)
-        self.position = self.block_count * PAGE_SIZE + self.block_used
-        self.anchor(key, key_size)
-        self.index.add(hash64_of(key, key_size, self.seed), <uint32_t> (self.position // 8 + 1))
-        require(self.block_used + size <= self.block_capacity, "a block has room for its longest record")
-        write_record(self.block + self.block_used, key, key_size, value, value_size, size)
-        self.block_used += size
-        self.position += size
-        if self.block_used >= PAGE_SIZE:
-            self.end_block()
-        return 0
-
-    cdef int anchor(self, const uint8_t* key, Py_ssize_t key_size) except -1 nogil:
-        """Note the first record that begins in each 4 KiB of positions."""
-        cdef uint64_t word
-        cdef uint32_t position
-        if self.position // PAGE_SIZE == self.last_stretch:
-            return 0
-        self.last_stretch = self.position // PAGE_SIZE
-        word = word_of(key, key_size, self.common_size)
-        position = <uint32_t> (self.position // 8 + 1)
-        self.anchor_words.append(<uint8_t*> &word, 8)
-        self.anchor_positions.append(<uint8_t*> &position, 4)
         return 0
 
     @property
@@ -204,44 +293,6 @@ cdef class SortedFileWriter:
 
     # -- lz4 blocks ------------------------------------------------------------------------------------------------
 
-    cdef int reserve_block(self, uint64_t capacity) except -1 nogil:
-        """Make room for a block, or for the one record that is longer than a block."""
-        cdef uint8_t* grown
-        if capacity > self.block_capacity:
-            grown = <uint8_t*> realloc(self.block, <size_t> capacity)
-            if grown == NULL:
-                with gil:
-                    raise MemoryError
-            self.block = grown
-            self.block_capacity = capacity
-            self.packed_capacity = <uint64_t> lz4_bound(<int> capacity)
-            grown = <uint8_t*> realloc(self.packed, <size_t> self.packed_capacity)
-            if grown == NULL:
-                with gil:
-                    raise MemoryError
-            self.packed = grown
-        return 0
-
-    cdef int end_block(self) except -1 nogil:
-        """Compress and write the block; as it is, when compressing gains nothing."""
-        cdef uint64_t entry = self.out.position(), end, spanned
-        cdef int size = lz4_compress(self.block, <int> self.block_used, self.packed, <int> self.packed_capacity)
-        if size <= 0 or <uint64_t> size >= self.block_used:
-            self.out.append(self.block, self.block_used)
-            entry |= RAW_BLOCK
-        else:
-            self.out.append(self.packed, <uint64_t> size)
-        self.blocks.append(<uint8_t*> &entry, 8)
-        end = self.out.position()
-        spanned = (self.block_used + PAGE_SIZE - 1) // PAGE_SIZE
-        self.block_count += spanned
-        while spanned > 1:
-            self.blocks.append(<uint8_t*> &end, 8)
-            spanned -= 1
-        self.block_used = 0
-        require(self.blocks.size == 8 * self.block_count, "the block table has an entry for each 4 KiB of positions")
-        return 0
-
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def finish(self, uint64_t duplicates=0):
@@ -253,7 +304,7 @@ cdef class SortedFileWriter:
         assert self.descriptor >= 0, f"{self.path}: a file is finished once"
         if self.compression == COMPRESSION_LZ4:
             if self.block_used:
-                self.end_block()
+                end_block(self)
             end = out.position()
             self.blocks.append(<uint8_t*> &end, 8)
         assert self.index.count == self.count, "the index has an entry for each record"
@@ -281,57 +332,17 @@ cdef class SortedFileWriter:
         fields[17] = duplicates
         fields[1] = out.position()
         out.end_pages()
-        crc = self.write_checksums()
+        crc = write_checksums(self)
         fields[0] = out.position() + FOOTER_SIZE
         assert (
             HEADER_SIZE <= fields[4] <= fields[5] <= fields[9] <= fields[11] <= fields[13] <= fields[1] < fields[0]
         ), "the regions lie in the order in which the footer names them"
-        self.write_footer(fields, crc)
+        write_footer(self, fields, crc)
         out.flush()
         self.files.sync(self.descriptor)
         descriptor, self.descriptor = self.descriptor, -1
         self.files.close(descriptor)
         return fields[0]
-
-    cdef uint32_t write_checksums(self) except? 0xFFFFFFFF:
-        """The pages' checksums, then one for each 4 KiB of those; returns the checksum of the latter."""
-        cdef bytes part
-        cdef bytearray chunks = bytearray()
-        cdef uint64_t cursor = 0, number = 0
-        cdef uint32_t crc
-        cdef bytearray page = bytearray()
-        self.checksums.rewind(&cursor)
-        while True:
-            part = self.checksums.next_part(&cursor)
-            if part is not None:
-                self.out.append(<const uint8_t*> PyBytes_AS_STRING(part), <uint64_t> len(part))
-                page += part
-            while len(page) >= PAGE_SIZE or (part is None and page):
-                whole = bytes(page[:PAGE_SIZE])
-                crc = crc32c_of(<const uint8_t*> PyBytes_AS_STRING(whole), len(whole), <uint32_t> number)
-                chunks += crc.to_bytes(4, "little")
-                del page[:PAGE_SIZE]
-                number += 1
-            if part is None:
-                break
-        whole = bytes(chunks)
-        self.out.append(<const uint8_t*> PyBytes_AS_STRING(whole), <uint64_t> len(whole))
-        return crc32c_of(<const uint8_t*> PyBytes_AS_STRING(whole), len(whole), 0)
-
-    cdef int write_footer(self, uint64_t* fields, uint32_t checksums_crc) except -1:
-        cdef uint8_t footer[FOOTER_SIZE]
-        cdef int i
-        memset(footer, 0, FOOTER_SIZE)
-        store32(footer + 4, FORMAT_VERSION)
-        for i in range(FOOTER_FIELDS):
-            store64(footer + 8 + 8 * i, fields[i])
-        footer[152] = <uint8_t> self.compression
-        footer[153] = <uint8_t> len(self.common_prefix)
-        store32(footer + 156, checksums_crc)
-        memcpy(footer + 160, PyBytes_AS_STRING(self.common_prefix), <size_t> len(self.common_prefix))
-        memcpy(footer + FOOTER_SIZE - 8, PyBytes_AS_STRING(FOOTER_MAGIC), 8)
-        store32(footer, crc32c_of(footer + 4, FOOTER_SIZE - 4, 0))
-        return self.out.append(footer, FOOTER_SIZE)
 
 
 cdef inline void write_record(

@@ -1,7 +1,7 @@
 """The rows about what a store writes to the disk for each byte put, and what it takes there.
 
 Each side is a process of its own (`overwriting`): records of ten memtables, then as many bytes again and again in any
-of them, without sync; then until nothing is left to be merged.  Both logs count.
+of them, in batches; then until nothing is left to be merged.  Both logs count.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def main() -> None:
     """One process, until it kills itself."""
     what, directory, *numbers = sys.argv[1:]
     merged_puts, puts, segment_bytes = map(int, numbers)
-    options = Options(sync=False, segment_bytes=segment_bytes)
+    options = Options(segment_bytes=segment_bytes)
     place = Path(directory) / "store"
     if what == WRITE:
         _write(ours.Blocking(place, options), merged_puts, puts)

@@ -9,7 +9,8 @@ import trio
 
 from gossipkv.environment import trio_world
 from gossipkv.storage.engine import shell as storage
-from gossipkv.storage.engine.blocking import Batch, Store
+from gossipkv.storage.engine._log import Batch
+from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     import random
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
 
 NAME: Final = "GossipKV"
-SETTINGS: Final = (
-    "GossipKV: its defaults but for what a row names; durable rows through the Trio shell, the others through the "
-    "blocking store; one space"
-)
+SETTINGS: Final = "GossipKV: its defaults but for what a row names; through the Trio shell; one space"
 POLL_S: Final = 0.01
 MEMTABLES: Final = 2  # One that is written to, and one that is merged.
 
@@ -49,9 +47,8 @@ class Blocking:
         *,
         files: Files | None = None,
         chance: random.Random | None = None,
-        maintains: bool = True,
     ) -> None:
-        self.store = Store.open(path, files=files, random=chance, options=options, maintains=maintains)
+        self.store = Store.open(path, files=files, random=chance, options=options)
         self.space = min(self.store.engine.spaces, default=0) or self._make_space()
 
     def _make_space(self) -> int:
@@ -70,14 +67,6 @@ class Blocking:
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
         return self.store.get(self.space, key)
-
-    def write_each(self, records: list[Record]) -> None:
-        """One record after the other, each on its own."""
-        write, space = self.store.write, self.space
-        for key, value in records:
-            batch = Batch()
-            batch.put(space, key, value)
-            write(batch)
 
     def write_batch(self, records: list[Record]) -> None:
         """All at once, or nothing."""
@@ -126,16 +115,13 @@ class Shell:
 
     def merged_bytes(self) -> int:
         """What the merge into the oldest run has to read, while there is one; else 0."""
-        engine = self.store.engine
-        work = engine.upkeep.compaction
-        if work is None or not work.order.into_oldest:
+        work = self.store.engine.upkeep.merge
+        if work is None or not work.order.drops_tombstones:
             return 0
-        young = {name for run in work.order.young for name in run}
-        read = [file.size_bytes for file in engine.manifest.run_files if file.name in young]
-        return sum(read) + sum(file.size_bytes for file in work.order.oldest)
+        return sum(file.size_bytes for run in work.order.runs for file in run)
 
     async def idle(self) -> None:
         """Until nothing is written out or merged."""
         upkeep = self.store.engine.upkeep
-        while upkeep.flush is not None or upkeep.compaction is not None:
+        while upkeep.merge is not None:
             await trio.sleep(POLL_S)

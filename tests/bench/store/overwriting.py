@@ -111,7 +111,7 @@ def written_bytes() -> int:
 
 async def run_ours(directory: Path, memtable_bytes: int, keys: int, puts: int) -> Figures:
     """Through the Trio shell, as in a node: a child merges."""
-    options = Options(sync=False, segment_bytes=memtable_bytes, table_log=0, file_bytes=FILE_MEMTABLES * memtable_bytes)
+    options = Options(segment_bytes=memtable_bytes, table_log=0, file_bytes=FILE_MEMTABLES * memtable_bytes)
     with Space(directory, ".gkv") as space:
         async with ours.shell(directory / "store", options) as store:
 

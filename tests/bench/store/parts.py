@@ -39,8 +39,6 @@ QUICK = Load(
         batches=5,
         writers=8,
         writer_puts=5,
-        unsynced_puts=500,
-        unsynced_batches=10,
         rounds=1,
     ),
     reading=reading.Load(keys=9_000, queries=1_000, scans=1, rounds=1),
@@ -54,7 +52,6 @@ QUICK = Load(
 
 PARTS: dict[str, Part] = {
     "store-puts": lambda place, load, notes: writing.durable(place, load.writing, notes),
-    "store-unsynced": lambda place, load, notes: writing.unsynced(place, load.writing, notes),
     "store-gets": lambda place, load, notes: reading.gets(place, load.reading, notes),
     "store-scans": lambda place, load, notes: reading.scans(place, load.reading, notes),
     "store-merging": lambda place, load, notes: merging.measure(place, load.merging, notes),

@@ -1,10 +1,9 @@
-"""The rows about writing: puts and batches that are on the disk when they return, and such as are not yet.
+"""The rows about writing: puts and batches that are on the disk when they return.
 
 All sides are open at once in one process and write the same records to directories of one file system, in turn and in
-another order each round; the first round does not count.  Where a put waits for the disk the clock is the wall's.
-Without sync nothing waits, and it is the writing thread's own processor time: what either side does beside it, in
-children or in threads, is in neither figure.  Many writers are tasks on our side and threads on RocksDB's, each with
-one put in flight.  At the end every record is asked for on every side, and must be the last that was written.
+another order each round; the first round does not count.  The clock is the wall's.  Many writers are tasks on our side
+and threads on RocksDB's, each with one put in flight.  At the end every record is asked for on every side, and must be
+the last that was written.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import random
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import trio
@@ -45,8 +44,6 @@ class Load:
     batches: int = 300
     writers: int = 64
     writer_puts: int = 50
-    unsynced_puts: int = 50_000
-    unsynced_batches: int = 1_000
     rounds: int = 9
 
 
@@ -62,11 +59,6 @@ class Row:
 def durable(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
     """What is synced before it is acknowledged."""
     yield from trio.run(_durable, directory, load, notes)
-
-
-def unsynced(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
-    """What is in the log before it is acknowledged, but may be lost with the machine."""
-    yield from trio.run(_unsynced, directory, load, notes)
 
 
 async def _durable(directory: Path, load: Load, notes: list[str]) -> list[Measurement]:
@@ -105,33 +97,6 @@ async def _durable(directory: Path, load: Load, notes: list[str]) -> list[Measur
             f"{load.writer_puts} puts each; {load.rounds} rounds; {ours.SETTINGS}"
         )
         return await _measured(rows, readers, load)
-
-
-async def _unsynced(directory: Path, load: Load, notes: list[str]) -> list[Measurement]:
-    each: Sides = {}
-    batches: Sides = {}
-    readers = {}
-    async with AsyncExitStack() as stack:
-        store = stack.enter_context(ours.Blocking(directory / "ours", Options(sync=False), maintains=False))
-        store.maintain()
-        each[ours.NAME] = _blocking(store.write_each)
-        batches[ours.NAME] = _blocking(lambda records: _in_batches(store.write_batch, records))
-        readers[ours.NAME] = store.get
-        if _takes_part(rocksdb.NAME, rocksdb.missing(), notes):
-            rocks = rocksdb.RocksStore(directory / "rocksdb", sync=False)
-            stack.callback(rocks.close)
-            each[rocksdb.NAME] = _blocking(rocks.write_each)
-            batches[rocksdb.NAME] = _blocking(lambda records: _in_batches(rocks.write_batch, records))
-            readers[rocksdb.NAME] = rocks.get
-        rows = [
-            Row(goals.STORE_UNSYNCED, load.unsynced_puts, each),
-            Row(goals.STORE_UNSYNCED_BATCH, load.unsynced_batches * BATCH, batches),
-        ]
-        notes.append(
-            f"Writes without sync: a round is {load.unsynced_puts:,} puts, {load.unsynced_batches:,} batches of "
-            f"{BATCH}; both write each to the log before they return; what there is to merge is merged between rounds"
-        )
-        return await _measured(rows, readers, load, between=store.maintain, clock=thread_time_ns)
 
 
 def _takes_part(name: str, missing: str | None, notes: list[str]) -> bool:
@@ -175,12 +140,7 @@ def _in_threads(write_each: Callable[[list[Record]], None], records: list[Record
 
 
 async def _measured(
-    rows: list[Row],
-    readers: dict[str, Callable[[bytes], bytes | None]],
-    load: Load,
-    *,
-    between: Callable[[], None] = lambda: None,
-    clock: Callable[[], int] = perf_counter_ns,
+    rows: list[Row], readers: dict[str, Callable[[bytes], bytes | None]], load: Load
 ) -> list[Measurement]:
     """Each row's rounds, then whether every side holds what was written last."""
     keys = [key for key, _ in data.make(load.keys, data.SMALL_VALUE_BYTES).records]
@@ -194,13 +154,12 @@ async def _measured(
             for number in range(load.rounds + 1):
                 records = _fresh(keys, row.records, chance)
                 for name in chance.sample([*row.sides], len(row.sides)):
-                    begin = clock()
+                    begin = perf_counter_ns()
                     await row.sides[name](records)
-                    took = (clock() - begin) / 1e3 / len(records)
+                    took = (perf_counter_ns() - begin) / 1e3 / len(records)
                     expected[name].update(records)
                     if number > 0:
                         samples[name].append(took)
-                between()
             found.append(Measurement(row.name, "us", ours.NAME, samples))
     for name, get in readers.items():
         for key, value in expected[name].items():

@@ -176,7 +176,6 @@ def test_quick_run_of_http(part: str, rows: set[str], tmp_path: Path) -> None:
     ("part", "rows"),
     [
         ("puts", {goals.STORE_PUT, goals.STORE_PUT_BATCH, goals.STORE_PUT_WRITERS}),
-        ("unsynced", {goals.STORE_UNSYNCED, goals.STORE_UNSYNCED_BATCH}),
         ("gets", {goals.STORE_GET, goals.STORE_GET_YOUNG, goals.STORE_MISS_YOUNG}),
         ("scans", {goals.STORE_SCAN, goals.STORE_RANGE}),
         ("merging", {goals.STORE_MERGING_GET, goals.STORE_MERGING_PUT}),
@@ -242,8 +241,6 @@ STORE_WRITES = {
     goals.STORE_PUT,
     goals.STORE_PUT_BATCH,
     goals.STORE_PUT_WRITERS,
-    goals.STORE_UNSYNCED,
-    goals.STORE_UNSYNCED_BATCH,
     goals.STORE_AMPLIFICATION,
 }
 STORE_READS = {goals.STORE_GET, goals.STORE_GET_YOUNG, goals.STORE_MISS_YOUNG, goals.STORE_SCAN, goals.STORE_RANGE}

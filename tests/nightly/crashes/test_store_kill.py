@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import DirectoryInUse
-from gossipkv.storage.engine.blocking import Store
 from tests.nightly.crashes.writing_store import OPTIONS, SPACE, WRITERS, keys_of, newest_of, value_of
 from tests.preload import preload
+from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,9 +14,9 @@ import trio
 
 from gossipkv.environment.trio_world import real
 from gossipkv.storage.engine._log import Batch
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.shell import open_store
+from tests.world.blocking_store import Store
 
 OPTIONS = Options(segment_bytes=64 << 10, table_log=128 << 10, file_bytes=32 << 10)
 SPACE = 1

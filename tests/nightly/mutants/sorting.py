@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.nightly.mutants.mutant import Edit, Mutant
 
-SORTER = "gossipkv.storage._record_sorter:RecordSorter"
+SORTER = "gossipkv.storage._record_sorter"
 TESTS = ("tests/unit/storage/test_record_sorter.py",)
 
 MUTANTS_OF_SORTING = (
@@ -12,7 +12,7 @@ MUTANTS_OF_SORTING = (
         "a lower key counts as one in order",
         (
             Edit(
-                f"{SORTER}.follows",
+                f"{SORTER}:follows",
                 "return compare_keys(at + RECORD_HEADER_SIZE, <Py_ssize_t> load32(at + 4), key, size) <= 0",
                 "return True",
             ),
@@ -22,13 +22,13 @@ MUTANTS_OF_SORTING = (
     ),
     Mutant(
         "a lower group counts as one in order",
-        (Edit(f"{SORTER}.follows", "return load32(at) < group", "return True"),),
+        (Edit(f"{SORTER}:follows", "return load32(at) < group", "return True"),),
         TESTS,
         "property",
     ),
     Mutant(
         "what came in order is lost when the first record is out of order",
-        (Edit(f"{SORTER}.begin_items", "self.items[i].place = place", "self.items[i].place = 0"),),
+        (Edit(f"{SORTER}:begin_items", "self.items[i].place = place", "self.items[i].place = 0"),),
         TESTS,
         "property",
     ),

@@ -12,7 +12,7 @@ DAMAGE = f"{TESTS}/test_store_damage.py"
 FAULTS = f"{TESTS}/test_store_faults.py"
 BACKUP = f"{TESTS}/test_store_backup.py"
 
-COMMIT = f"{ENGINE}.blocking:Store.commit"
+COMMIT = "tests.world.blocking_store:Store.commit"
 CONTINUE = f"{ENGINE}.opening:_continue"
 ENDS = "ends = (*manifest.lives, LifeEnd(manifest.life, cut.name.number, cut.end, found.position, name))"
 SKIP = """whole = self._files.pread(self._descriptor, self.header.size_bytes, 0)
@@ -21,12 +21,8 @@ SKIP = """whole = self._files.pread(self._descriptor, self.header.size_bytes, 0)
                 if not found:
                     break
                 reader = FrameReader(whole, self.header.salt, found[0])"""
-SOURCES = (
-    "sources: list[Source] = [FilesSource(self._open, map(self._path_of, names)) for names in reversed(order.young)]"
-)
+SOURCES = "sources: list[Source] = [self._source(run) for run in reversed(order.runs[:-1])]"
 INPUTS = "log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)"
-UNMERGED = """left = [run for run in young[first:] if tuple(file.name for file in run.files) not in merged]
-    return (*young[:first], *([Run(files)] if files else []), *left)"""
 
 
 def planted(name: str, aim: str, *edits: tuple[str, str, str]) -> Mutant:
@@ -95,7 +91,7 @@ MUTANTS_OF_THE_STORE = (
         (CONTINUE, "active = _rewrite(files, directory, found, header)", "active = found.cut"),
         (CONTINUE, ENDS, "ends = manifest.lives"),
         (CONTINUE, "next_number=name.number + 1,", "next_number=found.next_number,"),
-        (CONTINUE, "remove_files(files, directory, found.outlived)", "pass"),
+        (CONTINUE, "_remove(files, directory, found.outlived)", "pass"),
     ),
     planted(
         "where a life ended is not recorded",
@@ -129,14 +125,14 @@ MUTANTS_OF_THE_STORE = (
     planted(
         "the manifest comes before the names of its files",
         CRASHES,
-        (f"{ENGINE}.merge:_Merging.cut", "self._files.sync_directory(self._directory / RUNS)", "pass"),
+        (f"{ENGINE}.merge:_Merging._end", "self._files.sync_directory(self._directory / RUNS)", "pass"),
     ),
     planted(
         "a tombstone is dropped in a young run",
         CRASHES,
         (
             f"{ENGINE}.merge:_Merging.begin",
-            "self._merge = StoreMerge(sources, self._spaces, order.into_oldest)",
+            "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)",
             "self._merge = StoreMerge(sources, self._spaces, True)",
         ),
     ),
@@ -145,18 +141,13 @@ MUTANTS_OF_THE_STORE = (
         CRASHES,
         (
             f"{ENGINE}.upkeep:Upkeep.begin_compaction",
-            "young = self.manifest.young[chosen.first : chosen.first + chosen.count]",
-            "young = self.manifest.young[chosen.first : chosen.first + chosen.count : 2]",
+            "inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])",
+            "inputs = tuple(run.files for run in (*runs[last - chosen.count : last : 2], runs[last]))",
         ),
         (
-            f"{ENGINE}.upkeep:place_of",
-            'assert names[first : first + len(merged)] == list(merged), "inputs neighbour each other in age"',
-            "pass",
-        ),
-        (
-            f"{ENGINE}.upkeep:with_merged",
-            "return (*young[:first], *([Run(files)] if files else []), *young[first + len(merged) :])",
-            UNMERGED,
+            f"{ENGINE}.upkeep:Upkeep._compacted",
+            "runs[last - chosen.count : last + 1] = [runs[last]] if runs[last].files or not chosen.below else []",
+            "del runs[last - chosen.count : last : 2]",
         ),
     ),
     planted(
@@ -165,7 +156,7 @@ MUTANTS_OF_THE_STORE = (
         (
             f"{ENGINE}.merge:_Merging.begin",
             SOURCES,
-            SOURCES.replace("reversed(order.young)", "order.young"),
+            SOURCES.replace("reversed(order.runs[:-1])", "order.runs[:-1]"),
         ),
     ),
     planted(

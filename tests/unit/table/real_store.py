@@ -9,8 +9,8 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
 from gossipkv.storage.engine._log import Batch
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
+from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -91,9 +91,7 @@ class MergeHere:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    async def __call__(
-        self, order: MergeOrder, on_output: Callable[[Output], object], manner: Callable[[], Manner]
-    ) -> None:
+    async def __call__(self, order: MergeOrder, manner: Callable[[], Manner]) -> Output:
         """Merge, as hard as it goes; raises what `merge_in_child` raises."""
         del manner
-        await self._environment.threads.run(merge, self._environment.files, order, on_output)
+        return await self._environment.threads.run(merge, self._environment.files, order)

@@ -5,10 +5,27 @@ times a sync's own time; this one runs `committer.h`, and answers by a descripto
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint8_t
 from posix.unistd cimport getpid
 
 import os
+
+cdef extern from "gossipkv/storage/engine/committer.h" nogil:
+    ctypedef long long off_t
+    ctypedef struct gkv_committer:
+        int asked
+        int answered
+        int descriptor
+        const uint8_t* data
+        size_t size
+        off_t offset
+    int gkv_committer_start(gkv_committer* self)
+    int gkv_committer_tell(int descriptor)
+    int gkv_committer_wait(gkv_committer* self)
+    int gkv_committer_is_done(gkv_committer* self)
+    void gkv_committer_end(gkv_committer* self)
+    void gkv_committer_close(gkv_committer* self)
 
 
 @cython.final
@@ -18,6 +35,12 @@ cdef class Committer:
     Lifetime: `close` it; what is forgotten is closed when it is collected, after its job.  In a process that was forked
     from its own it has no thread, and can only be closed.
     """
+
+    cdef gkv_committer thread
+    cdef Py_buffer view             # What the job writes, held as long as it may be read.
+    cdef int process                # Whose thread it is: a fork has none.
+    cdef bint is_open
+    cdef readonly bint busy         # Whether a job has no result yet.
 
     def __cinit__(self):
         cdef int error = gkv_committer_start(&self.thread)
@@ -29,8 +52,8 @@ cdef class Committer:
     def __dealloc__(self):
         self.let_go()
 
-    def submit(self, int descriptor, data, unsigned long long offset, bint sync):
-        """Write all of `data` at `offset` of a file, then sync it, if asked: `result` says how that went.
+    def submit(self, int descriptor, data, unsigned long long offset):
+        """Write all of `data` at `offset` of a file, then sync it: `result` says how that went.
 
         `data` and the descriptor stay as they are until then.
 
@@ -47,7 +70,6 @@ cdef class Committer:
         self.thread.data = <const uint8_t*> self.view.buf
         self.thread.size = <size_t> self.view.len
         self.thread.offset = <off_t> offset
-        self.thread.syncs = sync
         self.busy = True
         gkv_committer_tell(self.thread.asked)
 

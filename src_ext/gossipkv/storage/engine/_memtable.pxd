@@ -6,7 +6,6 @@ from gossipkv.storage._records cimport Slice
 
 cdef enum:
     LEAF_RECORDS = 64
-    INNER_CHILDREN = 64
     RECORD_HEADER_BYTES = 6
     FILTER_LINE_BITS = 512          # A cache line.
     AHEAD_RECORDS = 4               # Before a cursor: their lines are asked for.
@@ -29,20 +28,6 @@ cdef struct Leaf:
     uint64_t size_bytes             # Of its records.
     uint64_t words[LEAF_RECORDS]    # Eight bytes of each key, from `depth` on.
     const uint8_t* records[LEAF_RECORDS]
-
-
-cdef struct Inner:
-    int count                       # Of children; separators are one less.
-    uint32_t depth
-    uint64_t words[INNER_CHILDREN]
-    const uint8_t* separators[INNER_CHILDREN]       # Records: what is not below one lies behind it.
-    void* children[INNER_CHILDREN]
-
-
-cdef struct Step:
-    # On the way from the root: a node, and which of its children comes next.
-    Inner* inner
-    int at
 
 
 cdef struct Chunk:
@@ -68,24 +53,6 @@ cdef class Memtable:
     cdef int levels                 # Of inner nodes above the leaves.
     cdef uint8_t* filter
     cdef uint64_t filter_lines
-
-    cdef uint8_t* take(self, uint64_t size) noexcept nogil
-    cdef uint8_t* take_node(self, uint64_t size) noexcept nogil
-    cdef uint8_t* add_chunk(self, uint64_t size) noexcept nogil
-    cdef const uint8_t* write_record(
-        self, uint8_t flag, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
-    ) noexcept nogil
-    cdef int split(self, const Step* path, int depth, const uint8_t* record) noexcept nogil
-    cdef const uint8_t* split_leaf(
-        self, Leaf* left, const uint8_t* record, const uint8_t* lower, const uint8_t* upper, void** made
-    ) noexcept nogil
-    cdef const uint8_t* split_inner(
-        self, Inner* left, const uint8_t* lower, const uint8_t* upper, void** made
-    ) noexcept nogil
-    cdef Leaf* leaf_for(self, const uint8_t* record) noexcept nogil
-    cdef bint is_full(self, const void* node, bint is_leaf) noexcept nogil
-    cdef Leaf* leaf_of(self, const uint8_t* key, Py_ssize_t size) noexcept nogil
-    cdef Leaf* edge(self, bint last) noexcept nogil
 
     cdef int put(
         self, uint8_t flag, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size

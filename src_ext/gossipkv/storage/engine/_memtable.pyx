@@ -36,6 +36,7 @@ cdef extern from "gossipkv/storage/region.h" nogil:
     void wish_large_pages "gkv_wish_large_pages"(const void* region, size_t size)
 
 cdef enum:
+    INNER_CHILDREN = 64
     LEAST_CHUNK_BYTES = 1 << 20
     MOST_CHUNK_BYTES = 1 << 26              # Address space: memory is what was written to, in pages.
     LARGE_PAGE_BYTES = 1 << 21              # Every miss of the tree would be one of the page table as well.
@@ -49,6 +50,20 @@ cdef enum:
     MOST_LEVELS = 16                        # Each has at least 32 times as many nodes as the one above.
     NO_MEMORY = -1
     NO_OPERATION = -2
+
+
+cdef struct Inner:
+    int count                       # Of children; separators are one less.
+    uint32_t depth
+    uint64_t words[INNER_CHILDREN]
+    const uint8_t* separators[INNER_CHILDREN]       # Records: what is not below one lies behind it.
+    void* children[INNER_CHILDREN]
+
+
+cdef struct Step:
+    # On the way from the root: a node, and which of its children comes next.
+    Inner* inner
+    int at
 
 
 cdef inline uint32_t shared_bytes(const uint8_t* one, const uint8_t* other) noexcept nogil:
@@ -124,6 +139,235 @@ cdef void deepen(uint64_t* words, const uint8_t** records, int count, uint32_t d
         words[at] = record_word(records[at], depth)
 
 
+cdef uint8_t* add_chunk(Memtable self, uint64_t size) noexcept nogil:
+    """New memory, all zeros; NULL: there is none."""
+    cdef Py_ssize_t capacity
+    cdef Chunk* grown
+    cdef uint8_t* data
+    if self.chunk_count == self.chunk_capacity:
+        capacity = max(<Py_ssize_t> 16, 2 * self.chunk_capacity)
+        grown = <Chunk*> realloc(self.chunks, <size_t> capacity * sizeof(Chunk))
+        if grown == NULL:
+            return NULL
+        self.chunks = grown
+        self.chunk_capacity = capacity
+    size = (size + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
+    if size >= LARGE_PAGE_BYTES:
+        size += LARGE_PAGE_BYTES    # So that it begins with a whole one.
+    data = <uint8_t*> region_resize(NULL, 0, size)
+    if data == NULL:
+        return NULL
+    self.chunks[self.chunk_count].data = data
+    self.chunks[self.chunk_count].size = size
+    self.chunk_count += 1
+    if size >= LARGE_PAGE_BYTES:
+        wish_large_pages(data, size)
+        data += (LARGE_PAGE_BYTES - <uint64_t> data % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES
+    return data
+
+
+cdef uint8_t* take_bytes(Memtable self, uint64_t size) noexcept nogil:
+    """So many bytes of the arena, all zeros; NULL: there is no memory."""
+    cdef uint8_t* taken
+    if size >= OWN_CHUNK_BYTES:
+        taken = add_chunk(self, size)
+        if taken != NULL:
+            self.used += size
+        return taken
+    if size > self.free_size:
+        taken = add_chunk(self, self.chunk_bytes)
+        if taken == NULL:
+            return NULL
+        self.free_bytes = taken
+        self.free_size = self.chunk_bytes
+    taken = self.free_bytes
+    self.free_bytes += size
+    self.free_size -= size
+    self.used += size
+    return taken
+
+
+cdef uint8_t* take_node(Memtable self, uint64_t size) noexcept nogil:
+    """`take`, at the beginning of a cache line."""
+    cdef uint64_t gap = (LINE - <uint64_t> self.free_bytes % LINE) % LINE
+    if gap + size <= self.free_size:
+        self.free_bytes += gap
+        self.free_size -= gap
+        self.used += gap
+    return take_bytes(self, size)      # Of a new chunk: at its beginning.
+
+
+cdef const uint8_t* write_record(
+    Memtable self, uint8_t flag, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
+) noexcept nogil:
+    cdef uint8_t* record = take_bytes(self, <uint64_t> (RECORD_HEADER_BYTES + key_size + 1 + value_size))
+    cdef uint16_t size = <uint16_t> key_size
+    if record == NULL:
+        return NULL
+    memcpy(record, &size, 2)
+    store32(record + 2, <uint32_t> (value_size + 1))
+    memcpy(record + RECORD_HEADER_BYTES, key, <size_t> key_size)
+    record[RECORD_HEADER_BYTES + key_size] = flag
+    if value_size:
+        memcpy(record + RECORD_HEADER_BYTES + key_size + 1, value, <size_t> value_size)
+    return record
+
+
+cdef inline bint is_full(Memtable self, const void* node, bint is_leaf) noexcept nogil:
+    if is_leaf:
+        return (<const Leaf*> node).count == LEAF_RECORDS
+    return (<const Inner*> node).count == INNER_CHILDREN
+
+
+cdef const uint8_t* split_leaf(
+    Memtable self, Leaf* left, const uint8_t* record, const uint8_t* lower, const uint8_t* upper, void** made
+) noexcept nogil:
+    """Move half of a leaf to a new one behind it; the separator, NULL when there is no memory.
+
+    Where keys come in ascending order the new leaf begins with the one that comes now, and this one stays full.
+    """
+    cdef Leaf* right = <Leaf*> take_node(self, sizeof(Leaf))
+    cdef Slice key = record_key(record), last = record_key(left.records[left.count - 1])
+    cdef int keep = left.count // 2, at
+    cdef uint64_t moved = 0
+    cdef const uint8_t* separator
+    if right == NULL:
+        return NULL
+    if left.appended >= LEAF_RECORDS // 2 and compare_keys(last.data, last.size, key.data, key.size) < 0:
+        keep = left.count
+    right.count = left.count - keep
+    separator = left.records[keep] if right.count else record
+    memcpy(right.words, left.words + keep, <size_t> right.count * 8)
+    memcpy(right.records, left.records + keep, <size_t> right.count * sizeof(void*))
+    for at in range(right.count):
+        moved += record_size_of(right.records[at])
+    left.count = keep
+    left.appended = 0       # Else keys that descend from here on would have a leaf each.
+    left.size_bytes -= moved
+    right.size_bytes = moved
+    right.depth = left.depth
+    right.after = left.after
+    right.before = left
+    if right.after != NULL:
+        right.after.before = right
+    left.after = right
+    if lower != NULL and shared_bytes(lower, separator) != left.depth:
+        left.depth = shared_bytes(lower, separator)
+        deepen(left.words, left.records, left.count, left.depth)
+    if upper != NULL and shared_bytes(separator, upper) != right.depth:
+        right.depth = shared_bytes(separator, upper)
+        deepen(right.words, right.records, right.count, right.depth)
+    made[0] = right
+    return separator
+
+
+cdef const uint8_t* split_inner(
+    Memtable self, Inner* left, const uint8_t* lower, const uint8_t* upper, void** made
+) noexcept nogil:
+    """`split_leaf` of an inner node: the separator goes up."""
+    cdef Inner* right = <Inner*> take_node(self, sizeof(Inner))
+    cdef int keep = left.count // 2
+    cdef const uint8_t* separator
+    if right == NULL:
+        return NULL
+    right.count = left.count - keep
+    separator = left.separators[keep - 1]
+    memcpy(right.children, left.children + keep, <size_t> right.count * sizeof(void*))
+    memcpy(right.separators, left.separators + keep, <size_t> (right.count - 1) * sizeof(void*))
+    memcpy(right.words, left.words + keep, <size_t> (right.count - 1) * 8)
+    left.count = keep
+    right.depth = left.depth
+    if lower != NULL and shared_bytes(lower, separator) != left.depth:
+        left.depth = shared_bytes(lower, separator)
+        deepen(left.words, left.separators, left.count - 1, left.depth)
+    if upper != NULL and shared_bytes(separator, upper) != right.depth:
+        right.depth = shared_bytes(separator, upper)
+        deepen(right.words, right.separators, right.count - 1, right.depth)
+    made[0] = right
+    return separator
+
+
+cdef int split_nodes(Memtable self, const Step* path, int depth, const uint8_t* record) noexcept nogil:
+    """Split the child, which is full, where a path from the root ends, in a node that is not; -1: no memory."""
+    cdef Inner* parent = path[depth - 1].inner
+    cdef int at = path[depth - 1].at, behind = parent.count - 1 - at, i
+    cdef void* made = NULL
+    cdef const uint8_t* separator
+    cdef const uint8_t* lower = NULL
+    cdef const uint8_t* upper = NULL
+    for i in range(depth):      # The nearest bounds stand the lowest.
+        if path[i].at > 0:
+            lower = path[i].inner.separators[path[i].at - 1]
+        if path[i].at < path[i].inner.count - 1:
+            upper = path[i].inner.separators[path[i].at]
+    if depth == self.levels:
+        separator = split_leaf(self, <Leaf*> parent.children[at], record, lower, upper, &made)
+    else:
+        separator = split_inner(self, <Inner*> parent.children[at], lower, upper, &made)
+    if separator == NULL:
+        return NO_MEMORY
+    memmove(parent.words + at + 1, parent.words + at, <size_t> behind * 8)
+    memmove(parent.separators + at + 1, parent.separators + at, <size_t> behind * sizeof(void*))
+    memmove(parent.children + at + 2, parent.children + at + 1, <size_t> behind * sizeof(void*))
+    parent.words[at] = record_word(separator, parent.depth)
+    parent.separators[at] = separator
+    parent.children[at + 1] = made
+    parent.count += 1
+    return 0
+
+
+cdef Leaf* leaf_for(Memtable self, const uint8_t* record) noexcept nogil:
+    """The leaf where the record belongs, with room for it; NULL: there is no memory."""
+    cdef Slice key = record_key(record)
+    cdef Step path[MOST_LEVELS]
+    cdef void* node
+    cdef Inner* inner
+    cdef int depth = 0
+    if is_full(self, self.root, self.levels == 0):
+        inner = <Inner*> take_node(self, sizeof(Inner))
+        if inner == NULL or self.levels == MOST_LEVELS:
+            return NULL
+        inner.count = 1
+        inner.children[0] = self.root
+        self.root = inner
+        self.levels += 1
+    node = self.root
+    while depth < self.levels:
+        inner = <Inner*> node
+        path[depth].inner = inner
+        path[depth].at = child_of(inner, key.data, key.size)
+        node = inner.children[path[depth].at]
+        depth += 1
+        prefetch_node(node, depth == self.levels)
+        if is_full(self, node, depth == self.levels):
+            if split_nodes(self, path, depth, record) < 0:
+                return NULL
+            path[depth - 1].at = child_of(inner, key.data, key.size)
+            node = inner.children[path[depth - 1].at]
+    return <Leaf*> node
+
+
+cdef Leaf* leaf_of(Memtable self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
+    """The leaf that has the key, if any has."""
+    cdef void* node = self.root
+    cdef int below = self.levels
+    while below > 0:
+        below -= 1
+        node = (<Inner*> node).children[child_of(<Inner*> node, key, size)]
+        prefetch_node(node, False)
+    return <Leaf*> node
+
+
+cdef Leaf* edge_leaf(Memtable self, bint last) noexcept nogil:
+    """The first leaf, or the last one."""
+    cdef void* node = self.root
+    cdef int below = self.levels
+    while below > 0:
+        below -= 1
+        node = (<Inner*> node).children[(<Inner*> node).count - 1 if last else 0]
+    return <Leaf*> node
+
+
 @cython.final
 cdef class Memtable:
     """What was put, in key order; `most_bytes` is what it is meant for, and how large its filter is.
@@ -142,10 +386,10 @@ cdef class Memtable:
         self.most_bytes = most_bytes
         self.chunk_bytes = min(<uint64_t> MOST_CHUNK_BYTES, max(<uint64_t> LEAST_CHUNK_BYTES, most_bytes))
         self.filter_lines = size // LINE
-        self.filter = self.take_node(self.filter_lines * LINE)
+        self.filter = take_node(self, self.filter_lines * LINE)
         if self.filter == NULL:
             raise MemoryError
-        leaf = <Leaf*> self.take_node(sizeof(Leaf))
+        leaf = <Leaf*> take_node(self, sizeof(Leaf))
         if leaf == NULL:
             raise MemoryError
         self.root = leaf
@@ -158,206 +402,7 @@ cdef class Memtable:
 
     # -- the arena -------------------------------------------------------------------------------------------------
 
-    cdef uint8_t* add_chunk(self, uint64_t size) noexcept nogil:
-        """New memory, all zeros; NULL: there is none."""
-        cdef Py_ssize_t capacity
-        cdef Chunk* grown
-        cdef uint8_t* data
-        if self.chunk_count == self.chunk_capacity:
-            capacity = max(<Py_ssize_t> 16, 2 * self.chunk_capacity)
-            grown = <Chunk*> realloc(self.chunks, <size_t> capacity * sizeof(Chunk))
-            if grown == NULL:
-                return NULL
-            self.chunks = grown
-            self.chunk_capacity = capacity
-        size = (size + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
-        if size >= LARGE_PAGE_BYTES:
-            size += LARGE_PAGE_BYTES    # So that it begins with a whole one.
-        data = <uint8_t*> region_resize(NULL, 0, size)
-        if data == NULL:
-            return NULL
-        self.chunks[self.chunk_count].data = data
-        self.chunks[self.chunk_count].size = size
-        self.chunk_count += 1
-        if size >= LARGE_PAGE_BYTES:
-            wish_large_pages(data, size)
-            data += (LARGE_PAGE_BYTES - <uint64_t> data % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES
-        return data
-
-    cdef uint8_t* take(self, uint64_t size) noexcept nogil:
-        """So many bytes of the arena, all zeros; NULL: there is no memory."""
-        cdef uint8_t* taken
-        if size >= OWN_CHUNK_BYTES:
-            taken = self.add_chunk(size)
-            if taken != NULL:
-                self.used += size
-            return taken
-        if size > self.free_size:
-            taken = self.add_chunk(self.chunk_bytes)
-            if taken == NULL:
-                return NULL
-            self.free_bytes = taken
-            self.free_size = self.chunk_bytes
-        taken = self.free_bytes
-        self.free_bytes += size
-        self.free_size -= size
-        self.used += size
-        return taken
-
-    cdef uint8_t* take_node(self, uint64_t size) noexcept nogil:
-        """`take`, at the beginning of a cache line."""
-        cdef uint64_t gap = (LINE - <uint64_t> self.free_bytes % LINE) % LINE
-        if gap + size <= self.free_size:
-            self.free_bytes += gap
-            self.free_size -= gap
-            self.used += gap
-        return self.take(size)      # Of a new chunk: at its beginning.
-
-    cdef const uint8_t* write_record(
-        self, uint8_t flag, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
-    ) noexcept nogil:
-        cdef uint8_t* record = self.take(<uint64_t> (RECORD_HEADER_BYTES + key_size + 1 + value_size))
-        cdef uint16_t size = <uint16_t> key_size
-        if record == NULL:
-            return NULL
-        memcpy(record, &size, 2)
-        store32(record + 2, <uint32_t> (value_size + 1))
-        memcpy(record + RECORD_HEADER_BYTES, key, <size_t> key_size)
-        record[RECORD_HEADER_BYTES + key_size] = flag
-        if value_size:
-            memcpy(record + RECORD_HEADER_BYTES + key_size + 1, value, <size_t> value_size)
-        return record
-
     # -- putting ---------------------------------------------------------------------------------------------------
-
-    cdef inline bint is_full(self, const void* node, bint is_leaf) noexcept nogil:
-        if is_leaf:
-            return (<const Leaf*> node).count == LEAF_RECORDS
-        return (<const Inner*> node).count == INNER_CHILDREN
-
-    cdef const uint8_t* split_leaf(
-        self, Leaf* left, const uint8_t* record, const uint8_t* lower, const uint8_t* upper, void** made
-    ) noexcept nogil:
-        """Move half of a leaf to a new one behind it; the separator, NULL when there is no memory.
-
-        Where keys come in ascending order the new leaf begins with the one that comes now, and this one stays full.
-        """
-        cdef Leaf* right = <Leaf*> self.take_node(sizeof(Leaf))
-        cdef Slice key = record_key(record), last = record_key(left.records[left.count - 1])
-        cdef int keep = left.count // 2, at
-        cdef uint64_t moved = 0
-        cdef const uint8_t* separator
-        if right == NULL:
-            return NULL
-        if left.appended >= LEAF_RECORDS // 2 and compare_keys(last.data, last.size, key.data, key.size) < 0:
-            keep = left.count
-        right.count = left.count - keep
-        separator = left.records[keep] if right.count else record
-        memcpy(right.words, left.words + keep, <size_t> right.count * 8)
-        memcpy(right.records, left.records + keep, <size_t> right.count * sizeof(void*))
-        for at in range(right.count):
-            moved += record_size_of(right.records[at])
-        left.count = keep
-        left.appended = 0       # Else keys that descend from here on would have a leaf each.
-        left.size_bytes -= moved
-        right.size_bytes = moved
-        right.depth = left.depth
-        right.after = left.after
-        right.before = left
-        if right.after != NULL:
-            right.after.before = right
-        left.after = right
-        if lower != NULL and shared_bytes(lower, separator) != left.depth:
-            left.depth = shared_bytes(lower, separator)
-            deepen(left.words, left.records, left.count, left.depth)
-        if upper != NULL and shared_bytes(separator, upper) != right.depth:
-            right.depth = shared_bytes(separator, upper)
-            deepen(right.words, right.records, right.count, right.depth)
-        made[0] = right
-        return separator
-
-    cdef const uint8_t* split_inner(
-        self, Inner* left, const uint8_t* lower, const uint8_t* upper, void** made
-    ) noexcept nogil:
-        """`split_leaf` of an inner node: the separator goes up."""
-        cdef Inner* right = <Inner*> self.take_node(sizeof(Inner))
-        cdef int keep = left.count // 2
-        cdef const uint8_t* separator
-        if right == NULL:
-            return NULL
-        right.count = left.count - keep
-        separator = left.separators[keep - 1]
-        memcpy(right.children, left.children + keep, <size_t> right.count * sizeof(void*))
-        memcpy(right.separators, left.separators + keep, <size_t> (right.count - 1) * sizeof(void*))
-        memcpy(right.words, left.words + keep, <size_t> (right.count - 1) * 8)
-        left.count = keep
-        right.depth = left.depth
-        if lower != NULL and shared_bytes(lower, separator) != left.depth:
-            left.depth = shared_bytes(lower, separator)
-            deepen(left.words, left.separators, left.count - 1, left.depth)
-        if upper != NULL and shared_bytes(separator, upper) != right.depth:
-            right.depth = shared_bytes(separator, upper)
-            deepen(right.words, right.separators, right.count - 1, right.depth)
-        made[0] = right
-        return separator
-
-    cdef int split(self, const Step* path, int depth, const uint8_t* record) noexcept nogil:
-        """Split the child, which is full, where a path from the root ends, in a node that is not; -1: no memory."""
-        cdef Inner* parent = path[depth - 1].inner
-        cdef int at = path[depth - 1].at, behind = parent.count - 1 - at, i
-        cdef void* made = NULL
-        cdef const uint8_t* separator
-        cdef const uint8_t* lower = NULL
-        cdef const uint8_t* upper = NULL
-        for i in range(depth):      # The nearest bounds stand the lowest.
-            if path[i].at > 0:
-                lower = path[i].inner.separators[path[i].at - 1]
-            if path[i].at < path[i].inner.count - 1:
-                upper = path[i].inner.separators[path[i].at]
-        if depth == self.levels:
-            separator = self.split_leaf(<Leaf*> parent.children[at], record, lower, upper, &made)
-        else:
-            separator = self.split_inner(<Inner*> parent.children[at], lower, upper, &made)
-        if separator == NULL:
-            return NO_MEMORY
-        memmove(parent.words + at + 1, parent.words + at, <size_t> behind * 8)
-        memmove(parent.separators + at + 1, parent.separators + at, <size_t> behind * sizeof(void*))
-        memmove(parent.children + at + 2, parent.children + at + 1, <size_t> behind * sizeof(void*))
-        parent.words[at] = record_word(separator, parent.depth)
-        parent.separators[at] = separator
-        parent.children[at + 1] = made
-        parent.count += 1
-        return 0
-
-    cdef Leaf* leaf_for(self, const uint8_t* record) noexcept nogil:
-        """The leaf where the record belongs, with room for it; NULL: there is no memory."""
-        cdef Slice key = record_key(record)
-        cdef Step path[MOST_LEVELS]
-        cdef void* node
-        cdef Inner* inner
-        cdef int depth = 0
-        if self.is_full(self.root, self.levels == 0):
-            inner = <Inner*> self.take_node(sizeof(Inner))
-            if inner == NULL or self.levels == MOST_LEVELS:
-                return NULL
-            inner.count = 1
-            inner.children[0] = self.root
-            self.root = inner
-            self.levels += 1
-        node = self.root
-        while depth < self.levels:
-            inner = <Inner*> node
-            path[depth].inner = inner
-            path[depth].at = child_of(inner, key.data, key.size)
-            node = inner.children[path[depth].at]
-            depth += 1
-            prefetch_node(node, depth == self.levels)
-            if self.is_full(node, depth == self.levels):
-                if self.split(path, depth, record) < 0:
-                    return NULL
-                path[depth - 1].at = child_of(inner, key.data, key.size)
-                node = inner.children[path[depth - 1].at]
-        return <Leaf*> node
 
     cdef int put(
         self, uint8_t flag, const uint8_t* key, Py_ssize_t key_size, const uint8_t* value, Py_ssize_t value_size
@@ -373,10 +418,10 @@ cdef class Memtable:
         cdef int at
         cdef bint same = False
         prefetch(line)
-        record = self.write_record(flag, key, key_size, value, value_size)
+        record = write_record(self, flag, key, key_size, value, value_size)
         if record == NULL:
             return NO_MEMORY
-        leaf = self.leaf_for(record)
+        leaf = leaf_for(self, record)
         if leaf == NULL:
             return NO_MEMORY
         at = place_in(leaf.words, leaf.records, leaf.count, leaf.depth, key, key_size, &same)
@@ -418,28 +463,9 @@ cdef class Memtable:
 
     # -- finding ---------------------------------------------------------------------------------------------------
 
-    cdef Leaf* leaf_of(self, const uint8_t* key, Py_ssize_t size) noexcept nogil:
-        """The leaf that has the key, if any has."""
-        cdef void* node = self.root
-        cdef int below = self.levels
-        while below > 0:
-            below -= 1
-            node = (<Inner*> node).children[child_of(<Inner*> node, key, size)]
-            prefetch_node(node, False)
-        return <Leaf*> node
-
-    cdef Leaf* edge(self, bint last) noexcept nogil:
-        """The first leaf, or the last one."""
-        cdef void* node = self.root
-        cdef int below = self.levels
-        while below > 0:
-            below -= 1
-            node = (<Inner*> node).children[(<Inner*> node).count - 1 if last else 0]
-        return <Leaf*> node
-
     cdef bint find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil:
         """Whether the key is here, and its value with its flag.  `may_have` is cheaper when it is not."""
-        cdef Leaf* leaf = self.leaf_of(key, size)
+        cdef Leaf* leaf = leaf_of(self, key, size)
         cdef bint same = False
         cdef int at = place_in(leaf.words, leaf.records, leaf.count, leaf.depth, key, size, &same)
         if same:
@@ -450,10 +476,10 @@ cdef class Memtable:
         """Stand at the first record not below `key`; backwards, at the last one below.  `key` NULL: no bound."""
         cdef bint same = False
         if key == NULL:
-            cursor.leaf = self.edge(reverse)
+            cursor.leaf = edge_leaf(self, reverse)
             cursor.at = cursor.leaf.count if reverse else 0
         else:
-            cursor.leaf = self.leaf_of(key, size)
+            cursor.leaf = leaf_of(self, key, size)
             cursor.at = place_in(
                 cursor.leaf.words, cursor.leaf.records, cursor.leaf.count, cursor.leaf.depth, key, size, &same
             )

@@ -14,7 +14,8 @@ from gossipkv.storage._mapped_file cimport is_whole
 from gossipkv.storage._record_sorter cimport RecordSorter
 from gossipkv.storage._records cimport Record
 from gossipkv.storage._runs cimport Entry, Merge, Source
-from gossipkv.storage._scan cimport WALK_RECORD, walk_begin, walk_next
+from gossipkv.storage._scan cimport WALK_RECORD, Walk, seek, walk_begin, walk_next
+from gossipkv.storage._sorted_file cimport SortedFile
 from gossipkv.storage._sorted_file_writer cimport SortedFileWriter
 from gossipkv.storage.engine._operation cimport (
     NEW_SPACE, SPACE_BYTES, TOMBSTONE, VALUE, Operation, next_operation,
@@ -66,20 +67,32 @@ def add_operations(RecordSorter sorter not None, bytes payload not None, frozens
 
 @cython.final
 cdef class FilesSource(Source):
-    """The records of sorted files whose keys ascend from one to the next, each read front to back.
+    """The records of sorted files whose keys ascend from one to the next, each read front to back, from `start` on.
 
     `open_file(path)` opens the next when the one before has ended; so one at a time is open.
     """
 
-    def __cinit__(self, open_file not None, paths not None):
+    cdef object open_file
+    cdef list paths
+    cdef bytes start
+    cdef Py_ssize_t next_path
+    cdef SortedFile file              # The one that is read; None between two.
+    cdef Walk walk
+    cdef uint64_t forgotten           # Bytes of its map that were let go.
+
+    def __cinit__(self, open_file not None, paths not None, bytes start not None):
         self.open_file = open_file
         self.paths = list(paths)
+        self.start = start
 
     cdef int open_next(self) except -1:
+        cdef uint64_t at = 0
         self.file = self.open_file(self.paths[self.next_path])
         self.next_path += 1
         self.forgotten = 0
-        walk_begin(self.file, &self.walk, 0, self.file.position_end, False)
+        if seek(self.file, <const uint8_t*> PyBytes_AS_STRING(self.start), PyBytes_GET_SIZE(self.start), &at) < 0:
+            raise self.file.damage()
+        walk_begin(self.file, &self.walk, at, self.file.position_end, False)
         return 0
 
     cdef bint advance(self) except -1 with gil:
@@ -141,9 +154,16 @@ cdef class FilesSource(Source):
 cdef class StoreMerge(Merge):
     """The merge of sources, from the oldest to the newest, of which records of live `spaces` alone come out.
 
-    With `drops_tombstones` these do not: then the first place is kept for the files of the oldest run, which join
-    one by one.
+    With `drops_tombstones` these do not.  The first place is kept for the files of the target, which join one by one.
     """
+
+    cdef frozenset spaces
+    cdef bint drops_tombstones
+    cdef uint32_t space               # The last one that was looked up.
+    cdef bint has_space, is_live
+    cdef readonly uint64_t records, tombstones
+    cdef uint8_t* written_key
+    cdef uint32_t written_size
 
     def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones):
         self.spaces = spaces

@@ -30,8 +30,8 @@ from gossipkv.storage._scan cimport WALK_RECORD, Walk, seek, walk_begin, walk_ne
 from gossipkv.storage._sorted_file cimport SortedFile
 from gossipkv.storage.engine._memtable cimport Memtable, filter_prefetch, may_have
 from gossipkv.storage.engine._merged_scan cimport (
-    MOST_MEMTABLES, STEP_RECORD, STEP_UNFINISHED, Bounds, MergedScan, file_of, scan_begin, scan_loss, scan_next,
-    scan_peek,
+    MOST_MEMTABLES, MOST_RUNS, STEP_RECORD, STEP_UNFINISHED, Bounds, MergedScan, RunFiles, Sources, file_of, scan_begin,
+    scan_loss, scan_next, scan_peek,
 )
 from gossipkv.storage.engine._operation cimport SPACE_BYTES, TOMBSTONE, VALUE
 
@@ -45,6 +45,33 @@ cdef enum:
     WINDOW = 16                 # At least 2 * STAGGER + 1.
     MOST_SPACE = 0xFFFFFFFF
     SHORT_KEY_BYTES = 256       # An internal key up to this has no memory of its own.
+
+
+cdef struct Probe:
+    # Where a key may be in one run.
+    PyObject* file          # NULL: the key is below all of the run.
+    uint64_t hash
+    uint32_t place
+
+
+cdef struct Lookup:
+    const uint8_t* key      # The internal one.
+    Py_ssize_t size
+    uint64_t hash
+    int found               # In a memtable: 1, or 0 for a tombstone; -1: the runs must be asked.
+    Slice value
+    int asked               # How many runs were.
+    PyObject* damaged
+    const uint8_t* bad_record
+    Probe probes[MOST_RUNS]
+
+
+cdef struct Span:
+    # What a space takes of a run: from which file to which one, and how much.
+    Py_ssize_t first
+    Py_ssize_t last
+    uint64_t size_bytes
+
 
 PAGE_BYTES = 1 << 16      # More is not in the cache any more when Python looks at it.
 
@@ -91,6 +118,12 @@ cdef class View:
 
     Lifetime: values are copies.  Files are pinned, and memtables live, until `close`.
     """
+
+    cdef Sources sources
+    cdef tuple memtables
+    cdef tuple files        # Of all runs.
+    cdef list first_keys
+    cdef bint open
 
     def __cinit__(self, memtables, runs):
         cdef list files = []

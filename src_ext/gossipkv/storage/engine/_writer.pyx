@@ -5,15 +5,11 @@ when a group of frames is handed out to be written.  One group is under way at a
 A group lies in one segment; the last frame of a segment names the next one, which has to be allocated by then.
 
 Most batches are plain: puts and deletes in one live space, for which segment and memtable have room.  They are known
-here, at once (`plan_plain`); every other takes the long way, through whoever asks.  Where nothing is synced and nobody
-waits, a plain batch is written and applied in one step (`write_straight`): what it costs then is the system's call and
-the memtable.
+here, at once (`plan_plain`); every other takes the long way, through whoever asks.
 """
 
 cimport cython
-from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint8_t, uint64_t
-from posix.unistd cimport pwrite
 
 from gossipkv.storage._format cimport aligned8
 from gossipkv.storage.engine._log cimport (
@@ -22,7 +18,6 @@ from gossipkv.storage.engine._log cimport (
 from gossipkv.storage.engine._memtable cimport Memtable
 
 from collections import deque as _deque
-from os import strerror as _strerror
 
 from gossipkv.storage.engine import options as _options
 from gossipkv.storage.engine import segments as _segments
@@ -50,6 +45,12 @@ def batch_cost(Batch batch not None):
 cdef class Active:
     """A segment that is open for writing: `offset` is where the next group goes, `first` its first position, or 0."""
 
+    cdef readonly object name
+    cdef readonly int descriptor
+    cdef readonly uint64_t size_bytes
+    cdef readonly uint64_t offset
+    cdef readonly uint64_t first
+
     def __init__(self, name, int descriptor, uint64_t size_bytes, uint64_t offset, uint64_t first):
         self.name = name
         self.descriptor = descriptor
@@ -67,11 +68,21 @@ cdef class Active:
 cdef class Planned:
     """A frame that has its position and its segment, and is not written yet."""
 
+    cdef int kind
+    cdef uint64_t position
+    cdef Batch batch
+
 
 @cython.final
 @cython.freelist(4)
 cdef class Group:
     """What one write carries, into one segment: up to `position`; when it `ends`, nothing follows there."""
+
+    cdef readonly int descriptor
+    cdef readonly uint64_t offset
+    cdef readonly object data
+    cdef readonly uint64_t position
+    cdef readonly bint ends
 
 
 @cython.final
@@ -79,18 +90,41 @@ cdef class Group:
 cdef class Written:
     """What a group had: batches, and the segment that it was the last of, if it was."""
 
+    cdef readonly list batches
+    cdef readonly uint64_t size_bytes
+    cdef readonly object closed
+
 
 @cython.final
 cdef class Writer:
     """Plans frames and hands out groups; a life begins with the first of them.
 
-    `memtable` takes what is written straight, `spaces` are the live ones with all that is planned, and `cost` is about
-    what the memtable takes with it.
+    `memtable` takes what is written, `spaces` are the live ones with all that is planned, and `cost` is about what the
+    memtable takes with it.
     """
+
+    cdef readonly Active active
+    cdef public Active prepared
+    cdef readonly uint64_t position
+    cdef readonly uint64_t synced
+    cdef readonly uint64_t waiting_bytes
+    cdef public uint64_t cost
+    cdef public Memtable memtable
+    cdef public set spaces
+    cdef uint64_t open_until        # Plain batches are simply taken that end before it.
+    cdef uint64_t life
+    cdef uint64_t offset            # Where the next frame is planned.
+    cdef uint64_t limit             # No batch of that segment goes beyond it.
+    cdef uint64_t claimed           # The highest position that a written frame says is synced.
+    cdef uint64_t last_batch        # The last batch's that was written in this life.
+    cdef object planned             # A deque.
+    cdef list flying
+    cdef Frames frames
+    cdef object data
 
     def __init__(
         self, Active active not None, Memtable memtable not None, set spaces not None, *,
-        uint64_t life, uint64_t position, bint sync
+        uint64_t life, uint64_t position
     ):
         self.active = active
         self.memtable = memtable
@@ -99,7 +133,6 @@ cdef class Writer:
         self.position = position
         self.synced = position
         self.life = life
-        self.sync = sync
         self.offset = active.offset
         self.limit = active.size_bytes - RESERVED
         self.planned = _deque()
@@ -124,17 +157,6 @@ cdef class Writer:
             return False
         return self.offset + size_bytes <= self.limit
 
-    cdef bint passes(self, Batch batch) except -1:
-        """Whether it is plain, and there is room that was opened."""
-        cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
-        return (
-            self.offset + size_bytes <= self.open_until
-            and batch.records == batch.count and batch.records > 0 and not batch.is_mixed
-            and self.waiting_bytes + size_bytes <= MOST_WAITING
-            and self.cost + <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records <= self.memtable.most_bytes
-            and batch.space in self.spaces
-        )
-
     def open(self, uint64_t size_bytes):
         """Have plain batches simply taken for so many more bytes of the log; 0: none, until somebody has looked."""
         self.open_until = min(self.limit, self.offset + size_bytes) if size_bytes else 0
@@ -146,58 +168,19 @@ cdef class Writer:
 
     def plan_plain(self, Batch batch not None):
         """Give a plain batch its place; returns its position, or 0: it takes the long way."""
-        cdef uint64_t size_bytes
-        if not self.passes(batch):
+        cdef uint64_t size_bytes = frame_size(<uint64_t> batch.used)
+        cdef uint64_t cost = <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
+        if (
+            self.offset + size_bytes > self.open_until
+            or batch.records != batch.count or batch.records == 0 or batch.is_mixed
+            or self.waiting_bytes + size_bytes > MOST_WAITING
+            or self.cost + cost > self.memtable.most_bytes
+            or batch.space not in self.spaces
+        ):
             return 0
-        size_bytes = frame_size(<uint64_t> batch.used)
         self.waiting_bytes += size_bytes
-        self.cost += <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
+        self.cost += cost
         return self.plan_frame(BATCH_FRAME, batch, 1, size_bytes)
-
-    def write_straight(self, Batch batch not None):
-        """Write a plain batch, unsynced, and apply it; returns its position, or 0: it takes the long way.
-
-        Raises:
-            OSError: the system refused; nothing is known of what the log holds there.
-        """
-        cdef uint64_t size_bytes
-        cdef Py_ssize_t done = 0, part
-        if self.sync or self.flying or self.planned or not self.passes(batch):
-            return 0
-        if self.frames.views:
-            return 0
-        size_bytes = frame_size(<uint64_t> batch.used)
-        self.frames.used = 0
-        self.frames.append_bytes(BATCH_FRAME, self.position + 1, 0, batch.data, batch.used)
-        while done < self.frames.used:
-            part = pwrite(
-                self.active.descriptor, self.frames.data + done, <size_t> (self.frames.used - done),
-                <long> (self.active.offset + <uint64_t> done)
-            )
-            if part > 0:
-                done += part
-            elif errno != EINTR:
-                raise OSError(errno, _strerror(errno))
-        self.position += 1
-        self.synced = self.position
-        self.last_batch = self.position
-        self.offset += size_bytes
-        if self.active.first == 0:
-            self.active.first = self.position
-        self.active.offset = self.offset
-        self.cost += <uint64_t> batch.used + RECORD_COST * <uint64_t> batch.records
-        self.memtable.applied(self.memtable.apply_operations(batch.data, batch.used))
-        self.straight_batches += 1
-        self.straight_records += <uint64_t> batch.records
-        self.straight_bytes += <uint64_t> batch.used
-        self.straight_log_bytes += size_bytes
-        return self.position
-
-    def take_counts(self):
-        """Return how many batches, records, bytes of them and of the log were written straight since asked last."""
-        counts = (self.straight_batches, self.straight_records, self.straight_bytes, self.straight_log_bytes)
-        self.straight_batches = self.straight_records = self.straight_bytes = self.straight_log_bytes = 0
-        return counts
 
     def plan(self, Batch batch not None):
         """Give any batch its place; returns its position.  Requires: it fits."""
@@ -229,7 +212,7 @@ cdef class Writer:
     @property
     def mark_due(self):
         """Whether no frame says yet that the last batch is synced, and none is about to."""
-        return self.sync and not self.planned and not self.flying and self.claimed < self.last_batch
+        return not self.planned and not self.flying and self.claimed < self.last_batch
 
     def mark(self):
         """Plan a frame that says what is synced."""
@@ -241,19 +224,18 @@ cdef class Writer:
         cdef Planned one
         cdef Group group
         cdef bytes payload
-        cdef uint64_t synced = self.synced if self.sync else 0
         if self.flying or not self.planned:
             return None
         frames.clear(self.active.name.salt)
         while self.planned and <uint64_t> frames.used < MOST_GROUP:
             one = <Planned> self.planned.popleft()
             if one.batch is not None:
-                frames.append_bytes(one.kind, one.position, synced, one.batch.data, one.batch.used)
+                frames.append_bytes(one.kind, one.position, self.synced, one.batch.data, one.batch.used)
                 self.waiting_bytes -= frame_size(<uint64_t> one.batch.used)
             else:
                 payload = self.payload_of(one.kind)
                 frames.append_bytes(
-                    one.kind, one.position, synced, <const uint8_t*> <const char*> payload, len(payload)
+                    one.kind, one.position, self.synced, <const uint8_t*> <const char*> payload, len(payload)
                 )
             self.flying.append(one)
             if one.kind == NEXT_FRAME:
@@ -267,7 +249,6 @@ cdef class Writer:
         group.offset = self.active.offset
         group.data = self.data
         group.position = one.position
-        group.sync = self.sync
         group.ends = one.kind == NEXT_FRAME
         return group
 
@@ -279,7 +260,7 @@ cdef class Writer:
         return self.life.to_bytes(8, "little") if kind == BEGIN_FRAME else b""
 
     def written(self, uint64_t position):
-        """Hear that the group under way, which ends with `position`, is written, and synced if it is to be."""
+        """Hear that the group under way, which ends with `position`, is written and synced."""
         cdef Written told = Written.__new__(Written)
         cdef Planned one = None
         cdef list flying = self.flying
@@ -292,7 +273,7 @@ cdef class Writer:
         told.batches = []
         told.size_bytes = <uint64_t> self.frames.used
         self.active.offset += told.size_bytes
-        self.claimed = self.synced if self.sync else 0
+        self.claimed = self.synced
         self.synced = position
         for one in flying:
             if one.batch is not None:
@@ -310,5 +291,4 @@ cdef class Writer:
         """Forget what is planned and under way: nothing is handed out or taken any more."""
         self.planned.clear()
         self.flying = []
-        self.sync = False
         self.open_until = 0

@@ -25,7 +25,6 @@ typedef struct {
     const uint8_t *data;
     size_t size;
     off_t offset;
-    int syncs;
     int error; /* The answer: 0, or an errno. */
 } gkv_committer;
 
@@ -72,7 +71,7 @@ static void *gkv_committer_run(void *argument) {
     for (;;) {
         if (gkv_committer_hear(self->asked) != 0 || self->ends) return NULL;
         self->error = gkv_committer_write(self->descriptor, self->data, self->size, self->offset);
-        if (self->error == 0 && self->syncs) self->error = gkv_committer_sync(self->descriptor);
+        if (self->error == 0) self->error = gkv_committer_sync(self->descriptor);
         gkv_committer_tell(self->answered);
     }
 }

@@ -14,9 +14,10 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.storage.directories import make_directory
+from gossipkv.storage.engine import works
 from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, Manifest, SegmentName, segment_path
-from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
+from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import (
     RESERVED_BYTES,
     WRITE,
@@ -116,7 +117,6 @@ class Log:
     """A store's log and its manifest; `shown` is what a life may have shown, `written` what it has written besides."""
 
     files: SimulatedFiles
-    syncs: bool = True
     segment_bytes: int = SEGMENT_BYTES
     manifest: Manifest = field(default_factory=lambda: Manifest(STORE, 1, frozenset(), 1, 1, FIRST, FIRST))
     shown: list[tuple[int, bytes]] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Log:
 
     def header(self, name: SegmentName) -> SegmentHeader:
         """That of a segment of this life."""
-        return SegmentHeader(STORE, name.number, name.salt, self.manifest.life, self.syncs, self.segment_bytes)
+        return SegmentHeader(STORE, name.number, name.salt, self.manifest.life, self.segment_bytes)
 
     def put_frame(self, kind: int, payload: bytes, position: int | None = None) -> None:
         """Write one frame, unsynced."""
@@ -167,12 +167,9 @@ class Log:
         self.written.append((self.position, payload))
 
     def sync(self) -> None:
-        """Sync all that was written; in a store that does not, this says only that it may be shown."""
-        if self.syncs:
-            descriptor = self.files.open(segment_path(ROOT, self.name.number), WRITE)
-            self.files.sync(descriptor)
-            self.files.close(descriptor)
-            self.synced = self.position
+        """Sync all that was written: it may be shown."""
+        self.sync_file(self.name.number)
+        self.synced = self.position
         self.shown += self.written
         self.written.clear()
 
@@ -208,16 +205,15 @@ class Log:
         cut = recovered.cut
         segment = rewrite(log.files, ROOT, recovered, log.header(name)._replace(life=life))
         between("rewritten")
-        for closed in (*recovered.kept, *recovered.segments):  # A life without syncs has left them to the system.
-            log.sync_file(closed.name.number)
         end = LifeEnd(self.manifest.life, cut.name.number, cut.end, recovered.position, segment.name)
         log.manifest = replace(self.manifest, life=life, lives=(*self.manifest.lives, end))
         between("switched")
-        remove_files(log.files, ROOT, (*recovered.strangers, *recovered.outlived))
+        works.remove(log.files, (*recovered.strangers, *recovered.outlived))
+        log.files.sync_directory(ROOT / LOG)
         log.shown = found
         log.name, log.end = segment.name, segment.end
         log.next_number = recovered.next_number + 1
-        log.synced = recovered.position if self.syncs else 0
+        log.synced = recovered.position
         log.put_frame(BEGIN, begin_payload(life), recovered.last_position + LIFE_STEP)
         log.sync()
         return log

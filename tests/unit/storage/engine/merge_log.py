@@ -26,6 +26,6 @@ def write_segment(directory: Path, number: int, batches: Iterable[bytes]) -> Log
     frames.append(MARK, position + 1, position, b"")
     data = bytes(frames.view())
     (directory / LOG).mkdir(exist_ok=True)
-    header = SegmentHeader(STORE, number, salt, 1, is_synced=True, size_bytes=HEADER_BYTES + len(data))
+    header = SegmentHeader(STORE, number, salt, life=1, size_bytes=HEADER_BYTES + len(data))
     segment_path(directory, number).write_bytes(encode_header(header) + data)
     return LogInput(number, salt, HEADER_BYTES + len(data))

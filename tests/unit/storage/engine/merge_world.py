@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,7 @@ class World:
 
     files: Files
     directory: str
-    young: list[list[str]] = field(default_factory=list)  # Names, from the newest run to the oldest.
+    young: list[list[RunFile]] = field(default_factory=list)  # From the newest run to the oldest.
     oldest: list[RunFile] = field(default_factory=list)
     log: dict[int, list[bytes]] = field(default_factory=dict)  # Batches by segment.
     count: int = 0
@@ -74,12 +74,12 @@ class World:
         """Of a run's file."""
         return f"{self.directory}/runs/{name}"
 
-    def add(self, content: Records) -> str:
-        """One more file of these records; its name."""
+    def add(self, content: Records) -> RunFile:
+        """One more file of these records."""
         self.count += 1
         name = f"00000001-{self.count:04d}.gkv"
         self.put(self.path(name), image(content))
-        return name
+        return described(name, self.read(self.path(name)))
 
     def add_young(self, pieces: Sequence[Records]) -> None:
         """A run older than the other young ones."""
@@ -87,41 +87,35 @@ class World:
 
     def add_oldest(self, pieces: Sequence[Records]) -> None:
         """The oldest run."""
-        for piece in pieces:
-            name = self.add(piece)
-            self.oldest.append(described(name, self.read(self.path(name))))
+        self.oldest += [self.add(piece) for piece in pieces]
 
-    def content(self, names: Iterable[str]) -> Records:
+    def content(self, files: Iterable[RunFile]) -> Records:
         """What files have together."""
         found: Records = {}
-        for name in names:
+        for name, *_ in files:
             with SortedFile(self.read(self.path(name)), name=name) as file:
                 found |= dict(file.scan())
         return found
 
-    def order(
-        self,
-        young: Sequence[Sequence[str]],
-        spaces: Iterable[int],
-        *,
-        with_log: bool = True,
-        into_oldest: bool = False,
-        file_bytes: int = 1 << 20,
-    ) -> MergeOrder:
-        """An order for these young runs, newest first, and all of the log."""
+    def order(self, runs: Sequence[Sequence[RunFile]], spaces: Iterable[int], file_bytes: int = 1 << 20) -> MergeOrder:
+        """An order for these young runs, newest first; of none, for the log."""
         return MergeOrder(
             directory=self.directory,
             store=STORE,
             number=MERGE,
-            log=tuple(LogInput(number, number * 11, 0) for number in sorted(self.log)) if with_log else (),
-            young=tuple(tuple(run) for run in young),
-            oldest=tuple(self.oldest) if into_oldest else (),
-            into_oldest=into_oldest,
+            log=() if runs else tuple(LogInput(number, number * 11, 0) for number in sorted(self.log)),
+            runs=tuple(map(tuple, runs)),
+            drops_tombstones=False,
+            start=b"",
             spaces=tuple(sorted(spaces)),
             file_bytes=file_bytes,
             memory_bytes=LEAST_MEMORY_BYTES,
             bytes_per_second=0,
         )
+
+    def order_into_oldest(self, spaces: Iterable[int], file_bytes: int = 1 << 20) -> MergeOrder:
+        """An order for all runs."""
+        return replace(self.order([*self.young, self.oldest], spaces, file_bytes), drops_tombstones=True)
 
     def read_log(self, _files: Files, _order: MergeOrder, segment: LogInput) -> Iterator[tuple[int, bytes]]:
         """As `segments.read_segment`: each batch, and where it lies."""
@@ -131,16 +125,26 @@ class World:
             at += 32 + len(batch)
 
     def merge(self, order: MergeOrder) -> list[Output]:
-        """Do as ordered; the outputs."""
-        outputs: list[Output] = []
-        merge(self.files, order, outputs.append, read_log=self.read_log)
+        """Do as ordered, stretch by stretch, each switched to; the outputs."""
+        outputs = [merge(self.files, order, read_log=self.read_log)]
+        while outputs[-1].end is not None:
+            order = following(order, outputs[-1])
+            outputs.append(merge(self.files, order, read_log=self.read_log))
         return outputs
 
 
-def switched(oldest: list[RunFile], output: Output) -> list[RunFile]:
-    """The oldest run after a switch: its keys still ascend from file to file."""
-    kept = [file for file in oldest if file.name not in output.replaced]
-    assert len(kept) + len(output.replaced) == len(oldest), "what is replaced was there"
+def following(order: MergeOrder, output: Output) -> MergeOrder:
+    """The order for what comes after a stretch that was switched to."""
+    assert output.end is not None
+    *newer, target = order.runs
+    runs = (*newer, tuple(switched(target, output)))
+    return replace(order, number=order.number + 1, runs=runs, start=output.end)
+
+
+def switched(run: Sequence[RunFile], output: Output) -> list[RunFile]:
+    """A run after a switch: its keys still ascend from file to file."""
+    kept = [file for file in run if file.name not in output.replaced]
+    assert len(kept) + len(output.replaced) == len(run), "what is replaced was there"
     now = sorted([*kept, *output.files], key=lambda file: file.first)
     for before, after in pairwise(now):
         assert before.last < after.first

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import DataError, LimitExceeded, Overloaded
 from gossipkv.storage.engine._log import Batch
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.reading import BelowFloor
 from tests.oracle import store as oracle
 from tests.unit.storage.engine.toy_store import ToyStore
+from tests.world.blocking_store import Store
 from tests.world.faulty_files import FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 

@@ -64,11 +64,11 @@ class World:
         environment = replace(real(), files=self.files, threads=self.threads)
         return open_store(DIRECTORY, environment, self.options, run_merge=run_merge or self.merge_here, **more)
 
-    async def merge_here(self, order, on_output, manner):
+    async def merge_here(self, order, manner):
         """Merge in this process."""
         await trio.lowlevel.checkpoint()
         self.merges += 1
-        merge(self.files, order, on_output)
+        return merge(self.files, order)
 
     def frames(self):
         """What the newest segment that has frames has."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 import pytest
@@ -14,10 +13,10 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError
 from gossipkv.storage.engine._log import Batch
 from gossipkv.storage.engine.backup import back_up, restore
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, read_manifest, segment_path
 from gossipkv.storage.engine.segments import WRITE
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
+from tests.world.blocking_store import Store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 
@@ -306,5 +305,5 @@ def test_a_backup_on_a_real_disk(tmp_path):
         store.write(put(1, b"%d" % number, b"later"))
     store.close()
     restore(RealFiles(), tmp_path / "backup", tmp_path / "another", random.Random(1), segment_bytes=TINY.segment_bytes)
-    with Store.open(tmp_path / "another", options=replace(TINY, sync=False)) as another:
+    with Store.open(tmp_path / "another", options=TINY) as another:
         assert content(another) == expected

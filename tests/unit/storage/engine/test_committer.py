@@ -48,15 +48,15 @@ def run(code, *arguments):
     return done.returncode, done.stdout.decode().split()
 
 
-@given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 5000), st.booleans()), max_size=20))
+@given(st.lists(st.tuples(st.binary(max_size=2000), st.integers(0, 5000)), max_size=20))
 def test_what_is_written_is_what_a_plain_file_holds(tmp_path_factory, jobs):
-    """At any places, over each other, synced or not."""
+    """At any places, over each other."""
     expected = bytearray()
     path = tmp_path_factory.mktemp("committer") / "file"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     with Committer() as committer:
-        for data, offset, sync in jobs:
-            committer.submit(descriptor, data, offset, sync=sync)
+        for data, offset in jobs:
+            committer.submit(descriptor, data, offset)
             assert committer.busy
             assert committer.result() is None
             assert not committer.busy
@@ -73,7 +73,7 @@ def test_a_thousand_jobs_in_order(committer, file):
     end = 0
     for position in range(1, 1001):
         frames.append(MARK, position, position - 1, b"")
-        committer.submit(file, frames.view(), end, sync=position % 50 == 0)
+        committer.submit(file, frames.view(), end)
         committer.result()
         end += frames.size_bytes
         assert os.fstat(file).st_size == end
@@ -85,7 +85,7 @@ def test_a_thousand_jobs_in_order(committer, file):
 async def test_trio_waits_for_it(committer, file):
     """Its descriptor is readable when the job is done, and no more once the result is taken."""
     for number in range(50):
-        committer.submit(file, b"x" * 100, number * 100, sync=True)
+        committer.submit(file, b"x" * 100, number * 100)
         with trio.fail_after(30):
             await trio.lowlevel.wait_readable(committer.fileno())
         assert committer.is_done()
@@ -102,12 +102,12 @@ def test_what_the_system_refuses_is_told(committer, file, number, tmp_path):
         errno.ENOSPC: lambda: os.open("/dev/full", os.O_WRONLY),
         errno.EINVAL: lambda: os.open("/dev/null", os.O_WRONLY),  # It takes everything, and cannot be synced.
     }[number]()
-    committer.submit(opened, b"data", 0, sync=True)
+    committer.submit(opened, b"data", 0)
     with pytest.raises(OSError, match=os.strerror(number).split()[0]) as error:
         committer.result()
     assert error.value.errno == number
     os.close(opened)
-    committer.submit(file, b"data", 0, sync=True)
+    committer.submit(file, b"data", 0)
     committer.result()
     assert os.pread(file, 10, 0) == b"data"
 
@@ -115,12 +115,10 @@ def test_what_the_system_refuses_is_told(committer, file, number, tmp_path):
 def test_a_failed_write_is_not_synced():
     """The write's own error is told: a sync would say that all is well."""
     with Committer() as committer:
-        committer.submit(-1, b"data", 0, sync=True)
+        committer.submit(-1, b"data", 0)
         with pytest.raises(OSError, match="descriptor") as error:
             committer.result()
         assert error.value.errno == errno.EBADF
-        committer.submit(-1, b"", 0, sync=False)
-        committer.result()  # Nothing was to be written, nor to be synced.
 
 
 def test_a_file_that_may_not_grow(tmp_path):
@@ -132,7 +130,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 descriptor = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
 with Committer() as committer:
-    committer.submit(descriptor, bytes(30_000), 4_000, sync=True)
+    committer.submit(descriptor, bytes(30_000), 4_000)
     try:
         committer.result()
     except OSError as error:
@@ -148,7 +146,7 @@ def test_signals_go_to_python(committer, file):
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
     try:
         for number in range(200):
-            committer.submit(file, bytes(10_000), number * 10_000, sync=True)
+            committer.submit(file, bytes(10_000), number * 10_000)
             os.kill(os.getpid(), signal.SIGUSR1)
             committer.result()
     finally:
@@ -167,17 +165,17 @@ def test_one_job_at_a_time(committer, file):
     with pytest.raises(ValueError, match="no job"):
         committer.result()
     assert not committer.is_done()
-    committer.submit(file, b"one", 0, sync=True)
+    committer.submit(file, b"one", 0)
     with pytest.raises(ValueError, match="has a job"):
-        committer.submit(file, b"two", 0, sync=True)
+        committer.submit(file, b"two", 0)
     committer.result()
     with pytest.raises(ValueError, match="no job"):
         committer.result()
     for offset in (-1, 2**63):
         with pytest.raises((ValueError, OverflowError)):
-            committer.submit(file, b"three", offset, sync=True)
+            committer.submit(file, b"three", offset)
     with pytest.raises(TypeError):
-        committer.submit(file, "text", 0, sync=True)
+        committer.submit(file, "text", 0)
     assert not committer.busy
     assert os.pread(file, 10, 0) == b"one"
 
@@ -190,7 +188,7 @@ def test_what_it_writes_is_held(committer, file):
     """Nobody else need, until the result is taken; then it lets go."""
     data = Data(b"held")
     gone = weakref.ref(data)
-    committer.submit(file, data, 0, sync=True)
+    committer.submit(file, data, 0)
     with pytest.raises(BufferError):
         data.append(1)
     del data
@@ -214,7 +212,7 @@ def test_closing_waits_for_the_job(file):
         assert (len(threads), bool(descriptors)) == (1, True)
         data = Data(b"x" * 1_000_000)
         gone = weakref.ref(data)
-        committer.submit(file, data, 0, sync=True)
+        committer.submit(file, data, 0)
         del data
         if way == "close":
             committer.close()
@@ -223,7 +221,7 @@ def test_closing_waits_for_the_job(file):
                 with pytest.raises(ValueError, match="closed"):
                     refused()
             with pytest.raises(ValueError, match="closed"):
-                committer.submit(file, b"", 0, sync=False)
+                committer.submit(file, b"", 0)
         del committer
         gc.collect()
         assert gone() is None
@@ -239,12 +237,12 @@ import os, sys, warnings
 from gossipkv.storage.engine._committer import Committer
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 committer = Committer()
-committer.submit(descriptor, b"x" * 3_000_000, 0, sync=True)
+committer.submit(descriptor, b"x" * 3_000_000, 0)
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of just this: threads and a fork.
 child = os.fork()
 if child == 0:
     refused = 0
-    for use in (committer.result, committer.fileno, lambda: committer.submit(descriptor, b"", 0, sync=False)):
+    for use in (committer.result, committer.fileno, lambda: committer.submit(descriptor, b"", 0)):
         try:
             use()
         except ValueError:
@@ -253,7 +251,7 @@ if child == 0:
     os._exit(refused)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 committer.result()
-committer.submit(descriptor, b"y", 0, sync=True)
+committer.submit(descriptor, b"y", 0)
 committer.result()
 committer.close()
 print(os.fstat(descriptor).st_size, os.pread(descriptor, 1, 0).decode())
@@ -270,7 +268,7 @@ import os, sys
 from gossipkv.storage.engine._committer import Committer
 descriptor = os.open(sys.argv[1], os.O_RDWR)
 committer = Committer()
-committer.submit(descriptor, bytes(20_000_000), 0, sync=True)
+committer.submit(descriptor, bytes(20_000_000), 0)
 {ending}
 """
     assert run(code, Path(f"/proc/self/fd/{file}").resolve()) == (0, [])
@@ -285,7 +283,7 @@ def test_many_committers_at_once(tmp_path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
         with Committer() as committer:
             for turn in range(100):
-                committer.submit(descriptor, bytes([number]) * 10, turn * 10, sync=turn == 99)
+                committer.submit(descriptor, bytes([number]) * 10, turn * 10)
                 committer.result()
         os.close(descriptor)
         found[number] = path.read_bytes()

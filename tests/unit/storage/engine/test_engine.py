@@ -11,6 +11,7 @@ from gossipkv.errors import LimitExceeded, Overloaded, StorageError
 from gossipkv.storage.engine import engine as core
 from gossipkv.storage.engine import works
 from gossipkv.storage.engine._log import HEADER_BYTES, Batch
+from gossipkv.storage.engine.manifest import segment_path
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Options
@@ -62,18 +63,10 @@ class Core:
 
     def perform(self, work):
         """Do one thing."""
-        engine, files = self.engine, self.files
-        match work:
-            case MakeSegment():
-                engine.made(work, works.make(files, DIRECTORY, work))
-            case Switch():
-                engine.switched(work, works.switch(files, DIRECTORY, work))
-            case Remove():
-                works.remove(files, DIRECTORY, work)
-                engine.removed(work)
-            case Merge():
-                merge(files, work.order, lambda output: engine.output(work, output))
-                engine.merged(work)
+        if isinstance(work, Merge):
+            self.engine.merged(work, merge(self.files, work.order))
+        else:
+            self.engine.done(work, works.perform(self.files, DIRECTORY, work))
 
     def fill(self, *, merges=False):
         """Write until something is refused; why, and how many were taken."""
@@ -212,7 +205,7 @@ def test_the_next_segment_is_awaited(store):
     store.engine.put_off(work, OSError(28, "No space left on device"))
     with pytest.raises(Overloaded, match=r"not allocated yet.*No space left"):
         store.put(b"another", 16_000)
-    assert store.engine.next_work() == Remove((work.header.number,), ())
+    assert store.engine.next_work() == Remove((segment_path(DIRECTORY, work.header.number),))
     again = store.engine.next_work()
     assert again.header.number == work.header.number + 1
     assert again.header.salt != work.header.salt
@@ -316,9 +309,6 @@ def test_what_the_disk_refused_keeps_nothing_else_waiting(store):
 def test_no_merge_begins_while_a_switch_is_due(store):
     """What it would read may be on the way out."""
     store.fill()
-    store.engine.upkeep._due.append("a stretch of a merge that has failed")
-    assert store.engine.next_work((Switch,)) is None
-    store.engine.upkeep._due.clear()
     store.perform(store.engine.next_work())
     switch = store.engine.next_work()
     store.engine.put_off(switch, OSError(5, "not now"))
@@ -369,5 +359,5 @@ def test_what_is_left_at_the_end(store):
     """The segment that is prepared, and what was to be removed: nobody needs them once it is closed."""
     store.perform(store.engine.next_work())
     store.engine.upkeep.abandon([77])
-    assert set(store.engine.leftovers().segments) == {2, 77}
+    assert set(store.engine.leftovers()) == {segment_path(DIRECTORY, number) for number in (2, 77)}
     assert len(store.engine.descriptors) == 2

@@ -8,7 +8,6 @@ import pytest
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.storage.engine._log import BATCH, BEGIN, MARK, NEXT, Batch, operations
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.description import describe_store
 from gossipkv.storage.engine.manifest import LifeEnd, SegmentName, read_manifest, segment_path
 from gossipkv.storage.engine.options import Options
@@ -19,6 +18,7 @@ from gossipkv.storage.engine.works import MakeSegment
 from tests.golden import make_golden
 from tests.golden.make_golden import BATCHES, BEGAN, LAST_BEFORE_CRASH, SALTS, SEGMENT_BYTES, STORE_ID
 from tests.oracle import log as oracle
+from tests.world.blocking_store import Store
 
 FILES = RealFiles()
 GOLDEN = {path.name: path.read_bytes() for path in make_golden.HERE.glob("store-*")}

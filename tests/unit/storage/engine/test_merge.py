@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt, UnsupportedFormat
-from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, Output, merge
+from gossipkv.storage.engine.manifest import RunFile
+from gossipkv.storage.engine.merge import LEAST_MEMORY_BYTES, merge
 from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import merge as oracle
 from tests.oracle import sorted_file
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Path
+    from gossipkv.storage.engine.merge import Output
     from tests.oracle.merge import Operation, Records
 
 SPACES = range(5)
@@ -113,21 +116,19 @@ def test_into_a_young_run(
     """Any neighbours become one run: the newest of each key, tombstones too, and nothing of spaces that are gone."""
     world = make_world(young, old)
     first = data.draw(st.integers(0, len(world.young)))
-    count = data.draw(st.integers(0, len(world.young) - first))
-    logged = done if first == 0 else []
-    world.log = {3: batches_of(logged[:10], []), 4: batches_of(logged[10:], [5])}
-    inputs = world.young[first : first + count]
-    contents = [oracle.records(logged), *(world.content(names) for names in inputs)]
+    inputs = world.young[first : first + data.draw(st.integers(0, len(world.young) - first))]
+    world.log = {3: batches_of(done[:10], []), 4: batches_of(done[10:], [5])}
+    contents = [world.content(files) for files in inputs] if inputs else [oracle.records(done)]
     before = dict(world.files.named)
 
-    order = world.order(inputs, live, with_log=first == 0, file_bytes=file_bytes)
-    (output,) = world.merge(order)
+    outputs = world.merge(world.order(inputs, live, file_bytes=file_bytes))
 
-    check_files(world, output, file_bytes)
-    assert (output.replaced, output.is_last) == ((), True)
-    found = [record for file in output.files for record in world.content([file.name]).items()]
-    assert found == oracle.merged(contents, live, drops_tombstones=False)
-    names = {world.path(file.name) for file in output.files}
+    made, names = inputs[-1] if inputs else [], set()
+    for output in outputs:
+        check_files(world, output, file_bytes)
+        names |= {world.path(file.name) for file in output.files}
+        made = switched(made, output)
+    assert [*world.content(made).items()] == oracle.merged(contents, live, drops_tombstones=False)
     now = world.files.named
     assert now.keys() - before.keys() == names
     assert all(now[name] == before[name] for name in before)
@@ -137,7 +138,6 @@ def test_into_a_young_run(
 @given(
     young=st.lists(st.tuples(runs, cuts), max_size=4),
     old=st.tuples(runs, cuts),
-    done=operations,
     newer=runs,
     live=spaces,
     file_bytes=limits,
@@ -146,28 +146,22 @@ def test_into_the_oldest_run(
     *,
     young: list[tuple[Records, list[int]]],
     old: tuple[Records, list[int]],
-    done: list[Operation],
     newer: Records,
     live: set[int],
     file_bytes: int,
 ) -> None:
     """After each switch on the way, and after the last, a reader sees what it saw before."""
     world = make_world(young, old)
-    world.log = {9: batches_of(done, [3, 7])}
-    inputs = [oracle.records(done), *(world.content(names) for names in world.young)]
+    inputs = [*map(world.content, world.young)]
     oldest = list(world.oldest)
-    wanted = oracle.answers([newer, *inputs, world.content(file.name for file in oldest)], live)
-    merged = oracle.merged([*inputs, world.content(file.name for file in oldest)], live, drops_tombstones=True)
+    wanted = oracle.answers([newer, *inputs, world.content(oldest)], live)
+    merged = oracle.merged([*inputs, world.content(oldest)], live, drops_tombstones=True)
 
-    order = world.order(world.young, live, into_oldest=True, file_bytes=file_bytes)
-    outputs = world.merge(order)
-
-    for output in outputs:
+    for output in world.merge(world.order_into_oldest(live, file_bytes=file_bytes)):
         check_files(world, output, file_bytes)
         oldest = switched(oldest, output)
-        below = world.content(file.name for file in oldest)
+        below = world.content(oldest)
         assert oracle.answers([newer, *inputs, below], live) == wanted
-    assert [output.is_last for output in outputs] == [False] * (len(outputs) - 1) + [True]
     assert sorted(below.items()) == merged
     assert oracle.answers([newer, below], live) == wanted
     assert not world.files.opened
@@ -202,19 +196,19 @@ FULL_BYTES = 16_000  # A file of a hundred such records has more than half of it
         pytest.param(wide(1, range(199, 201)), {1, 2}, {1, 2}, id="on both sides of an edge"),
         pytest.param(wide(3, range(1)), {1, 2, 3}, set(), id="behind all"),
         pytest.param(wide(0, range(1)), {0, 1, 2}, {0}, id="before all, too few for a file"),
-        pytest.param(wide(0, range(200)), {0, 1, 2}, set(), id="before all, enough for files"),
+        pytest.param(wide(0, range(250)), {0, 1, 2}, set(), id="before all, enough for files"),
         pytest.param({}, {1}, {7}, id="a space dropped"),
         pytest.param({}, {2}, set(range(8)), id="the greater space dropped"),
     ],
 )
 def test_files_that_stay(younger: Records, live: set[int], read: set[int]) -> None:
-    """A file of the oldest run with nothing younger in its range and no dropped space is not even opened."""
+    """A file of the oldest run with nothing newer in its range and no dropped space is not even opened."""
     world = eight_files()
     names = [file.name for file in world.oldest]
     if younger:
         world.add_young([younger])
     world.files.read.clear()
-    outputs = world.merge(world.order(world.young, live, into_oldest=True, file_bytes=FULL_BYTES))
+    outputs = world.merge(world.order_into_oldest(live, file_bytes=FULL_BYTES))
     opened = {names.index(name) for name in world.files.read if name in names}
     assert opened == read
     assert {names.index(name) for output in outputs for name in output.replaced} == read
@@ -225,8 +219,7 @@ def test_a_space_that_may_lie_between_is_looked_for() -> None:
     for between, replaced in (({}, False), (wide(3, range(1)), True)):
         world = World(TracingFiles(), "store")
         world.add_oldest([wide(1, range(100)) | between | wide(5, range(100))])
-        outputs = world.merge(world.order([], {1, 5}, into_oldest=True))
-        assert outputs[-1].is_last
+        outputs = world.merge(world.order_into_oldest({1, 5}))
         assert any(output.replaced for output in outputs) == replaced
         assert world.oldest[0].name in world.files.read
 
@@ -236,24 +229,25 @@ def test_a_stretch_is_as_short_as_it_may_be() -> None:
     world = eight_files()
     everywhere = {key: b"\x01new" for piece in range(8) for key in wide(1, range(100 * piece + 50, 100 * piece + 51))}
     world.add_young([everywhere])
-    long = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=FULL_BYTES))
+    long = world.merge(world.order_into_oldest({1, 2}, file_bytes=FULL_BYTES))
     assert [len(output.replaced) for output in long] == [1] * 8
     assert [len(output.files) for output in long] == [1] * 8
 
     world = eight_files()
     world.add_young([everywhere])
-    short = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=4 * FULL_BYTES))
+    short = world.merge(world.order_into_oldest({1, 2}, file_bytes=4 * FULL_BYTES))
     assert [len(output.replaced) for output in short] == [3, 3, 2]
     assert [len(output.files) for output in short] == [1, 1, 1]
 
 
-def test_what_becomes_nothing_leaves_at_once() -> None:
-    """Files of which nothing stays are replaced by nothing, one by one: deleting needs no room."""
+def test_what_becomes_nothing_leaves_soon() -> None:
+    """Files of which nothing stays are replaced by nothing, a few at a time: deleting needs no room."""
     world = eight_files()
     world.add_young([wide(1, range(800), b"\x02")])
-    outputs = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=FULL_BYTES))
-    assert [len(output.replaced) for output in outputs] == [1] * 8
-    assert [len(output.files) for output in outputs] == [0] * 7 + [1]
+    outputs = world.merge(world.order_into_oldest({1, 2}, file_bytes=FULL_BYTES))
+    assert sum(len(output.replaced) for output in outputs) == 8
+    assert max(len(output.replaced) for output in outputs) <= 4
+    assert [len(output.files) for output in outputs] == [0] * (len(outputs) - 1) + [1]
 
 
 def test_a_stretch_replaces_a_few_files_at_most() -> None:
@@ -261,7 +255,7 @@ def test_a_stretch_replaces_a_few_files_at_most() -> None:
     world = eight_files()
     gone = {key: b"\x02" for number in range(8) for key in wide(1, range(100 * number + 1, 100 * number + 100))}
     world.add_young([gone])
-    outputs = world.merge(world.order(world.young, {1, 2}, into_oldest=True, file_bytes=FULL_BYTES))
+    outputs = world.merge(world.order_into_oldest({1, 2}, file_bytes=FULL_BYTES))
     assert max(len(output.replaced) for output in outputs) <= 3
     assert sum(len(output.replaced) for output in outputs) == 8
 
@@ -275,7 +269,7 @@ def test_more_than_memory_holds() -> None:
     (output,) = world.merge(world.order([], {1}, file_bytes=8 << 20))
     assert world.files.scratch_opened > 1
     assert len(output.files) > 3
-    found = world.content(file.name for file in output.files)
+    found = world.content(output.files)
     assert list(found.items()) == oracle.merged([oracle.records(done)], {1}, drops_tombstones=False)
     assert not world.files.opened
 
@@ -286,9 +280,9 @@ def test_the_longest_records() -> None:
     key, value = bytes(65_531), bytes(16 << 20)
     world.log = {1: [oracle.encode([(1, 1, key, value), (2, 1, key[:-1], b"")])]}
     (output,) = world.merge(world.order([], {1}))
-    world.young = [[file.name for file in output.files]]
-    (again,) = world.merge(world.order(world.young, {1}, with_log=False, into_oldest=True))
-    assert world.content(file.name for file in again.files) == {oracle.key_of(1, key): b"\x01" + value}
+    world.young = [[*output.files]]
+    (again,) = world.merge(world.order_into_oldest({1}))
+    assert world.content(again.files) == {oracle.key_of(1, key): b"\x01" + value}
 
 
 def test_the_same_merge_writes_the_same_bytes() -> None:
@@ -297,21 +291,16 @@ def test_the_same_merge_writes_the_same_bytes() -> None:
     for store in (1, 1, 2):
         world = World(MemoryFiles(), "store")
         world.add_young([wide(1, range(500))])
-        order = world.order(world.young, {1})
-        outputs: list[Output] = []
-        changed = {name: getattr(order, name) for name in order.__slots__} | {"store": store}
-        merge(world.files, type(order)(**changed), outputs.append, read_log=world.read_log)
-        images.append(world.read(world.path(outputs[0].files[0].name)))
+        (output,) = world.merge(replace(world.order([*world.young, []], {1}), store=store))
+        images.append(world.read(world.path(output.files[0].name)))
     assert images[0] == images[1] != images[2]
 
 
 def test_too_little_memory_is_refused() -> None:
     """Before anything is read."""
     world = World(MemoryFiles(), "store")
-    order = world.order([], {1})
-    changed = {name: getattr(order, name) for name in order.__slots__} | {"memory_bytes": LEAST_MEMORY_BYTES - 1}
     with pytest.raises(ValueError, match="memory_bytes must be at least"):
-        merge(world.files, type(order)(**changed), pytest.fail, read_log=world.read_log)
+        world.merge(replace(world.order([], {1}), memory_bytes=LEAST_MEMORY_BYTES - 1))
 
 
 class NudgedFiles(MemoryFiles):
@@ -333,13 +322,27 @@ def test_each_write_goes_to_the_disk_before_the_next() -> None:
     world.log = {1: [oracle.encode((1, 1, source.randbytes(8), source.randbytes(900)) for _ in range(9_000))]}
     waits: list[int] = []
     written: list[int] = []
-    outputs: list[Output] = []
-    merge(world.files, world.order([], {1}), outputs.append, written.append, read_log=world.read_log, wait=waits.append)
-    sizes = [file.size_bytes for file in outputs[0].files]
+    output = merge(world.files, world.order([], {1}), written.append, read_log=world.read_log, wait=waits.append)
+    sizes = [file.size_bytes for file in output.files]
     assert sum(waits) == sum(sizes)
     assert written == [sum(waits[: count + 1]) for count in range(len(waits))]
     assert max(waits) <= 2 << 20, "so that no sync of others waits for more"
     assert [size for _, size in world.files.nudged] == waits
+
+
+def test_a_stretch_ends_where_no_old_file_does() -> None:
+    """Behind the last old file, and where there is none, a merge writes a file or so, and the next one goes on."""
+    world = World(TracingFiles(), "store")
+    world.add_young([wide(1, range(200, 1_000, 2))])
+    world.add_young([wide(1, range(201, 1_000, 2))])
+    world.add_oldest([wide(1, range(100))])
+    outputs = world.merge(world.order_into_oldest({1}, file_bytes=FULL_BYTES))
+    assert len(outputs) > 5
+    assert all(len(output.files) <= 2 for output in outputs)
+    oldest = list(world.oldest)
+    for output in outputs:
+        oldest = switched(oldest, output)
+    assert [*world.content(oldest)] == [*wide(1, range(100)), *wide(1, range(200, 1_000))]
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
@@ -357,13 +360,9 @@ def mixed() -> World:
 def test_a_byte_changed_in_each_page_of_each_input() -> None:
     """Each is found, in the file it lies in, or does not matter to a walk; and no file stays that nobody names."""
     world = mixed()
-    names = [*(name for run in world.young for name in run), *(file.name for file in world.oldest)]
-    order = world.order(world.young, {1}, into_oldest=True, file_bytes=FULL_BYTES)
-    wanted = oracle.merged(
-        [*map(world.content, world.young), world.content(file.name for file in world.oldest)],
-        {1},
-        drops_tombstones=True,
-    )
+    names = [file.name for run in (*world.young, world.oldest) for file in run]
+    order = world.order_into_oldest({1})
+    wanted = oracle.merged([*map(world.content, world.young), world.content(world.oldest)], {1}, drops_tombstones=True)
     before = {path: bytes(held) for path, held in world.files.named.items()}
     found = 0
     for name in names:
@@ -372,19 +371,14 @@ def test_a_byte_changed_in_each_page_of_each_input() -> None:
             world.files.named.clear()
             world.files.named |= {path: bytearray(held) for path, held in before.items()}
             world.files.named[world.path(name)][at] ^= 0x40
-            outputs: list[Output] = []
             try:
-                merge(world.files, order, outputs.append, read_log=world.read_log)
+                (output,) = world.merge(order)
             except (Corrupt, UnsupportedFormat) as error:
                 assert name in str(error)
                 found += 1
-                named = {world.path(file.name) for output in outputs for file in output.files}
-                assert world.files.named.keys() - before.keys() == named
+                assert world.files.named.keys() == before.keys()
             else:
-                oldest = list(world.oldest)
-                for output in outputs:
-                    oldest = switched(oldest, output)
-                assert sorted(world.content(file.name for file in oldest).items()) == wanted
+                assert sorted(world.content(switched(world.oldest, output)).items()) == wanted
     assert found > 2 * len(names)
 
 
@@ -415,8 +409,9 @@ def test_a_file_that_is_insane(content: bytes, reason: str) -> None:
     """What no merge has written is refused, however its checksums hold."""
     world = World(MemoryFiles(), "store")
     world.put(world.path("mad.gkv"), content)
+    mad = RunFile("mad.gkv", 2, len(content), 0, b"", b"\xff")
     with pytest.raises(Corrupt, match=reason) as caught:
-        world.merge(world.order([["mad.gkv"]], {1}))
+        world.merge(world.order([[mad], []], {1}))
     assert caught.value.file == world.path("mad.gkv")
 
 
@@ -443,7 +438,7 @@ def test_what_reading_the_log_raises_passes() -> None:
 
     before = set(world.files.named)
     with pytest.raises(Corrupt) as caught:
-        merge(world.files, world.order(world.young, {1}), pytest.fail, read_log=fail)
+        merge(world.files, world.order([], {1}), read_log=fail)
     assert caught.value is damage
     assert set(world.files.named) == before
 
@@ -451,8 +446,8 @@ def test_what_reading_the_log_raises_passes() -> None:
 def test_limits_of_a_file_end_it() -> None:
     """A run of any size is written: a file that is full is followed by another."""
     world = World(MemoryFiles(), "store")
-    world.add_young([wide(1, range(1_000))])
-    (output,) = world.merge(world.order(world.young, {1}, file_bytes=20_000))
+    world.log = {1: [oracle.encode((1, 1, b"%05d" % number, bytes(90)) for number in range(1_000))]}
+    (output,) = world.merge(world.order([], {1}, file_bytes=20_000))
     sizes = [file.size_bytes for file in output.files]
     assert len(sizes) > 5
     assert min(sizes[:-1]) > 20_000 * 3 // 4, "and not before it is nearly full"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
@@ -20,12 +19,12 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt
 from gossipkv.processes import leash
 from gossipkv.processes.program import command
-from gossipkv.storage.engine.child import MODULE, Done, Heard, Order, Progress, Refused, understand
+from gossipkv.storage.engine.child import MODULE, Heard, Order, Progress, Refused, understand
 from gossipkv.storage.engine.manifest import RunFile
 from gossipkv.storage.engine.merge import LogInput, MergeOrder, Output
 from tests.oracle import merge as oracle
 from tests.unit.storage.engine.merge_log import write_segment
-from tests.unit.storage.engine.merge_world import World, parts
+from tests.unit.storage.engine.merge_world import World, following, parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ def wide(numbers: range) -> Records:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A store with a segment, two young runs and an oldest one."""
+    """A store with a young run and an oldest one."""
     (tmp_path / "runs").mkdir()
     world = World(RealFiles(), str(tmp_path))
     world.add_young(parts(wide(range(0, 300, 2)), [80]))
@@ -53,9 +52,14 @@ def world(tmp_path: Path) -> World:
 @pytest.fixture
 def order(world: World, tmp_path: Path) -> MergeOrder:
     """All of it into the oldest run."""
+    return world.order_into_oldest({1}, file_bytes=1 << 20)
+
+
+@pytest.fixture
+def flush(world: World, tmp_path: Path) -> MergeOrder:
+    """A segment into a young run."""
     segment = write_segment(tmp_path, 3, [oracle.encode([(1, 1, b"00007", b"logged"), (2, 1, b"00008", b"")])])
-    made = world.order(world.young, {1}, into_oldest=True, file_bytes=16_000)
-    return replace(made, log=(segment,))
+    return replace(world.order([], {1}), log=(segment,))
 
 
 class Child:
@@ -91,40 +95,49 @@ class Child:
             yield understand(line)
 
 
-def outputs_of(child: Child) -> list[Output]:
-    """Its outputs; it ends well."""
-    said = list(child.lines())
+def output_of(child: Child) -> Output:
+    """Its output; it ends well."""
+    *said, last = child.lines()
     assert child.process.wait(60) == 0, child.process.stderr.read()
-    assert isinstance(said[-1], Done)
-    assert said[-1].peak_bytes > 5 * MIB
-    written = [line.written_bytes for line in said if isinstance(line, Progress)]
+    written = [line.written_bytes for line in said]
     assert written == sorted(written)
     assert written[-1] > 0
-    return [line for line in said if isinstance(line, Output)]
+    return last
 
 
-def test_an_order_and_its_outputs(world: World, order: MergeOrder) -> None:
+def test_an_order_and_its_output(world: World, order: MergeOrder, flush: MergeOrder) -> None:
     """What the child says is what the merge would have said in this process."""
-    with Child(order) as child:
-        outputs = outputs_of(child)
-    assert [output.is_last for output in outputs][-1]
     logged = oracle.records([(1, 1, b"00007", b"logged"), (2, 1, b"00008", b"")])
-    inputs = [logged, *map(world.content, world.young), world.content(file.name for file in world.oldest)]
-    found = [record for output in outputs for f in output.files for record in world.content([f.name]).items()]
-    assert found == oracle.merged(inputs, {1}, drops_tombstones=True)
-    for output in outputs:
+    runs = [*map(world.content, order.runs)]
+    for told, inputs in ((order, runs), (flush, [logged])):
+        with Child(replace(told, number=7 + len(inputs))) as child:
+            output = output_of(child)
+        assert output.end is None
+        found = [*world.content(output.files).items()]
+        assert found == oracle.merged(inputs, {1}, drops_tombstones=told is order)
         for file in output.files:
             assert os.stat(world.path(file.name)).st_size == file.size_bytes
+
+
+def test_a_stretch_and_what_follows_it(order: MergeOrder) -> None:
+    """Where the rest begins is said, and the next child is told."""
+    with Child(replace(order, file_bytes=16_000)) as child:
+        output = output_of(child)
+    assert output.end is not None
+    assert output.files[-1].last < output.end
+    with Child(following(replace(order, file_bytes=16_000), output)) as child:
+        assert output_of(child).files[0].first >= output.end
 
 
 def test_the_order_is_read_back_as_it_was() -> None:
     """Line by line, every field."""
     file = RunFile("00000001-0001.gkv", 1, 2, 3, b"\x00\xff", b"\x01", 4)
+    other = RunFile("00000002-0003.gkv", 5, 6, 7, b"\x02", b"\x03", 8)
     whole = MergeOrder(
-        "/some where", 2**64 - 1, 7, (LogInput(1, 2, 3), LogInput(4, 5, 6)), (("a", "b"), ("c",)), (file, file),
-        into_oldest=True, spaces=(1, 5), file_bytes=8, memory_bytes=9, bytes_per_second=10,
+        "/some where", 2**64 - 1, 7, (LogInput(1, 2, 3), LogInput(4, 5, 6)), ((file, other), (file,)),
+        drops_tombstones=True, start=b"\x00\xfe", spaces=(1, 5), file_bytes=8, memory_bytes=9, bytes_per_second=10,
     )  # fmt: skip
-    for made in (whole, replace(whole, log=(), young=(), oldest=(), spaces=(), into_oldest=False)):
+    for made in (whole, replace(whole, log=(), runs=(), start=b"", spaces=(), drops_tombstones=False)):
         line = Order(made, 3).to_line()
         assert line.endswith(b"\n")
         assert line.count(b"\n") == 1
@@ -132,7 +145,7 @@ def test_the_order_is_read_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"[]", b"{}", b'{"progress": "1"}', b'{"output": [[], []]}', b'{"error": "full"}', b"no JSON"]
+    "line", [b"[]", b"{}", b'{"progress": "1"}', b'{"done": [[], []]}', b'{"error": ["full"]}', b"no JSON"]
 )
 def test_lines_that_no_child_says(line: bytes) -> None:
     """They are refused."""
@@ -140,10 +153,10 @@ def test_lines_that_no_child_says(line: bytes) -> None:
         understand(line)
 
 
-@given(st.text(), st.none() | st.integers(1, 133))
-def test_what_went_wrong(reason: str, number: int | None) -> None:
-    """A reason and the system's number for it."""
-    assert understand(json.dumps({"error": [reason, number]}).encode()) == Refused(reason, number)
+@given(st.text())
+def test_what_went_wrong(reason: str) -> None:
+    """A reason."""
+    assert understand(json.dumps({"error": reason}).encode()) == Refused(reason)
 
 
 def test_damage_is_told(world: World, order: MergeOrder) -> None:
@@ -160,14 +173,14 @@ def test_damage_is_told(world: World, order: MergeOrder) -> None:
     assert last.details["expected"] != last.details["got"]
 
 
-def test_damage_of_the_log_is_told(order: MergeOrder, tmp_path: Path) -> None:
+def test_damage_of_the_log_is_told(flush: MergeOrder, tmp_path: Path) -> None:
     """A frame that does not hold, a segment of another salt, and one that is missing."""
     path = tmp_path / "log" / "0000000000000003.log"
     content = path.read_bytes()
     path.write_bytes(content[:4140] + bytes([content[4140] ^ 1]) + content[4141:])
-    wrong = replace(order, log=(order.log[0]._replace(salt=9),))
-    missing = replace(order, log=(order.log[0]._replace(number=4),))
-    for told, name in ((order, path.name), (wrong, path.name), (missing, "0000000000000004.log")):
+    wrong = replace(flush, log=(flush.log[0]._replace(salt=9),))
+    missing = replace(flush, log=(flush.log[0]._replace(number=4),))
+    for told, name in ((flush, path.name), (wrong, path.name), (missing, "0000000000000004.log")):
         with Child(told) as child:
             (last,) = child.lines()
             assert child.process.wait(60) == 1
@@ -176,19 +189,18 @@ def test_damage_of_the_log_is_told(order: MergeOrder, tmp_path: Path) -> None:
 
 
 def test_what_the_system_refuses_is_told(order: MergeOrder, tmp_path: Path) -> None:
-    """A file that is gone, and a name that is taken: the reason names the path, and has the number."""
+    """A file that is gone, and a name that is taken: the reason names the path."""
     (tmp_path / "runs" / "00000007-0001.gkv.tmp").write_bytes(b"")
     with Child(order) as child:
         *_, last = child.lines()
         assert child.process.wait(60) == 1
     assert isinstance(last, Refused)
     assert "00000007-0001.gkv.tmp" in last.reason
-    assert last.errno == errno.EEXIST
-    with Child(replace(order, young=(("gone.gkv",),))) as child:
+    gone = order.runs[0][0]._replace(name="gone.gkv")
+    with Child(replace(order, runs=((gone,), ()))) as child:
         (last,) = child.lines()
     assert isinstance(last, Refused)
     assert "gone.gkv" in last.reason
-    assert last.errno == errno.ENOENT
 
 
 def test_no_order() -> None:
@@ -221,9 +233,8 @@ def test_a_pace_is_kept_and_another_is_heeded(slow: MergeOrder) -> None:
         assert first.written_bytes < second.written_bytes < 9 * MIB, "the second waits until it may be used"
         child.tell(b"200\n")
         child.tell(b"0\n")
-        *_, output, done = lines
-        assert isinstance(output, Output)
-        assert isinstance(done, Done)
+        *_, last = lines
+        assert isinstance(last, Output)
 
 
 def test_the_leash_ends_it(slow: MergeOrder) -> None:
@@ -239,7 +250,7 @@ def test_input_that_ends(order: MergeOrder) -> None:
     """Nobody has to hold its input open: the pace stays what it was."""
     with Child(replace(order, bytes_per_second=100 * MIB)) as child:
         child.process.stdin.close()
-        assert outputs_of(child)[-1].is_last
+        assert output_of(child).end is None
         child.process.stdin = None
 
 

@@ -17,12 +17,12 @@ from gossipkv.errors import Corrupt, DirectoryInUse, Overloaded, StorageError, U
 from gossipkv.storage.engine import opening
 from gossipkv.storage.engine._log import BEGIN, Batch
 from gossipkv.storage.engine._memtable import Memtable
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segment_path, write_manifest
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.segments import SegmentReader
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, put
+from tests.world.blocking_store import Store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
 
@@ -159,7 +159,7 @@ def test_a_disk_that_refuses_leaves_no_lock():
 def test_two_processes(tmp_path):
     """The second is refused while the first lives, however that ends."""
     code = (
-        "import sys; from gossipkv.storage.engine.blocking import Store;"
+        "import sys; from tests.world.blocking_store import Store;"
         "store = Store.open(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
     )
     first = subprocess.Popen([sys.executable, "-c", code, tmp_path / "store"], stdin=-1, stdout=-1)
@@ -325,27 +325,6 @@ def test_debt_of_a_drop_that_only_the_log_has():
     with opened(files, options, maintains=False) as store:
         assert not store.engine.has_space(1)
         assert store.engine.upkeep.dropped_bytes > owed / 2
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_life_without_syncs_and_then_one_with(seed):
-    """What the second finds it may count on: a loss of power takes nothing that it has shown, and is no damage."""
-    files = SimulatedFiles()
-    loose = replace(TINY, sync=False)
-    store = filled(files, loose, count=4, maintains=False)
-    store.perform(store.engine.next_work())  # The next segment; merges stand still.
-    while not store.engine.upkeep.closed:
-        store.write(put(1, b"more", bytes(2000)))
-    killed(store, files)
-    store = opened(files, maintains=False)
-    assert store.engine.upkeep.closed
-    store.write(put(1, b"synced", b"1"))
-    store.write(put(1, b"again", b"1"))
-    store._let_go()
-    files = files.power_loss(seed)
-    with opened(files) as store:
-        assert store.get(1, b"synced") == b"1"
-        assert holds(store, 4)
 
 
 def test_other_sizes_than_before():

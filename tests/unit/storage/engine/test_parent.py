@@ -18,7 +18,7 @@ from gossipkv.storage.engine.manifest import RunFile
 from gossipkv.storage.engine.parent import MergeError, merge_in_child
 from gossipkv.storage.engine.policy import Manner
 from tests.oracle import merge as oracle
-from tests.unit.storage.engine.merge_world import MERGE, World, parts
+from tests.unit.storage.engine.merge_world import MERGE, World, parts, switched
 
 CALM = Manner(gives_way=False, bytes_per_second=0)
 
@@ -41,7 +41,7 @@ def world(tmp_path):
 @pytest.fixture
 def order(world):
     """All of it into the oldest run."""
-    return world.order(world.young, {1}, into_oldest=True, file_bytes=16_000)
+    return world.order_into_oldest({1})
 
 
 @pytest.fixture
@@ -68,27 +68,21 @@ def file(number, first=b"\0\0\0\x01a", last=b"\0\0\0\x01b", merge=MERGE, **more)
 
 
 async def run(order, manner=lambda: CALM):
-    """Its outputs."""
-    outputs = []
-    await merge_in_child(order, outputs.append, manner)
-    return outputs
-
-
-def content(world, outputs, oldest):
-    """What the oldest run has when these outputs are switched to."""
-    left = {one.name for one in oldest}
-    for output in outputs:
-        assert left.issuperset(output.replaced)
-        left -= set(output.replaced)
-        left |= {one.name for one in output.files}
-    return world.content(sorted(left))
+    """Its output."""
+    return await merge_in_child(order, manner)
 
 
 async def test_a_child_that_works(world, order):
-    """What it wrote is what there was; only its last output says that all is there."""
-    outputs = await run(order)
-    assert [output.is_last for output in outputs] == [*[False] * (len(outputs) - 1), True]
-    assert content(world, outputs, order.oldest) == wide(range(300))
+    """What it wrote is what there was."""
+    output = await run(order)
+    assert output.end is None
+    assert world.content(switched(world.oldest, output)) == wide(range(300))
+
+
+async def test_a_child_that_writes_a_stretch(order):
+    """It says where the rest begins."""
+    output = await run(replace(order, file_bytes=16_000))
+    assert output.files[-1].last < output.end
 
 
 def damage_file(path):
@@ -100,7 +94,7 @@ def damage_file(path):
 
 async def test_damage_is_raised_as_such(world, order):
     """File and offset are those of the child."""
-    path = world.path(world.young[0][0])
+    path = world.path(world.young[0][0].name)
     damage_file(path)
     with pytest.raises(Corrupt) as damage:
         await run(order)
@@ -114,7 +108,7 @@ async def test_what_the_system_refuses_is_said(order, tmp_path):
 
 
 async def test_a_killed_child(order, monkeypatch):
-    """It is told how it ended; what outputs it had told count, and no process stays."""
+    """It is told how it ended, and no process stays."""
     seen = []
 
     def kill(process):
@@ -129,33 +123,45 @@ async def test_a_killed_child(order, monkeypatch):
         os.kill(seen[0], 0)
 
 
-LAST = {"output": [[], [], True]}
+LAST = {"done": [[], [], None]}
 OLD = [f"00000001-{number:04d}.gkv" for number in range(3, 6)]
+KEY = b"\0\0\0\x01"  # Before those of all files.
+
+
+def done(replaced, *files, end=None):
+    """The line of a merge that wrote these files."""
+    return {"done": [replaced, files, None if end is None else end.hex()]}
+
 
 LIES = {
-    "done, and nothing written": [{"done": 1}],
-    "done, before the last output": [{"output": [[], [file(1)], False]}, {"done": 1}],
-    "more after the last output": [LAST, {"output": [[], [file(1)], False]}, {"done": 1}],
-    "two last ones": [LAST, LAST, {"done": 1}],
-    "a file of another merge": [{"output": [[], [file(1, merge=MERGE + 1)], True]}],
-    "a file somewhere else": [{"output": [[], [file(1, name="../../MANIFEST")], True]}],
-    "one file twice": [{"output": [[], [file(1)], False]}, {"output": [[], [file(1)], True]}],
-    "a file left out": [{"output": [[], [file(2)], True]}],
-    "keys that descend": [{"output": [[], [file(1), file(2)], True]}],
-    "a last key before the first": [{"output": [[], [file(1, b"\0\0\0\x01b", b"\0\0\0\x01a")], True]}],
-    "in place of a file that is not there": [{"output": [["nothing.gkv"], [file(1)], True]}],
-    "in place of one file twice": [{"output": [[OLD[0], OLD[0]], [], True]}],
-    "in place of one that has left": [{"output": [[OLD[0]], [], False]}, {"output": [[OLD[0]], [], True]}],
-    "keys within a file that stays": [{"output": [[], [file(1, b"\0\0\0\x0100007", b"\0\0\0\x0100008")], True]}],
-    "too few words of a file": [{"output": [[], [file(1)[:5]], True]}],
-    "a file that is a number": [{"output": [[], [5], True]}],
-    "sizes that are lists": [{"output": [[], [file(1, size_bytes=[])], True]}],
-    "keys that are no digits": [{"output": [[], [[*file(1)[:4], "zz", "zz", 0]], True]}],
+    "a file of another merge": [done([], file(1, merge=MERGE + 1))],
+    "a file somewhere else": [done([], file(1, name="../../MANIFEST"))],
+    "one file twice": [done([], file(1), file(1, first=KEY + b"c", last=KEY + b"d"))],
+    "a file left out": [done([], file(2))],
+    "keys that descend": [done([], file(1), file(2))],
+    "a last key before the first": [done([], file(1, KEY + b"b", KEY + b"a"))],
+    "in place of a file that is not there": [done(["nothing.gkv"], file(1))],
+    "in place of one file twice": [done([OLD[0], OLD[0]])],
+    "keys within a file that stays": [done([], file(1, KEY + b"00007", KEY + b"00008"))],
+    "an end within what it wrote": [done([], file(1), end=KEY + b"b")],
+    "an end where it began": [done([], end=b"")],
+    "an end that is no digits": [{"done": [[], [], "zz"]}],
+    "too few words of a file": [done([], file(1)[:5])],
+    "a file that is a number": [done([], 5)],
+    "sizes that are lists": [done([], file(1, size_bytes=[]))],
+    "keys that are no digits": [done([], [*file(1)[:4], "zz", "zz", 0])],
     "a line without end of brackets": ["[" * 100_000],
     "no JSON": ["hello"],
     "bytes that are no text": ["\udcff"],
     "nothing": [],
 }
+
+
+async def test_a_flush_has_no_rest(order, child):
+    """What the log has is in a run, all of it, or it would leave unread."""
+    child("print('\\n'.join(said), flush=True)", [done([], end=KEY)])
+    with pytest.raises(MergeError, match="cannot be"):
+        await run(replace(order, runs=()))
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -212,7 +218,7 @@ async def test_it_is_told_how_hard_to_work(order, child, monkeypatch):
         "paces = [sys.stdin.readline() for _ in range(3)]\n"
         "assert paces == ['0\\n', '70\\n', '5\\n'], paces\n"
         "print('\\n'.join(said), flush=True)",
-        [LAST, {"done": 1}],
+        [LAST],
     )
     gently = CALM._replace(gives_way=True, bytes_per_second=70)
     manners = [CALM, CALM, gently, gently, gently, CALM._replace(bytes_per_second=5)]

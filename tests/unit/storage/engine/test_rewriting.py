@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.errors import Corrupt
+from gossipkv.storage.engine import works
 from gossipkv.storage.engine._log import HEADER_BYTES
 from gossipkv.storage.engine.manifest import LOG, LifeEnd, SegmentName, segment_path
-from gossipkv.storage.engine.recovery import recover, remove_files, rewrite
+from gossipkv.storage.engine.recovery import recover, rewrite
 from gossipkv.storage.engine.segments import RESERVED_BYTES
 from tests.oracle import log as oracle
 from tests.unit.storage.engine.logs import (
@@ -182,7 +183,8 @@ def test_what_was_cut_and_never_switched_to_is_a_stranger():
     assert again.cut == recovered.cut
     assert sorted(again.strangers) == [segment_path(ROOT, name.number), ROOT / LOG / "other.tmp"]
     assert again.next_number == name.number + 1
-    remove_files(log.files, ROOT, again.strangers)
+    works.remove(log.files, again.strangers)
+    log.files.sync_directory(ROOT / LOG)
     assert sorted(log.bytes_of_files()) == [1, 2]
     assert log.recover()[0].strangers == ()
     assert sorted(Log(log.files.power_loss(3)).bytes_of_files()) == [1, 2]

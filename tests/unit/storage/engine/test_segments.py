@@ -34,8 +34,8 @@ from tests.unit.storage.engine.logs import ROOT, SEGMENT_BYTES, STEPS, STORE, Di
 from tests.world.faulty_files import Action, Crash, Fault
 
 WORD = st.integers(0, 2**64 - 1)
-HEADERS = st.builds(SegmentHeader, WORD, WORD, WORD, WORD, st.booleans(), WORD)
-HEADER = SegmentHeader(STORE, 7, salt_of(7), 3, is_synced=True, size_bytes=SEGMENT_BYTES)
+HEADERS = st.builds(SegmentHeader, WORD, WORD, WORD, WORD, WORD)
+HEADER = SegmentHeader(STORE, 7, salt_of(7), 3, SEGMENT_BYTES)
 PATH = segment_path(ROOT, 7)
 
 
@@ -58,9 +58,7 @@ def content(files, path):
 def test_a_header_has_the_bytes_of_the_format(header):
     """As the plain one writes them, and it is read as it was."""
     data = encode_header(header)
-    assert data == oracle.header(
-        header.store, header.number, header.salt, header.life, header.size_bytes, is_synced=header.is_synced
-    )
+    assert data == oracle.header(*header)
     assert decode_header(data, "it") == header
 
 
@@ -79,6 +77,8 @@ def test_a_header_of_another_kind_or_time():
     """A newer format is told from damage; a document of another kind is damage, as its name was the log's."""
     with pytest.raises(UnsupportedFormat, match="format 2"):
         decode_header(oracle.header(1, 2, 3, 4, 5, format_number=2), "it")
+    with pytest.raises(Corrupt, match="not synced"):
+        decode_header(oracle.header(1, 2, 3, 4, 5, is_synced=0), "it")
     other = bytearray(oracle.header(1, 2, 3, 4, 5)[:60])
     other[:8] = b"GKVSORT\n"
     other += oracle.crc32c(bytes(other)).to_bytes(4, "little")

@@ -14,21 +14,21 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import StorageError
 from gossipkv.storage.engine import parent
 from gossipkv.storage.engine.backup import restore
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.committing import OwnThread
 from gossipkv.storage.engine.manifest import RUNS, read_manifest
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.parent import MergeError, merge_in_child
 from gossipkv.storage.engine.shell import open_store
 from tests.unit.storage.engine.shell_world import made_space, put
+from tests.world.blocking_store import Store
 
 SMALL = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=128 << 10)
 TINY = Options(segment_bytes=32 << 10, table_log=32 << 10)
 
 
-async def briskly(order, on_output, manner):
+async def briskly(order, manner):
     """Merge in a child that gives way to nobody: beside other tests it would take its time."""
-    await merge_in_child(order, on_output, lambda: manner()._replace(gives_way=False))
+    return await merge_in_child(order, lambda: manner()._replace(gives_way=False))
 
 
 def opened(tmp_path, options=SMALL, *, run_merge=briskly):
@@ -125,16 +125,16 @@ async def test_a_child_that_is_killed_costs_what_it_wrote(tmp_path, monkeypatch)
     """The merge is done again, by another; and what is read does not change meanwhile."""
     killed = []
 
-    async def killing(order, on_output, manner):
+    async def killing(order, manner):
         if len(killed) < 1:
             killed.append(order)
             with monkeypatch.context() as patched:
                 patched.setattr(parent, "give_way", lambda process: os.kill(process, signal.SIGKILL) or True)
                 patched.setattr(parent, "take_back", lambda process: os.kill(process, signal.SIGKILL) or True)
                 with pytest.raises(MergeError, match="killed by signal 9"):
-                    await merge_in_child(replace(order, bytes_per_second=1), on_output, manner)
+                    await merge_in_child(replace(order, bytes_per_second=1), manner)
             raise MergeError("killed")
-        await briskly(order, on_output, manner)
+        return await briskly(order, manner)
 
     async with opened(tmp_path, TINY, run_merge=killing) as store:
         space = await filled(store, 7, 5000)
@@ -152,10 +152,8 @@ async def test_closing_while_a_child_merges(tmp_path, monkeypatch):
     monkeypatch.setattr(parent, "give_way", lambda process: processes.append(process) or True)
     monkeypatch.setattr(parent, "take_back", lambda process: processes.append(process) or True)
 
-    async def slow(order, on_output, manner):
-        await merge_in_child(
-            replace(order, bytes_per_second=1), on_output, lambda: manner()._replace(bytes_per_second=1)
-        )
+    async def slow(order, manner):
+        return await merge_in_child(replace(order, bytes_per_second=1), lambda: manner()._replace(bytes_per_second=1))
 
     async with opened(tmp_path, TINY, run_merge=slow) as store:
         space = await filled(store, 7, 5000)

@@ -20,13 +20,13 @@ import pytest
 from gossipkv.errors import Corrupt, DirectoryInUse, LimitExceeded, StorageError, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import encode
-from gossipkv.storage.engine.blocking import Store
 from gossipkv.storage.engine.manifest import FORMAT, KIND, Run, read_manifest, segment_path, write_manifest
 from tests.conformance.store import FIRST, begun, filled, rest
 from tests.oracle.store import VALUE
 from tests.unit.storage.engine.crashing import survivor
 from tests.unit.storage.engine.damage import LOG, MANIFEST, REFUSED, RIGHT, RUNS, Made, contents, get, made
 from tests.unit.storage.engine.places import DIRECTORY, TINY, RealPlace, SimulatedPlace
+from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles
 
 SECTOR = 512
@@ -206,7 +206,7 @@ def test_two_that_have_it_open(tmp_path):
     witness = begun(place)
     with pytest.raises(DirectoryInUse, match=re.escape(str(place.directory))):
         place.open()
-    program = "import sys; from gossipkv.storage.engine.blocking import Store; Store.open(sys.argv[1])"
+    program = "import sys; from tests.world.blocking_store import Store; Store.open(sys.argv[1])"
     ran = subprocess.run([sys.executable, "-c", program, place.directory], capture_output=True, text=True, check=False)
     assert "DirectoryInUse" in ran.stderr
     witness.write((VALUE, FIRST, b"still", b"here"))

@@ -72,10 +72,10 @@ def test_the_bytes_of_an_operation() -> None:
 def test_the_bytes_of_a_segment_s_header() -> None:
     """Each field at its place, and zeros to the end of the first block."""
     rows, _ = tables("A segment")
-    header = SegmentHeader(store=2**64 - 2, number=3, salt=2**63 + 4, life=5, is_synced=True, size_bytes=6 << 20)
+    header = SegmentHeader(store=2**64 - 2, number=3, salt=2**63 + 4, life=5, size_bytes=6 << 20)
     told = fields(rows, encode_header(header))
     assert [name for name, _ in told] == [
-        "magic", "format", "1 when what is written is synced", "store", "number", "salt", "life in which it was made",
+        "magic", "format", "1", "store", "number", "salt", "life in which it was made",
         "size of the file", "zero", "CRC-32C of bytes 0 to 59", "zero",
     ]  # fmt: skip
     assert told[0][1] == b"GKVLOG\r\n"

@@ -1,4 +1,4 @@
-"""What a store consists of and how that changes: switches, merges side by side, floors, and what is left over."""
+"""What a store consists of and how that changes: merges, switches, floors, and what is left over."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.storage.engine.manifest import LifeEnd, Manifest, Run, RunFile, SegmentName
-from gossipkv.storage.engine.merge import Output, run_name
+from gossipkv.storage.engine.manifest import LifeEnd, Manifest, Run, RunFile, SegmentName, segment_path
+from gossipkv.storage.engine.merge import Output, run_name, run_path
 from gossipkv.storage.engine.options import Options
-from gossipkv.storage.engine.policy import Compaction, Flush
+from gossipkv.storage.engine.policy import Compaction
 from gossipkv.storage.engine.segments import Segment
-from gossipkv.storage.engine.upkeep import Now, Upkeep, place_of, with_merged, with_stretch
+from gossipkv.storage.engine.upkeep import Now, Upkeep, with_stretch
 from gossipkv.storage.engine.works import Remove
 
 KIB = 1 << 10
@@ -70,12 +70,29 @@ def switch(upkeep, now=NOW):
     return work
 
 
+def removal_of(*names):
+    """Of files of runs by their names, of segments by their numbers."""
+    store = PurePosixPath("/store")
+    return Remove(tuple(run_path(store, one) if isinstance(one, str) else segment_path(store, one) for one in names))
+
+
 def flushed(upkeep, names=("00000050-0001.gkv",)):
     """A flush, done and not switched to."""
-    work = upkeep.begin_flush(Flush(0), {1}, 0)
-    upkeep.output(work, Output((), tuple(file(name, 10 * at) for at, name in enumerate(names)), is_last=True))
-    upkeep.merged(work)
+    work = upkeep.begin_flush({1}, 0)
+    upkeep.merged(work, Output((), tuple(file(name, 10 * at) for at, name in enumerate(names)), None))
     return work
+
+
+def compacted(upkeep, chosen, replaced=(), made=(), end=None):
+    """A stretch of a compaction, done and not switched to."""
+    work = upkeep.begin_compaction(chosen, {1}, 0)
+    upkeep.merged(work, Output(replaced, made, end))
+    return work
+
+
+def names_of(known):
+    """The first file of each young run."""
+    return [young.files[0].name for young in known.young]
 
 
 def test_a_flush():
@@ -83,15 +100,14 @@ def test_a_flush():
     upkeep = upkeep_of(manifest(young="ab"))
     work = flushed(upkeep)
     assert [one.number for one in work.order.log] == [4]
-    assert (work.order.young, work.order.oldest, work.order.into_oldest) == ((), (), False)
-    assert upkeep.is_changing
+    assert (work.order.runs, work.order.drops_tombstones) == ((), False)
     done = switch(upkeep)
     assert [one.name for one in done.opens] == ["00000050-0001.gkv"]
     assert upkeep.manifest is done.manifest
-    assert [young.files[0].name for young in done.manifest.young] == ["00000050-0001.gkv", "a.gkv", "b.gkv"]
+    assert names_of(done.manifest) == ["00000050-0001.gkv", "a.gkv", "b.gkv"]
     assert done.manifest.recovery_floor == NOW.active
     assert (done.manifest.spaces, done.manifest.next_space, done.manifest.next_merge) == ({1, 3}, 9, 51)
-    assert upkeep.flush is None
+    assert upkeep.merge is None
     assert upkeep.closed == []
 
 
@@ -100,7 +116,7 @@ def test_a_flush_of_nothing():
     upkeep = upkeep_of(manifest(young="a"))
     flushed(upkeep, ())
     switch(upkeep)
-    assert [young.files[0].name for young in upkeep.manifest.young] == ["a.gkv"]
+    assert names_of(upkeep.manifest) == ["a.gkv"]
     assert upkeep.closed == []
 
 
@@ -123,10 +139,8 @@ def test_so_much_of_the_log_is_kept(table_log, kept, floor):
     assert [one.name.number for one in upkeep.kept] == kept
     assert upkeep.manifest.log_floor == SegmentName(floor, floor * 7)
     gone = sorted({2, 3, 4}.difference(kept))
-    removal = upkeep.next_removal()
-    free = upkeep.take_free()
-    assert sorted([*([] if removal is None else removal.segments), *([] if free is None else [free])]) == gone
-    assert (free is None) == (not gone)
+    assert upkeep.next_removal() == (removal_of(*gone[1:]) if gone[1:] else None)
+    assert upkeep.take_free() == (gone[0] if gone else None)
 
 
 def test_lives_are_known_as_long_as_their_segments_are_kept():
@@ -140,62 +154,62 @@ def test_lives_are_known_as_long_as_their_segments_are_kept():
     assert upkeep.manifest.lives == ends[2:]
 
 
-def compacted(upkeep, chosen):
-    """A compaction, begun."""
-    return upkeep.begin_compaction(chosen, {1}, 0)
+OLDEST = [file("x.gkv", 0, 4), file("y.gkv", 5, 9), file("z.gkv", 10, 19)]
+MOVES = st.lists(st.sampled_from(["flush", "stretch", "nested", "failed merge", "failed switch"]), max_size=14)
 
 
-MOVES = st.lists(st.sampled_from(["flush", "compact", "stretch", "switch", "fail"]), max_size=14)
-
-
-@given(MOVES, st.integers(1, 2), st.booleans())
-def test_a_flush_and_a_compaction_in_any_order(moves, taken, into_oldest):
-    """Each leaves in its own switch, its inputs with it, and nothing else; files follow each other by age."""
-    upkeep = upkeep_of(manifest(young="abcde", oldest=[file("x.gkv", 0, 4), file("y.gkv", 5, 9)]))
-    flush = upkeep.begin_flush(Flush(taken), {1}, 0)
-    first = 2
-    compaction = compacted(upkeep, Compaction(first, 3 if into_oldest else 2, into_oldest))
-    assert flush.order.young == tuple((f"{name}.gkv",) for name in "abcde"[:taken])
-    outputs = [Output((old,), (file(run_name(compaction.order.number, at + 1), 5 * at),), at == 1)
-               for at, old in enumerate(("x.gkv", "y.gkv"))]  # fmt: skip
-    done = set()
-    for move in moves:
-        if move == "flush" and "flush" not in done:
-            upkeep.output(flush, Output((), (file(run_name(flush.order.number, 1), 0, 99),), is_last=True))
-            upkeep.merged(flush)
-            done.add("flush")
-        elif move == "stretch" and into_oldest and outputs:
-            upkeep.output(compaction, outputs.pop(0))
-        elif move == "compact" and "compaction" not in done and (not into_oldest or not outputs):
-            if not into_oldest:
-                upkeep.output(
-                    compaction, Output((), (file(run_name(compaction.order.number, 1), 0, 99),), is_last=True)
-                )
-            upkeep.merged(compaction)
-            done.add("compaction")
-        elif move == "switch" and upkeep.is_changing:
+@given(MOVES)
+def test_a_compaction_stretch_by_stretch_and_what_comes_between(moves):
+    """Each stretch is switched to alone; young runs leave with the last; and newer runs are merged meanwhile."""
+    upkeep = upkeep_of(manifest(young="cde", oldest=OLDEST))
+    newest, left, replaced = [], [*OLDEST], []
+    for move in [*moves, "stretch", "stretch", "stretch"]:
+        number = upkeep._next_merge
+        name = run_name(number, 1)
+        if move == "failed merge":
+            upkeep.begin_compaction(Compaction(0, 3), {1}, 0) if left else upkeep.begin_flush({1}, 0)
+            upkeep.merge_failed()
+            continue
+        if move == "flush":
+            upkeep.closed = [segment(4)]
+            flushed(upkeep, (name,))
+            newest.insert(0, name)
+        elif move == "nested" and len(newest) > 1 and left:
+            compacted(upkeep, Compaction(4, len(newest) - 1), (newest[-1],), (file(name, 0, 99),))
+            newest = [name]
+        elif move == "stretch" and left:
+            old = left.pop(0)
+            made, end = old._replace(name=name), left[0].first if left else None
+            work = compacted(upkeep, Compaction(0, 3), (old.name,), (made,), end)
+            assert work.order.start == (old.first if replaced else b"")
+            assert [run[0].name for run in work.order.runs[:-1]] == ["c.gkv", "d.gkv", "e.gkv"]
+            assert work.order.drops_tombstones
+            replaced.append(name)
+        elif move != "failed switch":
+            continue
+        if upkeep.next_switch(NOW) is not None:
+            upkeep.switch_failed()
             switch(upkeep)
-        elif move == "fail" and (work := upkeep.next_switch(NOW)) is not None:
-            upkeep.switch_failed()
-            assert upkeep.next_switch(NOW).manifest == work.manifest
-            upkeep.switch_failed()
-    while upkeep.is_changing:
-        switch(upkeep)
-    young = [one.files[0].name for one in upkeep.manifest.young]
-    newest = [run_name(flush.order.number, 1)] if "flush" in done else list("ab"[:taken])
-    middle = list("ab"[taken:])
-    old = list("cde")
-    if "compaction" in done:
-        old = [] if into_oldest else [run_name(compaction.order.number, 1), "e"]
-    assert [name.removesuffix(".gkv") if len(name) == 5 else name for name in young] == [*newest, *middle, *old]
-    oldest = [one.name for one in upkeep.manifest.oldest.files]
-    written = [run_name(compaction.order.number, at) for at in (1, 2)]
-    assert oldest == [*written[: 2 - len(outputs)], *["x.gkv", "y.gkv"][2 - len(outputs) :]] if into_oldest else True
-    removal = upkeep.next_removal() or Remove((), ())
-    everything = {f"{name}.gkv" for name in "abcdexy"} | {run_name(flush.order.number, 1), *written}
-    assert set(removal.run_files) == {
-        name for name in everything if name not in upkeep.files and (name[0] in "abcdexy")
-    }, "what left, and nothing else"
+        assert names_of(upkeep.manifest) == [*newest, *(["c.gkv", "d.gkv", "e.gkv"] if left else [])]
+        assert [one.name for one in upkeep.manifest.oldest.files] == [*replaced, *(one.name for one in left)]
+    assert upkeep.standing(active_share=0.0, free_bytes=0).begun is None
+    gone = {path.name for path in upkeep.next_removal().paths}
+    assert gone.isdisjoint(upkeep.files)
+    assert {f"{name}.gkv" for name in "cdexyz"} <= gone
+
+
+def test_a_young_run_of_which_nothing_stays():
+    """It leaves once it is merged, and not before: what goes on counts the runs."""
+    upkeep = upkeep_of(manifest(young="abc", oldest=OLDEST))
+    compacted(upkeep, Compaction(2, 1), ("b.gkv",), (), b"0500")
+    switch(upkeep)
+    assert [len(one.files) for one in upkeep.manifest.young] == [1, 0, 1]
+    assert upkeep.standing(active_share=0.0, free_bytes=0).begun == Compaction(2, 1)
+    work = compacted(upkeep, Compaction(2, 1))
+    assert work.order.start == b"0500"
+    assert not work.order.drops_tombstones
+    switch(upkeep)
+    assert names_of(upkeep.manifest) == ["c.gkv"]
 
 
 def test_a_switch_that_failed_is_done_again_and_nothing_goes_before():
@@ -219,77 +233,55 @@ def test_a_refused_switch():
     upkeep.switch_failed()
     upkeep.next_switch(NOW)
     upkeep.switch_refused()
-    assert upkeep.is_changing, "the system did not say whether it happened before"
+    assert upkeep.next_switch(NOW) is not None, "the system did not say whether it happened before"
     assert upkeep.next_removal() is None
     again = upkeep_of(manifest(young="a"))
     work = flushed(again)
     again.next_switch(NOW)
     again.switch_refused()
-    assert not again.is_changing
-    assert again.flush is None
+    assert again.next_switch(NOW) is None
+    assert again.merge is None
     assert [one.name.number for one in again.closed] == [4]
-    assert again.next_removal() == Remove((), (run_name(work.order.number, 1),))
+    assert again.next_removal() == removal_of(run_name(work.order.number, 1))
     assert flushed(again, ("00000051-0001.gkv",)).order.number == work.order.number + 1
     switch(again)
 
 
-def test_a_refused_stretch_of_a_merge_that_goes_on():
-    """What was switched to stays; what comes after is not heeded, and the merge has failed when it ends."""
-    upkeep = upkeep_of(manifest(young="ab", oldest=[file("x.gkv", 0, 4), file("y.gkv", 5, 9), file("z.gkv", 10)]))
-    work = compacted(upkeep, Compaction(0, 2, into_oldest=True))
-    upkeep.output(work, Output(("x.gkv",), (file("1.gkv", 0),), is_last=False))
+def test_a_refused_stretch():
+    """What was switched to before stays; the stretch is merged anew, from where it began."""
+    upkeep = upkeep_of(manifest(young="ab", oldest=OLDEST))
+    compacted(upkeep, Compaction(0, 2), ("x.gkv",), (file("1.gkv", 0),), b"0005")
     switch(upkeep)
-    upkeep.output(work, Output(("y.gkv",), (file("2.gkv", 5),), is_last=False))
+    compacted(upkeep, Compaction(0, 2), ("y.gkv",), (file("2.gkv", 5),), b"0010")
     upkeep.next_switch(NOW)
     upkeep.switch_refused()
-    assert upkeep.compaction is work
-    upkeep.output(work, Output(("z.gkv",), (file("3.gkv", 10),), is_last=True))
-    assert not upkeep.is_changing
-    upkeep.merged(work)
-    assert not upkeep.is_changing
-    assert upkeep.compaction is None
+    assert upkeep.next_removal() == removal_of("x.gkv", "2.gkv")
+    assert upkeep.begin_compaction(Compaction(0, 2), {1}, 0).order.start == b"0005"
     assert [one.name for one in upkeep.manifest.oldest.files] == ["1.gkv", "y.gkv", "z.gkv"]
-    assert [one.files[0].name for one in upkeep.manifest.young] == ["a.gkv", "b.gkv"]
-    assert sorted(upkeep.next_removal().run_files) == ["2.gkv", "3.gkv", "x.gkv"]
-
-
-def test_a_merge_that_failed():
-    """Its inputs stay; what it wrote goes, but the stretches that it had told of count by themselves."""
-    upkeep = upkeep_of(manifest(young="abc", oldest=[file("x.gkv", 0, 4)]))
-    work = compacted(upkeep, Compaction(0, 2, into_oldest=False))
-    upkeep.output(work, Output((), (file("1.gkv", 0),), is_last=False))
-    upkeep.merge_failed(work)
-    assert upkeep.compaction is None
-    assert upkeep.next_removal() == Remove((), ("1.gkv",))
-    upkeep.removed()
-    work = compacted(upkeep, Compaction(0, 3, into_oldest=True))
-    upkeep.output(work, Output(("x.gkv",), (file("2.gkv", 0),), is_last=False))
-    upkeep.merge_failed(work)
-    switch(upkeep)
-    assert [one.name for one in upkeep.manifest.oldest.files] == ["2.gkv"]
-    assert len(upkeep.manifest.young) == 3
+    assert names_of(upkeep.manifest) == ["a.gkv", "b.gkv"]
 
 
 def test_numbers_of_merges_are_not_used_again():
     """Not even one that failed: its files may be there."""
     upkeep = upkeep_of(manifest(young="ab"))
-    first = compacted(upkeep, Compaction(0, 2, into_oldest=False))
-    upkeep.merge_failed(first)
-    second = compacted(upkeep, Compaction(0, 2, into_oldest=False))
+    first = upkeep.begin_compaction(Compaction(1, 1), {1}, 0)
+    upkeep.merge_failed()
+    second = upkeep.begin_compaction(Compaction(1, 1), {1}, 0)
     assert (first.order.number, second.order.number) == (50, 51)
+    upkeep.merge_failed()
     flushed(upkeep)
     assert switch(upkeep).manifest.next_merge == 53
 
 
 def test_debt_of_dropped_spaces():
-    """It goes with a merge into the oldest run that began after the drop."""
-    upkeep = upkeep_of(manifest(young="ab", dropped_bytes=100))
-    work = compacted(upkeep, Compaction(0, 2, into_oldest=True))
+    """It goes with the last stretch of a merge into the oldest run that began after the drop."""
+    upkeep = upkeep_of(manifest(young="ab", oldest=OLDEST, dropped_bytes=100))
+    compacted(upkeep, Compaction(0, 2), ("x.gkv",), (), b"0005")
     upkeep.dropped_bytes += 30
-    upkeep.output(work, Output((), (file("1.gkv", 0),), is_last=True))
-    upkeep.merged(work)
-    while upkeep.is_changing:
-        switch(upkeep)
+    switch(upkeep)
+    assert upkeep.dropped_bytes == upkeep.manifest.dropped_bytes == 130
+    compacted(upkeep, Compaction(0, 2))
+    switch(upkeep)
     assert upkeep.dropped_bytes == upkeep.manifest.dropped_bytes == 30
 
 
@@ -306,36 +298,27 @@ def test_nothing_goes_while_somebody_holds_it():
         assert upkeep.take_free() is None
         upkeep.release()
     assert upkeep.take_free() == 2
-    assert upkeep.next_removal() == Remove((3,), ())
+    assert upkeep.next_removal() == removal_of(3)
 
 
 def test_removals():
     """One at a time; one that failed is tried again, with what has come meanwhile; at the end all of it is known."""
     upkeep = upkeep_of(manifest())
     upkeep.abandon([9])
-    assert upkeep.next_removal() == Remove((9,), ())
+    assert upkeep.next_removal() == removal_of(9)
     upkeep.abandon([8])
     assert upkeep.next_removal() is None
-    assert upkeep.leftovers() == ((8, 9), ())
+    assert upkeep.leftovers() == [*removal_of(8, 9).paths]
     upkeep.removal_failed()
-    assert sorted(upkeep.next_removal().segments) == [8, 9]
+    assert upkeep.next_removal() == removal_of(8, 9)
     upkeep.removed()
     assert upkeep.next_removal() is None
-    assert upkeep.leftovers() == ((), ())
+    assert upkeep.leftovers() == []
 
 
-def test_runs_that_change_places():
-    """A merged run has the place of its inputs; a stretch that of the files it replaces, in the order of keys."""
-    young = tuple(map(run, "abcd"))
-    assert place_of(young, [("b.gkv",), ("c.gkv",)]) == 1
-    assert place_of(young, []) == 0
-    merged = with_merged(young, [("b.gkv",), ("c.gkv",)], (file("n.gkv", 0),))
-    assert [one.files[0].name for one in merged] == ["a.gkv", "n.gkv", "d.gkv"]
-    assert with_merged(young, [("a.gkv",)], ()) == young[1:]
-    with pytest.raises(AssertionError, match="neighbour"):
-        place_of(young, [("a.gkv",), ("c.gkv",)])
-    oldest = Run((file("x.gkv", 0, 4), file("y.gkv", 5, 9), file("z.gkv", 10)))
-    there = with_stretch(oldest, Output(("y.gkv",), (file("1.gkv", 5), file("2.gkv", 7)), is_last=False))
+def test_a_stretch_takes_the_place_of_its_files():
+    """In the order of keys; of files that are there."""
+    there = with_stretch(Run(tuple(OLDEST)), Output(("y.gkv",), (file("1.gkv", 5), file("2.gkv", 7)), None))
     assert [one.name for one in there.files] == ["x.gkv", "1.gkv", "2.gkv", "z.gkv"]
     with pytest.raises(AssertionError, match="what is there"):
-        with_stretch(oldest, Output(("other.gkv",), (), is_last=False))
+        with_stretch(Run(tuple(OLDEST)), Output(("other.gkv",), (), None))

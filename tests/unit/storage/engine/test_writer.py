@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,11 +27,11 @@ def batch_of(size, space=1):
 class Log:
     """A writer, and the segments that its groups are written to."""
 
-    def __init__(self, *, sync=True, position=0, segment_bytes=SEGMENT_BYTES, life=4):
+    def __init__(self, *, position=0, segment_bytes=SEGMENT_BYTES, life=4):
         self.number = 1
         self.segment_bytes = segment_bytes
         self.disk = {1: bytearray(segment_bytes)}
-        self.writer = Writer(self.segment(1), Memtable(1 << 30), {1}, life=life, position=position, sync=sync)
+        self.writer = Writer(self.segment(1), Memtable(1 << 30), {1}, life=life, position=position)
 
     def segment(self, number):
         """One that is open; its descriptor is its number."""
@@ -91,10 +89,10 @@ steps = st.lists(
 )
 
 
-@given(steps, st.booleans())
-def test_what_is_planned_is_written_in_order(steps, sync):
+@given(steps)
+def test_what_is_planned_is_written_in_order(steps):
     """Positions rise by one; batches are whole and in order; each frame says what was synced when its group began."""
-    log = Log(sync=sync)
+    log = Log()
     writer, expected, synced = log.writer, [], {}
     log.prepare()
     for what, size in steps:
@@ -118,7 +116,7 @@ def test_what_is_planned_is_written_in_order(steps, sync):
     frames = [frame for number in range(1, log.number + 1) for frame in log.frames(number)]
     assert [frame.position for frame in frames] == list(range(1, writer.position + 1))
     assert [(frame.position, frame.payload) for frame in frames if frame.kind == BATCH] == expected
-    assert {frame.position: frame.synced for frame in frames} == (synced if sync else dict.fromkeys(synced, 0))
+    assert {frame.position: frame.synced for frame in frames} == synced
     check_segments(log)
 
 
@@ -218,7 +216,7 @@ def test_a_segment_has_room_for_what_ends_it():
 
 
 def test_a_mark_is_due_once():
-    """When nothing waits and the last batch's sync is said nowhere; never where nothing is synced, or nothing was."""
+    """When nothing waits and the last batch's sync is said nowhere."""
     log = Log()
     writer = log.writer
     assert not writer.mark_due
@@ -238,10 +236,6 @@ def test_a_mark_is_due_once():
         writer.plan(batch_of(size))
         log.write_all()
     assert writer.mark_due, "the second batch says it of the first only"
-    loose = Log(sync=False)
-    loose.writer.plan(batch_of(1))
-    loose.write_all()
-    assert not loose.writer.mark_due
 
 
 def test_plain_batches_are_taken_while_it_is_open():
@@ -287,40 +281,3 @@ def test_nothing_is_handed_out_after_the_end():
     assert writer.plan_plain(batch_of(1)) == 0
     with pytest.raises((AssertionError, IndexError)):  # Where assertions are compiled, the former.
         writer.written(2)
-
-
-def test_written_straight(tmp_path):
-    """Where nothing is synced a plain batch is in the file and in the memtable at once; else it takes the long way."""
-    descriptor = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
-    os.ftruncate(descriptor, SEGMENT_BYTES)
-    memtable = Memtable(1 << 20)
-    writer = Writer(
-        Active(SegmentName(1, 77), descriptor, SEGMENT_BYTES, HEADER_BYTES, 0),
-        memtable,
-        {1},
-        life=1,
-        position=0,
-        sync=False,
-    )
-    writer.open(1 << 20)
-    assert writer.write_straight(batch_of(5)) == 0, "a frame waits"
-    group = writer.group()
-    os.pwrite(descriptor, group.data, group.offset)
-    assert writer.write_straight(batch_of(5)) == 0, "a group is under way"
-    writer.written(group.position)
-    batches = [batch_of(size) for size in (5, 50)]
-    assert [writer.write_straight(batch) for batch in batches] == [2, 3]
-    assert memtable.records == 1
-    assert writer.synced == writer.position == 3
-    assert writer.take_counts() == (2, 2, *(sum(sizes) for sizes in zip(*(
-        (batch.size_bytes, frame_bytes(batch.size_bytes)) for batch in batches), strict=True)))  # fmt: skip
-    assert writer.take_counts() == (0, 0, 0, 0)
-    reader = FrameReader(os.pread(descriptor, SEGMENT_BYTES, 0), 77)
-    frames = [reader.next() for _ in range(3)]
-    assert [frame.position for frame in frames] == [1, 2, 3]
-    assert [frame.payload for frame in frames[1:]] == [batch.payload for batch in batches]
-    assert reader.next() is None
-    os.close(descriptor)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        writer.write_straight(batch_of(5))
-    assert memtable.records == 1

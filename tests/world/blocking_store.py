@@ -1,4 +1,4 @@
-"""The store for one thread that may wait: for tools, tests and benchmarks; a node has it under Trio (`shell`).
+"""The store for one thread that may wait: for simulations, tests and benchmarks; a node has it under Trio (`shell`).
 
 What is to be done beside the writing is done by the same thread, when it is asked to (`maintain`), or when a batch
 finds no room without it; merges run in this process.
@@ -20,22 +20,16 @@ from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.reading import Reading
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.storage.engine.works import Merge
 
 if TYPE_CHECKING:
     import os
     import random
-    from collections.abc import Callable
     from types import TracebackType
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.engine import Engine
     from gossipkv.storage.engine.works import Work
-
-
-def _not_straight(_batch: Batch) -> int:
-    """What writes nothing straight."""
-    return 0
 
 
 @final
@@ -74,8 +68,6 @@ class Store(Reading):
         store.removed, store.torn = opened.removed, opened.torn
         store._lock = opened.lock
         store._maintains = maintains
-        if not store.engine.options.sync and type(seam) is RealFiles:
-            store._write_straight = store.engine.write_straight
         try:
             store.commit()
         except BaseException:
@@ -89,7 +81,6 @@ class Store(Reading):
         self.torn: tuple[str, int] | None = None
         self._lock: int | None = None
         self._maintains = True
-        self._write_straight: Callable[[Batch], int] = _not_straight
 
     def __enter__(self) -> Self:
         return self
@@ -125,13 +116,11 @@ class Store(Reading):
             began = time.perf_counter_ns()
             try:
                 self.files.pwrite(group.descriptor, group.data, group.offset)
-                if group.sync:
-                    self.files.sync(group.descriptor)
+                self.files.sync(group.descriptor)
             except OSError as error:
                 self.engine.failed(error)
                 break
-            if group.sync:
-                self.engine.counts.count_sync(time.perf_counter_ns() - began)
+            self.engine.counts.count_sync(time.perf_counter_ns() - began)
             self.engine.synced(group.position)
             if group.ends:
                 self.files.close(group.descriptor)
@@ -139,11 +128,6 @@ class Store(Reading):
 
     def write(self, batch: Batch) -> int:
         """Append a batch and commit it; returns its position.  Raises as both."""
-        try:
-            if position := self._write_straight(batch):
-                return position
-        except OSError as error:
-            self.engine.failed(error)
         position = self.append(batch)
         self.commit()
         if self._maintains:
@@ -188,17 +172,10 @@ class Store(Reading):
     def perform(self, work: Work) -> None:
         """Do one thing, and tell the core."""
         engine = self.engine
-        match work:
-            case MakeSegment():
-                engine.made(work, works.make(self.files, engine.directory, work))
-            case Switch():
-                engine.switched(work, works.switch(self.files, engine.directory, work))
-            case Remove():
-                works.remove(self.files, engine.directory, work)
-                engine.removed(work)
-            case Merge():
-                merge(self.files, work.order, lambda output: engine.output(work, output))
-                engine.merged(work)
+        if isinstance(work, Merge):
+            engine.merged(work, merge(self.files, work.order))
+        else:
+            engine.done(work, works.perform(self.files, engine.directory, work))
 
     def close(self) -> None:
         """Mark what is synced, and let go of all; again does nothing.
@@ -213,7 +190,7 @@ class Store(Reading):
                 self.commit()
                 self.mark()
                 with contextlib.suppress(OSError):  # The next opening does it.
-                    works.remove(self.files, self.engine.directory, self.engine.leftovers())
+                    works.remove(self.files, self.engine.leftovers())
         finally:
             self._let_go()
 
