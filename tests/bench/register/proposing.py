@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 import msgpack
 
+from gossipkv.address import parse_address
 from gossipkv.node.hello import PROTOCOL, Hello, of_answer
 from gossipkv.register.ballot import ZERO
 from gossipkv.register.changes import READ
@@ -22,8 +23,7 @@ from gossipkv.register.configuration import AcceptorId, Acceptors, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.proposer import NEVER_MS, End, Proposer, Send
 from gossipkv.wire import rpc
-from tests.bench.cluster.nodes import address_of
-from tests.bench.network.rows import WrongAnswerError
+from tests.bench.measurement import WrongAnswerError
 from tests.bench.register import tally
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Line:
         self.socket.settimeout(0)
 
     def _open(self, address: str) -> None:
-        self.socket = socket.create_connection(address_of(address), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection(parse_address(address), timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unpacker = msgpack.Unpacker(max_buffer_size=1 << 28)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.environment import trio_world
+from gossipkv.errors import Overloaded
 from gossipkv.storage.engine import shell as storage
 from gossipkv.storage.engine.blocking import Batch, Store
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.options import Options
     from tests.bench.data import Record
 
-NAME: Final = "GossipKV"
-SETTINGS: Final = (
-    "GossipKV: its defaults but for what a row names; durable rows through the Trio shell, the others through the "
-    "blocking store; one space"
-)
 POLL_S: Final = 0.01
 MEMTABLES: Final = 2  # One that is written to, and one that is merged.
 
@@ -49,9 +45,8 @@ class Blocking:
         *,
         files: Files | None = None,
         chance: random.Random | None = None,
-        maintains: bool = True,
     ) -> None:
-        self.store = Store.open(path, files=files, random=chance, options=options, maintains=maintains)
+        self.store = Store.open(path, files=files, random=chance, options=options)
         self.space = min(self.store.engine.spaces, default=0) or self._make_space()
 
     def _make_space(self) -> int:
@@ -70,14 +65,6 @@ class Blocking:
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
         return self.store.get(self.space, key)
-
-    def write_each(self, records: list[Record]) -> None:
-        """One record after the other, each on its own."""
-        write, space = self.store.write, self.space
-        for key, value in records:
-            batch = Batch()
-            batch.put(space, key, value)
-            write(batch)
 
     def write_batch(self, records: list[Record]) -> None:
         """All at once, or nothing."""
@@ -120,9 +107,17 @@ class Shell:
             batch.put(space, key, value)
             await write(batch)
 
-    async def write_batch(self, records: list[Record]) -> None:
-        """All at once, or nothing."""
-        await self.store.write(batch_of(self.space, records))
+    async def write_batch(self, records: list[Record]) -> int:
+        """All at once, or nothing, tried again while merges are behind; how often it was refused."""
+        batch, refused = batch_of(self.space, records), 0
+        while True:
+            try:
+                await self.store.write(batch)
+            except Overloaded:
+                refused += 1
+                await trio.sleep(POLL_S)
+            else:
+                return refused
 
     def merged_bytes(self) -> int:
         """What the merge into the oldest run has to read, while there is one; else 0."""
