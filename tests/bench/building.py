@@ -7,29 +7,27 @@ to be written back is written before the next one starts, and its files are remo
 from __future__ import annotations
 
 import os
-import random
 import shutil
-from time import perf_counter_ns
+from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.source.listing import Source
-from gossipkv.environment.real_files import RealFiles
 from tests.bench import goals
-from tests.bench.data import SEED
+from tests.bench.data import RECORD_BYTES, numbered
 from tests.bench.datasets import build_process
 from tests.bench.machine import size_on_disk
-from tests.bench.measurement import Measurement
-from tests.bench.sources import VERSION, bulk, write_database
+from tests.bench.measurement import OURS
+from tests.bench.sources import write_database
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.bench.data import Data
+    from tests.bench.measurement import Bench, Row
     from tests.bench.peers.base import Engine
 
-NANOSECONDS = 1e9
 MIB = 1 << 20
+ROUNDS = 5
 
 
 def remove(path: Path) -> None:
@@ -40,42 +38,37 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def _time_build(engine: type[Engine], path: Path, data: Data) -> float:
+def _build_s(kind: type[Engine], path: Path, data: Data) -> float:
     os.sync()
-    begin = perf_counter_ns()
-    engine.build(path, data.records)
-    return (perf_counter_ns() - begin) / NANOSECONDS
+    begin = perf_counter()
+    kind.build(path, data.records)
+    taken_s = perf_counter() - begin
+    remove(path)
+    return taken_s
 
 
-def measure_time(row: str, engines: list[type[Engine]], data: Data, directory: Path, *, rounds: int) -> Measurement:
-    """Seconds a build, `rounds` times after one that does not count."""
-    rng = random.Random(f"{SEED} {row}")
-    samples: dict[str, list[float]] = {engine.name: [] for engine in engines}
-    for number in range(rounds + 1):
-        for engine in rng.sample(engines, len(engines)):
-            path = directory / f"build-{engines.index(engine)}.gkv"
-            seconds = _time_build(engine, path, data)
-            remove(path)
-            if number > 0:
-                samples[engine.name].append(seconds)
-    return Measurement(row, "s", engines[0].name, samples)
+def compare_time(bench: Bench, row: Row, kinds: list[type[Engine]], data: Data, rounds: int) -> None:
+    """Seconds a build."""
+    paths = {kind: bench.directory / f"build-{number}.gkv" for number, kind in enumerate(kinds)}
+    bench.compare(row, {kind.name: partial(_build_s, kind, path, data) for kind, path in paths.items()}, rounds)
 
 
-def measure_size(files: dict[str, Path], data: Data) -> Measurement:
-    """Bytes a record beyond key and value; ours comes first in `files`."""
-    raw_bytes = data.raw_bytes
-    samples = {name: [(size_on_disk(path) - raw_bytes) / data.count] for name, path in files.items()}
-    return Measurement(goals.SIZE, "B", next(iter(files)), samples)
+def compare_size(bench: Bench, kinds: list[type[Engine]], data: Data) -> None:
+    """Bytes a record beyond key and value."""
+    for number, kind in enumerate(kinds):
+        path = bench.directory / f"size-{number}.gkv"
+        kind.build(path, data.records)
+        bench.add(goals.SIZE, (size_on_disk(path) - data.raw_bytes) / data.count, kind.name)
 
 
-def measure_memory(directory: Path, *, budget_bytes: int, data_bytes: int, value_bytes: int) -> Measurement:
-    """The greatest resident size (`VmHWM`) of a node's build child that is given more than its budget to sort."""
-    source, target = directory / "source", directory / "built"
-    source.mkdir()
-    target.mkdir()
-    write_database(source, "memory", bulk(data_bytes, value_bytes, goals.BUILD_MEMORY))
-    job = BuildJob.of(Source(source, RealFiles()).version("memory", VERSION), str(target))
+def measure_memory(bench: Bench, *, budget_bytes: int = 96 * MIB, sorted_bytes: int = 960 * MIB) -> None:
+    """The greatest resident size (`VmHWM`) of a node's build child that is given more than its budget to sort.
+
+    The budget is little: the child itself takes 25 MiB, and a line may be 16.
+    """
+    source = bench.directory / "source"
+    write_database(source, "memory", numbered(sorted_bytes // RECORD_BYTES))
+    job = build_process.job_of(source, "memory", bench.directory / "built")
     cost = build_process.run(job, memory_bytes=budget_bytes)
-    remove(directory)
-    samples = {"GossipKV": [cost.peak_bytes / MIB], goals.BUDGET: [budget_bytes / MIB]}
-    return Measurement(goals.BUILD_MEMORY, "MiB", "GossipKV", samples)
+    bench.add(goals.BUILD_MEMORY, cost.peak_bytes / MIB, OURS)
+    bench.add(goals.BUILD_MEMORY, budget_bytes / MIB, goals.BUDGET)

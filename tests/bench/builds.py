@@ -2,7 +2,7 @@
 
     python -m tests.bench.builds OTHER_TREE [--rounds 7] [--only ROW]
 
-OTHER_TREE is another checkout, compiled in place.  Ten rows of `performance.md` and one beside them are done with
+OTHER_TREE is another checkout, compiled in place.  Rows of `performance.md` and one beside them are done with
 both packages, by the same interpreter, in turns: this tree, the other, the other, this tree.  The processes that are
 measured take their package from their own tree; the load and the checks are this tree's.  First processor time over all
 rounds, then instructions in three rounds of less work.  A row in which one value is wrong has no figure.
@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gossipkv
-from tests.bench import data, goals, machine, one_build, report
-from tests.bench.datasets import records
-from tests.bench.measurement import Measurement
+from tests.bench import data, goals, machine, one_build, processes, report, sources
+from tests.bench.measurement import Measurement, Row, WrongAnswerError
 from tests.bench.meters import Meter, ProcessorTime, instructions
-from tests.bench.network import parts, rows, servers
+from tests.bench.network import one_core, rows, servers
 from tests.bench.network.rows import Shape
+from tests.bench.processes import Cores, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 THIS, OTHER = "this tree", "the other"
-NODE_OPTIONS = ("--busy-poll", "off")
 SHORT_VALUE_BYTES = 15  # Records of 31 bytes.
 FILES = 4
 COUNTED_ROUNDS = 3  # Instructions do not scatter as times do, and are counted slowly.
@@ -59,7 +58,7 @@ class Side:
     tree: Path
     directory: Path
     meter: Meter
-    cores: servers.Cores
+    cores: Cores
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -71,21 +70,23 @@ class Side:
         """The interpreter of a process of which turns are measured."""
         return (*self.place, *self.meter.wrapper, sys.executable)
 
-    def run(self, *arguments: str) -> tuple[float, str]:
-        """What `gossipkv` used from its start to its end, and what it wrote."""
-        return self.meter.command(self.place, (sys.executable, "-m", "gossipkv", *arguments))
+    def run(self, module: str, *arguments: str) -> tuple[float, str]:
+        """What a module used from its start to its end, and what it wrote."""
+        return self.meter.command(self.place, (sys.executable, "-m", module, *arguments))
 
 
 @cache
 def served() -> list[Record]:
     """The records of nodes."""
-    return data.make(one_build.KEYS, data.SMALL_VALUE_BYTES).records
+    return data.make(one_build.KEYS).records
 
 
 @contextmanager
-def node(side: Side) -> Iterator[servers.Server]:
+def node(side: Side) -> Iterator[Server]:
     """A node of this build."""
-    with servers.node(side.directory / "node", served(), side.cores, *NODE_OPTIONS, python=side.python) as running:
+    with processes.node(
+        side.directory / "node", served(), side.cores, *processes.NO_POLLING, python=side.python
+    ) as running:
         if side.cores.server == side.cores.load:
             give_way(running.process.pid)
         yield running
@@ -103,11 +104,24 @@ def loaded(
 ) -> Iterator[Turn]:
     """A node asked for values, or with `calls` for its databases, which its core hands to Python."""
     with node(side) as server:
-        asked = parts.called_databases(server) if calls else server
-        with rows.open_traffic(asked, Shape("", connections, in_flight, batch)) as traffic:
+        asked = one_core.called_databases(server) if calls else server
+        with rows.open_traffic(asked, Shape(connections, in_flight, batch)) as traffic:
             yield lambda: side.meter.turn(
                 server.process.pid, lambda: rows.checked(traffic.run(requests=requests), side.name)
             )
+
+
+@contextmanager
+def forwarded(side: Side, requests: int, *, in_flight: int, owners: int = 1, batch: int = 1) -> Iterator[Turn]:
+    """A node that holds nothing; those whom it asks are this tree's, and not measured."""
+    directory = side.directory / f"forwarded-{batch}"
+    with (
+        servers.asker(directory, served(), side.cores, owners, python=side.python) as asker,
+        rows.open_traffic(asker, Shape(64 if batch == 1 else 16, in_flight, batch)) as traffic,
+    ):
+        yield lambda: side.meter.turn(
+            asker.process.pid, lambda: rows.checked(traffic.run(requests=requests), side.name)
+        )
 
 
 @contextmanager
@@ -115,13 +129,13 @@ def scanned(side: Side, count: int) -> Iterator[Turn]:
     """A node asked for its records in key order, page by page, and from the first again after the last."""
     in_order = sorted(served())
     with node(side) as server, gossipkv.blocking.connect(server.address) as client:
-        dataset = client.dataset(servers.DATABASE)
+        dataset = client.dataset(processes.DATABASE)
 
         def scan() -> None:
             for first in range(0, count, len(in_order)):
                 expected = in_order[: count - first]
                 if [tuple(record) for record in dataset.scan(limit=len(expected))] != expected:
-                    raise rows.WrongAnswerError(f"{side.name}: a scan is not as it should be")
+                    raise WrongAnswerError(f"{side.name}: a scan is not as it should be")
 
         yield lambda: side.meter.turn(server.process.pid, scan)
 
@@ -132,7 +146,7 @@ def working(side: Side, count: int, *, work: str, asks_node: bool = False) -> It
     with ExitStack() as stack:
         place = str(side.directory / "file.gkv")
         if asks_node:
-            asked_node = servers.node(side.directory / "asked", served(), side.cores, *NODE_OPTIONS)
+            asked_node = processes.node(side.directory / "asked", served(), side.cores, *processes.NO_POLLING)
             place = str(stack.enter_context(asked_node).address)
         command = [*side.python, one_build.__file__, work, place, str(count)]
         process = stack.enter_context(
@@ -146,7 +160,7 @@ def working(side: Side, count: int, *, work: str, asks_node: bool = False) -> It
             asked.write("turn\n")
             asked.flush()
             if answered.readline() != "turn\n":
-                raise rows.WrongAnswerError(f"{side.name}: {work} ended early; why stands above")
+                raise WrongAnswerError(f"{side.name}: {work} ended early; why stands above")
 
         turn()  # When it is ready is not what is measured.
         yield lambda: side.meter.turn(process.pid, turn)
@@ -157,11 +171,11 @@ def built(side: Side, count: int) -> Iterator[Turn]:
     """SequenceFiles made into sorted files, from the start of the process to its end."""
     source, target = side.directory.parent / f"source-{count}", side.directory / "built"
     if not source.exists():
-        records.write_sequence_files(source, list(records.numbered(count, SHORT_VALUE_BYTES)), FILES)
+        sources.write_sequence_files(source, list(data.numbered(count, SHORT_VALUE_BYTES)), FILES)
 
     def turn() -> float:
-        used, _ = side.run("build", "--lanes", "1", str(source), str(target))
-        records.check_numbered(target, count, SHORT_VALUE_BYTES)
+        used, _ = side.run("gossipkv", "build", "--lanes", "1", str(source), str(target))
+        sources.check_numbered(target, count, SHORT_VALUE_BYTES)
         shutil.rmtree(target)
         return used
 
@@ -173,10 +187,10 @@ def simulated(side: Side, runs: int) -> Iterator[Turn]:
     """Members in the simulated world, the same run of it to the last datagram."""
 
     def turn() -> float:
-        used, output = side.run("simulate", "--seed", "1", "--runs", str(runs), "--json")
+        used, output = side.run("tests.world", "--seed", "1", "--runs", str(runs), "--json")
         found, expected = traces(output), traces_here(runs)
         if found != expected:
-            raise rows.WrongAnswerError(f"{side.name}: runs are not the same: expected {expected}, got {found}")
+            raise WrongAnswerError(f"{side.name}: runs are not the same: expected {expected}, got {found}")
         return used
 
     yield turn
@@ -193,14 +207,14 @@ def traces(output: str) -> list[tuple[str, str]]:
 @cache
 def traces_here(runs: int) -> list[tuple[str, str]]:
     """Those of this tree."""
-    command = [sys.executable, "-m", "gossipkv", "simulate", "--seed", "1", "--runs", str(runs), "--json"]
+    command = [sys.executable, "-m", "tests.world", "--seed", "1", "--runs", str(runs), "--json"]
     found = traces(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert len(found) == runs, found
     return found
 
 
 @dataclass(frozen=True)
-class Row:
+class Work:
     """What is done so often in a turn that is timed, and in one that is counted; `words` are those of the page."""
 
     words: str
@@ -210,21 +224,25 @@ class Row:
 
 
 ROWS = {
-    "get": Row(goals.NETWORK_ONE, loaded, 100_000, 50_000),
-    "pipelined": Row(goals.NETWORK_PIPELINED, partial(loaded, in_flight=16), 1_000_000, 200_000),
-    "get_many": Row(goals.NETWORK_BATCHED, partial(loaded, connections=16, batch=parts.BATCH), 40_000, 4_000),
-    "lone": Row(goals.NETWORK_ROUND_TRIP, partial(loaded, connections=1), 15_000, 5_000),
-    "databases": Row(goals.NETWORK_DATABASES, partial(loaded, in_flight=16, calls=True), 150_000, 10_000),
-    "blocking": Row(goals.CLIENT_GET, partial(working, work="blocking", asks_node=True), 20_000, 10_000),
-    "trio": Row(goals.CLIENT_TASKS, partial(working, work="trio", asks_node=True), 60_000, 10_000),
-    "lookup": Row(goals.GET_HIT_SMALL, partial(working, work="lookup"), 1_000_000, 200_000),
-    "build": Row(goals.SEQUENCE_SHORT, built, 1_000_000, 200_000),
-    "simulation": Row(goals.SIMULATED_RUNS, simulated, 10, 1),
-    "scan": Row("beside the ten: scan of a node, per record", scanned, 1_000_000, 500_000),
+    "get": Work(goals.NETWORK_ONE, loaded, 100_000, 50_000),
+    "pipelined": Work(goals.NETWORK_PIPELINED, partial(loaded, in_flight=16), 1_000_000, 200_000),
+    "get_many": Work(goals.NETWORK_BATCHED, partial(loaded, connections=16, batch=one_core.BATCH), 40_000, 4_000),
+    "forwarded": Work(goals.NETWORK_FORWARDED_PIPELINED, partial(forwarded, in_flight=16), 200_000, 50_000),
+    "forwarded_many": Work(
+        goals.NETWORK_FORWARDED_BATCHED, partial(forwarded, in_flight=1, owners=2, batch=one_core.BATCH), 20_000, 3_000
+    ),
+    "lone": Work(goals.NETWORK_ROUND_TRIP, partial(loaded, connections=1), 15_000, 5_000),
+    "databases": Work(goals.NETWORK_DATABASES, partial(loaded, in_flight=16, calls=True), 150_000, 10_000),
+    "blocking": Work(goals.CLIENT_GET, partial(working, work="blocking", asks_node=True), 20_000, 10_000),
+    "trio": Work(goals.CLIENT_TASKS, partial(working, work="trio", asks_node=True), 60_000, 10_000),
+    "lookup": Work(goals.GET_HIT_SMALL, partial(working, work="lookup"), 1_000_000, 200_000),
+    "build": Work(goals.SEQUENCE_SHORT, built, 1_000_000, 200_000),
+    "simulation": Work(goals.SIMULATED_RUNS, simulated, 10, 1),
+    "scan": Work("beside the ten: scan of a node, per record", scanned, 1_000_000, 500_000),
 }
 
 
-def measure(row: Row, sides: list[Side], rounds: int, amount: int) -> Measurement:
+def measure(row: Work, sides: list[Side], rounds: int, amount: int) -> Measurement:
     """What one operation takes in each round, after one that does not count."""
     samples: dict[str, list[float]] = {side.name: [] for side in sides}
     with ExitStack() as stack:
@@ -234,7 +252,7 @@ def measure(row: Row, sides: list[Side], rounds: int, amount: int) -> Measuremen
                 used = turns[name]() / amount
                 if number > 0:
                     samples[name].append(used)
-    return Measurement(row.words, sides[0].meter.unit, THIS, samples)
+    return Measurement(Row(row.words, sides[0].meter.unit, ours=THIS), samples)
 
 
 def line(time: Measurement, counted: Measurement | None) -> tuple[str, ...]:
@@ -262,7 +280,7 @@ def compare(sides_of: Callable[[Meter], list[Side]], counter: Meter | None, chos
             counted = counter and measure(
                 row, sides_of(counter), min(chosen.rounds, COUNTED_ROUNDS), max(1, row.counted // part)
             )
-        except rows.WrongAnswerError as error:
+        except WrongAnswerError as error:
             wrong.append(f"- **{row.words}: {error}**")
             continue
         lines.append(line(time, counted))
@@ -290,13 +308,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=ROWS, help="may be given several times")
     parser.add_argument("--quick", action="store_true", help="only prove that it works; ratios mean nothing")
     chosen = parser.parse_args()
-    cores = servers.Cores.of_this_machine()
+    cores = Cores.of_this_machine()
     with tempfile.TemporaryDirectory() as name, machine.pinned(cores.load):
         directory = Path(name)
 
         def sides_of(meter: Meter) -> list[Side]:
             trees = ((THIS, ROOT), (OTHER, chosen.other.resolve()))
-            used = cores if isinstance(meter, ProcessorTime) else servers.Cores(server=cores.load, load=cores.load)
+            used = cores if isinstance(meter, ProcessorTime) else Cores(server=cores.load, load=cores.load)
             return [Side(name, tree, directory / name.replace(" ", "-"), meter, used) for name, tree in trees]
 
         for side in sides_of(ProcessorTime()):

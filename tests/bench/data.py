@@ -1,41 +1,48 @@
-"""The records that every engine is filled with: keys in random order, values that compress like real ones.
+"""The records that everyone is filled with, made anew from a seed or a number wherever they are needed.
 
-A key is 16 hexadecimal characters of a seeded generator, so neighbours share nothing (the hard case for prefix
-compression, the usual one for hashed identifiers).  A value of 100 bytes is a small JSON object that names its own
-number, so that no two are equal and every wrong answer is seen; larger values are several of those, cut to size.
+`make` has keys in random order, 16 hexadecimal characters of a seeded generator, so neighbours share nothing (the hard
+case for prefix compression, the usual one for hashed identifiers).  `numbered` records can be told right from wrong
+without being kept: a key is its number times an odd constant modulo 2^64, so that numbers in order give keys in none,
+and its value is made from it.  `Noise` has values that cannot be compressed and say which put they are of.
 """
 
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 Record = tuple[bytes, bytes]
 
 SEED = 42
+KEY_BYTES = 16
 SMALL_VALUE_BYTES = 100
 LARGE_VALUE_BYTES = 1024
+RECORD_BYTES = KEY_BYTES + SMALL_VALUE_BYTES
+
+RANGE = 1 << 64
+FACTOR = 0x9E3779B97F4A7C15
+INVERSE = pow(FACTOR, -1, RANGE)
+FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # Of splitmix64, whose step is `FACTOR`.
+
 _OBJECT = b'{"id":%08d,"name":"user-%06x","score":%3d.%02d,"tags":["a","b"],"active":true,"region":"eu-%d"}   '
 
 
-def _objects(count: int) -> list[bytes]:
-    """Distinct values of exactly `SMALL_VALUE_BYTES` each."""
-    objects = [
-        (_OBJECT % (number, number * 2_654_435_761 % 0xFFFFFF, number % 1000, number % 97, number % 9)).ljust(
-            SMALL_VALUE_BYTES
-        )[:SMALL_VALUE_BYTES]
-        for number in range(count)
-    ]
-    assert len(objects[-1]) == SMALL_VALUE_BYTES
-    return objects
+def object_of(number: int) -> bytes:
+    """A small JSON object of `SMALL_VALUE_BYTES` that names its own number: no two are equal."""
+    fields = (number, number * 2_654_435_761 % 0xFFFFFF, number % 1000, number % 97, number % 9)
+    return (_OBJECT % fields).ljust(SMALL_VALUE_BYTES)[:SMALL_VALUE_BYTES]
 
 
 def _values(count: int, size_bytes: int) -> list[bytes]:
-    objects = _objects(count)
-    if size_bytes == SMALL_VALUE_BYTES:
-        return objects
+    """Distinct values: objects, or several of them cut to size."""
+    objects = [object_of(number) for number in range(count)]
     parts = -(-size_bytes // SMALL_VALUE_BYTES)
     doubled = objects + objects[:parts]
     while len(doubled) < count + parts:
@@ -63,21 +70,73 @@ class Data:
         return sum(len(key) + len(value) for key, value in self.records)
 
 
-def make(count: int, value_bytes: int) -> Data:
+def make(count: int, value_bytes: int = SMALL_VALUE_BYTES) -> Data:
     """The same records for the same arguments, on every machine."""
     rng = random.Random(SEED)
     keys: dict[bytes, None] = {}
     while len(keys) < 2 * count:
         keys[b"%016x" % rng.getrandbits(64)] = None
     order = list(keys)
-    return Data(
-        count=count,
-        value_bytes=value_bytes,
-        records=list(zip(order[:count], _values(count, value_bytes), strict=True)),
-        absent=order[count:],
-    )
+    records = list(zip(order[:count], _values(count, value_bytes), strict=True))
+    return Data(count, value_bytes, records, order[count:])
 
 
 def fresh(keys: list[bytes]) -> list[bytes]:
     """Equal keys as new objects: a `bytes` remembers its hash, and a dict must not profit from an earlier round."""
     return [bytes(memoryview(key)) for key in keys]
+
+
+def key_of(number: int) -> bytes:
+    """The key of that number."""
+    return b"%016x" % (number * FACTOR % RANGE)
+
+
+def number_of(key: bytes) -> int:
+    """The number of that key."""
+    return int(key, 16) * INVERSE % RANGE
+
+
+def value_of(key: bytes, value_bytes: int = SMALL_VALUE_BYTES) -> bytes:
+    """What a key's value is."""
+    return (key * (value_bytes // KEY_BYTES + 1))[:value_bytes]
+
+
+def numbered(count: int, value_bytes: int = SMALL_VALUE_BYTES) -> Iterator[Record]:
+    """So many records, in no order."""
+    for number in range(count):
+        key = key_of(number)
+        yield key, value_of(key, value_bytes)
+
+
+def mixed_key_of(number: int) -> bytes:
+    """Another key of that number, of whose neighbours nothing follows: popular numbers lie anywhere, not evenly."""
+    mixed = number * FACTOR % RANGE
+    mixed = (mixed ^ mixed >> 30) * FIRST % RANGE
+    mixed = (mixed ^ mixed >> 27) * SECOND % RANGE
+    return b"%016x" % (mixed ^ mixed >> 31)
+
+
+def mixed(count: int) -> list[Record]:
+    """So many records of such keys and objects."""
+    return [(mixed_key_of(number), object_of(number)) for number in range(count)]
+
+
+def checksum(records: Iterable[Record]) -> int:
+    """What tells a run of records from any other."""
+    found = 0
+    for key, value in records:
+        found = zlib.crc32(value, zlib.crc32(key, found))
+    return found
+
+
+class Noise:
+    """Values of one size from one pool of noise, each stamped with the number of the put that writes it."""
+
+    def __init__(self, value_bytes: int = SMALL_VALUE_BYTES) -> None:
+        self._bytes = value_bytes - 8
+        self._pool = random.Random(SEED).randbytes(1 << 20)
+
+    def of(self, put: int) -> bytes:
+        """The value that the put with this number writes."""
+        at = put * 7919 % (len(self._pool) - self._bytes)
+        return put.to_bytes(8, "little") + self._pool[at : at + self._bytes]

@@ -1,11 +1,13 @@
-"""Who takes part: ourselves always, the peers that this machine has, and a note for each that it has not."""
+"""The rows about sorted files: who takes part, ourselves always and the peers that this machine has."""
 
 from __future__ import annotations
 
+import shutil
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from tests.bench import machine, verification
+from tests.bench import building, data, goals, machine, reading, verification
+from tests.bench.measurement import OURS
 from tests.bench.peers.leveldb import LevelDB
 from tests.bench.peers.lmdb import Lmdb
 from tests.bench.peers.ours import GossipKV, GossipKVCompressed
@@ -15,9 +17,9 @@ from tests.bench.peers.tinycdb import TinyCDB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.bench.data import Data
+    from tests.bench.measurement import Bench
     from tests.bench.peers.base import Engine
 
 # Ours comes first everywhere.
@@ -25,43 +27,75 @@ READ_SMALL = (GossipKV, Lmdb, TinyCDB, PythonDict, RocksDB, RocksDBMapped, Level
 READ_LARGE = (GossipKV, Lmdb, TinyCDB, RocksDB)
 READ_COMPRESSED = (GossipKVCompressed, Lmdb, RocksDBCompressed, RocksDBCompressedSmallCache)
 BUILD = (GossipKV, RocksDB, Lmdb, TinyCDB)
-ALL = (*READ_SMALL, GossipKVCompressed, RocksDBCompressed, RocksDBCompressedSmallCache)
-OURS = frozenset({GossipKV.name, GossipKVCompressed.name})
+LARGE_BUILD_ROUNDS = 3  # Each engine writes a gigabyte a round.
 
 
-class Field:
-    """The engines that can run here and were asked for."""
-
-    def __init__(self, peers: frozenset[str] | None) -> None:
-        """With `peers` None, all that are installed; what is missing stands in `notes`."""
-        self.notes: list[str] = []
-        self.present: list[type[Engine]] = []
-        for engine in ALL:
-            if peers is not None and engine.name not in peers | OURS:
-                continue
-            missing = engine.missing()
-            if missing is None:
-                self.present.append(engine)
-            else:
-                self.notes.append(f"{engine.name} takes no part; it needs: {missing}")
-
-    def of(self, wanted: tuple[type[Engine], ...]) -> list[type[Engine]]:
-        """Those of `wanted` that are here, in the order of `wanted`."""
-        return [engine for engine in wanted if engine in self.present]
+def present(bench: Bench, kinds: tuple[type[Engine], ...]) -> list[type[Engine]]:
+    """Those that can run here and were asked for; how each is set up, or what it needs, is noted."""
+    wanted = [kind for kind in kinds if bench.peers is None or kind.name in bench.peers or kind.name.startswith(OURS)]
+    found = [kind for kind in wanted if bench.takes_part(kind.name, kind.missing())]
+    bench.notes += [f"{kind.name}: {kind.settings}" for kind in found]
+    return found
 
 
 @contextmanager
-def opened(engines: list[type[Engine]], data: Data, directory: Path) -> Iterator[list[Engine]]:
+def opened(bench: Bench, kinds: tuple[type[Engine], ...], records: Data) -> Iterator[list[Engine]]:
     """Every engine filled, opened and proven right, all at once in this process."""
+    place = bench.directory / "opened"
+    place.mkdir()
     with ExitStack() as stack:
+        stack.callback(shutil.rmtree, place)
         ready = []
-        for number, engine in enumerate(engines):
-            machine.say(f"  filling and checking {engine.name}")
-            path = directory / f"{number}.gkv"
-            engine.build(path, data.records)
-            instance = engine.open(path, data.records)
-            stack.callback(instance.close)
-            ready.append(instance)
-        for instance in ready:
-            verification.check(instance, data)
+        for number, kind in enumerate(present(bench, kinds)):
+            machine.say(f"  filling and checking {kind.name}")
+            path = place / f"{number}.gkv"
+            kind.build(path, records.records)
+            ready.append(kind.open(path, records.records))
+            stack.callback(ready[-1].close)
+        for engine in ready:
+            verification.check(engine, records)
         yield ready
+
+
+def _method(keys: int, rounds: int, queries: int) -> str:
+    return (
+        f"{keys:,} keys of 16 bytes in random order (seed {data.SEED}), one pinned core; {rounds} rounds of "
+        f"{queries:,} queries, all engines of a group open and interleaved in random order, the first round discarded; "
+        "medians of each round's ratio; every engine read and checked in full before"
+    )
+
+
+def small(
+    bench: Bench,
+    *,
+    keys: int = 1_000_000,
+    rounds: int = 15,
+    queries: int = reading.QUERIES,
+    build_rounds: int = building.ROUNDS,
+) -> None:
+    """Values of 100 bytes: reads, builds, sizes."""
+    bench.notes.append(_method(keys, rounds, queries))
+    records = data.make(keys)
+    with machine.pinned(bench.core), machine.uncollected():
+        for kinds, readings in ((READ_SMALL, reading.SMALL), (READ_COMPRESSED, reading.COMPRESSED)):
+            with opened(bench, kinds, records) as ready:
+                reading.compare(bench, readings, ready, records, rounds=rounds, queries=queries)
+        builders = present(bench, BUILD)
+        building.compare_time(bench, goals.BUILD_SMALL, builders, records, build_rounds)
+        building.compare_size(bench, builders, records)
+
+
+def large(
+    bench: Bench,
+    *,
+    keys: int = 1_000_000,
+    rounds: int = 15,
+    queries: int = reading.QUERIES,
+    build_rounds: int = LARGE_BUILD_ROUNDS,
+) -> None:
+    """Values of a kibibyte: reads and builds."""
+    records = data.make(keys, data.LARGE_VALUE_BYTES)
+    with machine.pinned(bench.core), machine.uncollected():
+        with opened(bench, READ_LARGE, records) as ready:
+            reading.compare(bench, reading.LARGE, ready, records, rounds=rounds, queries=queries)
+        building.compare_time(bench, goals.BUILD_LARGE, present(bench, BUILD), records, build_rounds)

@@ -1,480 +1,309 @@
-"""What is aimed at: the ratio to a peer, or a figure of our own, that each row must not exceed."""
+"""What is aimed at: every row, its unit, and the ratio to a peer, or figure of our own, that it must not exceed."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.bench.measurement import OURS, Row
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
-GET_HIT_SMALL = "random get, hit, 100 B"
-GET_MISS_SMALL = "random get, miss, 100 B"
-GET_HIT_LARGE = "random get, hit, 1 KiB"
-GET_MISS_LARGE = "random get, miss, 1 KiB"
-GET_MANY_SMALL = "get_many of 100, per key, 100 B"
-GET_MANY_LARGE = "get_many of 100, per key, 1 KiB"
-SCAN = "ordered scan, per record, 100 B"
-RANGE = "range of 10, 100 B"
-GET_NEIGHBOURS = "gets in key order, every key, 100 B"
-GET_SORTED = "gets in key order, a sample of the keys, 100 B"
-GET_COMPRESSED = "random get, lz4 in 4 KiB blocks, 100 B"
-BUILD_SMALL = "build from unsorted records, 100 B"
-BUILD_LARGE = "build from unsorted records, 1 KiB"
-BUILD_MEMORY = "peak memory of a build of 10 times its budget"
-SIZE = "file size over raw data, per record, 100 B"
-SERVING = "get from a node during a build, p99"
-SERVING_SMALL = "get from a node during small builds, p99"
-ROUND_TRIP = "get from an idle node, one connection, p50"
-SEQUENCE_SHORT = "build from SequenceFiles, CPU per record, 31 B"
-SEQUENCE_LONG = "build from SequenceFiles, CPU per record, 116 B"
-SEQUENCE_SHORT_SORTED = "the same in key order, 31 B"
-SEQUENCE_LONG_SORTED = "the same in key order, 116 B"
-SEQUENCE_START = "build of one record, CPU"
-LANES_BY_HASH = "build from 8 files by hash, two lanes"
-LANES_MIXED = "build from 8 files in no order, two lanes"
-LANES_MEMORY = "peak memory of a build in two lanes"
-QUEUE = "small builds in a queue, CPU each"
-LOOPS = "plain loops in two processes"
-RESTART_READY = "restart, to the ready line"
-RESTART = "restart, to an answer of every partition"
-RESTART_COLD = "restart, to an answer of every partition, cold"
-SWITCH_P99 = "get while 10 databases switch in turn, p99"
-SWITCH_P50 = "get while 10 databases switch in turn, p50"
-SWITCH_P999 = "get while 10 databases switch in turn, p99.9"
-SWITCH_CROWDED_P99 = "the same with more clients than cores, p99"
-SWITCH_CROWDED_P50 = "the same with more clients than cores, p50"
-SWITCH_CROWDED_P999 = "the same with more clients than cores, p99.9"
-SWITCH_FAILED = "gets that failed meanwhile"
-SWITCH_BACK = "gets that stepped back meanwhile"
-SCRUB_P99 = "get while its version is read back, p99"
-SCRUB_GET = "random get, slices forgotten"
-SCRUB_SCAN = "scan of 1,000, per record, slices forgotten"
-CLIENT_GET = "blocking get, time"
-CLIENT_GET_MANY = "blocking get_many of 100, time"
-CLIENT_TASKS = "get under Trio, 64 tasks, CPU"
-CLIENT_TASK = "get under Trio, one task, time"
-NETWORK_ONE = "get, 64 connections, CPU"
-NETWORK_PIPELINED = "get, 64 connections, 16 in flight, CPU"
-NETWORK_BATCHED = "get_many of 100, 16 connections, CPU"
-NETWORK_COLD_PIPELINED = "get, 2M keys, 64 connections, 16 in flight, CPU"
-NETWORK_COLD_BATCHED = "get_many of 100, 2M keys, 16 connections, CPU"
-NETWORK_CONNECTIONS = ("get, 256 connections, CPU", "get, 1,000 connections, CPU", "get, 10,000 connections, CPU")
-NETWORK_MEMORY = "memory of an idle connection"
-NETWORK_ROUND_TRIP = "get, one connection, no busy-poll, time"
-NETWORK_BUSY_POLL = "get, one connection, busy-poll, time"
-NETWORK_ROUND_TRIP_CPU = "get, one connection, no busy-poll, CPU"
-NETWORK_BUSY_POLL_CPU = "get, one connection, busy-poll, CPU"
-NETWORK_FEW_CPU = "get, 8 connections, no busy-poll, CPU"
-NETWORK_LONE = "CPU of an idle node without others, a second"
-NETWORK_THREAD = "get, one connection, beside a thread that computes, p99"
-NETWORK_THREAD_PYTHON = "`databases`, one connection, beside a thread that computes, p99"
-PING_BATCHES = "ping behind 64 get_many of 3,600, CPU before it"
-PING_GETS = "ping behind 64 x 500 gets, CPU before it"
-PING_SCANS = "ping behind 32 x 8 scans of 1,000, CPU before it"
-PING_MIX = "ping behind all of these, CPU before it"
-NETWORK_PINGS = (PING_BATCHES, PING_GETS, PING_SCANS, PING_MIX)
-NETWORK_HANDED_OFF = "answered by Python, 64 connections, 16 in flight, CPU"
-NETWORK_FORWARDED_ONE = "forwarded get, 64 connections, CPU"
-NETWORK_FORWARDED_PIPELINED = "forwarded get, 64 connections, 16 in flight, CPU"
-NETWORK_FORWARDED_BATCHED = "forwarded get_many of 100, 16 connections, CPU"
-NETWORK_BEHIND = "forwarded get behind a value of 8 MiB, time"
-NETWORK_DATABASES = "`databases`, 64 connections, 16 in flight, CPU"
-CLUSTER_LOCAL = "get of what is here, 100,000 partitions, most elsewhere, CPU"
-CLUSTER_LOCAL_PIPELINED = "the same with 16 in flight"
-CLUSTER_DEADLINES = "get of what is here, beside 10,000 deadlines a second, CPU"
-CLUSTER_SCAN = "scan, half of it elsewhere, a record"
-CLUSTER_PAGES = "the same, pages alone"
-CLUSTER_FROZEN_FIRST = "get while one of three owners is stopped, first second, p99"
-CLUSTER_FROZEN_LATER = "the same after a second, p99"
-CLUSTER_FROZEN_FAILED = "gets that failed meanwhile, one of three owners stopped"
-CLUSTER_KILLED_FAILED = "gets that failed after kill -9 of 2 of 5 nodes at once"
-CLUSTER_SWITCH_FAILED = "gets that failed while 10 databases switch on 5 nodes"
-CLUSTER_SWITCH_BACK = "gets that stepped back on a node"
-CLUSTER_SWITCH_BACK_ACROSS = "gets that stepped back across nodes, with `min_version`"
-CLUSTER_BUILT = "1M records switched on 3 nodes, 2 copies, CPU of all"
-CLUSTER_SUSPECTED = "a member with 65,536 partitions suspected, CPU of the serving thread"
-CLUSTER = (
-    CLUSTER_LOCAL, CLUSTER_LOCAL_PIPELINED, CLUSTER_DEADLINES, CLUSTER_SCAN, CLUSTER_PAGES, CLUSTER_FROZEN_FIRST,
-    CLUSTER_FROZEN_LATER, CLUSTER_FROZEN_FAILED, CLUSTER_KILLED_FAILED, CLUSTER_SWITCH_FAILED, CLUSTER_SWITCH_BACK,
-    CLUSTER_SWITCH_BACK_ACROSS, CLUSTER_BUILT, CLUSTER_SUSPECTED,
-)  # fmt: skip
-HTTP_GET = "HTTP get, 64 connections, CPU of the gateway"
-HTTP_BESIDE = "get while HTTP is at its limit on the other core, p99"
-HTTP_METRICS = "`/metrics` of 100 databases, CPU of the gateway"
-HTTP_METRICS_BESIDE = "get while `/metrics` and the page are read twice a second, p99 moved by"
-HTTP_PAGE = "page of 100 nodes x 4,096 partitions, CPU"
-HTTP_PAGE_SIZE = "page of 100 nodes x 4,096 partitions, size"
-LOAD_DRIVES = ("load generator, 64 connections, CPU", "load generator, 64 connections, 16 in flight, CPU")
-LOAD_COSTS = ("load generator with redis-server, 64 connections, CPU", "the same with 16 in flight")
-LOAD_LATENESS = "open loop at half of capacity, lateness, p99.9"
-HTTP = (
-    HTTP_GET, HTTP_BESIDE, HTTP_METRICS, HTTP_METRICS_BESIDE, HTTP_PAGE, HTTP_PAGE_SIZE, *LOAD_DRIVES, *LOAD_COSTS,
-    LOAD_LATENESS,
-)  # fmt: skip
-STORE_PUT = "durable put, one writer, time"
-STORE_PUT_BATCH = "durable batches of 100, a put, time"
-STORE_PUT_WRITERS = "durable put, 64 writers, time"
-STORE_GET = "random get from a store, one run"
-STORE_GET_YOUNG = "random get from a store, memtable and 8 young runs"
-STORE_MISS_YOUNG = "the same, miss"
-STORE_SCAN = "full scan of a store, one run, a record"
-STORE_RANGE = "range of 10 of a store, one run"
-STORE_MERGING_GET = "get while 1 GiB is merged, p99"
-STORE_MERGING_PUT = "durable put while 1 GiB is merged, p99"
-STORE_AMPLIFICATION = "written to the disk for each byte put, uniform overwrites"
-STORE_SPACE = "space of runs at rest"
-STORE_SPACE_MERGING = "space of runs while merging, most"
-STORE_OPENING = "opening after a kill, 128 MiB unmerged, 1 GiB of log"
-STORE_MEMORY = "anonymous memory with 10 GiB written, node, most"
-STORE_MEMORY_CHILD = "the same, child that merges"
-STORE_SIMULATED = "a simulated second of writes, segments of 64 MiB, CPU"
-STORE = (
-    STORE_PUT, STORE_PUT_BATCH, STORE_PUT_WRITERS, STORE_GET, STORE_GET_YOUNG, STORE_MISS_YOUNG, STORE_SCAN,
-    STORE_RANGE, STORE_MERGING_GET, STORE_MERGING_PUT, STORE_AMPLIFICATION, STORE_SPACE, STORE_SPACE_MERGING,
-    STORE_OPENING, STORE_MEMORY, STORE_MEMORY_CHILD, STORE_SIMULATED,
-)  # fmt: skip
-LARGER_GET = "get, data 3 x memory, uniform"
-LARGER_GET_P99 = "get, data 3 x memory, uniform, p99"
-LARGER_GET_PAGES = "pages read for it"
-LARGER_ZIPF = "get, data 3 x memory, zipf"
-LARGER_ZIPF_P99 = "get, data 3 x memory, zipf, p99"
-LARGER_ZIPF_PAGES = "pages read for it, zipf"
-LARGER_MANY = "get_many of 100, per key, data 3 x memory"
-LARGER_SCAN = "scan of 10,000, per record, data 3 x memory"
-LARGER_LZ4 = "get, lz4, data 3 x memory, uniform"
-LARGER_LZ4_P99 = "get, lz4, data 3 x memory, uniform, p99"
-LARGER_LZ4_PAGES = "pages read for it, lz4"
-LARGER_LZ4_ZIPF = "get, lz4, data 3 x memory, zipf"
-LARGER_LZ4_ZIPF_PAGES = "pages read for it, lz4, zipf"
-LARGER_NODE = "get from a node, 64 connections, data 3 x memory, uniform"
-LARGER_NODE_P50 = "get from a node, 64 connections, data 3 x memory, uniform, p50"
-LARGER_NODE_P99 = "get from a node, 64 connections, data 3 x memory, uniform, p99"
-LARGER_NODE_CPU = "CPU of the node for it"
-LARGER_NODE_PAGES = "pages read for it by a node"
-LARGER_NODE_ZIPF = "get from a node, 64 connections, data 3 x memory, zipf"
-LARGER_NODE_ZIPF_P50 = "get from a node, 64 connections, data 3 x memory, zipf, p50"
-LARGER_NODE_ZIPF_P99 = "get from a node, 64 connections, data 3 x memory, zipf, p99"
-LARGER_NODE_LZ4 = "get from a node, 64 connections, lz4, data 3 x memory, uniform"
-LARGER_NODE_LZ4_P50 = "get from a node, 64 connections, lz4, data 3 x memory, uniform, p50"
-LARGER_NODE_LZ4_P99 = "get from a node, 64 connections, lz4, data 3 x memory, uniform, p99"
-LARGER_NODE_LZ4_CPU = "CPU of the node for it, lz4"
-LARGER_NODE_LZ4_PAGES = "pages read for it by a node, lz4"
-LARGER_HOT = "get of a hot key beside 10,000 cold gets a second, p99"
-LARGER_PING = "ping beside 10,000 cold gets a second, p99"
-LARGER_LIBRARY = (
-    LARGER_GET, LARGER_GET_P99, LARGER_GET_PAGES, LARGER_ZIPF, LARGER_ZIPF_P99, LARGER_ZIPF_PAGES, LARGER_MANY,
-    LARGER_SCAN, LARGER_LZ4, LARGER_LZ4_P99, LARGER_LZ4_PAGES, LARGER_LZ4_ZIPF, LARGER_LZ4_ZIPF_PAGES,
-)  # fmt: skip
-LARGER_SERVED = (
-    LARGER_NODE, LARGER_NODE_P50, LARGER_NODE_P99, LARGER_NODE_CPU, LARGER_NODE_PAGES, LARGER_NODE_ZIPF,
-    LARGER_NODE_ZIPF_P50, LARGER_NODE_ZIPF_P99, LARGER_HOT, LARGER_PING, LARGER_NODE_LZ4, LARGER_NODE_LZ4_P50,
-    LARGER_NODE_LZ4_P99, LARGER_NODE_LZ4_CPU, LARGER_NODE_LZ4_PAGES,
-)  # fmt: skip
-REGISTER_SYNC = "sync of the disk, one after the other"
-REGISTER_P50 = "change of a register, synced, two rounds, p50"
-REGISTER_ONE = "changes of one register, two rounds each"
-REGISTER_STAYS_P50 = "change of a register, synced, one round, p50"
-REGISTER_KEYS = "changes over 64 registers, two rounds each"
-REGISTER_KEYS_STAYS = "changes over 64 registers, one round each"
-REGISTER_BATCHED = "changes of one register, 64 in flight"
-REGISTER_CPU = "CPU of an acceptor for a change, two rounds"
-REGISTER_CPU_STAYS = "CPU of an acceptor for a change, one round"
-REGISTER_CROWDED = "changes of one register by 8 proposers"
-REGISTER_STARVED = "the longest wait of any of them"
-REGISTER_ENTERED = "a change of acceptors meanwhile"
-REGISTER_KILLED = "no commit after an acceptor was killed"
-REGISTER_STOPPED = "no commit after an acceptor was stopped"
-METADATA_P50 = "transaction on {partitions:,} partitions, p50"
-METADATA_WRITTEN = "written by a server for it, {partitions:,} partitions"
-METADATA_BURST = "transactions of 1,000 operations at once, {partitions:,} partitions"
-METADATA_BURST_TIME = "time of each of those, {partitions:,} partitions"
-CATALOGUE_GROWN = "catalogue of five new nodes, grown to five"
-CATALOGUE_FAILED = "tables refused or lost meanwhile"
-REGISTER_RUNS = "CPU of a simulated run of a register, ideal disk"
-REGISTER_RUNS_STORE = "CPU of a simulated run of a register, with the store"
-REGISTER_UNITS = {
-    REGISTER_SYNC: "ms", REGISTER_P50: "ms", REGISTER_ONE: "ms", REGISTER_STAYS_P50: "ms", REGISTER_KEYS: "us",
-    REGISTER_KEYS_STAYS: "us", REGISTER_CPU: "us", REGISTER_CPU_STAYS: "us", REGISTER_BATCHED: "us",
-    REGISTER_CROWDED: "ms", REGISTER_STARVED: "s", REGISTER_ENTERED: "s",
-}  # fmt: skip
-PARTITIONS = (4_096, 100_000)
-DATASETS = (
-    SEQUENCE_SHORT, SEQUENCE_LONG, SEQUENCE_SHORT_SORTED, SEQUENCE_LONG_SORTED, SEQUENCE_START, LANES_BY_HASH,
-    LANES_MIXED, LANES_MEMORY, QUEUE, RESTART, RESTART_COLD, SWITCH_P99,
-    SWITCH_CROWDED_P99, SWITCH_FAILED, SWITCH_BACK, SCRUB_P99, SCRUB_GET, SCRUB_SCAN,
-)  # fmt: skip
-SWITCH_ROWS = (
-    (SWITCH_P99, SWITCH_P50, SWITCH_P999),
-    (SWITCH_CROWDED_P99, SWITCH_CROWDED_P50, SWITCH_CROWDED_P999),
-)
-
-FIRST_DEAD = "crash to first DEAD verdict, {members} members"
-FIRST_DEAD_LOCAL = "the same with a probe each 0.5 s, {members} members"
-DEAD_SPREAD = "first DEAD to everyone, {members} members"
-KEYS_GONE = "first DEAD to keys gone everywhere, {members} members, longest"
-LEFT = "leave to keys gone everywhere, longest"
-CHANGE = "a change to everyone, {members} members"
-CHANGE_LOSSY = "the same at 30 % loss, {members} members, longest"
-CHANGE_LOST = "changes that rumours alone never bring at 10 % loss, {members} members"
-CHANGE_LATE = "changes missing after 10 s at 10 % loss, {members} members"
-SENT_MEMBERSHIP = "sent at rest for membership, {members} members"
-SENT_EXCHANGE = "sent at rest for anti-entropy, {members} members"
-SENT_ALL = "sent at rest in all, {members} members"
-WRONG_STARVED = "healthy called dead, I/O of {starved} of {members} starved {starved_s} s of each and 1"
-WRONG_DAY = "healthy called dead in 24 h of 128 members at 1 % loss"
-HEALED = "the same view everywhere after {apart_s} s apart"
-HEALED_CRASHED = "the same when a member crashed meanwhile, {apart_s} s apart, longest"
-SIMULATED = "CPU of a simulated node-hour, {members} members"
-SIMULATED_RUNS = "CPU of a simulated run of a minute"
-
-ITSELF = ""  # A goal for our own figure rather than for a ratio.
+# What stands beside ours, and is no store or server of others.
 BUDGET = "the budget"
 TWO_MISSES = "two misses"
-IDLE = "idle"
+IDLE, BEFORE, AT_REST = "idle", "before", "at rest"
 INFLATE_AND_PASS, INFLATE_AND_PASS_AGAIN = "ISA-L + a copy, new memory", "ISA-L + a copy"
 ONE_CORE = "one core"
 ONE_EACH = "a child each"
-BEFORE = "before"
-REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
-REDIS = "redis-server"
 FLOOR = "constant in C"
 WITHOUT = "without"
 FIRST = "nothing before it"
 NOBODY = "the same table, nobody else"
-PLAIN = "plain loop"
 HALF, WHOLE = "half elsewhere", "all here"
 STAGE, HEALTHY = "one stage + 3 x healthy", "healthy"
 ALONE = "a node alone, twice"
 FEW = "with 16 partitions"
-QUART = "quart-trio, hypercorn"
-AT_REST = "at rest"
+ELSEWHERE, ON_TWO = f"{OURS}, elsewhere", f"{OURS}, on two others"
 LIVE_BYTES, TWICE_LIVE_BYTES = "1.5 x live bytes + a file", "2 x live bytes + a file"
 MEMTABLES = "memtables + 64 MiB"
-ROCKSDB_THREADS = "RocksDB, C interface"
-SERVER, REDIS_BENCHMARK = "GossipKV", "redis-benchmark"
 SYNCS = "3 ms + 2 syncs"
+TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
 DISK_1, DISK_8, DISK_16 = (f"C loop, depth {depth}" for depth in (1, 8, 16))
 HOT_BESIDE = "beside hot ones"
-TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
+GATEWAY, GENERATOR = "gateway", "load generator"
+
+# Stores and servers of others.
+REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
+REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
+QUART, NGINX = "quart-trio, hypercorn", "nginx"
+ROCKSDB, ROCKSDB_THREADS = "RocksDB", "RocksDB, C interface"
+ETCD = "etcd"
+
+GET_HIT_SMALL = Row(
+    "random get, hit, 100 B", "ns", {"LMDB": 0.45, "tinycdb": 0.70, TWO_MISSES: 1.8, "dict": 0.70, "RocksDB": 0.17}
+)
+GET_MISS_SMALL = Row("random get, miss, 100 B", "ns", {"LMDB": 0.17})
+GET_MANY_SMALL = Row("get_many of 100, per key, 100 B", "ns", {"LMDB": 0.08})
+SCAN = Row("ordered scan, per record, 100 B", "ns", {"LMDB": 0.40})
+RANGE = Row("range of 10, 100 B", "ns", {"LMDB": 0.50})
+GET_NEIGHBOURS = Row("gets in key order, every key, 100 B", "ns", {"LMDB": 0.65})
+GET_SORTED = Row("gets in key order, a sample of the keys, 100 B", "ns", {"LMDB": 0.55})
+GET_COMPRESSED = Row(
+    "random get, lz4 in 4 KiB blocks, 100 B", "ns", {"LMDB": 1.25, "RocksDB lz4": 0.20}, ours=f"{OURS} lz4"
+)
+BUILD_SMALL = Row("build from unsorted records, 100 B", "s", {"RocksDB": 0.35})
+SIZE = Row("file size over raw data, per record, 100 B", "B", 10.5)
+GET_HIT_LARGE = Row("random get, hit, 1 KiB", "ns", {"LMDB": 0.55, "tinycdb": 1.0})
+GET_MISS_LARGE = Row("random get, miss, 1 KiB", "ns")
+GET_MANY_LARGE = Row("get_many of 100, per key, 1 KiB", "ns", {"LMDB": 0.20})
+BUILD_LARGE = Row("build from unsorted records, 1 KiB", "s", {"LMDB": 0.9, "RocksDB": 1.2})
+BUILD_MEMORY = Row("peak memory of a build of 10 times its budget", "MiB", {BUDGET: 1.0})
+SERVING = Row("get from a node during a build, p99", "us", {IDLE: 3.0})
+SERVING_SMALL = Row("get from a node during small builds, p99", "us", {IDLE: 3.0})
+ROUND_TRIP = Row("get from an idle node, one connection, p50", "us")
+
+SEQUENCE_SHORT, SEQUENCE_LONG, SEQUENCE_SHORT_SORTED, SEQUENCE_LONG_SORTED = SEQUENCES = [
+    Row(name, "us", {INFLATE_AND_PASS: 2.4})
+    for name in (
+        "build from SequenceFiles, CPU per record, 31 B",
+        "build from SequenceFiles, CPU per record, 116 B",
+        "the same in key order, 31 B",
+        "the same in key order, 116 B",
+    )
+]
+SEQUENCE_START = Row("build of one record, CPU", "ms")
+LANES_BY_HASH, LANES_MIXED = LANES = [
+    Row(f"build from 8 files {how}, two lanes", "s", {ONE_CORE: 0.556})  # 1.8 times its rate.
+    for how in ("by hash", "in no order")
+]
+LANES_CPU = {row: Row(f"{row}: processor time", "s") for row in LANES}
+LANES_LOOPS = {row: Row(f"{row}: plain loops in two processes", "s") for row in LANES}
+LANES_MEMORY = Row("peak memory of a build in two lanes", "MiB", {BUDGET: 1.0})
+QUEUE = Row("small builds in a queue, CPU each", "ms", {ONE_EACH: 0.25})
+QUEUE_TIME = Row(f"{QUEUE}: time", "ms")
+RESTART_READY = Row("restart, to the ready line", "s")
+RESTART = Row("restart, to an answer of every partition", "s", 3.0)
+RESTART_COLD = Row("restart, to an answer of every partition, cold", "s", 3.0)
+SWITCH_ROWS = [
+    {share: Row(f"{what}, {name}", "us", limit) for share, name, limit in shares}
+    for what in ("get while 10 databases switch in turn", "the same with more clients than cores")
+    for shares in [((0.99, "p99", {BEFORE: 2.0}), (0.5, "p50", None), (0.999, "p99.9", None))]
+]
+SWITCH_FAILED = Row("gets that failed meanwhile", "", 0.0)
+SWITCH_BACK = Row("gets that stepped back meanwhile", "", 0.0)
+SCRUB_P99 = Row("get while its version is read back, p99", "us", {WITHOUT: 1.2})
+SCRUB_GET = Row("random get, slices forgotten", "us", {WITHOUT: 1.01})
+SCRUB_SCAN = Row("scan of 1,000, per record, slices forgotten", "us", {WITHOUT: 1.01})
+
+CLIENT_GET = Row("blocking get, time", "us", {REDIS_PY: 0.75})
+CLIENT_GET_MANY = Row("blocking get_many of 100, time", "us", {REDIS_PY: 0.50})
+CLIENT_TASKS = Row("get under Trio, 64 tasks, CPU", "us", {REDIS_ASYNCIO: 0.167})  # Six times its operations for that.
+CLIENT_TASK = Row("get under Trio, one task, time", "us", {REDIS_ASYNCIO: 0.9})
+
+NETWORK_ONE = Row("get, 64 connections, CPU", "us", {REDIS: 0.88, FLOOR: 1.08})
+NETWORK_PIPELINED = Row("get, 64 connections, 16 in flight, CPU", "us", {REDIS: 0.60, FLOOR: 1.5})
+NETWORK_BATCHED = Row("get_many of 100, 16 connections, CPU", "us", {REDIS: 0.25})
+NETWORK_COLD_PIPELINED = Row("get, 2M keys, 64 connections, 16 in flight, CPU", "us", {REDIS: 0.35})
+NETWORK_COLD_BATCHED = Row("get_many of 100, 2M keys, 16 connections, CPU", "us", {REDIS: 0.2})
+NETWORK_CONNECTIONS = (
+    Row("get, 256 connections, CPU", "us", {REDIS: 0.9}),
+    Row("get, 1,000 connections, CPU", "us", {REDIS: 0.75, FLOOR: 1.15}),
+    Row("get, 10,000 connections, CPU", "us", {REDIS: 0.75}),
+)
+NETWORK_MEMORY = Row("memory of an idle connection", "KiB", 0.35)
+NETWORK_ROUND_TRIP = Row("get, one connection, no busy-poll, time", "us", {REDIS: 1.05})
+NETWORK_BUSY_POLL = Row("get, one connection, busy-poll, time", "us", {REDIS: 0.50})
+NETWORK_ROUND_TRIP_CPU = Row("get, one connection, no busy-poll, CPU", "us", {REDIS: 1.2})
+NETWORK_BUSY_POLL_CPU = Row("get, one connection, busy-poll, CPU", "us", {REDIS: 1.0})
+NETWORK_FEW_CPU = Row("get, 8 connections, no busy-poll, CPU", "us", {REDIS: 0.85})
+NETWORK_LONE = Row("CPU of an idle node without others, a second", "ms", 1.0)  # A thousandth of a core.
+NETWORK_THREAD = Row("get, one connection, beside a thread that computes, p99", "ms", 1.0)
+NETWORK_THREAD_PYTHON = Row("`databases`, one connection, beside a thread that computes, p99", "ms")
+NETWORK_PINGS = (
+    Row("ping behind 64 get_many of 3,600, CPU before it", "ms", 2.0),
+    Row("ping behind 64 x 500 gets, CPU before it", "ms", 2.0),
+    Row("ping behind 32 x 8 scans of 1,000, CPU before it", "ms", 2.0),
+    Row("ping behind all of these, CPU before it", "ms", 2.0),
+)
+NETWORK_HANDED_OFF = Row("answered by Python, 64 connections, 16 in flight, CPU", "us", 1.3)
+NETWORK_DATABASES = Row("`databases`, 64 connections, 16 in flight, CPU", "us")
+NETWORK_FORWARDED_ONE = Row("forwarded get, 64 connections, CPU", "us", {REDIS: 1.0}, ours=ELSEWHERE)
+NETWORK_FORWARDED_PIPELINED = Row(
+    "forwarded get, 64 connections, 16 in flight, CPU", "us", {REDIS: 0.7}, ours=ELSEWHERE
+)
+NETWORK_FORWARDED_BATCHED = Row("forwarded get_many of 100, 16 connections, CPU", "us", {REDIS: 0.6}, ours=ON_TWO)
+NETWORK_BEHIND = Row("forwarded get behind a value of 8 MiB, time", "ms", ours=ELSEWHERE)
+
+CLUSTER_LOCAL = Row("get of what is here, 100,000 partitions, most elsewhere, CPU", "us", {WITHOUT: 1.03})
+CLUSTER_LOCAL_PIPELINED = Row("the same with 16 in flight", "us", {WITHOUT: 1.03})
+CLUSTER_DEADLINES = Row(
+    "get of what is here, beside 10,000 deadlines a second, CPU", "us", {WITHOUT: 1.031}  # 0.97 of the rate.
+)  # fmt: skip
+CLUSTER_SCAN = Row("scan, half of it elsewhere, a record", "ns", {WHOLE: 2.0}, ours=HALF)  # Half the rate.
+CLUSTER_PAGES = Row("the same, pages alone", "ns", ours=HALF)
+CLUSTER_FROZEN_FIRST = Row("get while one of three owners is stopped, first second, p99", "us", {STAGE: 1.0})
+CLUSTER_FROZEN_LATER = Row("the same after a second, p99", "us", {HEALTHY: 3.0})
+CLUSTER_FROZEN_FAILED = Row("gets that failed meanwhile, one of three owners stopped", "", 0.0)
+CLUSTER_KILLED_FAILED = Row("gets that failed after kill -9 of 2 of 5 nodes at once", "", 0.0)
+CLUSTER_SWITCH_FAILED = Row("gets that failed while 10 databases switch on 5 nodes", "", 0.0)
+CLUSTER_SWITCH_BACK = Row("gets that stepped back on a node", "", 0.0)
+CLUSTER_SWITCH_BACK_ACROSS = Row("gets that stepped back across nodes, with `min_version`", "", 0.0)
+CLUSTER_BUILT = Row("1M records switched on 3 nodes, 2 copies, CPU of all", "s", {ALONE: 1.5})
+CLUSTER_SUSPECTED = Row("a member with 65,536 partitions suspected, CPU of the serving thread", "ms", 5.0)
+
+HTTP_GET = Row("HTTP get, 64 connections, CPU of the gateway", "us", {QUART: 0.33}, ours=GATEWAY)
+HTTP_BESIDE = Row("get while HTTP is at its limit on the other core, p99", "us", {WITHOUT: 1.5})
+HTTP_METRICS = Row("`/metrics` of 100 databases, CPU of the gateway", "ms", 20.0, ours=GATEWAY)
+HTTP_METRICS_BESIDE = Row("get while `/metrics` and the page are read twice a second, p99 moved by", "ms", 1.0)
+HTTP_PAGE = Row("page of 100 nodes x 4,096 partitions, CPU", "ms", 100.0, ours=GATEWAY)
+HTTP_PAGE_SIZE = Row("page of 100 nodes x 4,096 partitions, size", "MiB", 1.0, ours=GATEWAY)
+LOAD_DRIVES = (
+    Row("load generator, 64 connections, CPU", "us", {OURS: 1.0}, ours=GENERATOR),
+    Row("load generator, 64 connections, 16 in flight, CPU", "us", {OURS: 0.833}, ours=GENERATOR),  # 1.2 times.
+)
+LOAD_COSTS = (
+    Row("load generator with redis-server, 64 connections, CPU", "us", {REDIS_BENCHMARK: 1.0}, ours=GENERATOR),
+    Row("the same with 16 in flight", "us", {REDIS_BENCHMARK: 1.0}, ours=GENERATOR),
+)
+LOAD_LATENESS = Row("open loop at half of capacity, lateness, p99.9", "us", 200.0, ours=GENERATOR)
+
+STORE_PUT = Row("durable put, one writer, time", "us", {ROCKSDB: 2.5})
+STORE_PUT_BATCH = Row("durable batches of 100, a put, time", "us", {ROCKSDB: 0.8})
+STORE_PUT_WRITERS = Row("durable put, 64 writers, time", "us", {ROCKSDB: 0.8, ROCKSDB_THREADS: 0.8})
+STORE_GET = Row("random get from a store, one run", "ns", {"LMDB": 0.6})
+STORE_GET_YOUNG = Row("random get from a store, memtable and 8 young runs", "ns", {"LMDB": 1.2})
+STORE_MISS_YOUNG = Row("the same, miss", "ns", {"LMDB": 1.0})
+STORE_SCAN = Row("full scan of a store, one run, a record", "ns", {"LMDB": 0.8})
+STORE_RANGE = Row("range of 10 of a store, one run", "ns", {"LMDB": 0.8})
+STORE_MERGING_GET = Row("get while 1 GiB is merged, p99", "us", {AT_REST: 3.0})
+STORE_MERGING_PUT = Row("durable put while 1 GiB is merged, p99", "us", {AT_REST: 10.0})
+STORE_AMPLIFICATION = Row("written to the disk for each byte put, uniform overwrites", "B", {ROCKSDB: 1.0})
+STORE_SPACE = Row("space of runs at rest", "MiB", {LIVE_BYTES: 1.0})
+STORE_SPACE_MERGING = Row("space of runs while merging, most", "MiB", {TWICE_LIVE_BYTES: 1.0})
+STORE_OPENING = Row("opening after a kill, 128 MiB unmerged, 1 GiB of log", "s", 3.0)
+STORE_MEMORY = Row("anonymous memory with 10 GiB written, node, most", "MiB", {MEMTABLES: 1.0})
+STORE_MEMORY_CHILD = Row("the same, child that merges", "MiB", {BUDGET: 1.0})
+STORE_SIMULATED = Row("a simulated second of writes, segments of 64 MiB, CPU", "s", 1.0)
+
+_LARGER_PEERS = {"LMDB": 1.0, "RocksDB": 1.0, "tinycdb": 1.0}
+LARGER_GET = Row("get, data 3 x memory, uniform", "us", {**_LARGER_PEERS, DISK_1: 1.25})  # 0.8 of its reads.
+LARGER_GET_P99 = Row("get, data 3 x memory, uniform, p99", "us")
+LARGER_GET_PAGES = Row("pages read for it", "pages", 1.0)
+LARGER_ZIPF = Row("get, data 3 x memory, zipf", "us", _LARGER_PEERS)
+LARGER_ZIPF_P99 = Row("get, data 3 x memory, zipf, p99", "us")
+LARGER_ZIPF_PAGES = Row("pages read for it, zipf", "pages", 1.0)
+LARGER_MANY = Row("get_many of 100, per key, data 3 x memory", "us", _LARGER_PEERS)
+LARGER_SCAN = Row("scan of 10,000, per record, data 3 x memory", "us", _LARGER_PEERS)
+_LZ4 = f"{OURS} lz4"
+LARGER_LZ4 = Row("get, lz4, data 3 x memory, uniform", "us", {"RocksDB lz4": 1.0}, ours=_LZ4)
+LARGER_LZ4_P99 = Row("get, lz4, data 3 x memory, uniform, p99", "us", ours=_LZ4)
+LARGER_LZ4_PAGES = Row("pages read for it, lz4", "pages", 2.0, ours=_LZ4)
+LARGER_LZ4_ZIPF = Row("get, lz4, data 3 x memory, zipf", "us", {"RocksDB lz4": 1.0}, ours=_LZ4)
+LARGER_LZ4_ZIPF_PAGES = Row("pages read for it, lz4, zipf", "pages", 2.0, ours=_LZ4)
+LARGER_NODE = Row("get from a node, 64 connections, data 3 x memory, uniform", "us", {DISK_16: 1.25})
+LARGER_NODE_CPU = Row("CPU of the node for it", "us")
+LARGER_NODE_PAGES = Row("pages read for it by a node", "pages", 1.0)
+LARGER_NODE_ZIPF = Row("get from a node, 64 connections, data 3 x memory, zipf", "us")
+LARGER_NODE_LZ4 = Row("get from a node, 64 connections, lz4, data 3 x memory, uniform", "us")
+LARGER_NODE_LZ4_CPU = Row("CPU of the node for it, lz4", "us")
+LARGER_NODE_LZ4_PAGES = Row("pages read for it by a node, lz4", "pages", 2.0)
+LARGER_P50, LARGER_P99 = (
+    {row: Row(f"{row}, {name}", "us") for row in (LARGER_NODE, LARGER_NODE_ZIPF, LARGER_NODE_LZ4)}
+    for name in ("p50", "p99")
+)
+LARGER_HOT = Row("get of a hot key beside 10,000 cold gets a second, p99", "us", {HOT_BESIDE: 2.0})
+LARGER_PING = Row("ping beside 10,000 cold gets a second, p99", "us", 2000.0)
+
+REGISTER_SYNC = Row("sync of the disk, one after the other", "ms")
+REGISTER_P50 = Row("change of a register, synced, two rounds, p50", "ms", {SYNCS: 1.0})
+REGISTER_ONE = Row("changes of one register, two rounds each", "ms", 3.333)  # 300 a second.
+REGISTER_STAYS_P50 = Row("change of a register, synced, one round, p50", "ms")
+REGISTER_KEYS = Row("changes over 64 registers, two rounds each", "us", 1000.0)  # 1,000 a second.
+REGISTER_KEYS_STAYS = Row("changes over 64 registers, one round each", "us", 500.0)  # 2,000 a second.
+REGISTER_CPU = Row("CPU of an acceptor for a change, two rounds", "us")
+REGISTER_CPU_STAYS = Row("CPU of an acceptor for a change, one round", "us")
+REGISTER_BATCHED = Row("changes of one register, 64 in flight", "us")
+REGISTER_CROWDED = Row("changes of one register by 8 proposers", "ms", 20.0)  # 50 a second.
+REGISTER_STARVED = Row("the longest wait of any of them", "s", 5.0)
+REGISTER_ENTERED = Row("a change of acceptors meanwhile", "s")
+REGISTER_KILLED = Row("no commit after an acceptor was killed", "s", 1.0)
+REGISTER_STOPPED = Row("no commit after an acceptor was stopped", "s", 1.0)
+CATALOGUE_GROWN = Row("catalogue of five new nodes, grown to five", "s", 10.0)
+CATALOGUE_FAILED = Row("tables refused or lost meanwhile", "", 0.0)
+REGISTER_RUNS = Row("CPU of a simulated run of a register, ideal disk", "ms", 10.0)  # 100 in a second.
+REGISTER_RUNS_STORE = Row("CPU of a simulated run of a register, with the store", "ms", 200.0)  # 5 in a second.
 
 
 @dataclass(frozen=True)
-class Goal:
-    """The median ratio of `row` to `peer` is at most this."""
+class Family:
+    """Rows of one form: of so many members, partitions or seconds; limits by those, with a share where there is one."""
 
-    row: str
-    peer: str
-    at_most: float
+    form: str
+    unit: str
+    limits: Mapping[object, float | Mapping[str, float]] = field(default_factory=dict)
+
+    def of(self, *numbers: int, share: str = "") -> Row:
+        """The row with these numbers; `share` is p50 or p99."""
+        name = self.form.format(*numbers) + (share and f", {share}")
+        limits = self.limits.get((*numbers, share) if share else numbers)
+        return Row(name, self.unit, limits)
 
 
-GOALS = (
-    Goal(GET_HIT_SMALL, "LMDB", 0.45),
-    Goal(GET_HIT_SMALL, "tinycdb", 0.70),
-    Goal(GET_HIT_SMALL, TWO_MISSES, 1.8),
-    Goal(GET_HIT_SMALL, "dict", 0.70),
-    Goal(GET_HIT_SMALL, "RocksDB", 0.17),
-    Goal(GET_MISS_SMALL, "LMDB", 0.17),
-    Goal(GET_HIT_LARGE, "LMDB", 0.55),
-    Goal(GET_HIT_LARGE, "tinycdb", 1.0),
-    Goal(GET_MANY_SMALL, "LMDB", 0.08),
-    Goal(GET_MANY_LARGE, "LMDB", 0.20),
-    Goal(SCAN, "LMDB", 0.40),
-    Goal(RANGE, "LMDB", 0.50),
-    Goal(GET_NEIGHBOURS, "LMDB", 0.65),
-    Goal(GET_SORTED, "LMDB", 0.55),
-    Goal(GET_COMPRESSED, "LMDB", 1.25),
-    Goal(GET_COMPRESSED, "RocksDB lz4", 0.20),
-    Goal(BUILD_SMALL, "RocksDB", 0.35),
-    Goal(BUILD_LARGE, "LMDB", 0.9),
-    Goal(BUILD_LARGE, "RocksDB", 1.2),
-    Goal(BUILD_MEMORY, BUDGET, 1.0),
-    Goal(SIZE, ITSELF, 10.5),
-    Goal(SERVING, IDLE, 3.0),
-    Goal(SERVING_SMALL, IDLE, 3.0),
-    *(
-        Goal(row, INFLATE_AND_PASS, 2.4)
-        for row in (SEQUENCE_SHORT, SEQUENCE_LONG, SEQUENCE_SHORT_SORTED, SEQUENCE_LONG_SORTED)
-    ),
-    Goal(LANES_BY_HASH, ONE_CORE, 0.556),  # 1.8 times its rate.
-    Goal(LANES_MIXED, ONE_CORE, 0.556),
-    Goal(LANES_MEMORY, BUDGET, 1.0),
-    Goal(QUEUE, ONE_EACH, 0.25),
-    Goal(RESTART, ITSELF, 3.0),
-    Goal(RESTART_COLD, ITSELF, 3.0),
-    Goal(SWITCH_P99, BEFORE, 2.0),
-    Goal(SWITCH_CROWDED_P99, BEFORE, 2.0),
-    Goal(SWITCH_FAILED, ITSELF, 0.0),
-    Goal(SWITCH_BACK, ITSELF, 0.0),
-    Goal(SCRUB_P99, WITHOUT, 1.2),
-    Goal(SCRUB_GET, WITHOUT, 1.01),
-    Goal(SCRUB_SCAN, WITHOUT, 1.01),
-    Goal(CLIENT_GET, REDIS_PY, 0.75),
-    Goal(CLIENT_GET_MANY, REDIS_PY, 0.50),
-    Goal(CLIENT_TASKS, REDIS_ASYNCIO, 0.167),  # Six times its operations for the same processor time.
-    Goal(CLIENT_TASK, REDIS_ASYNCIO, 0.9),
-    Goal(NETWORK_ONE, REDIS, 0.88),
-    Goal(NETWORK_PIPELINED, REDIS, 0.60),
-    Goal(NETWORK_BATCHED, REDIS, 0.25),
-    Goal(NETWORK_COLD_PIPELINED, REDIS, 0.35),
-    Goal(NETWORK_COLD_BATCHED, REDIS, 0.2),
-    Goal(NETWORK_CONNECTIONS[0], REDIS, 0.9),
-    *(Goal(row, REDIS, 0.75) for row in NETWORK_CONNECTIONS[1:]),
-    Goal(NETWORK_ONE, FLOOR, 1.08),
-    Goal(NETWORK_PIPELINED, FLOOR, 1.5),
-    Goal(NETWORK_CONNECTIONS[1], FLOOR, 1.15),
-    Goal(NETWORK_MEMORY, ITSELF, 0.35),
-    Goal(NETWORK_ROUND_TRIP, REDIS, 1.05),
-    Goal(NETWORK_BUSY_POLL, REDIS, 0.50),
-    Goal(NETWORK_ROUND_TRIP_CPU, REDIS, 1.2),
-    Goal(NETWORK_FEW_CPU, REDIS, 0.85),
-    Goal(NETWORK_BUSY_POLL_CPU, REDIS, 1.0),
-    Goal(NETWORK_LONE, ITSELF, 1.0),  # A thousandth of a core.
-    Goal(NETWORK_THREAD, ITSELF, 1.0),
-    *(Goal(row, ITSELF, 2.0) for row in NETWORK_PINGS),
-    Goal(NETWORK_HANDED_OFF, ITSELF, 1.3),
-    Goal(NETWORK_FORWARDED_ONE, REDIS, 1.0),
-    Goal(NETWORK_FORWARDED_PIPELINED, REDIS, 0.7),
-    Goal(NETWORK_FORWARDED_BATCHED, REDIS, 0.6),
-    Goal(CLUSTER_LOCAL, WITHOUT, 1.03),
-    Goal(CLUSTER_LOCAL_PIPELINED, WITHOUT, 1.03),
-    Goal(CLUSTER_DEADLINES, WITHOUT, 1.031),  # 0.97 of the rate.
-    Goal(CLUSTER_SCAN, WHOLE, 2.0),  # Half the rate.
-    Goal(CLUSTER_FROZEN_FIRST, STAGE, 1.0),
-    Goal(CLUSTER_FROZEN_LATER, HEALTHY, 3.0),
-    Goal(CLUSTER_FROZEN_FAILED, ITSELF, 0.0),
-    Goal(CLUSTER_KILLED_FAILED, ITSELF, 0.0),
-    Goal(CLUSTER_SWITCH_FAILED, ITSELF, 0.0),
-    Goal(CLUSTER_SWITCH_BACK, ITSELF, 0.0),
-    Goal(CLUSTER_SWITCH_BACK_ACROSS, ITSELF, 0.0),
-    Goal(CLUSTER_BUILT, ALONE, 1.5),
-    Goal(CLUSTER_SUSPECTED, ITSELF, 5.0),
-    Goal(HTTP_GET, QUART, 0.33),
-    Goal(HTTP_BESIDE, WITHOUT, 1.5),
-    Goal(HTTP_METRICS, ITSELF, 20.0),
-    Goal(HTTP_METRICS_BESIDE, ITSELF, 1.0),
-    Goal(HTTP_PAGE, ITSELF, 100.0),
-    Goal(HTTP_PAGE_SIZE, ITSELF, 1.0),
-    Goal(LOAD_DRIVES[0], SERVER, 1.0),
-    Goal(LOAD_DRIVES[1], SERVER, 0.833),  # It drives 1.2 times what the server answers.
-    *(Goal(row, REDIS_BENCHMARK, 1.0) for row in LOAD_COSTS),
-    Goal(LOAD_LATENESS, ITSELF, 200.0),
-    Goal(STORE_PUT, "RocksDB", 2.5),
-    Goal(STORE_PUT_BATCH, "RocksDB", 0.8),
-    Goal(STORE_PUT_WRITERS, "RocksDB", 0.8),
-    Goal(STORE_PUT_WRITERS, ROCKSDB_THREADS, 0.8),
-    Goal(STORE_GET, "LMDB", 0.6),
-    Goal(STORE_GET_YOUNG, "LMDB", 1.2),
-    Goal(STORE_MISS_YOUNG, "LMDB", 1.0),
-    Goal(STORE_SCAN, "LMDB", 0.8),
-    Goal(STORE_RANGE, "LMDB", 0.8),
-    Goal(STORE_MERGING_GET, AT_REST, 3.0),
-    Goal(STORE_MERGING_PUT, AT_REST, 10.0),
-    Goal(STORE_AMPLIFICATION, "RocksDB", 1.0),
-    Goal(STORE_SPACE, LIVE_BYTES, 1.0),
-    Goal(STORE_SPACE_MERGING, TWICE_LIVE_BYTES, 1.0),
-    Goal(STORE_OPENING, ITSELF, 3.0),
-    Goal(STORE_MEMORY, MEMTABLES, 1.0),
-    Goal(STORE_MEMORY_CHILD, BUDGET, 1.0),
-    Goal(STORE_SIMULATED, ITSELF, 1.0),
+METADATA_P50 = Family(
+    "transaction on {:,} partitions, p50", "ms", {(count,): {name: 1.0} for count, name in TRANSACTION_SYNCS.items()}
 )
-
-
-LARGER_THAN_MEMORY = (
-    *(
-        Goal(row, peer, 1.0)
-        for row in (LARGER_GET, LARGER_ZIPF, LARGER_MANY, LARGER_SCAN)
-        for peer in ("LMDB", "RocksDB", "tinycdb")
-    ),
-    Goal(LARGER_GET, DISK_1, 1.25),  # 0.8 of its reads.
-    Goal(LARGER_GET_PAGES, ITSELF, 1.0),
-    Goal(LARGER_ZIPF_PAGES, ITSELF, 1.0),
-    Goal(LARGER_LZ4, "RocksDB lz4", 1.0),
-    Goal(LARGER_LZ4_ZIPF, "RocksDB lz4", 1.0),
-    Goal(LARGER_LZ4_PAGES, ITSELF, 2.0),
-    Goal(LARGER_LZ4_ZIPF_PAGES, ITSELF, 2.0),
-    Goal(LARGER_NODE, DISK_16, 1.25),
-    Goal(LARGER_NODE_PAGES, ITSELF, 1.0),
-    Goal(LARGER_NODE_LZ4_PAGES, ITSELF, 2.0),
-    Goal(LARGER_HOT, HOT_BESIDE, 2.0),
-    Goal(LARGER_PING, ITSELF, 2000.0),
+METADATA_WRITTEN = Family(
+    "written by a server for it, {:,} partitions", "KiB", {(count,): 256.0 for count in TRANSACTION_SYNCS}
 )
-GOALS += LARGER_THAN_MEMORY
-
-
-def metadata(row: str, partitions: int) -> str:
-    """The name of a row about a map of so many partitions."""
-    return row.format(partitions=partitions)
-
-
-REGISTER_GOALS = (
-    Goal(REGISTER_P50, SYNCS, 1.0),
-    Goal(REGISTER_ONE, ITSELF, 3.333),  # 300 a second.
-    Goal(REGISTER_KEYS, ITSELF, 1000.0),  # 1,000 a second.
-    Goal(REGISTER_KEYS_STAYS, ITSELF, 500.0),  # 2,000 a second.
-    Goal(REGISTER_CROWDED, ITSELF, 20.0),  # 50 a second.
-    Goal(REGISTER_STARVED, ITSELF, 5.0),
-    Goal(REGISTER_KILLED, ITSELF, 1.0),
-    Goal(REGISTER_STOPPED, ITSELF, 1.0),
-    *(Goal(metadata(METADATA_P50, count), TRANSACTION_SYNCS[count], 1.0) for count in PARTITIONS),
-    *(Goal(metadata(METADATA_WRITTEN, count), ITSELF, 256.0) for count in PARTITIONS),
-    *(Goal(metadata(METADATA_BURST, count), ITSELF, 20.0) for count in PARTITIONS),
-    Goal(CATALOGUE_GROWN, ITSELF, 10.0),
-    Goal(CATALOGUE_FAILED, ITSELF, 0.0),
-    Goal(REGISTER_RUNS, ITSELF, 10.0),  # 100 in a second.
-    Goal(REGISTER_RUNS_STORE, ITSELF, 200.0),  # 5 in a second.
+METADATA_BURST = Family(
+    "transactions of 1,000 operations at once, {:,} partitions", "", {(count,): 20.0 for count in TRANSACTION_SYNCS}
 )
-GOALS += REGISTER_GOALS
+METADATA_BURST_TIME = Family("time of each of those, {:,} partitions", "us")
+METADATA = (METADATA_P50, METADATA_WRITTEN, METADATA_BURST, METADATA_BURST_TIME)
 
-
-def gossip(row: str, members: int) -> str:
-    """The name of a row about so many members."""
-    return row.format(members=members)
-
-
-def _gossip() -> Iterator[Goal]:
-    """The goals of gossip, by size."""
-    for members, p50, p99 in ((8, 6, 9), (64, 10, 15), (256, 12, 17), (1024, 14.5, 18)):
-        rounds = math.log2(members)
-        for row, middle, most in (
-            (FIRST_DEAD, p50, p99),
-            (DEAD_SPREAD, None, 0.8),
-            (CHANGE, 0.5 * rounds + 0.5, rounds + 1),
-        ):
-            if middle is not None:
-                yield Goal(f"{gossip(row, members)}, p50", ITSELF, middle)
-            yield Goal(f"{gossip(row, members)}, p99", ITSELF, most)
-        for row, limit in (
-            (KEYS_GONE, 0.8),
-            (CHANGE_LOSSY, 5),
-            (CHANGE_LOST, 1),
-            (CHANGE_LATE, 0),
-            (SENT_MEMBERSHIP, 200),
-            (SENT_EXCHANGE, 300 if members <= 256 else 1000),  # The goal's own bound.
-            (SENT_ALL, 500 if members <= 256 else 1200),  # As above.
-        ):
-            yield Goal(gossip(row, members), ITSELF, limit)
-    for members, p50, p99 in ((16, 3.6, 5.5), (256, 6, 9)):
-        yield Goal(f"{gossip(FIRST_DEAD_LOCAL, members)}, p50", ITSELF, p50)
-        yield Goal(f"{gossip(FIRST_DEAD_LOCAL, members)}, p99", ITSELF, p99)
-    yield Goal(LEFT, ITSELF, 1.5)
-    for starved in (1, 2, 4):
-        yield Goal(WRONG_STARVED.format(starved=starved, starved_s=16, members=128), ITSELF, 0)
-    yield Goal(WRONG_STARVED.format(starved=16, starved_s=32, members=128), WITHOUT, 0.01)
-    yield Goal(WRONG_DAY, ITSELF, 0)
-    for apart_s in (5, 20, 30, 600, 3600, 24 * 3600):
-        yield Goal(HEALED.format(apart_s=apart_s), ITSELF, 35)
-    for apart_s in (5, 12, 20):
-        yield Goal(HEALED_CRASHED.format(apart_s=apart_s), ITSELF, 35)
-    yield Goal(SIMULATED.format(members=8), ITSELF, 50)  # Twenty node-hours a second.
-    yield Goal(SIMULATED.format(members=64), ITSELF, 67)  # Fifteen: records of each other leave the caches.
-
-
-GOSSIP = tuple(_gossip())
-GOALS += GOSSIP
-
-
-def goal(row: str, peer: str) -> float | None:
-    """The limit for this row against this peer, if there is one."""
-    return next((each.at_most for each in GOALS if (each.row, each.peer) == (row, peer)), None)
+_SIZES = (8, 64, 256, 1024)
+FIRST_DEAD = Family(
+    "crash to first DEAD verdict, {} members", "s",
+    {(8, "p50"): 6, (8, "p99"): 9, (64, "p50"): 10, (64, "p99"): 15, (256, "p50"): 12, (256, "p99"): 17,
+     (1024, "p50"): 14.5, (1024, "p99"): 18},
+)  # fmt: skip
+FIRST_DEAD_LOCAL = Family(
+    "the same with a probe each 0.5 s, {} members", "s",
+    {(16, "p50"): 3.6, (16, "p99"): 5.5, (256, "p50"): 6, (256, "p99"): 9},
+)  # fmt: skip
+DEAD_SPREAD = Family("first DEAD to everyone, {} members", "s", {(size, "p99"): 0.8 for size in _SIZES})
+KEYS_GONE = Family("first DEAD to keys gone everywhere, {} members, longest", "s", {(size,): 0.8 for size in _SIZES})
+LEFT = Row("leave to keys gone everywhere, longest", "s", 1.5)
+CHANGE = Family(
+    "a change to everyone, {} members", "rounds",
+    {(size, "p50"): 0.5 * math.log2(size) + 0.5 for size in _SIZES}
+    | {(size, "p99"): math.log2(size) + 1 for size in _SIZES},
+)  # fmt: skip
+CHANGE_LOSSY = Family("the same at 30 % loss, {} members, longest", "s", {(size,): 5 for size in _SIZES})
+CHANGE_LOST = Family(
+    "changes that rumours alone never bring at 10 % loss, {} members", "per mille", {(size,): 1 for size in _SIZES}
+)
+CHANGE_LATE = Family("changes missing after 10 s at 10 % loss, {} members", "", {(size,): 0 for size in _SIZES})
+SENT_MEMBERSHIP = Family("sent at rest for membership, {} members", "B/s", {(size,): 200 for size in _SIZES})
+SENT_EXCHANGE = Family(
+    "sent at rest for anti-entropy, {} members", "B/s", {(8,): 300, (64,): 300, (256,): 300, (1024,): 1000}
+)
+SENT_ALL = Family("sent at rest in all, {} members", "B/s", {(8,): 500, (64,): 500, (256,): 500, (1024,): 1200})
+WRONG_STARVED = Family(
+    "healthy called dead, I/O of {} of {} starved {} s of each and 1", "",
+    {(1, 128, 16): 0, (2, 128, 16): 0, (4, 128, 16): 0, (16, 128, 32): {WITHOUT: 0.01}},
+)  # fmt: skip
+WRONG_DAY = Row("healthy called dead in 24 h of 128 members at 1 % loss", "", 0)
+HEALED = Family(
+    "the same view everywhere after {} s apart", "s", {(apart_s,): 35 for apart_s in (5, 20, 30, 600, 3600, 24 * 3600)}
+)
+HEALED_CRASHED = Family(
+    "the same when a member crashed meanwhile, {} s apart, longest", "s", {(apart_s,): 35 for apart_s in (5, 12, 20)}
+)
+SIMULATED = Family(
+    "CPU of a simulated node-hour, {} members", "ms", {(8,): 50, (64,): 67}  # Twenty and fifteen of them a second.
+)  # fmt: skip
+SIMULATED_RUNS = Row("CPU of a simulated run of a minute", "ms")

@@ -10,20 +10,18 @@ For comparison the same node is measured alone.  Goal: at most 1 % of a core.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgpack
 import trio
 
-from gossipkv.address import Address
-from gossipkv.client import blocking
+from gossipkv.address import Address, parse_address
 from gossipkv.environment.trio_world import real
 from gossipkv.gossip.core import Gossip, Limits, Me
 from gossipkv.gossip.packets.envelope import Envelope
@@ -33,26 +31,18 @@ from gossipkv.gossip.shell.agent import Agent
 from gossipkv.processes import logs
 from gossipkv.wire.frames import FrameReader
 from gossipkv.wire.rpc import decode_request, response
+from tests.bench.processes import call, cpu_ns, serve, serving, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TICKS = os.sysconf("SC_CLK_TCK")
 SETTLE_S = 30  # After everybody is known: rumours end, claims settle, exchanges run.
 
 
 class NoDisk:
     """What others would keep."""
 
-    def keep(
-        self,
-        *,
-        epoch: int | None = None,
-        cluster_id: str | None = None,
-        pinned: bool | None = None,
-        shard_id: int | None = None,
-        drew: bool | None = None,
-    ) -> None:
+    def keep(self, **_: object) -> None:
         """Nothing."""
 
     def remember(self, peers: Sequence[Address]) -> None:
@@ -88,8 +78,10 @@ async def answer(agent: Agent, stream: trio.SocketStream) -> None:
         for frame in reader:
             request = decode_request(frame)
             found = request.params[0]
-            assert isinstance(found, bytes)
-            await stream.send_all(response(request.msgid, agent.reply(found)))
+            if isinstance(found, bytes):
+                await stream.send_all(response(request.msgid, agent.reply(found)))
+            else:  # A node says `hello` first: nothing is served here but gossip.
+                await stream.send_all(msgpack.packb([1, request.msgid, ["UNKNOWN_METHOD", request.method, {}], None]))
 
 
 async def run_peers(count: int, profile: str, seed: Address) -> None:
@@ -107,10 +99,16 @@ async def run_peers(count: int, profile: str, seed: Address) -> None:
             await trio.sleep(0.05)
 
 
-def cpu_s(process: int) -> float:
-    """User and system time of a process."""
-    found = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(found[11]) + int(found[12])) / TICKS
+def measure(process: int, seconds: float) -> str:
+    """CPU and wake-ups over a while."""
+    before_ns, slept = cpu_ns(process), switches(process)
+    began_s = time.monotonic()
+    time.sleep(seconds)
+    took_s = time.monotonic() - began_s
+    return (
+        f"{(cpu_ns(process) - before_ns) / 1e7 / took_s:.2f} % of a core, "
+        f"{(switches(process) - slept) / took_s:.1f} wake-ups a second, over {took_s:.0f} s"
+    )
 
 
 def switches(process: int) -> int:
@@ -119,33 +117,9 @@ def switches(process: int) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("voluntary_ctxt_switches")))
 
 
-def measure(process: int, seconds: float) -> str:
-    """CPU and wake-ups over a while."""
-    before, slept = cpu_s(process), switches(process)
-    began_s = time.monotonic()
-    time.sleep(seconds)
-    took_s = time.monotonic() - began_s
-    return (
-        f"{100 * (cpu_s(process) - before) / took_s:.2f} % of a core, "
-        f"{(switches(process) - slept) / took_s:.1f} wake-ups a second, over {took_s:.0f} s"
-    )
-
-
-def run_node(stack: ExitStack, profile: str) -> tuple[subprocess.Popen[bytes], str]:
-    """The node that is measured, and its address."""
-    place = stack.enter_context(tempfile.TemporaryDirectory())
-    line = [sys.executable, "-m", "gossipkv", "serve", "--data", place, "--listen", "127.0.0.1:0", "--profile", profile]
-    process = subprocess.Popen([*line, "--log-level", "error"], stdout=subprocess.PIPE)
-    stack.callback(process.wait)
-    stack.callback(process.kill)
-    assert process.stdout is not None
-    return process, process.stdout.readline().split()[1].decode()
-
-
-def alive(address: str) -> int:
+def alive(address: Address) -> int:
     """How many the node knows to live."""
-    with blocking.connect(address) as client:
-        return sum(member["state"] == "alive" for member in client.members())
+    return sum(member["state"] == "alive" for member in call(address, "members"))
 
 
 def main() -> None:
@@ -158,23 +132,24 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.peers_of:
         logs.configure("error", "text")
-        host, _, port = chosen.peers_of.rpartition(":")
-        trio.run(run_peers, chosen.members - 1, chosen.profile, Address(host, int(port)))
+        trio.run(run_peers, chosen.members - 1, chosen.profile, parse_address(chosen.peers_of))
         return
-    with ExitStack() as stack:
-        node, address = run_node(stack, chosen.profile)
+    with (
+        tempfile.TemporaryDirectory() as place,
+        serving(serve(Path(place), "--profile", chosen.profile)) as node,
+    ):
         print(f"alone:    {measure(node.pid, min(20, chosen.seconds))}")
-        line = [sys.executable, "-m", "tests.bench.gossip_at_rest", "--peers-of", address]
-        peers = subprocess.Popen([*line, "--members", str(chosen.members), "--profile", chosen.profile])
-        stack.callback(peers.wait)
-        stack.callback(peers.kill)
-        while alive(address) < chosen.members:
-            assert peers.poll() is None
-            time.sleep(1)
-        time.sleep(SETTLE_S)
-        print(f"among {chosen.members}: {measure(node.pid, chosen.seconds)}")
-        print(f"the others together: {measure(peers.pid, 10)}")
-        assert alive(address) == chosen.members, "not at rest: somebody was lost"
+        line = [sys.executable, "-m", "tests.bench.gossip_at_rest", "--peers-of", str(node.address)]
+        line += ["--members", str(chosen.members), "--profile", chosen.profile]
+        with subprocess.Popen(line) as peers:
+            try:
+                wait_for(lambda: alive(node.address) == chosen.members or peers.poll() is not None, "all members")
+                time.sleep(SETTLE_S)
+                print(f"among {chosen.members}: {measure(node.pid, chosen.seconds)}")
+                print(f"the others together: {measure(peers.pid, 10)}")
+                assert alive(node.address) == chosen.members, "not at rest: somebody was lost"
+            finally:
+                peers.kill()
 
 
 if __name__ == "__main__":

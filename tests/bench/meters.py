@@ -6,7 +6,6 @@ hundredth.  They say nothing of the kernel, of caches or of waiting: each of the
 
 from __future__ import annotations
 
-import resource
 import shutil
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from abc import ABC, abstractmethod
 from time import sleep
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from tests.bench.network import servers
+from tests.bench.processes import children_cpu_s, cpu_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,25 +57,20 @@ def _output(command: tuple[str, ...]) -> str:
     return done.stdout
 
 
-def _children_ns() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (usage.ru_utime + usage.ru_stime) * SECOND_NS
-
-
 class ProcessorTime(Meter):
     """Nanoseconds, of user and kernel."""
 
     name, unit = "processor time", "ns"
 
     def turn(self, process: int, work: Callable[[], object]) -> float:
-        before_ns = servers.cpu_ns(process)
+        before_ns = cpu_ns(process)
         work()
-        return servers.cpu_ns(process) - before_ns
+        return cpu_ns(process) - before_ns
 
     def command(self, place: tuple[str, ...], command: tuple[str, ...]) -> Used:
-        before_ns = _children_ns()
+        before_s = children_cpu_s()
         output = _output((*place, *command))
-        return Used(_children_ns() - before_ns, output)
+        return Used((children_cpu_s() - before_s) * SECOND_NS, output)
 
 
 class Callgrind(Meter):

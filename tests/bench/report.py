@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from tests.bench.goals import ITSELF, goal
+from tests.bench import machine
+from tests.bench.measurement import ITSELF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from tests.bench.measurement import Measurement
-    from tests.bench.peers.base import Engine
 
-# The marked places of the page.
-ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP = "figures", "datasets", "network", "clients", "gossip"
-CLUSTER, HTTP, STORE, REGISTER, LARGER = "cluster", "http", "store", "register", "larger-than-memory"
-PLACES = (ENGINES, DATASETS, NETWORK, CLIENTS, GOSSIP, CLUSTER, HTTP, STORE, REGISTER, LARGER)
 HEAD = ("what", "ours", "peer", "theirs", "ours / theirs", "least to greatest", "goal", "")
 
 
@@ -33,21 +29,21 @@ def _verdict(value: float, limit: float | None) -> tuple[str, str]:
 
 
 def _lines(measurement: Measurement) -> Iterable[tuple[str, ...]]:
-    unit = measurement.unit
-    ours = measurement.typical(measurement.subject)
-    own_limit = goal(measurement.row, ITSELF)
+    row, unit = measurement.row, measurement.unit
+    ours = measurement.typical(row.ours)
+    own_limit = row.limits.get(ITSELF)
     if own_limit is not None or not measurement.peers:
-        yield (measurement.row, _figure(ours, unit), "", "", "", "", *_verdict(ours, own_limit))
+        yield (row, _figure(ours, unit), "", "", "", "", *_verdict(ours, own_limit))
     for peer in measurement.peers:
         ratio = measurement.ratio(peer)
         yield (
-            measurement.row,
+            row,
             _figure(ours, unit),
             peer,
             _figure(measurement.typical(peer), unit),
             f"{ratio.median:.3g}",
             f"{ratio.least:.2f} to {ratio.greatest:.2f}",
-            *_verdict(ratio.median, goal(measurement.row, peer)),
+            *_verdict(ratio.median, row.limits.get(peer)),
         )
 
 
@@ -66,20 +62,15 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines)
 
 
-def settings(engines: Iterable[type[Engine]], notes: Iterable[str]) -> str:
-    """How each engine was set up, and why so; then who is missing."""
-    lines = [f"{engine.name}: {engine.settings}" for engine in engines]
-    return "\n".join(f"- {line}." for line in [*lines, *notes])
-
-
-def marks(place: str) -> tuple[str, str]:
-    """The lines around a place of a Markdown file."""
-    return f"<!-- {place} -->", f"<!-- /{place} -->"
+def text(measurements: Iterable[Measurement], notes: Iterable[str]) -> str:
+    """Where the figures come from, the table, and what there is to say beside it."""
+    told = "\n".join(f"- {note}." for note in dict.fromkeys(notes))
+    return f"{machine.describe()}.\n\n{table(measurements)}\n\n{told}"
 
 
 def write_into(path: Path, text: str, place: str) -> None:
     """Put `text` between the marks of a Markdown file."""
-    first, last = marks(place)
+    first, last = f"<!-- {place} -->", f"<!-- /{place} -->"
     before, begin, rest = path.read_text().partition(first)
     _, end, after = rest.partition(last)
     if not end:
@@ -87,25 +78,18 @@ def write_into(path: Path, text: str, place: str) -> None:
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
-def write_json(path: Path, *, machine: str, parameters: dict[str, object], measurements: list[Measurement]) -> None:
+def write_json(path: Path, parameters: dict[str, object], measurements: Iterable[Measurement]) -> None:
     """Every figure of every round, for whoever wants to draw or compare."""
     rows = [
         {
-            "row": measurement.row,
-            "unit": measurement.unit,
-            "ours": measurement.subject,
-            "samples": measurement.samples,
-            "ratios": {
-                peer: {
-                    "median": measurement.ratio(peer).median,
-                    "least": measurement.ratio(peer).least,
-                    "greatest": measurement.ratio(peer).greatest,
-                    "goal": goal(measurement.row, peer),
-                }
-                for peer in measurement.peers
-            },
-            "goal": goal(measurement.row, ITSELF),
+            "row": each.row,
+            "unit": each.unit,
+            "ours": each.row.ours,
+            "samples": each.samples,
+            "ratios": {peer: each.ratio(peer)._asdict() | {"goal": each.row.limits.get(peer)} for peer in each.peers},
+            "goal": each.row.limits.get(ITSELF),
         }
-        for measurement in measurements
+        for each in measurements
     ]
-    path.write_text(json.dumps({"machine": machine, "parameters": parameters, "rows": rows}, indent=2) + "\n")
+    told = {"machine": machine.describe(), "parameters": parameters, "rows": rows}
+    path.write_text(json.dumps(told, indent=2) + "\n")

@@ -1,38 +1,103 @@
-"""Source files as a user's job would leave them: tab-separated, larger than memory where that is the point."""
+"""Source files as a user's job would leave them, and whether what is built from them is right."""
 
 from __future__ import annotations
 
-import random
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from gossipkv.keyspace.partitioner import partition
+from gossipkv.storage.sorted_file import SortedFile
+from tests.bench.data import number_of, value_of
+from tests.bench.measurement import WrongAnswerError
+from tests.oracle import sequence_file
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tests.bench.data import Record
 
+    # Which file a record goes to.
+    Chooser = Callable[[int, bytes], int]
+
 VERSION = "1"
 FILES = 4
+# As Hadoop's writer, which begins a new block when this much has been put into one.
+BLOCK_BYTES = 1_000_000
 
 
-def write_database(root: Path, name: str, records: Iterable[Record]) -> None:
-    """One version of tab-separated files, put in place by one rename."""
-    staging = root.parent / f"{root.name}-staging"
-    version = staging / VERSION
-    version.mkdir(parents=True)
+def by_hash(files: int) -> Chooser:
+    """As Hadoop's partitioner writes Text keys."""
+    return lambda _, key: partition("text", key, files)
+
+
+def in_turn(files: int) -> Chooser:
+    """By no function of the key."""
+    return lambda number, _: number % files
+
+
+def write_text(directory: Path, records: Iterable[Record], files: int, choose: Chooser) -> list[bytes]:
+    """Tab-separated files in a new directory; returns the first key of each."""
+    directory.mkdir(parents=True)
+    first: list[bytes] = [b""] * files
     with ExitStack() as stack:
-        outputs = [stack.enter_context((version / f"part-{number:05}").open("wb")) for number in range(FILES)]
+        outputs = [
+            stack.enter_context((directory / f"part-{number:05}").open("wb", buffering=1 << 20))
+            for number in range(files)
+        ]
         for number, (key, value) in enumerate(records):
-            outputs[number % FILES].write(b"%b\t%b\n" % (key, value))
+            place = choose(number, key)
+            outputs[place].write(b"%b\t%b\n" % (key, value))
+            first[place] = first[place] or key
+    return first
+
+
+def write_database(
+    root: Path, name: str, records: Iterable[Record], files: int = FILES, choose: Chooser | None = None
+) -> list[bytes]:
+    """The first version of a database, put in place by one rename; returns the first key of each file."""
+    staging = root.parent / f"{root.name}-staging"
+    first = write_text(staging / VERSION, records, files, choose or in_turn(files))
+    root.mkdir(parents=True, exist_ok=True)
     staging.rename(root / name)
+    return first
 
 
-def bulk(total_bytes: int, value_bytes: int, seed: str) -> Iterator[Record]:
-    """Unsorted records made one at a time, until there are enough of them."""
-    rng = random.Random(seed)
-    made_bytes = 0
-    while made_bytes < total_bytes:
-        key = b"%016x" % rng.getrandbits(64)
-        yield key, (key * (value_bytes // len(key) + 1))[:value_bytes]
-        made_bytes += len(key) + value_bytes
+def write_sequence_files(directory: Path, records: list[Record], files: int) -> list[Path]:
+    """One version of block-compressed SequenceFiles by the hash of Text keys, as Spark writes them by default."""
+    directory.mkdir(parents=True)
+    parts: list[list[Record]] = [[] for _ in range(files)]
+    for key, value in records:
+        parts[partition("text", key, files)].append((key, value))
+    key, value = records[0]
+    kind = sequence_file.Kind(block_records=max(1, BLOCK_BYTES // (len(key) + len(value) + 4)))
+    paths = [directory / f"part-{number:05}" for number in range(files)]
+    for path, part in zip(paths, parts, strict=True):
+        path.write_bytes(sequence_file.write(part, kind))
+    return paths
+
+
+def check_numbered(built: Path, count: int, value_bytes: int) -> None:
+    """Every sorted file in order, every record right, all there: then none is missing and none is twice."""
+    seen = 0
+    for path in sorted(built.glob("*.gkv")):
+        with SortedFile(path) as file:
+            previous = b""
+            for key, value in file.scan():
+                if number_of(key) >= count or value != value_of(key, value_bytes) or key <= previous:
+                    raise WrongAnswerError(f"{path}: a wrong record: {key!r}")
+                previous = key
+                seen += 1
+    if seen != count:
+        raise WrongAnswerError(f"{built}: {seen:,} records instead of {count:,}")
+
+
+def check_all(built: Path, records: list[Record]) -> None:
+    """Every record is found in the sorted file that its key belongs to, and there are no others."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(SortedFile(path)) for path in sorted(built.glob("*.gkv"))]
+        for key, value in records:
+            if files[partition("text", key, len(files))].get(key) != value:
+                raise WrongAnswerError(f"{built}: a wrong value of {key!r}")
+        if sum(map(len, files)) != len(records):
+            raise WrongAnswerError(f"{built}: not as many records as there should be")

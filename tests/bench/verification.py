@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.bench.measurement import WrongAnswerError
+
 if TYPE_CHECKING:
     from tests.bench.data import Data, Record
     from tests.bench.peers.base import Engine
@@ -15,10 +17,6 @@ if TYPE_CHECKING:
 BATCH = 100
 RANGES = 1000
 RANGE = 10
-
-
-class WrongAnswerError(Exception):
-    """An engine, or the way we use it, is broken: no figure of it counts."""
 
 
 def check(engine: Engine, data: Data) -> None:
@@ -36,24 +34,24 @@ def check(engine: Engine, data: Data) -> None:
         _check_order(engine, data.in_order)
 
 
+def values_of(found: list[bytes | Record | None]) -> list[bytes | None]:
+    """What a get of many has found: LMDB answers with pairs, the others with values."""
+    return [each[1] if isinstance(each, tuple) else each for each in found]
+
+
 def _check_batches(engine: Engine, data: Data) -> None:
     for begin in range(0, data.count, BATCH):
         records = data.records[begin : begin + BATCH]
-        if list(map(_value, engine.get_many([key for key, _ in records]))) != [value for _, value in records]:
+        if values_of(engine.get_many([key for key, _ in records])) != [value for _, value in records]:
             raise WrongAnswerError(f"{engine.name}: get_many from {records[0][0]!r}")
-
-
-def _value(found: bytes | Record | None) -> bytes | None:
-    """LMDB answers with pairs, the others with values."""
-    return found[1] if isinstance(found, tuple) else found
 
 
 def _check_order(engine: Engine, in_order: list[Record]) -> None:
     count = 0
     for count, (got, expected) in enumerate(zip(engine.scan(), in_order, strict=True), start=1):
-        if got != expected:
+        if tuple(got) != expected:
             raise WrongAnswerError(f"{engine.name}: scan, record {count}: expected {expected[0]!r}, got {got[0]!r}")
     for begin in range(0, count, max(1, count // RANGES)):
         expected_range = in_order[begin : begin + RANGE]
-        if engine.first(expected_range[0][0], len(expected_range)) != expected_range:
+        if [*map(tuple, engine.first(expected_range[0][0], len(expected_range)))] != expected_range:
             raise WrongAnswerError(f"{engine.name}: range from {expected_range[0][0]!r}")

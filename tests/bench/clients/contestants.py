@@ -18,7 +18,8 @@ import trio
 import uvloop
 
 import gossipkv
-from tests.bench.network.servers import DATABASE
+from tests.bench.measurement import WrongAnswerError
+from tests.bench.processes import DATABASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,14 +51,10 @@ class Clock:
         return Figure(wall_ns / operations / MICROSECOND_NS, cpu_ns / operations / MICROSECOND_NS)
 
 
-class WrongValueError(Exception):
-    """A client that returns what it should not is not measured."""
-
-
 def check(found: object, expected: object) -> None:
     """Both sides pay for this."""
     if found != expected:
-        raise WrongValueError(f"expected {expected!r}, got {found!r}")
+        raise WrongAnswerError(f"expected {expected!r}, got {found!r}")
 
 
 def versions() -> str:
@@ -83,34 +80,19 @@ def batches(get_many: Callable[[list[bytes]], object], records: list[Record]) ->
     return clock.stop(len(questions))
 
 
-def blocking_get(node: Address, records: list[Record]) -> Figure:
-    """Ours."""
+def blocking(node: Address, records: list[Record], *, batched: bool = False) -> Figure:
+    """Ours, one value or a hundred at a time."""
     with gossipkv.blocking.connect(node) as client:
         dataset = client.dataset(DATABASE)
         dataset.get(records[0][0])
-        return one_by_one(dataset.get, records)
+        return batches(dataset.get_many, records) if batched else one_by_one(dataset.get, records)
 
 
-def blocking_get_many(node: Address, records: list[Record]) -> Figure:
-    """Ours."""
-    with gossipkv.blocking.connect(node) as client:
-        dataset = client.dataset(DATABASE)
-        dataset.get(records[0][0])
-        return batches(dataset.get_many, records)
-
-
-def redis_get(server: Address, records: list[Record]) -> Figure:
-    """redis-py."""
+def redis_py(server: Address, records: list[Record], *, batched: bool = False) -> Figure:
+    """redis-py: the same."""
     with redis.Redis(host=server.host, port=server.port) as client:
         client.get(records[0][0])
-        return one_by_one(client.get, records)
-
-
-def redis_get_many(server: Address, records: list[Record]) -> Figure:
-    """redis-py."""
-    with redis.Redis(host=server.host, port=server.port) as client:
-        client.get(records[0][0])
-        return batches(client.mget, records)
+        return batches(client.mget, records) if batched else one_by_one(client.get, records)
 
 
 def trio_tasks(node: Address, records: list[Record], tasks: int) -> Figure:

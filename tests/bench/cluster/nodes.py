@@ -1,68 +1,65 @@
-"""Clusters of real nodes: what they are given to serve, when they have it, and what they have used."""
+"""Clusters of real nodes: what they are given to serve, when they have it, who decides, and what they have used."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
-import msgpack
-
+from gossipkv.errors import GossipKVError
 from gossipkv.launcher import Cluster
-from tests.bench.datasets.switching import wait_for_version
-from tests.bench.serving import BUILD_TIMEOUT_S, POLL_PERIOD_S, Client, process
+from tests.bench.data import key_of
+from tests.bench.processes import REQUEST_TIMEOUT_MS, Server, connect, parse_address, serve, serving, wait_for
+from tests.bench.sources import VERSION
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    Address = tuple[str, int]
+    from gossipkv.address import Address
+    from gossipkv.client import blocking
 
 NAME = f"bench-{os.getpid()}"  # Keeps out whoever looks for another cluster at these ports.
 SETTINGS = {"cluster": NAME, "time_to_converge": "1s", "log_level": "warning", "max_connections_per_address": "off"}
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 USER_TICKS, CHILDREN_TICKS_END = 11, 15  # Of user and kernel, of a process and of the children that it has waited for.
+FIRST_TABLE = {"kind": "hash", "partitions": 8, "replication": 1}
 
 
 @contextmanager
 def running(
-    directory: Path, source: Path, *, nodes: int, replication: int, settings: Mapping[str, str] | None = None
+    directory: Path, count: int, *, source: Path | None = None, replication: int | None = None, **settings: str
 ) -> Iterator[Cluster]:
     """So many nodes that share what is at the source, all ready."""
     with Cluster(
         directory,
-        nodes=nodes,
-        source=source,
-        replication=replication,
-        settings={**SETTINGS, **(settings or {})},
+        nodes=count,
+        **({} if source is None else {"source": source, "replication": replication}),
+        settings={**SETTINGS, **settings},
         environ={name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")},
     ) as cluster:
         yield cluster
 
 
+def options(**settings: str) -> list[str]:
+    """The command line of a node that takes part in such a cluster."""
+    named = {"profile": "local", **SETTINGS, **settings}
+    return [part for name, value in named.items() for part in (f"--{name.replace('_', '-')}", value)]
+
+
 @contextmanager
-def bare(directory: Path, joined: str, settings: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[str], Address]]:
+def bare(
+    directory: Path, cluster: Cluster, *, python: tuple[str, ...] = (sys.executable,), **settings: str
+) -> Iterator[Server]:
     """A node without a source, which holds nothing and has others answer."""
-    command = [sys.executable, "-m", "gossipkv", "serve", "--data", str(directory), "--listen", "127.0.0.1:0"]
-    for name, value in {**SETTINGS, "profile": "local", "join": joined, **settings}.items():
-        command += [f"--{name.replace('_', '-')}", value]
-    with process(command, ready=lambda line: line.startswith("ready ")) as (running, line):
-        yield running, address_of(line.split()[1])
-
-
-def address_of(text: str) -> Address:
-    """Host and port."""
-    host, _, port = text.rpartition(":")
-    return host, int(port)
+    with serving(serve(directory, *options(join=cluster.addresses[0], **settings), python=python)) as server:
+        yield server
 
 
 def addresses(cluster: Cluster) -> list[Address]:
     """Where the nodes that run are asked."""
-    return [address_of(node.address) for node in cluster.status() if node.state == "ready"]
+    return [parse_address(node.address) for node in cluster.status() if node.state == "ready"]
 
 
 def processes(cluster: Cluster) -> list[int]:
@@ -70,46 +67,30 @@ def processes(cluster: Cluster) -> list[int]:
     return [node.process for node in cluster.status() if node.process is not None]
 
 
-def refresh(address: Address, database: str) -> None:
-    """Have a node look at the source; the others hear of what it finds."""
-    control = Client(*address)
-    control.exchange(msgpack.packb([0, 1, "refresh", [database]]), msgpack.unpackb)
-    control.close()
-
-
-def wait_for_answers(asked: Iterable[Address], databases: Iterable[str], version: str) -> None:
+def wait_for_version(asked: Iterable[Address], databases: Iterable[str], version: str) -> None:
     """Return when each node answers from this version of each database."""
-    databases = list(databases)
     for address in asked:
-        control = Client(*address)
-        for database in databases:
-            wait_for_version(control, database, version)
-        control.close()
+        with connect(address) as client:
+            for name in databases:
+                wait_for(
+                    lambda name=name, client=client: client.dataset(name).get_with_version(key_of(0))[1] == version,
+                    f"{name} {version}",
+                )
 
 
-def wait_for_copies(asked: Iterable[Address], databases: Iterable[str], version: str) -> None:
-    """Return when each node knows every partition on as many live nodes as there are to be, and all nodes alive."""
-    databases = list(databases)
-    deadline = monotonic() + BUILD_TIMEOUT_S
+def wait_for_copies(asked: list[Address], databases: list[str], version: str = VERSION) -> None:
+    """The same, and each node knows every partition on as many live nodes as there are to be, and all nodes alive."""
+    wait_for_version(asked, databases, version)
     for address in asked:
-        control = Client(*address)
-        for database in databases:
-            while not control.exchange(_status(database), partial(_has_all_copies, database, version)):
-                if monotonic() > deadline:
-                    raise RuntimeError(f"{database} {version} was not on all its nodes in {BUILD_TIMEOUT_S:.0f} s")
-                sleep(POLL_PERIOD_S)
-        control.close()
+        with connect(address) as client:
+            for name in databases:
+                wait_for(
+                    lambda name=name, client=client: _has_all_copies(client.status(name)[name], version),
+                    f"{name} {version} on all its nodes",
+                )
 
 
-def _status(database: str) -> bytes:
-    return msgpack.packb([0, 1, "status", [{"database": database}]])
-
-
-def _has_all_copies(database: str, version: str, reply: bytes) -> bool:
-    _, _, error, result = msgpack.unpackb(reply)
-    if error is not None:
-        return False
-    told = result[database]
+def _has_all_copies(told: dict[str, object], version: str) -> bool:
     few = told["versions"].get(version, {}).get("under_replicated", {})
     return few.get("count") == 0 and all(node["state"] == "alive" for node in told["nodes"])
 
@@ -121,3 +102,72 @@ def cpu_s(cluster: Cluster) -> float:
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
         used += sum(map(int, fields[USER_TICKS:CHILDREN_TICKS_END]))
     return used / TICKS_A_SECOND
+
+
+@final
+class Nodes:
+    """The nodes of a cluster by their numbers from 1 on, each with a client."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.numbers = range(1, len(cluster.addresses) + 1)
+        self._clients: dict[int, blocking.Client] = {}
+
+    def call(self, number: int, method: str, *params: object) -> object:
+        """What a node answers.  Raises GossipKVError."""
+        try:
+            if number not in self._clients:
+                self._clients[number] = self.cluster.connect(number, timeout_ms=REQUEST_TIMEOUT_MS)
+            return self._clients[number].call(method, *params)
+        except GossipKVError:
+            self.forget(number)
+            raise
+
+    def acceptors(self, number: int) -> int:
+        """How many decide on the catalogue, as a node knows it; 0: it knows of none, or they change."""
+        told = next(iter(self.call(number, "metadata_status", None)), {"old": [], "new": []})
+        return len(told["new"]) if told["old"] == told["new"] else 0
+
+    def wait_alive(self) -> None:
+        """Return when all see all."""
+        for number in self.numbers:
+            wait_for(lambda number=number: self._alive(number) == len(self.numbers), f"node {number} to see all")
+
+    def _alive(self, number: int) -> int:
+        return sum(member["state"] == "alive" for member in self.call(number, "members"))
+
+    def wait_grown(self, size: int) -> None:
+        """Return when all say that so many decide on the catalogue, and all have a store."""
+        for number in self.numbers:
+            wait_for(lambda number=number: self.acceptors(number) == size, f"{size} acceptors at node {number}")
+
+    def forget(self, number: int) -> None:
+        """Hang up: it was started anew, maybe elsewhere."""
+        if number in self._clients:
+            self._clients.pop(number).close()
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for number in self.numbers:
+            self.forget(number)
+
+
+@contextmanager
+def fresh(directory: Path, count: int) -> Iterator[Nodes]:
+    """So many new nodes, all of which see all."""
+    with running(directory, count, refresh_period="off") as cluster:
+        nodes = Nodes(cluster)
+        try:
+            nodes.wait_alive()
+            yield nodes
+        finally:
+            nodes.close()
+
+
+@contextmanager
+def deciding(directory: Path, count: int, acceptors: int) -> Iterator[Nodes]:
+    """The same with a first table, on whose catalogue so many decide."""
+    with fresh(directory, count) as nodes:
+        nodes.call(1, "create_table", "first", FIRST_TABLE)
+        nodes.wait_grown(acceptors)
+        yield nodes

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import msgpack
 
-from tests.bench.datasets.records import key_of
+from tests.bench.data import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,12 @@ class Counts:
         """One more."""
         self.failed += 1
         self.first_failure = self.first_failure or why
+
+    def include(self, other: Counts) -> None:
+        """And what another one has met."""
+        for name in ("reads", "failed", "not_ready", "back"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first_failure = self.first_failure or other.first_failure
 
 
 def value_of(database: str, version: str, key: bytes, value_bytes: int) -> bytes:

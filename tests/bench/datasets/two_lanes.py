@@ -7,114 +7,73 @@ host, let no program reach twice one core's rate.
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.environment.real_files import RealFiles
-from tests.bench import data, goals, machine
+from tests.bench import data, goals, machine, sources
 from tests.bench.building import remove
-from tests.bench.datasets import build_process, records
-from tests.bench.measurement import Measurement
+from tests.bench.datasets import build_process
+from tests.bench.measurement import OURS, WrongAnswerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tests.bench.datasets.build_process import Cost
+    from tests.bench.measurement import Bench, Row
 
 FILES = 8
 MIB = 1 << 20
-ONE, TWO = goals.ONE_CORE, "GossipKV"
+LANES = {OURS: 2, goals.ONE_CORE: 1}
 LOOP = "for _ in range({}): pass"
 
 
-@dataclass(frozen=True)
-class Load:
-    """How many records, how often."""
-
-    records: int = 10_000_000
-    value_bytes: int = 100
-    loop: int = 60_000_000
-    rounds: int = 6
-
-
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+def measure(bench: Bench, *, records: int = 10_000_000, loop: int = 60_000_000, rounds: int = 6) -> None:
     """Files by the hash of their keys, whose groups stay in their lanes, and files by no function."""
-    peaks: list[float] = []
-    for row, place, choose in (
-        (goals.LANES_BY_HASH, directory / "by-hash", records.by_hash(FILES)),
-        (goals.LANES_MIXED, directory / "mixed", records.in_turn(FILES)),
-    ):
-        machine.say(f"  {row}")
-        version = place / "source" / "numbered" / "1"
-        records.write_tab_separated(version, records.numbered(load.records, load.value_bytes), FILES, choose)
-        size_bytes = sum(path.stat().st_size for path in version.iterdir())
-        notes.append(f"{row}: {load.records:,} records in {FILES} files of text, {size_bytes:,} bytes")
-        yield from _measure(row, place, load, peaks)
+    for row, choose in ((goals.LANES_BY_HASH, sources.by_hash(FILES)), (goals.LANES_MIXED, sources.in_turn(FILES))):
+        place = bench.directory / row
+        sources.write_database(place / "source", "numbered", data.numbered(records), FILES, choose)
+        size_bytes = sum(path.stat().st_size for path in (place / "source").rglob("part-*"))
+        bench.notes.append(f"{row}: {records:,} records in {FILES} files of text, {size_bytes:,} bytes")
+        ways = {name: partial(_build, bench, row, place, name, turns=loop, cores=_cores(name)) for name in LANES}
+        bench.compare(row, ways, rounds, warm=0)
+        for name in LANES:
+            sources.check_numbered(place / name, records, data.SMALL_VALUE_BYTES)
+        if len({read_manifest(RealFiles(), place / name) for name in LANES}) != 1:  # Byte for byte, as the seals say.
+            raise WrongAnswerError(f"{place}: one lane and two have made different files")
         remove(place)
-    budget = [build_process.BUDGET_BYTES / MIB] * len(peaks)
-    yield Measurement(goals.LANES_MEMORY, "MiB", TWO, {TWO: peaks, goals.BUDGET: budget})
 
 
-def _measure(row: str, directory: Path, load: Load, peaks: list[float]) -> Iterator[Measurement]:
-    samples: dict[str, list[float]] = {TWO: [], ONE: []}
-    cpu: dict[str, list[float]] = {TWO: [], ONE: []}
-    loops: dict[str, list[float]] = {TWO: [], ONE: []}
-    rng = random.Random(f"{data.SEED} {row}")
-    for number in range(load.rounds):
-        for name in rng.sample(sorted(samples), 2):
-            cost = _build(directory, name, load, number)
-            samples[name].append(cost.seconds)
-            cpu[name].append(cost.cpu_s)
-            if name == TWO:
-                peaks.append(cost.peak_bytes / MIB)
-            machine.say(f"    {name}: {cost.seconds:.2f} s, {cost.cpu_s:.2f} s of processor, {cost.peak_bytes:,} bytes")
-        for name in rng.sample(sorted(loops), 2):
-            with _cores(name, number):
-                loops[name].append(_loop(load.loop, 2 if name == TWO else 1))
-    _compare(directory)
-    yield Measurement(row, "s", TWO, samples)
-    yield Measurement(f"{row}: processor time", "s", TWO, cpu)
-    yield Measurement(f"{row}: {goals.LOOPS}", "s", TWO, loops)
+def _cores(name: str) -> Callable[[], AbstractContextManager[None]]:
+    """All, or each time another one, since they need not be equally fast."""
+    allowed, number = sorted(os.sched_getaffinity(0)), count()
+    return nullcontext if name == OURS else lambda: machine.pinned(allowed[next(number) % len(allowed)])
 
 
-def _cores(name: str, number: int) -> AbstractContextManager[None]:
-    """All, or in each round another one, since they need not be equally fast."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return nullcontext() if name == TWO else machine.pinned(allowed[number % len(allowed)])
-
-
-def _build(directory: Path, name: str, load: Load, number: int) -> Cost:
-    target = directory / name.replace(" ", "-")
+def _build(
+    bench: Bench, row: Row, place: Path, name: str, *, turns: int, cores: Callable[[], AbstractContextManager[None]]
+) -> dict[Row, float]:
+    """One build, and as many turns of an empty loop, shared out to as many processes as there are lanes."""
+    target = place / name
     if target.exists():
         remove(target)
-    job = build_process.job_of(directory / "source", "numbered", target)
-    with _cores(name, number):
-        cost = build_process.run(job, lanes=1 if name == ONE else 2)
-    if number == 0:
-        records.check_numbered(target, load.records, load.value_bytes)
-    return cost
-
-
-def _compare(directory: Path) -> None:
-    """One lane and two make the same files, byte for byte, as their seals say."""
-    made = {read_manifest(RealFiles(), directory / name.replace(" ", "-")) for name in (ONE, TWO)}
-    if len(made) != 1:
-        raise RuntimeError(f"{directory}: one lane and two have made different files")
-
-
-def _loop(turns: int, processes: int) -> float:
-    """Seconds for so many turns of an empty loop, shared out to so many processes."""
-    os.sync()
-    begin = perf_counter()
-    started = [subprocess.Popen([sys.executable, "-c", LOOP.format(turns // processes)]) for _ in range(processes)]
-    for process in started:
-        process.wait()
-    return perf_counter() - begin
+    job = build_process.job_of(place / "source", "numbered", target)
+    with cores():
+        cost = build_process.run(job, lanes=LANES[name])
+        os.sync()
+        begin = perf_counter()
+        command = [sys.executable, "-c", LOOP.format(turns // LANES[name])]
+        for process in [subprocess.Popen(command) for _ in range(LANES[name])]:
+            process.wait()
+        loop_s = perf_counter() - begin
+    if name == OURS:
+        bench.add(goals.LANES_MEMORY, cost.peak_bytes / MIB)
+        bench.add(goals.LANES_MEMORY, build_process.BUDGET_BYTES / MIB, goals.BUDGET)
+    return {row: cost.seconds, goals.LANES_CPU[row]: cost.cpu_s, goals.LANES_LOOPS[row]: loop_s}

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sysconfig
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.bench import compiled
+
 MICROSECOND_NS = 1e3
 SOURCE = Path(__file__).with_name("direct_reads.c")
-TARGET = Path(__file__).parents[3] / "build" / "bench" / "direct_reads"
-
-
-@cache
-def _program() -> Path:
-    """Compiled when its source is newer."""
-    if not TARGET.exists() or TARGET.stat().st_mtime < SOURCE.stat().st_mtime:
-        TARGET.parent.mkdir(parents=True, exist_ok=True)
-        compiler = (sysconfig.get_config_var("CC") or "cc").split()
-        command = [*compiler, "-O2", "-Wall", "-Wextra", "-pthread", str(SOURCE), "-o", str(TARGET)]
-        subprocess.run(command, check=True)
-    return TARGET
 
 
 class Read(NamedTuple):
@@ -33,7 +21,7 @@ class Read(NamedTuple):
 
 def read(path: Path, threads: int, seconds: float, seed: int) -> Read:
     """Random pages of a file, with so many threads that read at once."""
-    command = [str(_program()), str(path), str(threads), str(seconds), str(seed)]
+    command = [str(compiled.from_c(SOURCE, "-pthread")), str(path), str(threads), str(seconds), str(seed)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")

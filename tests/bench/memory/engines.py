@@ -7,15 +7,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from tests.bench.peers.lmdb import MAP_BYTES, Lmdb
+from tests.bench.peers.lmdb import Lmdb
 from tests.bench.peers.ours import GossipKV, GossipKVCompressed
 from tests.bench.peers.rocksdb import RocksDB
 from tests.bench.peers.tinycdb import TinyCDB
 
-try:
-    import lmdb
-except ImportError:
-    lmdb = None
 try:
     import rocksdict
 except ImportError:
@@ -37,12 +33,7 @@ class LmdbShort(Lmdb):
     settings = "MDB_NORDAHEAD (readahead=False), read-only, lock=False, one long read transaction"
 
     def __init__(self, path: Path) -> None:
-        self._environment = lmdb.open(
-            str(path), subdir=False, readonly=True, lock=False, map_size=MAP_BYTES, readahead=False
-        )
-        self._transaction = self._environment.begin()
-        self.cursor = self._transaction.cursor()
-        self.get = self._transaction.get
+        super().__init__(path, readahead=False)
 
 
 class RocksDBShort(RocksDB):

@@ -19,8 +19,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.loadtest._keys import KeyChooser
-from tests.bench.memory import engines, records
-from tests.bench.memory.records import key_of, value_of
+from tests.bench.data import checksum, mixed_key_of, object_of
+from tests.bench.measurement import WrongAnswerError
+from tests.bench.memory import engines
+from tests.bench.processes import disk_bytes
+from tests.bench.verification import values_of
 
 if TYPE_CHECKING:
     from tests.bench.peers.base import Engine
@@ -58,8 +61,7 @@ class Turn(NamedTuple):
 
 def pages_read(process: int | str = "self") -> float:
     """Pages that a process has had read from disks since its start: through a mapping, by call, past the page cache."""
-    lines = Path(f"/proc/{process}/io").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:")) / PAGE_BYTES
+    return disk_bytes(process, "read_bytes") / PAGE_BYTES
 
 
 @final
@@ -69,7 +71,7 @@ class Asker:
     def __init__(self, engine: Engine, count: int, runs: list[Run]) -> None:
         self._engine = engine
         self._count = count
-        self._runs = [(start.encode(), checksum) for start, checksum in runs]
+        self._runs = [(start.encode(), right) for start, right in runs]
         self._units = 0
         self._calls_ns = array("Q")
 
@@ -99,7 +101,7 @@ class Asker:
 
     def _gets(self, numbers: list[int]) -> None:
         get = self._engine.get
-        keys = [key_of(number) for number in numbers]
+        keys = [mixed_key_of(number) for number in numbers]
         found, moments = [], [perf_counter_ns()]
         for key in keys:
             found.append(get(key))
@@ -108,24 +110,24 @@ class Asker:
         self._check(numbers, found)
 
     def _batch(self, numbers: list[int]) -> None:
-        keys = [key_of(number) for number in numbers]
+        keys = [mixed_key_of(number) for number in numbers]
         begin_ns = perf_counter_ns()
         found = self._engine.get_many(keys)
         self._calls_ns.append(perf_counter_ns() - begin_ns)
-        self._check(numbers, [value[1] if isinstance(value, tuple) else value for value in found])
+        self._check(numbers, values_of(found))
 
-    def _scan(self, start: bytes, checksum: int) -> None:
+    def _scan(self, start: bytes, right: int) -> None:
         begin_ns = perf_counter_ns()
         found = self._engine.first(start, RUN)
         self._calls_ns.append(perf_counter_ns() - begin_ns)
         self._units += len(found)
-        if records.checksum(found) != checksum:
-            raise RuntimeError(f"{self._engine.name}: the records from {start!r} are not those that were written")
+        if checksum(found) != right:
+            raise WrongAnswerError(f"{self._engine.name}: the records from {start!r} are not those that were written")
 
     def _check(self, numbers: list[int], found: list[bytes | None]) -> None:
         self._units += len(numbers)
-        if found != [value_of(number) for number in numbers]:
-            raise RuntimeError(f"{self._engine.name}: a wrong value among those of {numbers}")
+        if found != [object_of(number) for number in numbers]:
+            raise WrongAnswerError(f"{self._engine.name}: a wrong value among those of {numbers}")
 
 
 def _faults() -> int:

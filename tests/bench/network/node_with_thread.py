@@ -1,8 +1,7 @@
 """A node beside a thread of its own that computes, and so wants the interpreter's lock all the time.
 
-`python -m tests.bench.network.node_with_thread INTERVAL_S …`, the rest as for `gossipkv serve`; how long the thread may
-keep the lock when others want it, or 0 for what the node itself has set.  SIGUSR1 starts the thread, another one ends
-it, so the same node is measured with and without.
+`python -m tests.bench.network.node_with_thread …`, as for `gossipkv serve`.  SIGUSR1 starts the thread, another one
+ends it, so the same node is measured with and without.
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ def _compute(stop: threading.Event) -> None:
             pass
 
 
-async def _switch(interval_s: float) -> None:
+async def _switch() -> None:
     with trio.open_signal_receiver(signal.SIGUSR1) as signals:
         while True:
             await anext(signals)
-            if interval_s:
-                sys.setswitchinterval(interval_s)
             stop = threading.Event()
             thread = threading.Thread(target=_compute, args=[stop])
             thread.start()
@@ -37,13 +34,13 @@ async def _switch(interval_s: float) -> None:
             thread.join()
 
 
-def main(interval_s: float, arguments: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """`serve`, with the thread beside it."""
     original = node.run
 
     async def run(*given: object, **options: object) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_switch, interval_s)
+            nursery.start_soon(_switch)
             await original(*given, **options)
             nursery.cancel_scope.cancel()
 
@@ -52,4 +49,4 @@ def main(interval_s: float, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1:])

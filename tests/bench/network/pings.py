@@ -10,23 +10,23 @@ import random
 import signal
 import socket
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 from time import sleep
 from typing import TYPE_CHECKING
 
 import msgpack
 
 from tests.bench import data, goals, machine
-from tests.bench.measurement import Measurement
-from tests.bench.network import rows, servers
+from tests.bench.measurement import OURS, WrongAnswerError
+from tests.bench.network.rows import TIMEOUT_S
+from tests.bench.processes import DATABASE, NO_POLLING, Cores, node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.bench.data import Record
-    from tests.bench.network.servers import Server
+    from tests.bench.measurement import Bench
+    from tests.bench.processes import Server
 
 PING = msgpack.packb([0, 0, "ping", []])
 PONG = msgpack.packb([1, 0, None, "pong"])
@@ -37,78 +37,72 @@ LONGEST_ANSWER = 1 << 30
 RECEIVE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Load:
-    """How much a ping waits behind: connections, and what each of them asks."""
+def measure(
+    bench: Bench,
+    *,
+    keys: int = 100_000,
+    batches: tuple[int, int] = (64, 3_600),
+    gets: tuple[int, int] = (64, 500),
+    scans: tuple[int, int] = (32, 8),
+    rounds: int = 7,
+) -> None:
+    """Behind so many connections, each of which asks for many keys, or that many gets, or scans of a thousand."""
+    records = data.make(keys).records
+    asked_for, rng = [key for key, _ in records], random.Random(data.SEED)
 
-    batches: tuple[int, int] = (64, 3_600)  # Of so many keys.
-    gets: tuple[int, int] = (64, 500)
-    scans: tuple[int, int] = (32, 8)  # Of a thousand records.
+    def asked(count: int, method: str, *params: object) -> list[bytes]:
+        return [msgpack.packb([0, number, method, [DATABASE, *params]]) for number in range(count)]
 
-    def mixes(self, records: list[Record]) -> dict[str, list[list[bytes]]]:
-        """What each connection asks, of each row."""
-        rng = random.Random(data.SEED)
-        keys = [key for key, _ in records]
-        name = servers.DATABASE
-
-        def asked(count: int, method: str, *params: object) -> list[bytes]:
-            return [msgpack.packb([0, number, method, [name, *params]]) for number in range(count)]
-
-        batches = [asked(1, "get_many", rng.choices(keys, k=self.batches[1])) for _ in range(self.batches[0])]
-        gets = [asked(self.gets[1], "get", rng.choice(keys)) for _ in range(self.gets[0])]
-        scans = [asked(self.scans[1], "scan", {"limit": SCANNED}) for _ in range(self.scans[0])]
-        everything = [*batches, *gets, *scans]
-        rng.shuffle(everything)
-        rows_ = (goals.PING_BATCHES, goals.PING_GETS, goals.PING_SCANS, goals.PING_MIX)
-        return dict(zip(rows_, (batches, gets, scans, everything), strict=True))
-
-
-def measure(server: Server, load: Load, records: list[Record], rounds: int) -> Iterator[Measurement]:
-    """The rows, in milliseconds of the node's processor time."""
-    values = dict(records)
-    for row, mix in load.mixes(records).items():
-        machine.say(f"  {row}")
-        samples = _waits(server, mix, values, rounds)
-        machine.say(f"    {servers.NODE:14} {median(samples):8.3f} ms")
-        yield Measurement(row, "ms", servers.NODE, {servers.NODE: samples})
-
-
-def _waits(server: Server, mix: list[list[bytes]], values: dict[bytes, bytes], rounds: int) -> list[float]:
-    """What a ping waited for in each round but the first."""
-    with ExitStack() as stack:
-        others, own = ([stack.enter_context(_connected(server)) for _ in range(n)] for n in (len(mix), 1))
-        waits = []
-        for _ in range(rounds + 1):
-            with stopped(server):
-                for each, requests in zip(others, mix, strict=True):
-                    each.sendall(b"".join(requests))
-                own[0].sendall(PING)
-                sleep(ARRIVED_S)
-                before_ns = server.cpu_ns()
-            if own[0].recv(RECEIVE_BYTES) != PONG:
-                raise rows.WrongAnswerError("that is no pong")
-            with stopped(server):
-                waits.append((server.cpu_ns() - before_ns) / MILLISECOND_NS)
-            for each, requests in zip(others, mix, strict=True):
-                check(each, requests, values)
-        return waits[1:]
+    many = [asked(1, "get_many", rng.choices(asked_for, k=batches[1])) for _ in range(batches[0])]
+    single = [asked(gets[1], "get", rng.choice(asked_for)) for _ in range(gets[0])]
+    scanned = [asked(scans[1], "scan", {"limit": SCANNED}) for _ in range(scans[0])]
+    mix = rng.sample([*many, *single, *scanned], len(many) + len(single) + len(scanned))
+    cores = Cores.of_this_machine()
+    with node(bench.directory / "node", records, cores, *NO_POLLING) as server, machine.pinned(cores.load):
+        for row, requests in zip(goals.NETWORK_PINGS, (many, single, scanned, mix), strict=True):
+            with ExitStack() as stack:
+                own, *others = (stack.enter_context(_connected(server)) for _ in range(len(requests) + 1))
+                wait_ms = partial(_wait_ms, server, own, dict(zip(others, requests, strict=True)), dict(records))
+                bench.compare(row, {OURS: wait_ms}, rounds)
 
 
 def _connected(server: Server) -> socket.socket:
     """A connection that has been asked on once."""
-    connection = socket.create_connection((server.address.host, server.address.port), timeout=rows.TIMEOUT_S)
+    connection = socket.create_connection(server.address, timeout=TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(PING)
-    if connection.recv(RECEIVE_BYTES) != PONG:
-        raise rows.WrongAnswerError("that is no pong")
+    _hear_pong(connection)
     return connection
 
 
+def _hear_pong(connection: socket.socket) -> None:
+    if connection.recv(RECEIVE_BYTES) != PONG:
+        raise WrongAnswerError("that is no pong")
+
+
+def _wait_ms(
+    server: Server, own: socket.socket, others: dict[socket.socket, list[bytes]], values: dict[bytes, bytes]
+) -> float:
+    """What a ping waited for that came last."""
+    with _stopped(server):
+        for each, requests in others.items():
+            each.sendall(b"".join(requests))
+        own.sendall(PING)
+        sleep(ARRIVED_S)
+        before_ns = server.cpu_ns()
+    _hear_pong(own)
+    with _stopped(server):
+        waited_ns = server.cpu_ns() - before_ns
+    for each, requests in others.items():
+        _check(each, requests, values)
+    return waited_ns / MILLISECOND_NS
+
+
 @contextmanager
-def stopped(server: Server) -> Iterator[None]:
+def _stopped(server: Server) -> Iterator[None]:
     """Have it stand, all of its threads, meanwhile."""
     server.process.send_signal(signal.SIGSTOP)
-    while not _stands(server.process.pid):
+    while not _stands(server.pid):
         pass
     yield
     server.process.send_signal(signal.SIGCONT)
@@ -123,7 +117,7 @@ def _stands(number: int) -> bool:
     return all(text.rpartition(")")[2].split()[0] == "T" for text in said)
 
 
-def check(connection: socket.socket, requests: list[bytes], values: dict[bytes, bytes]) -> None:
+def _check(connection: socket.socket, requests: list[bytes], values: dict[bytes, bytes]) -> None:
     """Read as many answers as there were requests, and compare each value.  Raises WrongAnswerError."""
     wanted = {number: (method, params) for _, number, method, params in map(msgpack.unpackb, requests)}
     unpacker = msgpack.Unpacker(max_buffer_size=LONGEST_ANSWER)
@@ -139,4 +133,4 @@ def check(connection: socket.socket, requests: list[bytes], values: dict[bytes, 
             else:
                 right = len(found) == min(SCANNED, len(values)) and all(values[key] == value for key, value in found)
             if not right:
-                raise rows.WrongAnswerError(f"{method}: a wrong answer, or {error}")
+                raise WrongAnswerError(f"{method}: a wrong answer, or {error}")

@@ -15,7 +15,6 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Self
 
     from tests.bench.data import Record
 
@@ -56,11 +55,6 @@ class LevelDB(Engine):
                     batch.put(key, value)
         database.compact_range()
         database.close()
-
-    @classmethod
-    def open(cls, path: Path, records: list[Record]) -> Self:
-        del records
-        return cls(path)
 
     def scan(self) -> Iterator[Record]:
         return iter(self._db.iterator())

@@ -16,7 +16,6 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Self
 
     from tests.bench.data import Record
 
@@ -33,8 +32,8 @@ class Lmdb(Engine):
         "transaction over a writable map, synced"
     )
 
-    def __init__(self, path: Path) -> None:
-        self._environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False, map_size=MAP_BYTES)
+    def __init__(self, path: Path, **options: bool) -> None:
+        self._environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False, map_size=MAP_BYTES, **options)
         self._transaction = self._environment.begin()
         self.cursor = self._transaction.cursor()
         self.get = self._transaction.get
@@ -50,11 +49,6 @@ class Lmdb(Engine):
             transaction.cursor().putmulti(sorted(records, key=itemgetter(0)), dupdata=False, append=True)
         environment.sync(True)  # noqa: FBT003  # Positional only.
         environment.close()
-
-    @classmethod
-    def open(cls, path: Path, records: list[Record]) -> Self:
-        del records
-        return cls(path)
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         return self.cursor.getmulti(keys)

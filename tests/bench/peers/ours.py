@@ -11,7 +11,6 @@ from tests.bench.peers.base import Engine
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Self
 
     from tests.bench.data import Record
 
@@ -34,11 +33,6 @@ class GossipKV(Engine):
     @classmethod
     def build(cls, path: Path, records: list[Record]) -> None:
         build(path, records, memory_bytes=ENOUGH_MEMORY_BYTES, compression=cls.compression)
-
-    @classmethod
-    def open(cls, path: Path, records: list[Record]) -> Self:
-        del records
-        return cls(path)
 
     def first(self, start: bytes, count: int) -> list[Record]:
         return list(self.file.scan(start, limit=count))

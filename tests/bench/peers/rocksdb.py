@@ -16,7 +16,6 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from typing import Self
 
     from tests.bench.data import Record
 
@@ -79,11 +78,6 @@ class RocksDB(Engine):
         move.set_move_files(True)
         database.ingest_external_file([table], move)
         database.close()
-
-    @classmethod
-    def open(cls, path: Path, records: list[Record]) -> Self:
-        del records
-        return cls(path)
 
     def scan(self) -> Iterator[Record]:
         return self._db.items()

@@ -7,7 +7,7 @@ the yardstick, every row, and etcd, in another order each time; the first round 
 from __future__ import annotations
 
 import random
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -17,23 +17,20 @@ from typing import TYPE_CHECKING
 from gossipkv.register.messages import Record
 from gossipkv.register.proposer import End, Reconfigure
 from tests.bench import data, goals, machine
-from tests.bench.measurement import Measurement
-from tests.bench.network.rows import WrongAnswerError
-from tests.bench.network.servers import cpu_ns
-from tests.bench.register import deciding_nodes, etcd, tally
+from tests.bench.cluster import nodes
+from tests.bench.measurement import OURS, WrongAnswerError
+from tests.bench.processes import cpu_ns
+from tests.bench.register import etcd, tally
 from tests.bench.register.disk import Disk
 from tests.bench.register.proposing import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from gossipkv.register.proposer import Outcome, Proposer
+    from tests.bench.measurement import Bench, Row
     from tests.bench.register.proposing import Register
 
-    Samples = dict[str, dict[str, list[float]]]
-
-OURS = "GossipKV"
 ACCEPTORS, NODES = 3, 4  # The fourth comes and goes where acceptors change.
 ENTER_NS = 60 * 10**9  # An acceptor change that takes longer does not finish.
 LEAST_MS, SYNCS = 3, 2  # What a change may take beside the disk, and how many syncs.
@@ -43,70 +40,55 @@ LEAST_MS, SYNCS = 3, 2  # What a change may take beside the disk, and how many s
 class Load:
     """How much of each, in a round."""
 
-    syncs: int = 200
-    changes: int = 300
-    keys: int = 64
-    keyed: int = 2_000
-    batched: int = 4_000
-    contended_s: float = 5.0
-    rounds: int = 5
+    changes: int
+    keys: int
+    keyed: int
+    batched: int
+    contended_s: float
 
 
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+def measure(
+    bench: Bench,
+    *,
+    syncs: int = 200,
+    changes: int = 300,
+    keys: int = 64,
+    keyed: int = 2_000,
+    batched: int = 4_000,
+    contended_s: float = 5.0,
+    rounds: int = 5,
+) -> None:
     """All rows."""
-    samples: Samples = {}
+    load = Load(changes, keys, keyed, batched, contended_s)
     chance = random.Random(data.SEED)
     with ExitStack() as stack:
-        nodes = stack.enter_context(deciding_nodes.deciding(directory / "nodes", NODES, ACCEPTORS))
-        disk = Disk(directory / "yardstick")
-        stack.callback(disk.close)
-        loop = Loop(nodes.cluster.addresses, data.SEED)
-        stack.callback(loop.close)
-        processes = [node.process for node in nodes.cluster.status()]
-        ours = _Ours(loop, load, processes)
-        rows = ours.rows
-        if etcd.missing() is None:
-            theirs = stack.enter_context(etcd.running(directory / "etcd"))
-            rows = rows | _Theirs(theirs, load).rows
-            notes.append(etcd.settings())
-        else:
-            notes.append(f"etcd takes no part; it needs: {etcd.missing()}")
-        with machine.uncollected():
-            for number in range(load.rounds + 1):
-                found: Samples = {goals.REGISTER_SYNC: {OURS: [disk.sync_ms(load.syncs)]}}
-                for row in chance.sample([*rows], len(rows)):
-                    for name, figure in rows[row]().items():
-                        found.setdefault(name, {}).setdefault(row[1], []).append(figure)
-                sync_ms = median((*found[goals.REGISTER_SYNC][OURS], disk.sync_ms(load.syncs)))
-                found[goals.REGISTER_SYNC][OURS] = [sync_ms]
-                found[goals.REGISTER_P50][goals.SYNCS] = [LEAST_MS + SYNCS * sync_ms]
-                machine.say(f"    sync {sync_ms:.2f} ms; " + _told(found))
-                if number > 0:
-                    for name, sides in found.items():
-                        for side, figures in sides.items():
-                            samples.setdefault(name, {}).setdefault(side, []).extend(figures)
+        cluster = stack.enter_context(nodes.deciding(bench.directory / "nodes", NODES, ACCEPTORS)).cluster
+        disk = stack.enter_context(closing(Disk(bench.directory / "yardstick")))
+        loop = stack.enter_context(closing(Loop(cluster.addresses, data.SEED)))
+        ours = _Ours(loop, load, nodes.processes(cluster))
+        works = [(OURS, work) for work in ours.works]
+        if bench.takes_part(goals.ETCD, etcd.missing()):
+            theirs = stack.enter_context(etcd.running(bench.directory / "etcd"))
+            works += [(goals.ETCD, work) for work in _Theirs(theirs, load).works]
+            bench.notes.append(etcd.settings())
+        stack.enter_context(machine.uncollected())
+        for number in range(rounds + 1):
+            before_ms = disk.sync_ms(syncs)
+            found = [(side, work()) for side, work in chance.sample(works, len(works))]
+            sync_ms = median((before_ms, disk.sync_ms(syncs)))
+            if number > 0:
+                bench.add(goals.REGISTER_SYNC, sync_ms)
+                bench.add(goals.REGISTER_P50, LEAST_MS + SYNCS * sync_ms, goals.SYNCS)
+                for side, figures in found:
+                    for row, figure in figures.items():
+                        bench.add(row, figure, side)
         ours.check()
-    for name, unit in goals.REGISTER_UNITS.items():
-        yield Measurement(name, unit, OURS, {OURS: samples[name][OURS], **samples[name]})
-    notes.append(_note(load, ours))
-
-
-def _told(found: Samples) -> str:
-    return "; ".join(
-        f"{name}: " + ", ".join(f"{side} {figures[0]:.3g}" for side, figures in sides.items())
-        for name, sides in found.items()
-    )
-
-
-def _note(load: Load, ours: _Ours) -> str:
-    payload = len(tally.tally(tally.EMPTY, tally.ARGUMENT.pack(0, 1), 0).payload)
-    return (
-        f"changes: a payload of {payload} bytes, {load.changes} changes one after the other, {load.keyed:,} over "
-        f"{load.keys} keys with one in flight on each, {load.batched:,} with {load.keys} in flight on one key, which "
-        f"share rounds ({ours.per_round:.1f} a round); {tally.WRITERS} proposers with one in flight each for "
-        f"{load.contended_s:g} s, until the acceptors have changed meanwhile; {load.rounds} rounds; {ours.count:,} "
-        "changes in all, each read back by its number. A sync is the median of "
-        f"{2 * load.syncs} of a plain pwrite and fdatasync before and after each round"
+    bench.notes.append(
+        f"changes: {changes} one after the other, {keyed:,} over {keys} keys with one in flight on each, {batched:,} "
+        f"with {keys} in flight on one key, which share rounds ({ours.per_round:.1f} a round); {tally.WRITERS} "
+        f"proposers with one in flight each for {contended_s:g} s, until the acceptors have changed meanwhile; "
+        f"{rounds} rounds; {ours.count:,} changes in all, each read back by its number. A sync is the median of "
+        f"{2 * syncs}"
     )
 
 
@@ -127,18 +109,11 @@ class _Ours:
         self._batched = 0
 
     @property
-    def rows(self) -> dict[tuple[str, str], Callable[[], dict[str, float]]]:
-        """By name and side."""
-        return {
-            (goals.REGISTER_P50, OURS): self.two_rounds,
-            (goals.REGISTER_STAYS_P50, OURS): self.one_round,
-            (goals.REGISTER_KEYS, OURS): partial(self.over_keys, goals.REGISTER_KEYS, goals.REGISTER_CPU, stays=False),
-            (goals.REGISTER_KEYS_STAYS, OURS): partial(
-                self.over_keys, goals.REGISTER_KEYS_STAYS, goals.REGISTER_CPU_STAYS, stays=True
-            ),
-            (goals.REGISTER_BATCHED, OURS): self.batched,
-            (goals.REGISTER_CROWDED, OURS): self.crowded,
-        }
+    def works(self) -> list[Callable[[], dict[Row, float]]]:
+        """What it does in a round, each of which gives rows their figures."""
+        moves = partial(self.over_keys, goals.REGISTER_KEYS, goals.REGISTER_CPU, stays=False)
+        stays = partial(self.over_keys, goals.REGISTER_KEYS_STAYS, goals.REGISTER_CPU_STAYS, stays=True)
+        return [self.two_rounds, self.one_round, moves, stays, self.batched, self.crowded]
 
     @property
     def count(self) -> int:
@@ -155,12 +130,12 @@ class _Ours:
         for register in (self._one, *self._keys, self._crowded):
             register.check()
 
-    def two_rounds(self) -> dict[str, float]:
+    def two_rounds(self) -> dict[Row, float]:
         """One after the other, each by a proposer that has written nothing yet: it has to prepare."""
         took_ns = self._one_by_one(stays=False)
         return {goals.REGISTER_P50: median(took_ns) / 1e6, goals.REGISTER_ONE: sum(took_ns) / len(took_ns) / 1e6}
 
-    def one_round(self) -> dict[str, float]:
+    def one_round(self) -> dict[Row, float]:
         """One after the other by a proposer that stays."""
         return {goals.REGISTER_STAYS_P50: median(self._one_by_one(stays=True)) / 1e6}
 
@@ -179,7 +154,7 @@ class _Ours:
     def _write(self, register: Register, proposer: Proposer, on_done: Callable[[Outcome], None]) -> None:
         register.write(proposer, 0, register.told.last[0] + 1, on_done)
 
-    def over_keys(self, row: str, cpu_row: str, *, stays: bool) -> dict[str, float]:
+    def over_keys(self, row: Row, cpu_row: Row, *, stays: bool) -> dict[Row, float]:
         """One in flight on each key."""
         left, flying = self._load.keyed, 0
 
@@ -206,7 +181,7 @@ class _Ours:
         used_ns = [cpu_ns(process) - before for process, before in zip(self._processes, used_ns, strict=True)]
         return {row: took_us, cpu_row: sum(used_ns) / len(used_ns) / 1e3 / self._load.keyed}
 
-    def batched(self) -> dict[str, float]:
+    def batched(self) -> dict[Row, float]:
         """Many in flight on one key, by a proposer that stays."""
         left, flying, number = self._load.batched, 0, self._one.told.last[0]
         proposer = self._stays[self._one]
@@ -232,7 +207,7 @@ class _Ours:
         self._batched += self._load.batched
         return {goals.REGISTER_BATCHED: (perf_counter_ns() - begin_ns) / 1e3 / self._load.batched}
 
-    def crowded(self) -> dict[str, float]:
+    def crowded(self) -> dict[Row, float]:
         """Eight proposers on one key, with an acceptor that gives way to another meanwhile."""
         register, writers = self._crowded, range(tally.WRITERS)
         proposers = [register.proposer() for _ in writers]
@@ -297,18 +272,14 @@ class _Theirs:
         self._rounds = 0
 
     @property
-    def rows(self) -> dict[tuple[str, str], Callable[[], dict[str, float]]]:
-        """By name and side."""
-        return {
-            (goals.REGISTER_P50, etcd.NAME): self.one_by_one,
-            (goals.REGISTER_KEYS, etcd.NAME): self.over_keys,
-            (goals.REGISTER_CROWDED, etcd.NAME): self.crowded,
-        }
+    def works(self) -> list[Callable[[], dict[Row, float]]]:
+        """What it does in a round, each of which gives rows their figures."""
+        return [self.one_by_one, self.over_keys, self.crowded]
 
     def _value(self, number: int) -> bytes:
         return b"%d %d" % (self._rounds, number) + bytes(etcd.VALUE_BYTES - 20)
 
-    def one_by_one(self) -> dict[str, float]:
+    def one_by_one(self) -> dict[Row, float]:
         """One key, one after the other."""
         took_ns = []
         for number in range(self._load.changes):
@@ -321,7 +292,7 @@ class _Theirs:
         mean_ms = sum(took_ns) / len(took_ns) / 1e6
         return {goals.REGISTER_P50: middle_ms, goals.REGISTER_STAYS_P50: middle_ms, goals.REGISTER_ONE: mean_ms}
 
-    def over_keys(self) -> dict[str, float]:
+    def over_keys(self) -> dict[Row, float]:
         """One in flight on each key."""
         begin_ns = perf_counter_ns()
         last = self._etcd.swap_each(self._keys, self._load.keyed, self._value)
@@ -331,7 +302,7 @@ class _Theirs:
                 raise WrongAnswerError(f"etcd has another value at {key!r} than the last")
         return {goals.REGISTER_KEYS: took_us, goals.REGISTER_KEYS_STAYS: took_us}
 
-    def crowded(self) -> dict[str, float]:
+    def crowded(self) -> dict[Row, float]:
         """Eight writers on one key."""
         self._rounds += 1
         began_ns = perf_counter_ns()

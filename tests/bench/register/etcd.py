@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 import shutil
-import socket
 import subprocess
 from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic, perf_counter_ns, sleep
@@ -19,13 +18,13 @@ try:
 except ImportError:
     grpc = None
 
-from tests.bench.network.rows import WrongAnswerError
+from tests.bench.measurement import WrongAnswerError
+from tests.bench.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-NAME = "etcd"
 MEMBERS = 3
 PATIENCE_S = 60.0
 SETTINGS = (
@@ -52,7 +51,7 @@ def settings() -> str:
 @contextmanager
 def running(directory: Path) -> Iterator[Etcd]:
     """A cluster, asked at its leader; nothing of it runs afterwards."""
-    ports = _free_ports(2 * MEMBERS)
+    ports = [free_port() for _ in range(2 * MEMBERS)]
     clients, peers = ([f"http://127.0.0.1:{port}" for port in half] for half in (ports[:MEMBERS], ports[MEMBERS:]))
     cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
     with ExitStack() as stack:
@@ -183,14 +182,6 @@ def _leader(addresses: list[str]) -> str:
             etcd.close()
         sleep(0.1)
     raise RuntimeError("no member of etcd leads")
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 # Protocol Buffers, as far as these messages go.

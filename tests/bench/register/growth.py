@@ -3,61 +3,42 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from gossipkv.errors import GossipKVError
 from tests.bench import goals, machine
-from tests.bench.cluster.faults import failed_of
-from tests.bench.measurement import Measurement
-from tests.bench.register import deciding_nodes
-from tests.bench.register.changes import OURS
+from tests.bench.cluster import nodes
+from tests.bench.processes import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from gossipkv.launcher import Cluster
+    from tests.bench.measurement import Bench
 
+PATIENCE_S = 120.0
 N = 5
 MAKERS = 2
 OPTIONS = {"kind": "hash", "partitions": 8, "replication": 3}
 POLL_S = 0.1
 
 
-@dataclass(frozen=True)
-class Load:
-    """How often."""
-
-    rounds: int = 5
-
-
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+def measure(bench: Bench, *, rounds: int = 5) -> None:
     """Both rows."""
-    grown_s: list[float] = []
-    made = failed = 0
-    for number in range(load.rounds):
-        with deciding_nodes.fresh(directory / str(number), N) as nodes:
-            took_s, tables, refused = _grow(nodes)
-        machine.say(f"    {took_s:.1f} s, {tables} tables; refused or lost: {refused}")
-        grown_s.append(took_s)
-        made += tables
-        failed += len(refused)
-    yield Measurement(goals.CATALOGUE_GROWN, "s", OURS, {OURS: grown_s})
-    yield failed_of(goals.CATALOGUE_FAILED, failed, made + failed)
-    notes.append(
-        "growth: five new nodes that see each other; from the first `create_table` until each of them says that "
-        f"five decide on the catalogue; {MAKERS} clients, each at a node of its own, make tables as fast as they are "
-        f"answered; {load.rounds} rounds, {made} tables, each known to all five nodes in the end; "
-        f"the longest {max(grown_s):.1f} s"
-    )
+    for number in range(rounds):
+        with nodes.fresh(bench.directory / str(number), N) as new:
+            took_s, made, refused = _grow(new)
+        machine.say(f"    refused or lost: {refused}")
+        bench.add(goals.CATALOGUE_GROWN, took_s)
+        bench.count(goals.CATALOGUE_FAILED, len(refused), made + len(refused))
+    bench.notes.append(f"growth: {MAKERS} clients, each at a node of its own, make tables as fast as they are answered")
 
 
 class _Maker(threading.Thread):
     """A client that makes tables until it is told to end."""
 
-    def __init__(self, cluster: deciding_nodes.Cluster, number: int) -> None:
+    def __init__(self, cluster: Cluster, number: int) -> None:
         super().__init__()
-        self._nodes = deciding_nodes.Nodes(cluster)
+        self._nodes = nodes.Nodes(cluster)
         self._number = number
         self.is_over = False
         self.made: dict[str, str] = {}  # Ids by name.
@@ -74,16 +55,16 @@ class _Maker(threading.Thread):
         self._nodes.close()
 
 
-def _grow(nodes: deciding_nodes.Nodes) -> tuple[float, int, list[str]]:
+def _grow(all_nodes: nodes.Nodes) -> tuple[float, int, list[str]]:
     """Seconds, tables that were made, and what was refused or lost."""
-    makers = [_Maker(nodes.cluster, number) for number in range(1, MAKERS + 1)]
+    makers = [_Maker(all_nodes.cluster, number) for number in range(1, MAKERS + 1)]
     begin_s = monotonic()
     for maker in makers:
         maker.start()
     try:
-        waiting = set(nodes.numbers)
-        while waiting and monotonic() < begin_s + deciding_nodes.PATIENCE_S:
-            waiting -= {number for number in waiting if _says_five(nodes, number)}
+        waiting = set(all_nodes.numbers)
+        while waiting and monotonic() < begin_s + PATIENCE_S:
+            waiting -= {number for number in waiting if _says_five(all_nodes, number)}
             sleep(POLL_S)
         took_s = monotonic() - begin_s
     finally:
@@ -93,22 +74,22 @@ def _grow(nodes: deciding_nodes.Nodes) -> tuple[float, int, list[str]]:
             maker.join()
     made = {name: table for maker in makers for name, table in maker.made.items()}
     lost: list[str] = []
-    for number in nodes.numbers:
+    for number in all_nodes.numbers:
         try:
-            deciding_nodes.wait(lambda number=number: _tables(nodes, number) == made, f"node {number} to know all")
+            wait_for(lambda number=number: _tables(all_nodes, number) == made, f"node {number} to know all", PATIENCE_S)
         except RuntimeError:
-            found = _tables(nodes, number)
+            found = _tables(all_nodes, number)
             lost += [f"{name} at node {number}" for name, table in made.items() if found.get(name) != table]
     return took_s, len(made), [*(why for maker in makers for why in maker.refused), *lost]
 
 
-def _says_five(nodes: deciding_nodes.Nodes, number: int) -> bool:
+def _says_five(all_nodes: nodes.Nodes, number: int) -> bool:
     try:
-        return nodes.acceptors(number) == N
+        return all_nodes.acceptors(number) == N
     except GossipKVError:
         return False
 
 
-def _tables(nodes: deciding_nodes.Nodes, number: int) -> dict[str, str]:
-    names = [database["name"] for database in nodes.call(number, "databases")]
-    return {name: nodes.call(number, "partition_map", name, {"limit": 1})["table"] for name in names}
+def _tables(all_nodes: nodes.Nodes, number: int) -> dict[str, str]:
+    names = [database["name"] for database in all_nodes.call(number, "databases")]
+    return {name: all_nodes.call(number, "partition_map", name, {"limit": 1})["table"] for name in names}

@@ -8,58 +8,41 @@ from __future__ import annotations
 
 import random
 import signal
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import closing
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tests.bench import data, goals, machine
-from tests.bench.measurement import Measurement
-from tests.bench.register import deciding_nodes
-from tests.bench.register.changes import ACCEPTORS, OURS, successor
+from tests.bench import data, goals
+from tests.bench.cluster import nodes
+from tests.bench.measurement import OURS
+from tests.bench.register.changes import ACCEPTORS, successor
 from tests.bench.register.proposing import Loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from gossipkv.register.proposer import Outcome, Proposer
+    from tests.bench.measurement import Bench, Row
     from tests.bench.register.proposing import Register
 
 
-@dataclass(frozen=True)
-class Load:
-    """How long each is looked at, how often."""
-
-    before_s: float = 2.0
-    out_s: float = 4.0
-    rounds: int = 5
-
-
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+def measure(bench: Bench, *, before_s: float = 2.0, out_s: float = 4.0, rounds: int = 5) -> None:
     """Both rows."""
-    gaps: dict[str, list[float]] = {goals.REGISTER_KILLED: [], goals.REGISTER_STOPPED: []}
     usual: list[float] = []
-    count = 0
     chance = random.Random(data.SEED)
-    with deciding_nodes.deciding(directory, ACCEPTORS, ACCEPTORS) as nodes:
-        for _ in range(load.rounds):
-            for row in chance.sample([*gaps], len(gaps)):
-                before_s, gap_s, changes = _outage(nodes, load, chance, is_killed=row == goals.REGISTER_KILLED)
-                machine.say(f"    {row}: {gap_s * 1000:.0f} ms, before {before_s * 1000:.0f} ms; {changes} changes")
-                gaps[row].append(gap_s)
-                usual.append(before_s)
-                count += changes
-    for row, figures in gaps.items():
-        yield Measurement(row, "s", OURS, {OURS: figures})
-    killed_s, stopped_s = (max(gaps[row]) for row in gaps)
-    notes.append(
-        f"an outage: one of three acceptors is killed (SIGKILL) or stopped (SIGSTOP), another each time, {load.rounds} "
-        f"times each; the longest time without a commit within {load.out_s:g} s, of two registers that are changed as "
-        f"fast as they answer, one by a proposer that stays; longest of all: killed {killed_s:.2f} s, stopped "
-        f"{stopped_s:.2f} s; in the {load.before_s:g} s before, {median(usual):.3f} s (the median) and "
-        f"{max(usual):.2f} s (the longest); {count:,} changes, read back"
+    with nodes.deciding(bench.directory, ACCEPTORS, ACCEPTORS) as deciding:
+
+        def outage(row: Row, number: signal.Signals) -> dict[Row, float]:
+            usual_s, gap_s = _outage(deciding, before_s, out_s, chance, number)
+            usual.append(usual_s)
+            return {row: gap_s}
+
+        for row, number in ((goals.REGISTER_KILLED, signal.SIGKILL), (goals.REGISTER_STOPPED, signal.SIGSTOP)):
+            bench.compare(row, {OURS: partial(outage, row, number)}, rounds, warm=0)
+    bench.notes.append(
+        f"an outage: another acceptor each time, {rounds} times each; the longest time without a commit within "
+        f"{out_s:g} s, of two registers that are changed as fast as they answer, one by a proposer that stays; in the "
+        f"{before_s:g} s before, {median(usual):.3f} s (the median) and {max(usual):.2f} s (the longest)"
     )
 
 
@@ -91,36 +74,31 @@ class _Writer:
 
 
 def _outage(
-    nodes: deciding_nodes.Nodes, load: Load, chance: random.Random, *, is_killed: bool
-) -> tuple[float, float, int]:
-    """One: the longest gap before, the longest gap after, and how many changes there were."""
-    number = chance.choice(nodes.numbers)
-    with ExitStack() as stack:
-        loop = Loop(nodes.cluster.addresses, chance.getrandbits(32))
-        stack.callback(loop.close)
+    deciding: nodes.Nodes, before_s: float, out_s: float, chance: random.Random, strike: signal.Signals
+) -> tuple[float, float]:
+    """One: the longest gap before, and the longest gap after."""
+    number = chance.choice(deciding.numbers)
+    with closing(Loop(deciding.cluster.addresses, chance.getrandbits(32))) as loop:
         writers = [_Writer(loop.create(loop.acceptors), stays=stays) for stays in (True, False)]
         warm_s = perf_counter() + 0.2
-        loop.run(lambda: perf_counter() > warm_s)
-        out_s = warm_s + load.before_s
-        loop.run(lambda: perf_counter() > out_s)
+        loop.run(lambda: perf_counter() > warm_s + before_s)
         strike_s = perf_counter()
-        nodes.cluster.send(number, signal.SIGKILL if is_killed else signal.SIGSTOP)
-        end_s = strike_s + load.out_s
+        deciding.cluster.send(number, strike)
+        end_s = strike_s + out_s
         loop.run(lambda: perf_counter() > end_s)
         for writer in writers:
             writer.is_over = True
         loop.run(lambda: all(writer.is_idle for writer in writers))
         for writer in writers:
             writer.register.check()
-    if is_killed:
-        nodes.cluster.wait_ended(number)
-        nodes.cluster.start(number)
-        nodes.cluster.wait_ready(number)
-        nodes.forget(number)
+    if strike is signal.SIGKILL:
+        deciding.cluster.wait_ended(number)
+        deciding.cluster.start(number)
+        deciding.cluster.wait_ready(number)
+        deciding.forget(number)
     else:
-        nodes.cluster.send(number, signal.SIGCONT)
-    nodes.wait_alive()
-    nodes.wait_grown(ACCEPTORS)
-    before_s = max(writer.longest_s(warm_s, strike_s) for writer in writers)
-    gap_s = max(writer.longest_s(strike_s, end_s) for writer in writers)
-    return before_s, gap_s, sum(writer.register.told.count for writer in writers)
+        deciding.cluster.send(number, signal.SIGCONT)
+    deciding.wait_alive()
+    deciding.wait_grown(ACCEPTORS)
+    usual_s = max(writer.longest_s(warm_s, strike_s) for writer in writers)
+    return usual_s, max(writer.longest_s(strike_s, end_s) for writer in writers)

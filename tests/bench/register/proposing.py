@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 import msgpack
 
+from gossipkv.address import parse_address
 from gossipkv.node.peers.hello import PROTOCOL, Hello, of_answer
 from gossipkv.register.ballot import ZERO
 from gossipkv.register.changes import READ
@@ -22,15 +23,14 @@ from gossipkv.register.configuration import AcceptorId, Acceptors, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.proposer import NEVER_MS, End, Proposer, Send
 from gossipkv.wire import rpc
-from tests.bench.cluster.nodes import address_of
-from tests.bench.network.rows import WrongAnswerError
+from tests.bench.measurement import WrongAnswerError
 from tests.bench.register import tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.register.changes import Change
-    from gossipkv.register.proposer import Outcome, Reconfigure
+    from gossipkv.register.proposer import Enter, Outcome
 
     OnOutcome = Callable[[Outcome], None]
 
@@ -59,7 +59,7 @@ class Line:
         self.socket.settimeout(0)
 
     def _open(self, address: str) -> None:
-        self.socket = socket.create_connection(address_of(address), timeout=TIMEOUT_S)
+        self.socket = socket.create_connection(parse_address(address), timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.unpacker = msgpack.Unpacker(max_buffer_size=1 << 28)
 
@@ -129,7 +129,7 @@ class Loop:
         """A new one, which has heard of nothing."""
         return Proposer(register, tally.FUNCTIONS, random.Random(self._random.getrandbits(64)), acceptors)
 
-    def submit(self, proposer: Proposer, want: Change | Reconfigure, on_outcome: OnOutcome) -> None:
+    def submit(self, proposer: Proposer, want: Change | Enter, on_outcome: OnOutcome) -> None:
         """Have a change made; it has `TIMEOUT_S`."""
         self._numbers += 1
         self._waiting[self._numbers] = on_outcome

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from time import process_time
 from typing import TYPE_CHECKING
 
-from tests.bench import goals, machine
-from tests.bench.measurement import Measurement
-from tests.bench.network.rows import WrongAnswerError
-from tests.bench.register.changes import OURS
+from tests.bench import goals
+from tests.bench.measurement import OURS, WrongAnswerError
 from tests.world.register.swarm import RegisterPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from tests.bench.measurement import Bench
 
 
-@dataclass(frozen=True)
-class Load:
-    """How many runs a round."""
-
-    ideal: int = 100
-    stored: int = 30
-    rounds: int = 5
-
-
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
-    """Both rows."""
-    del directory
-    for row, count, is_stored in (
-        (goals.REGISTER_RUNS, load.ideal, False),
-        (goals.REGISTER_RUNS_STORE, load.stored, True),
-    ):
-        starts = range(0, load.rounds * count, count)
-        figures = [_run(range(first, first + count), stored=is_stored) for first in starts]
-        machine.say(f"    {row}, ms: {[round(figure, 1) for figure in figures]}")
-        yield Measurement(row, "ms", OURS, {OURS: figures})
-    notes.append(
-        f"runs: {load.rounds} rounds of {load.ideal} seeds on the ideal disk and {load.stored} with the store, each a "
+def measure(bench: Bench, *, ideal: int = 100, stored: int = 30, rounds: int = 5) -> None:
+    """Both rows, of so many runs a round."""
+    for row, runs, is_stored in ((goals.REGISTER_RUNS, ideal, False), (goals.REGISTER_RUNS_STORE, stored, True)):
+        starts = count(0, runs)
+        bench.compare(row, {OURS: partial(_run_ms, starts, runs, stored=is_stored)}, rounds, warm=0)
+    bench.notes.append(
+        f"runs: {rounds} rounds of {ideal} seeds on the ideal disk and {stored} with the store, each a "
         "whole run with the faults it has drawn, its checkers and its healing; processor time of the one process"
     )
 
 
-def _run(seeds: range, *, stored: bool) -> float:
+def _run_ms(starts: Iterator[int], runs: int, *, stored: bool) -> float:
     """Milliseconds a run."""
-    begin_s = process_time()
-    for seed in seeds:
+    first, begin_s = next(starts), process_time()
+    for seed in range(first, first + runs):
         outcome = RegisterPlan(seed, stored=stored).run()
         if outcome.violations:
             raise WrongAnswerError(f"seed {seed} breaks a promise: {outcome.violations[0]}")
-    return 1000 * (process_time() - begin_s) / len(seeds)
+    return 1000 * (process_time() - begin_s) / runs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from gossipkv.register.changes import READING, Applied, Change, Refused
 from gossipkv.register.metadata.head import Head, decode_head
-from tests.bench.network.rows import WrongAnswerError
+from tests.bench.measurement import WrongAnswerError
 
 if TYPE_CHECKING:
     from gossipkv.register.changes import Functions

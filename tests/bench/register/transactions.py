@@ -10,45 +10,32 @@ from __future__ import annotations
 
 import random
 import socket
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import closing
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
+from gossipkv.address import parse_address
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
 from tests.bench import data, goals, machine
-from tests.bench.cluster.nodes import address_of
-from tests.bench.measurement import Measurement
-from tests.bench.network.rows import WrongAnswerError
-from tests.bench.register import deciding_nodes
-from tests.bench.register.changes import OURS
+from tests.bench.cluster import nodes
+from tests.bench.measurement import WrongAnswerError
+from tests.bench.processes import disk_bytes
 from tests.bench.register.disk import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.bench.measurement import Bench
 
 SERVERS = 3
 SYNCS = 4
-LEAST_MS = dict(zip(goals.PARTITIONS, (15, 50), strict=True))
+LEAST_MS = {4_096: 15, 100_000: 50}  # What a transaction may take beside the disk, by partitions.
 TIMEOUT_MS = 60_000
 TOGETHER = 4  # Operations of a burst in one request: a node takes a thousand requests that wait, and its own are some.
 RECEIVE_BYTES = 1 << 18
 KIB = 1024
-
-
-@dataclass(frozen=True)
-class Load:
-    """How many operations one after the other, how many at once, how often."""
-
-    syncs: int = 100
-    operations: int = 60
-    burst: int = 1_000
-    rounds: int = 5
 
 
 class Place(NamedTuple):
@@ -58,50 +45,34 @@ class Place(NamedTuple):
     partition: int
 
 
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
-    """All rows."""
-    samples: dict[str, dict[str, list[float]]] = {}
-    units: dict[str, str] = {}
+def measure(bench: Bench, *, syncs: int = 100, operations: int = 60, burst: int = 1_000, rounds: int = 5) -> None:
+    """All rows: so many operations one after the other, and so many at once."""
     chance = random.Random(data.SEED)
-    with ExitStack() as stack:
-        nodes = stack.enter_context(deciding_nodes.deciding(directory / "nodes", SERVERS, SERVERS))
-        disk = Disk(directory / "yardstick")
-        stack.callback(disk.close)
-        maps = [Map(nodes, partitions, chance) for partitions in goals.PARTITIONS]
-        for number in range(load.rounds + 1):
+    with (
+        nodes.deciding(bench.directory / "nodes", SERVERS, SERVERS) as servers,
+        closing(Disk(bench.directory / "yardstick")) as disk,
+    ):
+        maps = [Map(servers, partitions, chance) for partitions in LEAST_MS]
+        for number in range(rounds + 1):
             for each in chance.sample(maps, len(maps)):
-                before_ms = disk.sync_ms(load.syncs)
-                took_ms, written_kib = each.one_by_one(load.operations)
-                transactions, each_us = each.burst(load.burst)
-                sync_ms = (before_ms + disk.sync_ms(load.syncs)) / 2
-                machine.say(
-                    f"    {each.partitions:,}: p50 {took_ms:.1f} ms, {written_kib:.0f} KiB; "
-                    f"{transactions} transactions in a burst, {each_us:.0f} us each; sync {sync_ms:.2f} ms"
-                )
-                if number == 0:
-                    continue
-                count = each.partitions
-                p50 = goals.metadata(goals.METADATA_P50, count)
-                for row, unit, side, figure in (
-                    (p50, "ms", OURS, took_ms),
-                    (p50, "ms", goals.TRANSACTION_SYNCS[count], LEAST_MS[count] + SYNCS * sync_ms),
-                    (goals.metadata(goals.METADATA_WRITTEN, count), "KiB", OURS, written_kib),
-                    (goals.metadata(goals.METADATA_BURST, count), "", OURS, transactions),
-                    (goals.metadata(goals.METADATA_BURST_TIME, count), "us", OURS, each_us),
-                ):
-                    samples.setdefault(row, {}).setdefault(side, []).append(figure)
-                    units[row] = unit
+                before_ms = disk.sync_ms(syncs)
+                took_ms, written_kib = each.one_by_one(operations)
+                transactions, each_us = each.burst(burst)
+                sync_ms = (before_ms + disk.sync_ms(syncs)) / 2
+                if number > 0:
+                    count = each.partitions
+                    bench.add(goals.METADATA_P50.of(count), took_ms)
+                    limit_ms = LEAST_MS[count] + SYNCS * sync_ms
+                    bench.add(goals.METADATA_P50.of(count), limit_ms, goals.TRANSACTION_SYNCS[count])
+                    bench.add(goals.METADATA_WRITTEN.of(count), written_kib)
+                    bench.add(goals.METADATA_BURST.of(count), transactions)
+                    bench.add(goals.METADATA_BURST_TIME.of(count), each_us)
         for each in maps:
             each.check()
-    for row, sides in sorted(samples.items(), key=lambda found: [*units].index(found[0])):
-        yield Measurement(row, units[row], OURS, sides)
-    count = sum(each.count for each in maps)
-    notes.append(
-        f"transactions: three servers, one asked; {load.operations} operations one after the other, each a transaction "
-        f"with its answer, then {load.burst:,} at once, {TOGETHER} a request; {load.rounds} rounds; all {count:,} were "
-        "done, and the maps had just what they had made at the end. Written by a server "
-        "is what the kernel counts (`write_bytes`, of the server that wrote most), a transaction; a sync is the median "
-        f"of {load.syncs} before and as many after each"
+    bench.notes.append(
+        f"transactions: {operations} operations one after the other, each a transaction with its answer, then "
+        f"{burst:,} at once, {TOGETHER} a request; {rounds} rounds; all {sum(each.count for each in maps):,} were "
+        "done, and the maps had just what they had made at the end; of the servers, what the one wrote that wrote most"
     )
 
 
@@ -116,17 +87,17 @@ class Asked(NamedTuple):
 class Map:
     """A table, and what was done to its map."""
 
-    def __init__(self, nodes: deciding_nodes.Nodes, partitions: int, chance: random.Random) -> None:
+    def __init__(self, servers: nodes.Nodes, partitions: int, chance: random.Random) -> None:
         self.partitions = partitions
         self.count = 0  # Operations that were done.
         self.done: dict[bytes, int] = {}  # The assignment that each key was given.
-        self._nodes = nodes
+        self._nodes = servers
         self._chance = chance
         self._taken: list[Place] = []
         self._name = f"table{partitions}"
         begin_s = perf_counter()
         options = {"kind": "hash", "partitions": partitions, "replication": SERVERS}
-        made = nodes.call(1, "create_table", self._name, options)
+        made = servers.call(1, "create_table", self._name, options)
         machine.say(f"    a table of {partitions:,} partitions was made in {perf_counter() - begin_s:.1f} s")
         self._register = bytes.fromhex(made["table"])
         self._first = self._config = made["config"]
@@ -187,8 +158,8 @@ class Map:
         """Milliseconds of a transaction, the median, and KiB that a server wrote for one."""
         self._need(count)
         took_s: list[float] = []
-        processes = [node.process for node in self._nodes.cluster.status()]
-        before = [_written_bytes(process) for process in processes]
+        processes = nodes.processes(self._nodes.cluster)
+        before = [disk_bytes(process, "write_bytes") for process in processes]
         for _ in range(count):
             asked = self._next()
             sent = [self._register, _encoded([asked]), TIMEOUT_MS]
@@ -197,7 +168,7 @@ class Map:
             took_s.append(perf_counter() - begin_s)
             self._take(asked, *answer)
             self._config += 1
-        written = max(_written_bytes(process) - was for process, was in zip(processes, before, strict=True))
+        written = max(disk_bytes(process, "write_bytes") - was for process, was in zip(processes, before, strict=True))
         if (config := self._sequence(asked.operation)) != self._config:
             raise WrongAnswerError(f"{count} transactions led to {config}, not {self._config}")
         return 1000 * median(took_s), written / KIB / count
@@ -214,7 +185,7 @@ class Map:
         begin_s = perf_counter()
         unpacker = msgpack.Unpacker()
         with socket.create_connection(
-            address_of(self._nodes.cluster.node(1).address), timeout=TIMEOUT_MS / 1000
+            parse_address(self._nodes.cluster.node(1).address), timeout=TIMEOUT_MS / 1000
         ) as line:
             line.sendall(requests)
             while flying:
@@ -242,8 +213,3 @@ class Map:
 
 def _encoded(some: list[Asked]) -> list[bytes]:
     return [asked.operation.encode() for asked in some]
-
-
-def _written_bytes(process: int) -> int:
-    lines = dict(line.split(": ") for line in Path(f"/proc/{process}/io").read_text().splitlines())
-    return int(lines["write_bytes"])

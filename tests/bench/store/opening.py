@@ -13,57 +13,42 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.storage.engine.options import Options
-from tests.bench import goals, machine
-from tests.bench.measurement import Measurement
+from tests.bench import goals
+from tests.bench.data import RECORD_BYTES, Noise, key_of
+from tests.bench.measurement import WrongAnswerError
 from tests.bench.store import ours
-from tests.bench.store.overwriting import BATCH, KEY_BYTES, VALUE_BYTES, Values, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.bench.measurement import Bench
 
 MIB = 1 << 20
+BATCH: Final = 1_000
 CHECKED: Final = 10_000
 WRITE, OPEN = "write", "open"
 
 
-@dataclass(frozen=True)
-class Load:
-    """How much was written in all, how much of it is in no run, and how often it is opened."""
-
-    log_bytes: int = 1024 * MIB
-    unmerged_bytes: int = 120 * MIB  # Of payload: two memtables, which refuse what is more.
-    segment_bytes: int = 64 * MIB
-    rounds: int = 5
-
-    @property
-    def merged_puts(self) -> int:
-        """Records that are in runs."""
-        return (self.log_bytes - self.unmerged_bytes) // (KEY_BYTES + VALUE_BYTES)
-
-    @property
-    def puts(self) -> int:
-        """All records."""
-        return self.log_bytes // (KEY_BYTES + VALUE_BYTES)
-
-
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
-    """Write, be killed, and open."""
-    numbers = [str(each) for each in (load.merged_puts, load.puts, load.segment_bytes)]
-    command = [sys.executable, "-m", __name__]
-    _killed([*command, WRITE, str(directory), *numbers])
-    took = []
-    for _ in range(load.rounds):
-        machine.say("    opening")
-        took.append(json.loads(_killed([*command, OPEN, str(directory), *numbers])))
-    yield Measurement(goals.STORE_OPENING, "s", ours.NAME, {ours.NAME: [each["seconds"] for each in took]})
-    notes.append(
-        f"Opening: {load.puts:,} records in the log, the last {load.puts - load.merged_puts:,} in no run; "
+def measure(
+    bench: Bench,
+    *,
+    log_bytes: int = 1024 * MIB,
+    unmerged_bytes: int = 120 * MIB,
+    segment_bytes: int = 64 * MIB,
+    rounds: int = 5,
+) -> None:
+    """Write, be killed, and open; in no run are two memtables of payload, which refuse what is more."""
+    merged_puts, puts = (log_bytes - unmerged_bytes) // RECORD_BYTES, log_bytes // RECORD_BYTES
+    numbers = [str(each) for each in (merged_puts, puts, segment_bytes)]
+    command = [sys.executable, "-m", __name__, str(bench.directory / "store"), *numbers]
+    _killed([*command, WRITE])
+    for _ in range(rounds):
+        bench.add(goals.STORE_OPENING, json.loads(_killed([*command, OPEN])))
+    bench.notes.append(
+        f"Opening: {puts:,} records in the log, the last {puts - merged_puts:,} in no run; "
         f"from the call to the first answer; afterwards {CHECKED:,} values compared"
     )
 
@@ -76,7 +61,7 @@ def _killed(command: list[str]) -> bytes:
 
 
 def _write(store: ours.Blocking, merged_puts: int, puts: int) -> None:
-    values = Values()
+    values = Noise()
     for first in range(0, puts, BATCH):
         last = min(puts, first + BATCH)
         store.write_batch([(key_of(number), values.of(number)) for number in range(first, last)])
@@ -84,29 +69,28 @@ def _write(store: ours.Blocking, merged_puts: int, puts: int) -> None:
             store.maintain()
 
 
-def _open(directory: Path, options: Options, puts: int) -> None:
-    values = Values()
+def _open(place: Path, options: Options, puts: int) -> None:
+    values = Noise()
     begin = perf_counter()
-    store = ours.Blocking(directory, options)
+    store = ours.Blocking(place, options)
     newest = store.get(key_of(puts - 1))
     seconds = perf_counter() - begin
-    for number in [puts - 1, *range(0, puts, max(1, puts // CHECKED))]:
-        if store.get(key_of(number)) != values.of(number):
-            raise RuntimeError(f"a wrong value of {key_of(number)!r}")
     assert newest == values.of(puts - 1)
-    print(json.dumps({"seconds": seconds}), flush=True)
+    for number in range(0, puts, max(1, puts // CHECKED)):
+        if store.get(key_of(number)) != values.of(number):
+            raise WrongAnswerError(f"a wrong value of {key_of(number)!r}")
+    print(json.dumps(seconds), flush=True)
 
 
 def main() -> None:
     """One process, until it kills itself."""
-    what, directory, *numbers = sys.argv[1:]
+    place, *numbers, what = sys.argv[1:]
     merged_puts, puts, segment_bytes = map(int, numbers)
     options = Options(segment_bytes=segment_bytes)
-    place = Path(directory) / "store"
     if what == WRITE:
-        _write(ours.Blocking(place, options), merged_puts, puts)
+        _write(ours.Blocking(Path(place), options), merged_puts, puts)
     else:
-        _open(place, options, puts)
+        _open(Path(place), options, puts)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.environment import trio_world
+from gossipkv.errors import Overloaded
 from gossipkv.storage.engine import shell as storage
-from gossipkv.storage.engine._log import Batch
-from tests.world.blocking_store import Store
+from tests.world.blocking_store import Batch, Store
 
 if TYPE_CHECKING:
     import random
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.options import Options
     from tests.bench.data import Record
 
-NAME: Final = "GossipKV"
-SETTINGS: Final = "GossipKV: its defaults but for what a row names; through the Trio shell; one space"
 POLL_S: Final = 0.01
 MEMTABLES: Final = 2  # One that is written to, and one that is merged.
 
@@ -109,19 +107,30 @@ class Shell:
             batch.put(space, key, value)
             await write(batch)
 
-    async def write_batch(self, records: list[Record]) -> None:
-        """All at once, or nothing."""
-        await self.store.write(batch_of(self.space, records))
+    async def write_batch(self, records: list[Record]) -> int:
+        """All at once, or nothing, tried again while merges are behind; how often it was refused."""
+        batch, refused = batch_of(self.space, records), 0
+        while True:
+            try:
+                await self.store.write(batch)
+            except Overloaded:
+                refused += 1
+                await trio.sleep(POLL_S)
+            else:
+                return refused
 
     def merged_bytes(self) -> int:
         """What the merge into the oldest run has to read, while there is one; else 0."""
-        work = self.store.engine.upkeep.merge
-        if work is None or not work.order.drops_tombstones:
+        engine = self.store.engine
+        work = engine.upkeep.compaction
+        if work is None or not work.order.into_oldest:
             return 0
-        return sum(file.size_bytes for run in work.order.runs for file in run)
+        young = {name for run in work.order.young for name in run}
+        read = [file.size_bytes for file in engine.manifest.run_files if file.name in young]
+        return sum(read) + sum(file.size_bytes for file in work.order.oldest)
 
     async def idle(self) -> None:
         """Until nothing is written out or merged."""
         upkeep = self.store.engine.upkeep
-        while upkeep.merge is not None:
+        while upkeep.flush is not None or upkeep.compaction is not None:
             await trio.sleep(POLL_S)

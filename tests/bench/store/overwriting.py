@@ -1,10 +1,9 @@
-"""Overwrite records at random, as a process of its own, and say what that wrote to the disk.
+"""The rows about what a store writes to the disk for each byte put, and what it takes there.
 
-    python -m tests.bench.store.overwriting SIDE DIRECTORY MEMTABLE_BYTES KEYS PUTS
-
-Prints one line of JSON.  What was written is the kernel's count of pages made dirty (`write_bytes` of /proc/self/io),
-the log's among them, of this process and of the children that it has waited for.  Values cannot be compressed, and each
-says which put it was.
+Each side is a process of its own: records of ten memtables, then as many bytes again and again in any of them; then
+until nothing is left to be merged.  What was written is the kernel's count of pages made dirty (`write_bytes` of
+/proc/self/io), the log's among them, of that process and of the children that it has waited for.  Values cannot be
+compressed, and each says which put it was.
 """
 
 from __future__ import annotations
@@ -13,32 +12,34 @@ import contextlib
 import json
 import os
 import random
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import Overloaded
 from gossipkv.storage.engine.options import Options
+from tests.bench import building, goals
+from tests.bench.data import RECORD_BYTES, SEED, Noise, key_of
 from tests.bench.machine import BLOCK_BYTES
+from tests.bench.measurement import OURS, WrongAnswerError
+from tests.bench.processes import disk_bytes
 from tests.bench.store import ours, rocksdb
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from tests.bench.data import Record
+    from tests.bench.measurement import Bench, Row
 
+MIB: Final = 1 << 20
 BATCH: Final = 1_000
-VALUE_BYTES: Final = 100
-KEY_BYTES: Final = 16
-SEED: Final = 42
 CHECKED: Final = 50_000
 FILE_MEMTABLES: Final = 16  # A file of a run ends at 1 GiB by default, a segment at 64 MiB.
 SAMPLE_S: Final = 0.02
-_STAMP_BYTES: Final = 8
-_MULTIPLIER: Final = 0x9E3779B97F4A7C15  # Odd, so a number's product is another's, modulo 2^64.
 
 
 class Figures(NamedTuple):
@@ -51,22 +52,38 @@ class Figures(NamedTuple):
     most: int  # The most they took at any time.
 
 
-def key_of(number: int) -> bytes:
-    """The key with a number: neighbours lie far apart."""
-    return b"%016x" % (number * _MULTIPLIER % (1 << 64))
+def measure(
+    bench: Bench, *, memtable_bytes: int = 64 * MIB, memtables: int = 10, overwrites: int = 3, rounds: int = 1
+) -> None:
+    """What was written, then what it took: of ten memtables of records, written some ten times over."""
+    keys = memtables * memtable_bytes // RECORD_BYTES
+    file_mib = FILE_MEMTABLES * memtable_bytes / MIB
+    sides = [OURS, *([goals.ROCKSDB] if bench.takes_part(goals.ROCKSDB, rocksdb.missing()) else [])]
 
+    def side(name: str) -> dict[Row, float]:
+        place = bench.directory / name
+        place.mkdir()
+        numbers = [str(number) for number in (memtable_bytes, keys, keys * (overwrites + 1))]
+        command = [sys.executable, "-m", __name__, name, str(place), *numbers]
+        found = Figures(*json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout))
+        building.remove(place)
+        bench.notes.append(
+            f"{name}: {found.resting / found.live:.2f} x live bytes at rest, {found.most / found.live:.2f} x at most"
+        )
+        if name == OURS:
+            live_mib = found.live / MIB
+            bench.add(goals.STORE_SPACE, found.resting / MIB)
+            bench.add(goals.STORE_SPACE, 1.5 * live_mib + file_mib, goals.LIVE_BYTES)
+            bench.add(goals.STORE_SPACE_MERGING, found.most / MIB)
+            bench.add(goals.STORE_SPACE_MERGING, 2 * live_mib + file_mib, goals.TWICE_LIVE_BYTES)
+        return {goals.STORE_AMPLIFICATION: found.written / found.put}
 
-@final
-class Values:
-    """Values of `VALUE_BYTES` each from one pool of noise, stamped with the number of the put."""
-
-    def __init__(self) -> None:
-        self._pool = random.Random(SEED).randbytes(1 << 20)
-
-    def of(self, put: int) -> bytes:
-        """The value that the put with this number writes."""
-        at = put * 7919 % (len(self._pool) - VALUE_BYTES)
-        return put.to_bytes(_STAMP_BYTES, "little") + self._pool[at : at + VALUE_BYTES - _STAMP_BYTES]
+    bench.compare(goals.STORE_AMPLIFICATION, {name: partial(side, name) for name in sides}, rounds, warm=0)
+    bench.notes.append(
+        f"Overwriting: {keys:,} keys, memtables of {memtable_bytes // MIB} MiB on both sides, each key put "
+        f"{overwrites + 1} times on average, values that cannot be compressed; files of a run end at "
+        f"{FILE_MEMTABLES} memtables, which are 1 GiB by default"
+    )
 
 
 @final
@@ -103,32 +120,18 @@ class Space:
             self.most = max(self.most, self.now())
 
 
-def written_bytes() -> int:
-    """By this process and the children it has waited for."""
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
-
-
 async def run_ours(directory: Path, memtable_bytes: int, keys: int, puts: int) -> Figures:
     """Through the Trio shell, as in a node: a child merges."""
     options = Options(segment_bytes=memtable_bytes, table_log=0, file_bytes=FILE_MEMTABLES * memtable_bytes)
     with Space(directory, ".gkv") as space:
         async with ours.shell(directory / "store", options) as store:
-
-            async def write(records: list[Record]) -> None:
-                while True:
-                    try:
-                        return await store.write_batch(records)
-                    except Overloaded:  # Merges are behind; the write waited for them as long as it does.
-                        pass
-
-            return await _run(write, store.get, store.idle, space, keys=keys, puts=puts)
+            return await _run(store.write_batch, store.get, store.idle, space, keys=keys, puts=puts)
 
 
 async def run_rocksdb(directory: Path, memtable_bytes: int, keys: int, puts: int) -> Figures:
     """With its own settings but for the memtable, and the files and levels that follow from it."""
     with Space(directory, ".sst") as space:
-        store = rocksdb.RocksStore(directory / "rocksdb", sync=False, compressed=True, memtable_bytes=memtable_bytes)
+        store = rocksdb.RocksStore(directory / "rocksdb", sync=True, compressed=True, memtable_bytes=memtable_bytes)
 
         async def write(records: list[Record]) -> None:
             store.write_batch(records)
@@ -143,7 +146,7 @@ async def run_rocksdb(directory: Path, memtable_bytes: int, keys: int, puts: int
 
 
 async def _run(
-    write: Callable[[list[Record]], Awaitable[None]],
+    write: Callable[[list[Record]], Awaitable[object]],
     get: Callable[[bytes], bytes | None],
     settle: Callable[[], Awaitable[None]],
     space: Space,
@@ -151,21 +154,18 @@ async def _run(
     keys: int,
     puts: int,
 ) -> Figures:
-    values, last = Values(), [0] * keys
-    before = written_bytes()
+    values, last = Noise(), [0] * keys
+    before = disk_bytes("self", "write_bytes")
     for batch in _batches(keys, puts):
-        records = []
+        await write([(key_of(number), values.of(put)) for put, number in batch])
         for put, number in batch:
-            records.append((key_of(number), values.of(put)))
             last[number] = put
-        await write(records)
     await settle()
-    written = written_bytes() - before
+    written = disk_bytes("self", "write_bytes") - before
     for number in random.Random(SEED).sample(range(keys), min(CHECKED, keys)):
         if get(key_of(number)) != values.of(last[number]):
-            raise RuntimeError(f"the value of {key_of(number)!r} is not the one that was put last")
-    record_bytes = KEY_BYTES + VALUE_BYTES
-    return Figures(puts * record_bytes, written, keys * record_bytes, space.now(), max(space.most, space.now()))
+            raise WrongAnswerError(f"the value of {key_of(number)!r} is not the one that was put last")
+    return Figures(puts * RECORD_BYTES, written, keys * RECORD_BYTES, space.now(), max(space.most, space.now()))
 
 
 def _batches(keys: int, puts: int) -> Iterator[list[tuple[int, int]]]:
@@ -179,9 +179,8 @@ def _batches(keys: int, puts: int) -> Iterator[list[tuple[int, int]]]:
 def main() -> None:
     """Do it, and say what came of it."""
     side, directory, *numbers = sys.argv[1:]
-    run = {ours.NAME: run_ours, rocksdb.NAME: run_rocksdb}[side]
-    memtable_bytes, keys, puts = map(int, numbers)
-    print(json.dumps(trio.run(run, Path(directory), memtable_bytes, keys, puts)))
+    run = {OURS: run_ours, goals.ROCKSDB: run_rocksdb}[side]
+    print(json.dumps(trio.run(run, Path(directory), *map(int, numbers))))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from tests.bench.data import Record
 
 POLL_PERIOD_S = 0.05
-NAME = "RocksDB"
-THREADS = "RocksDB, C interface"
 SETTINGS = (
     "RocksDB through rocksdict: raw mode, its defaults (memtables of 64 MiB, write-ahead log, leveled compaction by "
-    "two threads) but no compression, as there is none on our side; `WriteBatch` for batches; `sync` where ours syncs"
+    "two threads) but no compression, as there is none on our side; `WriteBatch` for batches; `sync`"
 )
 
 

@@ -8,43 +8,34 @@ each write, would take minutes.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from time import process_time
 from typing import TYPE_CHECKING
 
 from gossipkv.storage.engine.options import Options
 from tests.bench import goals
-from tests.bench.measurement import Measurement
+from tests.bench.data import Noise, key_of
+from tests.bench.measurement import OURS
 from tests.bench.store import ours
-from tests.bench.store.overwriting import Values, key_of
 from tests.world.simulated_files import SimulatedFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from tests.bench.measurement import Bench
 
 GROUPS = 5_000  # A sync takes 0.2 ms here.
 SEGMENT_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
-class Load:
-    """How often."""
-
-    rounds: int = 5
-
-
-def measure(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+def measure(bench: Bench, *, rounds: int = 5) -> None:
     """Processor time of a virtual second."""
-    del directory
-    took = [_second() for _ in range(load.rounds)]
-    yield Measurement(goals.STORE_SIMULATED, "s", ours.NAME, {ours.NAME: took})
-    notes.append(f"Simulated writes: {GROUPS:,} puts of 100 bytes, each synced, as one writer does in a second here")
+    bench.compare(goals.STORE_SIMULATED, {OURS: _second}, rounds)
+    bench.notes.append(
+        f"Simulated writes: {GROUPS:,} puts of 100 bytes, each synced, as one writer does in a second here"
+    )
 
 
 def _second() -> float:
-    files, values = SimulatedFiles(), Values()
+    files, values = SimulatedFiles(), Noise()
     files.make_directory("/data")
     options = Options(segment_bytes=SEGMENT_BYTES)
     with ours.Blocking(PurePosixPath("/data/store"), options, files=files, chance=random.Random(0)) as store:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import threading
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -19,119 +19,122 @@ import trio
 
 from gossipkv.storage.engine.options import Options
 from tests.bench import data, goals, machine
-from tests.bench.measurement import Measurement
+from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.store import ours, rocksdb
-from tests.bench.verification import WrongAnswerError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from tests.bench.data import Record
+    from tests.bench.measurement import Bench, Row
 
-    Work = Callable[[list[Record]], Awaitable[None]]
-    Sides = dict[str, Work]
+    Work = Callable[[list[Record]], None]
 
 BATCH = 100
 
 
-@dataclass(frozen=True)
-class Load:
-    """How much is written in a round, and how often."""
-
-    keys: int = 1_000_000
-    puts: int = 2_000
-    batches: int = 300
-    writers: int = 64
-    writer_puts: int = 50
-    rounds: int = 9
-
-
-@dataclass(frozen=True)
-class Row:
-    """What the sides do in a round, and with how many records."""
-
-    name: str
-    records: int
-    sides: Sides
-
-
-def durable(directory: Path, load: Load, notes: list[str]) -> Iterator[Measurement]:
+def durable(
+    bench: Bench,
+    *,
+    keys: int = 1_000_000,
+    puts: int = 2_000,
+    batches: int = 300,
+    writers: int = 64,
+    writer_puts: int = 50,
+    rounds: int = 9,
+) -> None:
     """What is synced before it is acknowledged."""
-    yield from trio.run(_durable, directory, load, notes)
+    counts = {
+        goals.STORE_PUT: puts, goals.STORE_PUT_BATCH: batches * BATCH, goals.STORE_PUT_WRITERS: writers * writer_puts
+    }  # fmt: skip
+    bench.notes.append(
+        f"Durable writes: a round is {puts:,} puts, {batches} batches of {BATCH}, {writers} writers with "
+        f"{writer_puts} puts each; {rounds} rounds; {OURS}: its defaults, through the Trio shell, one space"
+    )
+    trio.run(_durable, bench, keys, counts, writers, rounds)
 
 
-async def _durable(directory: Path, load: Load, notes: list[str]) -> list[Measurement]:
-    writers = load.writers
-    each: Sides = {}
-    batches: Sides = {}
-    many: Sides = {}
-    readers = {}
+async def _durable(bench: Bench, keys: int, counts: dict[Row, int], writers: int, rounds: int) -> None:
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(ours.shell(directory / "ours", Options()))
-        each[ours.NAME] = store.write_each
-        batches[ours.NAME] = _in_batches_of_ours(store)
-        many[ours.NAME] = lambda records: _in_tasks(store, records, writers)
-        readers[ours.NAME] = store.get
-        if _takes_part(rocksdb.NAME, rocksdb.missing(), notes):
-            rocks = rocksdb.RocksStore(directory / "rocksdb", sync=True)
+        store = await stack.enter_async_context(ours.shell(bench.directory / "ours", Options()))
+        sides = {OURS: _Side(store.get, _works_of_ours(store, writers))}
+        if bench.takes_part(goals.ROCKSDB, rocksdb.missing()):
+            rocks = rocksdb.RocksStore(bench.directory / "rocksdb", sync=True)
             stack.callback(rocks.close)
-            each[rocksdb.NAME] = _blocking(rocks.write_each)
-            batches[rocksdb.NAME] = _blocking(lambda records: _in_batches(rocks.write_batch, records))
-            many[rocksdb.NAME] = _blocking(lambda records: _in_threads(rocks.write_each, records, writers))
-            readers[rocksdb.NAME] = rocks.get
-            notes.append(rocksdb.SETTINGS)
-        if _takes_part(rocksdb.THREADS, rocksdb.RocksThreads.missing(), notes):
-            threads = rocksdb.RocksThreads(directory / "threads")
+            bench.notes.append(rocksdb.SETTINGS)
+            works = {
+                goals.STORE_PUT: rocks.write_each,
+                goals.STORE_PUT_BATCH: partial(_in_batches, rocks.write_batch),
+                goals.STORE_PUT_WRITERS: partial(_in_threads, rocks.write_each, writers),
+            }
+            sides[goals.ROCKSDB] = _Side(rocks.get, works)
+        if bench.takes_part(goals.ROCKSDB_THREADS, rocksdb.RocksThreads.missing()):
+            threads = rocksdb.RocksThreads(bench.directory / "threads")
             stack.callback(threads.close)
-            many[rocksdb.THREADS] = _blocking(lambda records: _in_threads(threads.write_each, records, writers))
-            readers[rocksdb.THREADS] = threads.get
-            notes.append(f"{rocksdb.THREADS}: {rocksdb.THREADS_SETTINGS}")
-        rows = [
-            Row(goals.STORE_PUT, load.puts, each),
-            Row(goals.STORE_PUT_BATCH, load.batches * BATCH, batches),
-            Row(goals.STORE_PUT_WRITERS, writers * load.writer_puts, many),
-        ]
-        notes.append(
-            f"Durable writes: a round is {load.puts:,} puts, {load.batches} batches of {BATCH}, {writers} writers with "
-            f"{load.writer_puts} puts each; {load.rounds} rounds; {ours.SETTINGS}"
-        )
-        return await _measured(rows, readers, load)
+            bench.notes.append(f"{goals.ROCKSDB_THREADS}: {rocksdb.THREADS_SETTINGS}")
+            works = {goals.STORE_PUT_WRITERS: partial(_in_threads, threads.write_each, writers)}
+            sides[goals.ROCKSDB_THREADS] = _Side(threads.get, works)
+        await trio.to_thread.run_sync(_compare, bench, keys, counts, sides, rounds)
 
 
-def _takes_part(name: str, missing: str | None, notes: list[str]) -> bool:
-    if missing is not None:
-        notes.append(f"{name} takes no part; it needs: {missing}")
-    return missing is None
+def _compare(bench: Bench, keys: int, counts: dict[Row, int], sides: dict[str, _Side], rounds: int) -> None:
+    """Each row's rounds, then whether every side holds what was written last."""
+    asked = [key for key, _ in data.make(keys).records]
+    with machine.uncollected():
+        for row, count in counts.items():
+            works = {name: side.work(row, asked, count) for name, side in sides.items() if row in side.works}
+            bench.compare(row, works, rounds)
+    for name, side in sides.items():
+        for key, value in side.expected.items():
+            if side.get(key) != value:
+                raise WrongAnswerError(f"{name}: get({key!r}) is not what was written last")
 
 
-def _blocking(work: Callable[[list[Record]], None]) -> Work:
-    async def run(records: list[Record]) -> None:
-        work(records)
+class _Side:
+    """A store, how it does the work of each row, and what it has to hold then."""
 
-    return run
+    def __init__(self, get: Callable[[bytes], bytes | None], works: dict[Row, Work]) -> None:
+        self.get, self.works = get, works
+        self.expected: dict[bytes, bytes] = {}
+
+    def work(self, row: Row, keys: list[bytes], count: int) -> Callable[[], float]:
+        """Microseconds of a put; all sides draw the same records, which are others in each round."""
+        chance = random.Random(f"{data.SEED} {row}")
+
+        def run() -> float:
+            records = _fresh(keys, count, chance)
+            begin_ns = perf_counter_ns()
+            self.works[row](records)
+            taken_ns = perf_counter_ns() - begin_ns
+            self.expected.update(records)
+            return taken_ns / 1e3 / len(records)
+
+        return run
 
 
-def _in_batches(write: Callable[[list[Record]], None], records: list[Record]) -> None:
+def _works_of_ours(store: ours.Shell, writers: int) -> dict[Row, Work]:
+    async def in_batches(records: list[Record]) -> None:
+        for first in range(0, len(records), BATCH):
+            await store.write_batch(records[first : first + BATCH])
+
+    async def in_tasks(records: list[Record]) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(writers):
+                nursery.start_soon(store.write_each, records[number::writers])
+
+    return {
+        goals.STORE_PUT: partial(trio.from_thread.run, store.write_each),
+        goals.STORE_PUT_BATCH: partial(trio.from_thread.run, in_batches),
+        goals.STORE_PUT_WRITERS: partial(trio.from_thread.run, in_tasks),
+    }
+
+
+def _in_batches(write: Work, records: list[Record]) -> None:
     for first in range(0, len(records), BATCH):
         write(records[first : first + BATCH])
 
 
-def _in_batches_of_ours(store: ours.Shell) -> Work:
-    async def run(records: list[Record]) -> None:
-        for first in range(0, len(records), BATCH):
-            await store.write_batch(records[first : first + BATCH])
-
-    return run
-
-
-async def _in_tasks(store: ours.Shell, records: list[Record], writers: int) -> None:
-    async with trio.open_nursery() as nursery:
-        for number in range(writers):
-            nursery.start_soon(store.write_each, records[number::writers])
-
-
-def _in_threads(write_each: Callable[[list[Record]], None], records: list[Record], writers: int) -> None:
+def _in_threads(write_each: Work, writers: int, records: list[Record]) -> None:
     threads = [threading.Thread(target=write_each, args=(records[number::writers],)) for number in range(writers)]
     for thread in threads:
         thread.start()
@@ -139,37 +142,8 @@ def _in_threads(write_each: Callable[[list[Record]], None], records: list[Record
         thread.join()
 
 
-async def _measured(
-    rows: list[Row], readers: dict[str, Callable[[bytes], bytes | None]], load: Load
-) -> list[Measurement]:
-    """Each row's rounds, then whether every side holds what was written last."""
-    keys = [key for key, _ in data.make(load.keys, data.SMALL_VALUE_BYTES).records]
-    chance = random.Random(data.SEED)
-    expected: dict[str, dict[bytes, bytes]] = {name: {} for name in readers}
-    found = []
-    with machine.uncollected():
-        for row in rows:
-            machine.say(f"  {row.name}")
-            samples: dict[str, list[float]] = {name: [] for name in row.sides}
-            for number in range(load.rounds + 1):
-                records = _fresh(keys, row.records, chance)
-                for name in chance.sample([*row.sides], len(row.sides)):
-                    begin = perf_counter_ns()
-                    await row.sides[name](records)
-                    took = (perf_counter_ns() - begin) / 1e3 / len(records)
-                    expected[name].update(records)
-                    if number > 0:
-                        samples[name].append(took)
-            found.append(Measurement(row.name, "us", ours.NAME, samples))
-    for name, get in readers.items():
-        for key, value in expected[name].items():
-            if get(key) != value:
-                raise WrongAnswerError(f"{name}: get({key!r}) is not what was written last")
-    return found
-
-
 def _fresh(keys: list[bytes], count: int, chance: random.Random) -> list[Record]:
     """Different keys at random, with values that no other round has."""
     stamp = b"%016x" % chance.getrandbits(64)
     rest = data.SMALL_VALUE_BYTES - len(stamp)
-    return [(key, stamp + (key * (rest // len(key) + 1))[:rest]) for key in chance.sample(keys, min(count, len(keys)))]
+    return [(key, stamp + data.value_of(key, rest)) for key in chance.sample(keys, min(count, len(keys)))]

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bench.memory import cgroup, disk, records
+from tests.bench import data
+from tests.bench.measurement import WrongAnswerError
+from tests.bench.memory import cgroup, disk
 from tests.bench.memory.reader import BATCHES, RUN, SCANS, UNIFORM, ZIPF, Asker
 from tests.bench.peers.python_dict import PythonDict
 
@@ -29,27 +31,27 @@ def asker(made: list[Record], right: list[Record]) -> Asker:
             return sorted(record for record in made if record[0] >= start)[:count]
 
     right = sorted(right)
-    return Asker(Ordered(made), len(right), [(right[0][0].decode(), records.checksum(right[:RUN]))])
+    return Asker(Ordered(made), len(right), [(right[0][0].decode(), data.checksum(right[:RUN]))])
 
 
 @pytest.mark.parametrize("shape", [UNIFORM, ZIPF, BATCHES, SCANS])
 def test_a_wrong_value_stops_the_reader(shape: str) -> None:
     """What is right is counted; every other value, or none, ends the turn."""
-    made = records.make(COUNT)
+    made = data.mixed(COUNT)
     turn = asker(made, made).turn(shape, 0.01, 1)
     assert turn.units > 0
     assert turn.busy_ns > 0
     for wrong in ([(key, value[:-1] + b"?") for key, value in made], made[:1]):
-        with pytest.raises(RuntimeError, match="dict: "):
+        with pytest.raises(WrongAnswerError, match="dict: "):
             asker(wrong, made).turn(shape, 0.01, 1)
 
 
 def test_records_differ() -> None:
     """Keys and values are of their size, and no two are equal."""
-    made = records.make(10_000)
-    assert {len(key) + len(value) for key, value in made} == {records.RECORD_BYTES}
+    made = data.mixed(10_000)
+    assert {len(key) + len(value) for key, value in made} == {data.RECORD_BYTES}
     assert len({key for key, _ in made}) == len({value for _, value in made}) == len(made)
-    assert records.checksum(made[:2]) != records.checksum(made[1::-1])
+    assert data.checksum(made[:2]) != data.checksum(made[1::-1])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,10 @@ import pytest
 
 from gossipkv.address import Address
 from gossipkv.loadtest._generator import Generator
-from tests.bench.network import compiled, parts, rows, servers
+from tests.bench.measurement import WrongAnswerError
+from tests.bench.network import rows, servers
+from tests.bench.processes import Cores, Server
+from tests.load import RpcDialect
 from tests.unit.client.fake_node import FakeNode, store
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ def asked(dialect: Dialect, *, in_flight: int = 1, batch: int = 1) -> Iterator[t
 
 def test_a_call_is_compared_as_it_is_encoded() -> None:
     """The very result is an answer, in any order; another is none."""
-    dialect = compiled.protocols().CallDialect(b"method", msgpack.packb({"a": 1}))
+    dialect = servers.protocols().CallDialect(b"method", msgpack.packb({"a": 1}))
     with asked(dialect, in_flight=2) as (generator, server, sent):
         unpacker = msgpack.Unpacker()
         unpacker.feed(sent)
@@ -53,7 +56,7 @@ def test_a_call_is_compared_as_it_is_encoded() -> None:
 def test_the_floor_answers_each_request_once() -> None:
     """So many bytes for so many, however they are cut."""
     with (
-        servers.floor(10, 300_000, servers.Cores.of_this_machine()) as server,
+        servers.floor(10, 300_000, Cores.of_this_machine()) as server,
         socket.create_connection(server.address) as connection,
     ):
         for piece in (b"x" * 25, b"x" * 4, b"x"):
@@ -71,6 +74,6 @@ def test_wrong_answers_are_not_measured() -> None:
     """A server that answers another value stops the run."""
     with FakeNode(store({b"key-1": b"another"})) as node:
         host, port = node.listener.getsockname()
-        server = servers.Server("fake", None, Address(host, port), parts.RpcDialect("db", RECORDS[:1]))
-        with pytest.raises(rows.WrongAnswerError, match=r"1 wrong values .*expected b'value'.*got b'another'"):
-            rows.open_traffic(server, rows.Shape("row", 1))
+        server = Server("fake", None, Address(host, port), RpcDialect("db", RECORDS[:1]))
+        with pytest.raises(WrongAnswerError, match=r"1 wrong values .*expected b'value'.*got b'another'"):
+            rows.open_traffic(server, rows.Shape(1))

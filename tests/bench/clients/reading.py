@@ -1,0 +1,70 @@
+"""The rows about clients: a node and redis-server hold the same records, and each side's client reads them.
+
+Servers on one core, this process with the client on the other; the sides in turn, the first round not counted.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from tests.bench import data, goals, machine
+from tests.bench.measurement import OURS
+from tests.bench.network import servers
+from tests.bench.processes import Cores, node
+
+if TYPE_CHECKING:
+    from tests.bench.measurement import Bench
+
+NEEDED = ("redis", "hiredis", "uvloop")
+TASKS = 64
+
+
+def missing() -> str | None:
+    """What must be installed before there is anything to compare with."""
+    return servers.redis_missing() or (None if all(map(find_spec, NEEDED)) else f"pip install {' '.join(NEEDED)}")
+
+
+def measure(
+    bench: Bench,
+    *,
+    keys: int = 100_000,
+    gets: int = 20_000,
+    batches: int = 3_000,
+    concurrent_gets: int = 60_000,
+    rounds: int = 9,
+) -> None:
+    """Each row."""
+    from tests.bench.clients import contestants  # noqa: PLC0415  # The peers need not be installed.
+
+    records = data.make(keys).records
+    cores = Cores.of_this_machine()
+    with (
+        node(bench.directory / "node", records, cores) as ours,
+        servers.redis(records, cores.server) as theirs,
+        machine.pinned(cores.load),
+        machine.uncollected(),
+    ):
+        rng = random.Random(data.SEED)
+        one = (contestants.blocking, goals.REDIS_PY, contestants.redis_py)
+        many = (contestants.trio_tasks, goals.REDIS_ASYNCIO, contestants.redis_tasks)
+        for row, count, figure, (own, peer, other), how in (
+            (goals.CLIENT_GET, gets, "wall_us", one, {}),
+            (goals.CLIENT_GET_MANY, batches * contestants.BATCH, "wall_us", one, {"batched": True}),
+            (goals.CLIENT_TASKS, concurrent_gets, "cpu_us", many, {"tasks": TASKS}),
+            (goals.CLIENT_TASK, gets, "wall_us", many, {"tasks": 1}),
+        ):
+            asked = rng.choices(records, k=count)
+            works = {OURS: partial(own, ours.address, **how), peer: partial(other, theirs.address, **how)}
+            sides = {
+                name: lambda work=work, asked=asked, figure=figure: getattr(work(asked), figure)
+                for name, work in works.items()
+            }
+            bench.compare(row, sides, rounds)
+    bench.notes.append(
+        "clients: keys of 16 bytes, values of 100, asked at random, every value compared; the client's process on one "
+        "core and the servers on the other; redis-py with hiredis, one connection; redis.asyncio on uvloop with "
+        f"hiredis, one client with a pool of as many connections as tasks; {contestants.versions()}"
+    )
