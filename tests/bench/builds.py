@@ -114,7 +114,7 @@ def loaded(
 @contextmanager
 def forwarded(side: Side, requests: int, *, in_flight: int, owners: int = 1, batch: int = 1) -> Iterator[Turn]:
     """A node that holds nothing; those whom it asks are this tree's, and not measured."""
-    directory = side.directory / f"forwarded-{batch}"
+    directory = Path(tempfile.mkdtemp(dir=side.directory))
     with (
         servers.asker(directory, served(), side.cores, owners, python=side.python) as asker,
         rows.open_traffic(asker, Shape(64 if batch == 1 else 16, in_flight, batch)) as traffic,
