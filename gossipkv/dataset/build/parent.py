@@ -218,7 +218,7 @@ class Child:
     async def start(cls) -> Self:
         """Raises OSError when no process can be started."""
         async with AsyncExitStack() as stack:
-            running = child.running("gossipkv.dataset.build.child", ENVIRON)
+            running = child.running("gossipkv.dataset.build.build_child", ENVIRON)
             process, leash = await stack.enter_async_context(running)
             return cls(process, leash, stack.pop_all())
 

@@ -24,13 +24,13 @@ from gossipkv.dataset.cluster.contents import choose, to_follow
 from gossipkv.dataset.cluster.effects import Ask, BuildAnew, Decide, KeepOwners, KeepRefuted, Look, PublishDatabase
 from gossipkv.dataset.cluster.gate import Gate
 from gossipkv.dataset.cluster.members import SILENT_EPOCH
+from gossipkv.dataset.cluster.others import Statements
 from gossipkv.dataset.cluster.publication import DatabasePublication, Publication
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.refutations import Refutations
 from gossipkv.dataset.cluster.retiring import Retiring, clinging
 from gossipkv.dataset.cluster.routes import Routes
 from gossipkv.dataset.cluster.shares import Shares
-from gossipkv.dataset.cluster.statements import Statements
 from gossipkv.dataset.cluster.survey import Survey
 from gossipkv.placement.statement import DatabaseStatement, Named
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Effect, Outward, Publish, Withdraw
     from gossipkv.dataset.cluster.gate import Dispute
     from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.others import Holding
     from gossipkv.dataset.cluster.own_copy import OwnCopy
     from gossipkv.dataset.cluster.retiring import Stance
-    from gossipkv.dataset.cluster.statements import Holding
     from gossipkv.dataset.cluster.survey import Standing
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.holders import Holders

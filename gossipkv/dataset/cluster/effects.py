@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.statements import Holding, Owner
+    from gossipkv.dataset.cluster.others import Holding, Owner
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement, Statement

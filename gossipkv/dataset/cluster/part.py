@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepOwners, KeepRefuted, Look
+from gossipkv.dataset.cluster.others import Holding, Owner
 from gossipkv.dataset.cluster.own_copy import OwnCopy
-from gossipkv.dataset.cluster.statements import Holding, Owner
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
 from gossipkv.dataset.local.active import Holder

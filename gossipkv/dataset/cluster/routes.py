@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.cluster.effects import Route
 from gossipkv.dataset.cluster.members import State
-from gossipkv.dataset.cluster.statements import Holding, Owner
+from gossipkv.dataset.cluster.others import Holding, Owner
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.others import Statements
     from gossipkv.dataset.cluster.refutations import Refutations
-    from gossipkv.dataset.cluster.statements import Statements
     from gossipkv.placement.identity import Identity
 
 

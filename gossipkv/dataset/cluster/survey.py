@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.others import Said, Statements
     from gossipkv.dataset.cluster.refutations import Refutations
-    from gossipkv.dataset.cluster.statements import Said, Statements
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.statement import DatabaseStatement, Statement
 

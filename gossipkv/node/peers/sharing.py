@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.members import Membership
-    from gossipkv.dataset.cluster.statements import Owner
+    from gossipkv.dataset.cluster.others import Owner
     from gossipkv.gossip import member as gossip
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch

@@ -178,11 +178,11 @@ MUTANTS_OF_DATASETS = (
     planted(
         "a newer epoch is taken for a withdrawal",
         Edit(
-            f"{CLUSTER}.statements:Statements.hear",
+            f"{CLUSTER}.others:Statements.hear",
             "said.former = said.holds()",
             "said.former = {}",
         ),
-        "test_statements",
+        "test_others",
     ),
     let_loose(
         "a list is used before it was still",

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from tests.world.datasets.answer import Answer
     from tests.world.datasets.contents import Content, Sources
+    from tests.world.datasets.dataset_node import DatasetNode
     from tests.world.datasets.disk import DatasetDisk, Stored
-    from tests.world.datasets.node import DatasetNode
     from tests.world.world import World
 
 MOST_VIOLATIONS = 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.statements import Holding
+    from gossipkv.dataset.cluster.others import Holding
     from gossipkv.placement.identity import Identity
 
 

@@ -68,7 +68,7 @@ async def test_a_child_that_ends_without_its_last_word_is_an_error(job, monkeypa
     fake.mkdir(parents=True)
     for place in (fake.parent.parent, fake.parent, fake):
         (place / "__init__.py").touch()
-    (fake / "child.py").write_text(code)
+    (fake / "build_child.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path / "fake")
     with pytest.raises(BuildError, match=words) as caught:
         await perform(job([b"a\t1\n"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gossipkv.dataset.cluster.effects import KeepOwners, Look, Route
 from gossipkv.dataset.cluster.members import State
-from gossipkv.dataset.cluster.statements import Holding, Owner
+from gossipkv.dataset.cluster.others import Holding, Owner
 from gossipkv.placement.statement import DatabaseStatement
 from tests.unit.dataset.cluster.scene import Node, active, answer, identity, member, some, statement, uuid_of
 

@@ -1,4 +1,4 @@
-"""The program that builds versions, in processes beside the node: `python -m gossipkv.dataset.build.child`.
+"""The program that builds versions, in processes beside the node: `python -m gossipkv.dataset.build.build_child`.
 
 A thread beside the serving loop was measured to raise a read's median from 20 µs to 5 ms; a process of low priority
 leaves it where it is.  This module imports no Trio, so that it starts quickly and small.
