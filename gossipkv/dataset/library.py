@@ -439,7 +439,7 @@ class Library:
     def _shows(self, found: Database) -> bool:
         return (
             bool(found.lives)
-            or found.part.core.is_known_elsewhere
+            or found.view.is_known_elsewhere
             or found.defect_trouble is not None
             or found.storage_trouble is not None
             or found.name in self._at_source | self._named.keys()

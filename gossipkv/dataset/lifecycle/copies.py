@@ -49,9 +49,7 @@ class Copies:
         look_thread: trio.CapacityLimiter,
         *,
         wake: Callable[[], None],
-        on_refuted: Callable[[str, tuple[str, ...]], bool],
     ) -> None:
-        """`on_refuted` is told of functions that were refuted, with the digest of the source."""
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.builder = VersionBuilder(database, shared, look_thread)
         self.unopened: set[str] = set()  # Versions that the system did not let us open at the start, and has not since.
@@ -60,7 +58,6 @@ class Copies:
         self._lives = lives
         self._shared = shared
         self._wake = wake
-        self._on_refuted = on_refuted
         self._log = shared.log.bind(database=database)
         self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
         self._stopped_for: str | None = None
@@ -129,7 +126,6 @@ class Copies:
             copy = self._begin_copy(name, CopyState.READY)
             copy.begin_open(version.identity, version.here)
             copy.want(version.share)
-            self._on_refuted(version.identity.digest, version.manifest.refuted)
 
     async def _open_version(self, name: str) -> Version:
         """One that is built; set aside if it is damaged."""
@@ -279,7 +275,6 @@ class Copies:
             version = before.with_partitions(made.manifest, made.copy)
             copy.add(PartitionSet.of(version.partitions, made.copy))
         self.versions[life.name] = version
-        self._on_refuted(version.identity.digest, made.manifest.refuted)
         self._shared.builds.add(made.manifest)
         self._log.info("built", version=life.name, records=made.manifest.records, size_bytes=made.manifest.size_bytes,
                        peak_bytes=made.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip

@@ -67,9 +67,9 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "clients get a version before its gate",
         Edit(
-            "gossipkv.dataset.database:Database.held",
-            "passed = self.verdicts.passed(life.name)",
-            "passed = True",
+            "gossipkv.dataset.cluster.view:DatabaseView.offered",
+            "return self.identity(version) if self.passed(version) else self.active_elsewhere(version)",
+            "return self.identity(version)",
         ),
         COPIES,
     ),
@@ -112,8 +112,8 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "a refutation is forgotten at a restart",
         Edit(
-            "gossipkv.dataset.refutations:Refutations.add",
-            "self.rewriting.note()",
+            "gossipkv.dataset.cluster.part:PartInCluster.step",
+            "self.refuted_document.note()",
             "pass",
         ),
         REMEMBERED,
@@ -121,7 +121,7 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "who held the active version is not written",
         Edit(
-            "gossipkv.dataset.lifecycle.switching:Switching.note_holders",
+            "gossipkv.dataset.lifecycle.switching:Switching.note_owners",
             "self.note_change()",
             "pass",
         ),
