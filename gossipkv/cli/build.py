@@ -18,7 +18,7 @@ from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Lanes, Means, perform
+from gossipkv.dataset.build.steps import BuildResources, Lanes, perform
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.manifest import Manifest, to_body
 from gossipkv.dataset.offline.destinations import LocalDestination
@@ -154,8 +154,10 @@ def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Ma
     columns = description(), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)
-        means = Means(memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done))
-        return perform(job, RealFiles(), means)
+        resources = BuildResources(
+            memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done)
+        )
+        return perform(job, RealFiles(), resources)
 
 
 def _declare(dest: Path, manifest: Manifest) -> None:

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from gossipkv.dataset.build.trouble import Trouble
 from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.held import Held
 from gossipkv.dataset.lifecycle.copies import Copies
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Trouble
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
 from gossipkv.dataset.lifecycle.decisions import Decision, check, decide
-from gossipkv.dataset.lifecycle.open_versions import pauses
 from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
+from gossipkv.dataset.rewriting import pauses
 from gossipkv.dataset.source.listing import SourceVersion
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.placement.partition_set import PartitionSet

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.dataset.build.disk_space import POLL_MS, NoSpace
-from gossipkv.dataset.build.parent import trouble_of
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Trouble
-from gossipkv.dataset.lifecycle.open_versions import Reopening, close, pauses
+from gossipkv.dataset.build.trouble import Trouble, trouble_of
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
+from gossipkv.dataset.lifecycle.open_versions import Reopening, close
 from gossipkv.dataset.lifecycle.version_build import Built, VersionBuilder, Wanted
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
 from gossipkv.dataset.local.store import AnotherIdentity
 from gossipkv.dataset.local.version import Version, open_version
+from gossipkv.dataset.rewriting import pauses
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, StorageError, UnsupportedFormat
 from gossipkv.placement.partition_set import PartitionSet
 

@@ -28,10 +28,12 @@ The rules:
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gossipkv.dataset.build.disk_space import Shortage
+    from gossipkv.dataset.build.trouble import Trouble
     from gossipkv.dataset.source.listing import SourceVersion
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.partition_set import PartitionSet
@@ -91,28 +93,6 @@ NEXT: dict[tuple[CopyState, CopyEvent], CopyState] = {
     (CopyState.ERROR, CopyEvent.REFUTE): CopyState.WANTED,
     (CopyState.ERROR, CopyEvent.DROP): CopyState.GONE,
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a copy is in ERROR."""
-
-    message: str
-    details: dict[str, str | int] = field(default_factory=dict)  # `file`, `line`, `offset` where known
-    lasting: bool = True  # Only another source can help; else it is tried again after a pause.
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What a build needs on the disk, and does not have."""
-
-    needed_bytes: int
-    free_bytes: int  # less what the builds that run will still take
-    reason: str | None = None  # What the system said, if the disk was full in the middle of it.
-
-    def __str__(self) -> str:
-        found = "" if self.reason is None else f" ({self.reason})"
-        return f"room on the disk: about {self.needed_bytes:,} bytes are needed, {self.free_bytes:,} are free{found}"
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import trio
 
 from gossipkv.dataset.build.disk_space import NoSpace, after_refusal, is_full
 from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
-from gossipkv.dataset.build.parent import BuildError
+from gossipkv.dataset.build.trouble import BuildError
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.version import Version, open_partitions, open_version
 from gossipkv.environment.cores import cores

@@ -18,13 +18,12 @@ from unittest.mock import patch
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gossipkv.dataset.build.parent import BuildError
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
+from gossipkv.dataset.build.trouble import BuildError, Trouble
 from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.lifecycle import copy_states
-from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.dataset.lifecycle.version_states import Word
 from gossipkv.dataset.local.active import FORMAT as ACTIVE_FORMAT
 from gossipkv.environment.trio_world import RealThreads
@@ -50,7 +49,7 @@ async def at_once(function, *args, **_options):
     return function(*args)
 
 
-class ToldCore(DatabaseCore):
+class ScriptedCore(DatabaseCore):
     """A core whose verdicts are told, and that asks for nothing but that what is refuted be kept."""
 
     def __init__(self, node, lives, core):
@@ -97,12 +96,12 @@ class ToldCore(DatabaseCore):
         return self._node.verdicts.refuted(digest)
 
 
-class ToldPart(PartInCluster):
+class ScriptedPart(PartInCluster):
     """A part in the cluster whose core is told what it says."""
 
     def __init__(self, node, name, lives, copies, shared):
         super().__init__(name, lives, copies, shared)
-        self.core = ToldCore(node, lives, self.core)
+        self.core = ScriptedCore(node, lives, self.core)
 
     def step(self, active, hold, *, now_ms):
         """Whatever clients may have, it is looked at anew."""
@@ -355,7 +354,7 @@ class SimulatedNode:
                         build=self._build,
                         on_change=self._note,
                         requests=lambda _, name: self.requests[name],
-                        **({} if self.verdicts is None else {"make_part": partial(ToldPart, self)}),
+                        **({} if self.verdicts is None else {"make_part": partial(ScriptedPart, self)}),
                     )
                     try:
                         async with trio.open_nursery() as nursery:
@@ -401,7 +400,7 @@ class SimulatedNode:
         self.gate = trio.Event()
         await self.gate.wait()
         try:
-            perform(job, self.files, Means(MEMORY_BYTES))
+            perform(job, self.files, BuildResources(MEMORY_BYTES))
         except SourceChanged:
             raise
         except SourceError as error:

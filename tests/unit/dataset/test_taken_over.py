@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
 from gossipkv.dataset.build.job import BuildJob, Progress
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import Stray, read_manifest
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
@@ -58,7 +58,7 @@ def answers(one):
 
 def made(one, **options):
     """Performs the job."""
-    return perform(one, RealFiles(), Means(MEMORY_BYTES, **options))
+    return perform(one, RealFiles(), BuildResources(MEMORY_BYTES, **options))
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from gossipkv.dataset.build import parent
-from gossipkv.dataset.build.parent import BuildError, Loads, build_in_child
+from gossipkv.dataset.build.parent import Loads, build_in_child
+from gossipkv.dataset.build.trouble import BuildError
 from gossipkv.errors import SourceChanged
 from gossipkv.processes.activity import activity_of
 from tests.unit.dataset.sources import BUILD_MEMORY

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import MANIFEST
 from gossipkv.dataset.local.scrubbed import SCRUBBED, read_scrubbed
 from gossipkv.dataset.local.store import VersionStore
@@ -67,7 +67,7 @@ class Place:
         """A version is there, built at this moment."""
         version = put_version(RealFiles(), self.source, name, contents or [b"a\t1\n"])
         directory = self.store.begin_build("db", name)
-        perform(BuildJob.of(version, str(directory)), RealFiles(), Means(MEMORY_BYTES))
+        perform(BuildJob.of(version, str(directory)), RealFiles(), BuildResources(MEMORY_BYTES))
         self.store.publish("db", name)
         return self.open(name)
 
