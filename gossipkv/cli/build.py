@@ -243,7 +243,7 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
-    count, of = len(manifest.held), len(manifest.files)
+    count, of = len(manifest.files_here), len(manifest.files)
     files = _counted(count, "file") if count == of else f"{count:,} of {_counted(of, 'file')}"
     click.echo(
         f"{dest}: {_counted(manifest.records, 'record')} in {files} by {manifest.identity.function}, "

@@ -1,4 +1,4 @@
-"""What is done next with the versions of one database?  A straight-line workflow around the decisions of `lifecycle`.
+"""One database: a straight-line workflow that does what `lifecycle.decisions` decides about its versions.
 
 One task decides and switches (`run`), a second one builds, looks at the source come from outside; all on Trio's
 thread, so that what stands between two awaits is one step.  What is here of the versions is the matter of `copies`,

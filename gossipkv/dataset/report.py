@@ -46,9 +46,9 @@ def partition_map(database: Database) -> dict[str, Detail]:
     told: dict[str, Detail] = {"kind": "dataset", "version": None if served is None else served.name}
     if served is None:
         return {**told, "partitioner": None, "partitions": None, "owners": []}
-    held = Spread(database.view, bitmaps=True).of_version(served.name)
+    spread = Spread(database.view, bitmaps=True).of_version(served.name)
     identity = database.view.identity(served.name)
-    owners = held.get("owners", [])
+    owners = spread.get("owners", [])
     function, partitions = (None, None) if identity is None else (identity.function, identity.partitions)
     return {**told, "partitioner": function, "partitions": partitions, "owners": owners}
 
@@ -199,7 +199,7 @@ def _version(database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitma
     if copy is not None and version is not None:
         told["source_differs"] = copy.differs
         told |= _built(version.manifest)
-        told["partitions"] = _held_as_bitmap(version.manifest) if bitmaps else _held(version.manifest)
+        told["partitions"] = _partitions_as_bitmap(version.manifest) if bitmaps else _partitions(version.manifest)
         told["paged"] = any(file.paged for file in version.files if file is not None)
         told["scrub"] = scrub.report(version)
     return told
@@ -223,7 +223,7 @@ def _built(manifest: Manifest) -> dict[str, Detail]:
     }
 
 
-def _held(manifest: Manifest) -> Detail:
+def _partitions(manifest: Manifest) -> Detail:
     """Each partition that is here."""
     return [
         {
@@ -238,6 +238,6 @@ def _held(manifest: Manifest) -> Detail:
     ]
 
 
-def _held_as_bitmap(manifest: Manifest) -> Detail:
-    held = (partition for partition, file in enumerate(manifest.files) if file is not None)
-    return as_bitmap(PartitionSet.of(len(manifest.files), held))
+def _partitions_as_bitmap(manifest: Manifest) -> Detail:
+    here = (partition for partition, file in enumerate(manifest.files) if file is not None)
+    return as_bitmap(PartitionSet.of(len(manifest.files), here))

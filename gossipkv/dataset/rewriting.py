@@ -32,7 +32,7 @@ def pauses() -> Iterator[float]:
 
 @final
 class Rewriting:
-    """What keeps one document up to date; `write` writes it, and may raise StorageError."""
+    """Keeps one document up to date; `write` writes it, and may raise StorageError."""
 
     def __init__(self, write: Callable[[], Awaitable[None]], may_write: Callable[[], bool], log: Log) -> None:
         self._write = write

@@ -58,7 +58,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ReadingResult:
-    """What became of a reading; that of several lanes adds up."""
+    """The counts of a reading; those of several lanes add up."""
 
     records: int = 0  # kept
     strays: tuple[int, ...] = ()  # for each claim of the rule

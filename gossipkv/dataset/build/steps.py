@@ -50,7 +50,7 @@ OWN_FUNCTION = "sequins"
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What the threads have that share a build."""
+    """The threads that share a build, and what they have."""
 
     count: int
     memory_bytes: int  # for all their builders together
@@ -59,7 +59,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class BuildResources:
-    """What a build has, and whom it tells."""
+    """The memory and the threads that a build has, and whom it tells how far it is."""
 
     memory_bytes: int  # for the builder of one lane alone
     lanes: Lanes | None = None
@@ -160,7 +160,7 @@ class _Attempt:
         job = self.job
         taken, reports = self._in_lanes(rule) or self._alone(rule)
         self._tell_written(taken.records, taken.records)
-        return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
+        return _manifest(job, rule, taken, dict(zip(job.to_build(), reports, strict=True)), self.files)
 
     def _in_lanes(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]] | None:
         """None: one lane is to do it all, since there is little to do or since a lane's memory is too small."""
@@ -220,12 +220,12 @@ class _Attempt:
             return taken, builder.finish()
 
     def _names(self) -> list[str]:
-        return [partition_name(partition) for partition in self.job.held()]
+        return [partition_name(partition) for partition in self.job.to_build()]
 
     def _labels(self, rule: Rule) -> list[str]:
         """What each sorted file says of itself."""
         identity = asdict(self.job.identity(rule.function, regrouped=not rule.relies))
-        return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.held()]
+        return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.to_build()]
 
     def _bytes_to_read(self, place: int, rule: Rule) -> int:
         """Estimate how much of a file is read."""

@@ -1,4 +1,4 @@
-"""What is here of a database's versions?  Their copies: opened, built, found damaged, opened anew, closed and deleted.
+"""The copies of a database's versions: has them opened, built, found damaged, opened anew, closed and deleted.
 
 What blocks (the data directory, opening and unmapping files) happens in worker threads.  A copy that is built is
 synced, renamed into place and open before anybody hears of it; one that goes is out of service before it is closed,
@@ -97,7 +97,7 @@ class Copies:
         self._reopening.begin(nursery)
 
     async def clear_damaged(self, active: str | None, whole: Collection[str] = ()) -> None:
-        """What was set aside goes when something newer serves, or it was built again before a crash."""
+        """Delete what was set aside, when something newer serves, or it was built again before a crash."""
         if active is None or not self._shared.may_write():
             return
         clear = partial(self._shared.store.clear_damaged, self._database, before=active, whole=tuple(whole))
@@ -290,7 +290,7 @@ class Copies:
         self.builder.stop()
 
     async def poll_space(self) -> None:
-        """What builds wait for may be there by now."""
+        """Look whether the room that builds wait for is there by now."""
         waiting = [life.copy for life in self._lives.values() if life.copy is not None]
         waiting = [copy for copy in waiting if copy.shortage is not None]
         if waiting and _now_ms() >= self.poll_not_before_ms:
@@ -385,7 +385,7 @@ def _wanted(
     refuted: tuple[str, ...],
     follow: Identity | None,
 ) -> Wanted:
-    """What a copy lacks of what the source shows; what is added to it is as what is there."""
+    """Return the order for a build of what a copy lacks; what is added to it has the identity of what is there."""
     assert copy.share is not None, copy
     assert copy.lacks, copy
     adds = copy.open and not copy.damaged

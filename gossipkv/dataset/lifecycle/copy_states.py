@@ -50,7 +50,7 @@ SHORTAGE_RETRY_MS = 600_000
 
 
 class CopyState(enum.StrEnum):
-    """Where a copy is in its life."""
+    """A state in the life of a copy."""
 
     WANTED = "WANTED"
     BUILDING = "BUILDING"
@@ -60,7 +60,7 @@ class CopyState(enum.StrEnum):
 
 
 class CopyEvent(enum.StrEnum):
-    """What can happen to it."""
+    """An event in the life of a copy."""
 
     BEGIN = "begin"  # a build was started
     FINISH = "finish"  # it is built, published and open
@@ -170,7 +170,7 @@ class Copy:
         self.take(CopyEvent.WAIT)
 
     def find_space(self, free_bytes: int, now_ms: int) -> None:
-        """What it waits for may be there; the pause after a refusal is kept nevertheless."""
+        """Take in how much room there is: it may be enough; the pause after a refusal is kept nevertheless."""
         if self.shortage is not None:
             enough = free_bytes >= self.shortage.needed_bytes and now_ms >= self.not_before_ms
             self.shortage = None if enough else replace(self.shortage, free_bytes=free_bytes)
@@ -184,7 +184,7 @@ class Copy:
         self._opened(CopyEvent.FINISH, identity, here)
 
     def add(self, built: PartitionSet) -> None:
-        """What it lacked was built, and is open beside the rest."""
+        """Take in that what it lacked was built, and is open beside the rest."""
         assert self.identity is not None, self
         assert self.here is not None, self
         assert not self.here & built, (self, built)
@@ -210,7 +210,7 @@ class Copy:
         self._want_rest()
 
     def outdate(self) -> None:
-        """What was built to be added does not fit the rest: all is built anew."""
+        """Take in that what was built to be added does not fit the rest: all is built anew."""
         self.damaged = True
         self.stop()
 

@@ -1,4 +1,4 @@
-"""Versions that are open: closed when the last read of them is done, opened anew when their maps were lost.
+"""The open files of versions: closed when the last read of them is done, opened anew when their maps were lost.
 
 A map is lost when its file was cut short under it, or when the disk failed to give a page: it answers nothing again,
 while the files beside it go on.  A disk may come back, so the file is opened anew: at once, and if that fails, after
@@ -48,7 +48,7 @@ async def close(version: Version, threads: Threads) -> None:
 
 @final
 class Reopening:
-    """What was lost in the maps of one database's versions."""
+    """The lost maps of one database's versions, which are opened anew."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which version of a database do clients get?  The active one: read at the start, and switched durably.
+"""The active version of a database, which clients get: read at the start, and switched durably.
 
 The order that keeps promise P2: the copy is open, or others hold it; the ACTIVE document is written and synced; only
 then what is served is changed, in one step, and the node is told.
@@ -53,7 +53,7 @@ class Switching:
         self._counts: dict[str, int] = {}  # Requests of those that retire, when they were last looked at.
 
     async def read(self, built: Collection[str], hold: str | None) -> None:
-        """What was active last; if that is not known, the best guess among what is built.
+        """Read which version was active last; if that is not known, take the best guess among what is built.
 
         Raises:
             StorageError: the system refused to tell.
@@ -123,7 +123,7 @@ class Switching:
             self.rewriting.note()
 
     def _told(self, name: str) -> Active:
-        """What the ACTIVE document is to say when this version is active."""
+        """Return what the ACTIVE document is to say when this version is active."""
         identity = self._lives[name].identity
         owners = tuple(
             each

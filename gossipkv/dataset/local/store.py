@@ -236,7 +236,7 @@ class VersionStore:
             if known.here & built.here:  # An attempt that could not open them left them.
                 known = known.without(built.here)
                 write_manifest(self.files, target, known)
-            for file in built.held:
+            for file in built.files_here:
                 self.files.rename(source / file.name, target / file.name)
             self.files.sync_directory(target)
             self.files.sync_directory(source)
@@ -266,7 +266,7 @@ class VersionStore:
     def remove_unlisted(self, database: str, version: str, manifest: Manifest) -> None:
         """Delete what a version's directory has and its manifest does not list.  Raises OSError."""
         target = self.version_path(database, version)
-        listed = {MANIFEST, SCRUBBED, *(file.name for file in manifest.held)}
+        listed = {MANIFEST, SCRUBBED, *(file.name for file in manifest.files_here)}
         strangers = [entry.name for entry in self.files.list_directory(target) if entry.name not in listed]
         for name in strangers:
             self.files.unlink(target / name)

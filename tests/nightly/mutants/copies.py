@@ -17,8 +17,8 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
         "the manifest is replaced before the partitions are renamed",
         Edit(
             f"{STORE}.add_partitions",
-            "for file in built.held:",
-            "write_manifest(self.files, target, known.joined(built))\n            for file in built.held:",
+            "for file in built.files_here:",
+            "write_manifest(self.files, target, known.joined(built))\n            for file in built.files_here:",
         ),
         PARTIAL,
     ),
@@ -67,9 +67,9 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "clients get a version before its gate",
         Edit(
-            "gossipkv.dataset.cluster.view:DatabaseView.offered",
-            "return self.identity(version) if self.passed(version) else self.active_elsewhere(version)",
-            "return self.identity(version)",
+            "gossipkv.dataset.database:Database.held",
+            "found.append(self._held(life, version.identity, version))",
+            "found.append(self._held(life, version.identity, version, passed=True))",
         ),
         COPIES,
     ),

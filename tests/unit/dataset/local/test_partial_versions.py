@@ -94,7 +94,7 @@ def test_partitions_come_and_go():
     assert found(files) == (0, 1)
     with directory(files) as data:
         manifest = data.store.drop_partitions("db", "v1", WHOLE)
-        assert manifest.held == []
+        assert manifest.files_here == []
         assert open_version(files, data.store.version_path("db", "v1"), "db", "v1").here == PartitionSet.empty(N)
 
 
