@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -31,12 +31,17 @@ from gossipkv.errors import SourceError, StorageError
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gossipkv.dataset.cluster.view import DatabaseView
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import Source
     from gossipkv.placement.identity import Identity
     from gossipkv.settings.databases import DatabaseSettings
+
+    # Makes a database's part in the cluster, by its name, its lives and its copies.
+    MakePart = Callable[[str, dict[str, Life], Copies, SharedResources], PartInCluster]
 
 # While a version retires, how often its requests are counted at most and at least.
 SHORTEST_COUNT_MS = 50
@@ -47,14 +52,6 @@ MOST_JITTER_S = 0.5
 
 def _now_ms() -> int:
     return int(trio.current_time() * 1000)
-
-
-class MakePart(Protocol):
-    """Makes a database's part in the cluster, by its name, its lives and its copies."""
-
-    def __call__(
-        self, name: str, lives: dict[str, Life], copies: Copies, shared: SharedResources, /
-    ) -> PartInCluster: ...
 
 
 class Database:
@@ -477,8 +474,8 @@ class Database:
             waits.append(min(LONGEST_COUNT_MS, max(SHORTEST_COUNT_MS, quarter)))
         if decision.switch is not None:
             waits.append(self.switching.not_before_ms - _now_ms())
-        if self.part.wakes_at_ms is not None:
-            waits.append(self.part.wakes_at_ms - _now_ms())
+        if self.part.core.wakes_at_ms is not None:
+            waits.append(self.part.core.wakes_at_ms - _now_ms())
         if self.copies.wait_for_space:
             waits.append(self.copies.poll_not_before_ms - _now_ms())
         with trio.move_on_after(max(0, min(waits)) / 1000 if waits else float("inf")):

@@ -152,7 +152,7 @@ def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
         return None
     copy = life.copy
     if copy is not None and copy.share is None and not copy.open:
-        return spread.share_waits_until(is_heard=not database.part.waits_to_be_heard)
+        return spread.share_waits_until()
     if life.is_waiting or database.view.may_switch(life.name):
         return None
     return spread.gate_waits_until(life.name)

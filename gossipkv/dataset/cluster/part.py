@@ -139,16 +139,6 @@ class PartInCluster:
         for known in (self._listed, self._seals):
             known.pop(version, None)
 
-    @property
-    def wakes_at_ms(self) -> int | None:
-        """When to step again, beside after each change."""
-        return self.core.wakes_at_ms
-
-    @property
-    def waits_to_be_heard(self) -> bool:
-        """Whether this node hears nobody, and has not done so for long enough to go on alone."""
-        return self.core.membership.waits_to_be_heard(self._now_ms)
-
     # What is told
 
     def _tell(self, hold: str | None) -> None:

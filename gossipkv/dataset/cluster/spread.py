@@ -107,12 +107,13 @@ class Spread:
 
     # What is waited for
 
-    def share_waits_until(self, *, is_heard: bool) -> str | None:
+    def share_waits_until(self) -> str | None:
         """What has to be so before this node knows its share of a version, in words; None: it is."""
         if self._view.has_ring:
             return None
-        still = "the list of members has been still for time_to_converge"
-        return still if is_heard else "another node has been heard"
+        if self._view.waits_to_be_heard:
+            return "another node has been heard"
+        return "the list of members has been still for time_to_converge"
 
     def gate_waits_until(self, version: str) -> str | None:
         """What has to be so before a version's gate passes, in words; None: nobody has said anything of it."""

@@ -165,6 +165,11 @@ class DatabaseView:
         return self._convergence.ids is not None
 
     @property
+    def waits_to_be_heard(self) -> bool:
+        """Whether this node hears nobody, and has not done so for long enough to go on alone."""
+        return self.membership.waits_to_be_heard(self._now_ms)
+
+    @property
     def left_out(self) -> list[str]:
         """Versions whose statement the tree has no room for."""
         return self._publication.left_out

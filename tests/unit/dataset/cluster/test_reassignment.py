@@ -29,15 +29,15 @@ def test_the_next_of_the_ring_take_it(ids, copies, turns, partitions, data):
     """As many as are missing for each turn, of those who do not hold it, in the order of the ring."""
     replication, least = copies
     sets = st.sets(st.integers(0, partitions - 1)).map(lambda each: PartitionSet.of(partitions, each))
-    lacking = data.draw(sets)
+    unowned = data.draw(sets)
     held = {shard_id: data.draw(sets) for shard_id in ids}
     reassignment = Reassignment(partitions, AFTER_MS)
-    reassignment.step(lacking, now_ms=0)
+    reassignment.step(unowned, now_ms=0)
     for own_id in ids:
         found = reassignment.mine(Ring(own_id, ids, held, replication, least), now_ms=turns * AFTER_MS)
         expected = [
             partition
-            for partition in lacking
+            for partition in unowned
             if own_id
             in [each for each in order(partition, ids, replication) if partition not in held[each]][: least * turns]
         ]
@@ -60,7 +60,7 @@ def test_time_counts_for_each_partition_by_itself():
 
 
 def test_generations_are_bounded():
-    """However often something more is lacking, nothing is forgotten."""
+    """However often something more becomes unowned, nothing is forgotten."""
     reassignment = Reassignment(40, AFTER_MS)
     for partition in range(40):
         reassignment.step(PartitionSet.of(40, range(partition + 1)), now_ms=partition)
