@@ -77,7 +77,7 @@ class RouteTable(Protocol):
 
 
 class Heard(NamedTuple):
-    """What a member has published of one database in an epoch, as bytes."""
+    """The bytes that a member has published of one database in an epoch."""
 
     epoch: int
     versions: dict[str, list[bytes]]  # The pieces of each.

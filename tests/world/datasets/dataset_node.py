@@ -64,7 +64,7 @@ SOON_MS: Final = 200  # At most, before a look that was asked for.
 
 
 class Settings(NamedTuple):
-    """What a node is given."""
+    """The settings of a simulated node."""
 
     terms: Terms
     settle_ms: int
@@ -72,7 +72,7 @@ class Settings(NamedTuple):
 
 
 class Observer(Protocol):
-    """Whoever checks what nodes do."""
+    """Checks what nodes do, when they do it."""
 
     def switching(self, node: DatasetNode, identity: Identity) -> None:
         """Look, for the sync of ACTIVE begins."""

@@ -28,7 +28,7 @@ BACKOFF_MS: Final = 50
 
 
 class Reply(NamedTuple):
-    """What an owner answered."""
+    """The answer of an owner to a forwarded read."""
 
     value: bytes | None  # None: there is no such key.
 

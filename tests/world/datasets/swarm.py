@@ -29,7 +29,7 @@ GONE_S: Final = RETIRE_MAX_MS / 1000 + 60
 @final
 @dataclass(slots=True)
 class DatasetOutcome:
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     machines: int
