@@ -150,11 +150,6 @@ class DatabaseView:
         return self._gates.active
 
     @property
-    def versions(self) -> list[str]:
-        """Versions that anybody publishes, or that have passed here, sorted."""
-        return sorted(self._gates.available)
-
-    @property
     def is_known_elsewhere(self) -> bool:
         """Whether any other member has said anything of this database."""
         return any(said.versions or said.former or said.database for _, said in self._others)

@@ -372,10 +372,7 @@ class DatasetNode:
 
     def _hear_of_versions(self) -> None:
         """Note versions that only others have."""
-        for version in self.core.versions:
-            identity = self.core.identity(version)
-            if identity is None:
-                continue
+        for version, identity in self.core.heard().items():
             if version not in self.lives and (self.active is None or version > self.active or version == self.hold):
                 self.lives[version] = Life(version)
             if version in self.lives:
