@@ -18,7 +18,7 @@ from gossipkv.cli.options import JSON, size_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import description, progress
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Lanes, Means, perform
+from gossipkv.dataset.build.steps import BuildResources, Lanes, perform
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.manifest import Manifest, to_body
 from gossipkv.dataset.offline.destinations import LocalDestination
@@ -154,8 +154,10 @@ def _perform_with_progress(job: BuildJob, memory_bytes: int, lanes: Lanes) -> Ma
     columns = description(), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with progress(*columns) as bar:
         task = bar.add_task(f"{job.database}/{job.version}", total=1.0)
-        means = Means(memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done))
-        return perform(job, RealFiles(), means)
+        resources = BuildResources(
+            memory_bytes, lanes, on_progress=lambda state: bar.update(task, completed=state.done)
+        )
+        return perform(job, RealFiles(), resources)
 
 
 def _declare(dest: Path, manifest: Manifest) -> None:
@@ -241,7 +243,7 @@ def _empty_directory(dest: Path) -> Iterator[None]:
 
 def _say_what(dest: Path, manifest: Manifest, seconds: float) -> None:
     replaced = f"; {manifest.duplicates:,} more were replaced by later ones" if manifest.duplicates else ""
-    count, of = len(manifest.held), len(manifest.files)
+    count, of = len(manifest.files_here), len(manifest.files)
     files = _counted(count, "file") if count == of else f"{count:,} of {_counted(of, 'file')}"
     click.echo(
         f"{dest}: {_counted(manifest.records, 'record')} in {files} by {manifest.identity.function}, "

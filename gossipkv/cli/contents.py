@@ -316,9 +316,9 @@ def _check_version(directory: Path) -> None:
         identity = read_manifest(files, directory).identity  # Elsewhere a version may lie under any name.
         database, name = identity.database, identity.version
     manifest = read_version(files, directory, database, name)
-    for file in manifest.held:  # One at a time: a shell allows fewer open files than a version may have.
+    for file in manifest.files_here:  # One at a time: a shell allows fewer open files than a version may have.
         open_partition(files, directory, file).close()
-    listed = {file.name for file in manifest.held}
+    listed = {file.name for file in manifest.files_here}
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         if path.name not in listed:
             raise UnsupportedFormat(f"{path}: the manifest beside it does not list this file", {"file": str(path)})

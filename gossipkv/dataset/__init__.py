@@ -11,9 +11,9 @@ Read in this order:
     scrub/          what is served is checked again and again, in the cache and on the disk
     cluster/        what other nodes hold, and what this one may do
     memory/         which of the mapped files are resident
-    held.py         what does a node hold and answer, as its other parts see it?
-    refutations.py   which functions have strays refuted? rewriting.py: documents that nobody waits for
-    database.py     what is done next with them? it looks, builds, switches and retires
+    held.py         a version that a node holds and answers, as its other parts see it
+    rewriting.py    documents that nobody waits for
+    database.py     one database: it looks, builds, switches and retires
     library.py      all of them; coalesced.py: looks that are asked for together
     report.py       what people and scripts are told; repeated_warnings.py: once
     offline/        versions made where the data is, without a node

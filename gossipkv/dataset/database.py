@@ -1,4 +1,4 @@
-"""What is done next with the versions of one database?  A straight-line workflow around the decisions of `lifecycle`.
+"""One database: a straight-line workflow that does what `lifecycle.decisions` decides about its versions.
 
 One task decides and switches (`run`), a second one builds, looks at the source come from outside; all on Trio's
 thread, so that what stands between two awaits is one step.  What is here of the versions is the matter of `copies`,
@@ -11,33 +11,37 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
+from gossipkv.dataset.build.trouble import Trouble
 from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.held import Held
 from gossipkv.dataset.lifecycle.copies import Copies
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Trouble
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
 from gossipkv.dataset.lifecycle.decisions import Decision, check, decide
-from gossipkv.dataset.lifecycle.open_versions import pauses
 from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState
-from gossipkv.dataset.refutations import Refutations
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
+from gossipkv.dataset.rewriting import pauses
 from gossipkv.dataset.source.listing import SourceVersion
 from gossipkv.errors import SourceError, StorageError
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.core import Cluster
-    from gossipkv.dataset.lifecycle.verdicts import Verdicts
+    from collections.abc import Callable
+
+    from gossipkv.dataset.cluster.view import DatabaseView
     from gossipkv.dataset.local.version import Version
     from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import Source
     from gossipkv.placement.identity import Identity
     from gossipkv.settings.databases import DatabaseSettings
+
+    # Makes a database's part in the cluster, by its name, its lives and its copies.
+    MakePart = Callable[[str, dict[str, Life], Copies, SharedResources], PartInCluster]
 
 # While a version retires, how often its requests are counted at most and at least.
 SHORTEST_COUNT_MS = 50
@@ -48,12 +52,6 @@ MOST_JITTER_S = 0.5
 
 def _now_ms() -> int:
     return int(trio.current_time() * 1000)
-
-
-class MakePart(Protocol):
-    """Makes a database's part in the cluster, by its name, its lives and its copies."""
-
-    def __call__(self, name: str, lives: dict[str, Life], copies: Copies, cluster: Cluster, /) -> PartInCluster: ...
 
 
 class Database:
@@ -79,13 +77,10 @@ class Database:
         self._wake = trio.Event()
         self._looks = Coalesced(self._look_once)
         self._look_thread = trio.CapacityLimiter(1)
-        self.refutations = Refutations(name, shared)
-        self.copies = Copies(
-            name, self.lives, shared, self._look_thread, wake=self.wake, on_refuted=self.refutations.add
-        )
-        self.part = make_part(name, self.lives, self.copies, shared.cluster)
-        self.verdicts: Verdicts = self.part
-        self.switching = Switching(name, self.lives, self.verdicts, shared)
+        self.copies = Copies(name, self.lives, shared, self._look_thread, wake=self.wake)
+        self.part = make_part(name, self.lives, self.copies, shared)
+        self.view: DatabaseView = self.part.core
+        self.switching = Switching(name, self.lives, self.view, shared)
         self._building = False
         self._scope = trio.CancelScope()  # of `run`
         self._look_wanted = self._looking_again = False
@@ -99,7 +94,7 @@ class Database:
     def served(self) -> Life | None:
         """The version that requests get which name none, if clients may have it."""
         life = self.lives.get(self.switching.active or "")
-        is_served = life is not None and life.state is VersionState.ACTIVE and self.verdicts.passed(life.name)
+        is_served = life is not None and life.state is VersionState.ACTIVE and self.view.passed(life.name)
         return life if is_served else None
 
     @property
@@ -180,7 +175,7 @@ class Database:
         async with trio.open_nursery() as nursery:
             self.copies.begin_work(nursery)
             nursery.start_soon(self.switching.rewriting.run)
-            nursery.start_soon(self.refutations.rewriting.run)
+            nursery.start_soon(self.part.refuted_document.run)
             decision = await self._settle(nursery)
             task_status.started()
             while True:
@@ -238,18 +233,14 @@ class Database:
         found = []
         for life in self.lives.values():
             version = self.copies.versions.get(life.name)
-            passed = self.verdicts.passed(life.name)
-            offered = self._offered(life.name, passed=passed)
+            passed = self.view.passed(life.name)
+            offered = self.view.offered(life.name)
             if offered is not None:
                 here = version if version is not None and version.identity == offered else None
                 found.append(self._held(life, offered, here, passed=passed, active_elsewhere=not passed))
             if version is not None and version.identity != offered:
                 found.append(self._held(life, version.identity, version))
         return found
-
-    def _offered(self, name: str, *, passed: bool) -> Identity | None:
-        """What clients get by that name; None: nothing."""
-        return self.part.identity(name) if passed else self.part.active_elsewhere(name)
 
     def source_times(self) -> dict[str, int]:
         """When the files were last touched, since 1970, that each version was made from of which clients get anything.
@@ -258,10 +249,10 @@ class Database:
         """
         times = {}
         for name in self.lives:
-            offered = self._offered(name, passed=self.verdicts.passed(name))
+            offered = self.view.offered(name)
             version = self.copies.versions.get(name)
             mine_ms = 0 if version is None or version.identity != offered else version.manifest.source_ms
-            told_ms = 0 if offered is None else self.part.source_ms(offered) or mine_ms  # It may be told no more.
+            told_ms = 0 if offered is None else self.view.source_ms(offered) or mine_ms  # It may be told no more.
             if told_ms > 0:
                 times[name] = told_ms
         return times
@@ -297,7 +288,7 @@ class Database:
         try:
             names = await self._shared.threads.run(self._shared.store.versions, self.name)
             await self.switching.read(names, self.hold)
-            await self.refutations.read()
+            await self.part.read_refuted()
         except StorageError as error:
             self._open_trouble = error.message
             self._warnings.say("cannot_open", error.message)
@@ -307,11 +298,11 @@ class Database:
         active = self.switching.active
         if active is not None and (active not in self.lives or self.lives[active].copy is None):
             remembered = self.switching.remembered
-            if remembered is None or not remembered.holders:
+            if remembered is None or not remembered.owners:
                 self.copies.miss(active)
             self.lives.setdefault(active, Life(active))  # Of which others have all.
         self.switching.restore()
-        self.part.begin(self.switching, self.refutations, self.hold, now_ms=_now_ms())
+        self.part.begin(self.switching, self.hold, now_ms=_now_ms())
         if self.copies.versions:
             self._shared.on_change()
         await self.copies.clear_damaged(active, self.copies.versions)
@@ -448,7 +439,7 @@ class Database:
     def _check(self, decision: Decision) -> None:
         """Asserts what holds whenever nothing is left to do at once: of the lives, and of the files that they have."""
         waits = decision.switch is not None or not self._shared.may_write()
-        check(self.lives.values(), self.verdicts, self.switching.active, switching=waits)
+        check(self.lives.values(), self.view, self.switching.active, switching=waits)
         self.copies.check()
 
     def _decide(self) -> Decision:
@@ -457,7 +448,7 @@ class Database:
         active = self.switching.active
         decision = decide(
             self.lives.values(),
-            self.verdicts,
+            self.view,
             active=active,
             hold=self.hold,
             now_ms=_now_ms(),
@@ -468,7 +459,7 @@ class Database:
 
     def _let_go(self, name: str, event: VersionEvent, nursery: trio.Nursery) -> None:
         """Forget a version."""
-        was_served = self.verdicts.passed(name)
+        was_served = self.view.passed(name)
         life = self.lives.pop(name)
         self.part.let_go(name)
         self.switching.let_go(life, event)
@@ -483,8 +474,8 @@ class Database:
             waits.append(min(LONGEST_COUNT_MS, max(SHORTEST_COUNT_MS, quarter)))
         if decision.switch is not None:
             waits.append(self.switching.not_before_ms - _now_ms())
-        if self.part.wakes_at_ms is not None:
-            waits.append(self.part.wakes_at_ms - _now_ms())
+        if self.part.core.wakes_at_ms is not None:
+            waits.append(self.part.core.wakes_at_ms - _now_ms())
         if self.copies.wait_for_space:
             waits.append(self.copies.poll_not_before_ms - _now_ms())
         with trio.move_on_after(max(0, min(waits)) / 1000 if waits else float("inf")):
@@ -514,8 +505,8 @@ class Database:
             self._source,
             self.settings,
             nursery,
-            refuted=self.verdicts.refuted(life.source.digest),
-            follow=self.part.to_follow(life.name),
+            refuted=self.view.refuted(life.source.digest),
+            follow=self.view.to_follow(life.name),
         )
         if not was_built:
             await self.look()

@@ -1,4 +1,4 @@
-"""What does a node hold and answer, as its other parts see it?  An entry a version: what is here, and who gets it."""
+"""A version that a node holds and answers, as its other parts see it: what is here, and who gets it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A version of which the identity is known, at one moment."""
+    """A version that is answered, as it stands at one moment; its identity is known."""
 
     identity: Identity
     files: Sequence[SortedFile | None]  # By partition; None where it is not here.

@@ -113,7 +113,7 @@ class Library:
         )
         self.scrub = Scrub(
             settings.scrub_period,
-            held=self._open_versions,
+            versions=self._open_versions,
             on_damage=self._damaged_on_disk,
             read_back=read_back or read_back_in_child,
             store=store,
@@ -279,7 +279,7 @@ class Library:
     def _changed(self) -> None:
         if any(database.served is not None for database in self._databases.values()):
             self._shared.loads.reads_begin.set()
-        self.scrub.held_changed()
+        self.scrub.versions_changed()
         self.paging.versions_changed()
         self._on_change()
 
@@ -439,7 +439,7 @@ class Library:
     def _shows(self, found: Database) -> bool:
         return (
             bool(found.lives)
-            or found.part.core.is_known_elsewhere
+            or found.view.is_known_elsewhere
             or found.defect_trouble is not None
             or found.storage_trouble is not None
             or found.name in self._at_source | self._named.keys()

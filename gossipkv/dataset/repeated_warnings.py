@@ -12,7 +12,7 @@ MOST_WARNINGS = 1_000
 
 
 class RepeatedWarnings:
-    """What was said already."""
+    """The warnings that were said already."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def summary(database: Database) -> dict[str, Detail]:
     """One entry of `databases`; `version`, `time` and `partitions` are nil while nothing is served."""
     served, times = database.served, database.source_times()
-    identity = None if served is None else database.part.identity(served.name)
+    identity = None if served is None else database.view.identity(served.name)
     states: dict[str, Detail] = {name: life.word.value for name, life in sorted(database.lives.items())}
     return {
         "name": database.name,
@@ -46,9 +46,9 @@ def partition_map(database: Database) -> dict[str, Detail]:
     told: dict[str, Detail] = {"kind": "dataset", "version": None if served is None else served.name}
     if served is None:
         return {**told, "partitioner": None, "partitions": None, "owners": []}
-    held = Spread(database.part.core, bitmaps=True).of_version(served.name)
-    identity = database.part.identity(served.name)
-    owners = held.get("owners", [])
+    spread = Spread(database.view, bitmaps=True).of_version(served.name)
+    identity = database.view.identity(served.name)
+    owners = spread.get("owners", [])
     function, partitions = (None, None) if identity is None else (identity.function, identity.partitions)
     return {**told, "partitioner": function, "partitions": partitions, "owners": owners}
 
@@ -67,7 +67,7 @@ def outline(database: Database) -> dict[str, Detail]:
         "time": database.source_times().get(served.name),
         "versions": versions,
     }
-    return told | gaps(database.part.core, served.name)
+    return told | gaps(database.view, served.name)
 
 
 def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool, bitmaps: bool = False) -> dict[str, Detail]:
@@ -85,7 +85,7 @@ def status(database: Database, now_ms: int, scrub: Scrub, *, local: bool, bitmap
         "error": database.trouble,
     }
     if not local:
-        spread = Spread(database.part.core, bitmaps=bitmaps)
+        spread = Spread(database.view, bitmaps=bitmaps)
         told |= spread.of_database()
         versions = {name: _shared(database, name, spread, now_ms) | version for name, version in versions.items()}
     return {**told, "versions": {**versions}}
@@ -111,7 +111,7 @@ def unready(database: Database) -> str:
         return trouble
     life = _awaited(database)
     if life is None:
-        if Spread(database.part.core).is_active_elsewhere:
+        if Spread(database.view).is_active_elsewhere:
             return "others serve it, and what they hold of it is not known here yet"
         return database.source_trouble or "the source shows no version of it"
     return f"version {life.name} {_fate(database, life)}"
@@ -127,7 +127,7 @@ def _fate(database: Database, life: Life) -> str:
         return f"waits for {life.waiting_for}"
     if life.copy is not None and life.copy.trouble is not None:
         return f"is in error: {life.copy.trouble.message}"
-    waits_until = _waits_until(database, life, Spread(database.part.core))
+    waits_until = _waits_until(database, life, Spread(database.view))
     if waits_until is not None:
         return f"waits until {waits_until}"
     turn = "others, since nothing of it is to be here" if life.is_elsewhere else "its turn"
@@ -140,10 +140,10 @@ def coming(database: Database) -> bool:
         return False
     life = _awaited(database)
     if life is None:
-        return database.looking or Spread(database.part.core).is_active_elsewhere
+        return database.looking or Spread(database.view).is_active_elsewhere
     if life.waiting_for is None and life.word in {Word.SEEN, Word.BUILDING, Word.AVAILABLE}:
         return True
-    return Spread(database.part.core).is_brought_by_others(life.name)
+    return Spread(database.view).is_brought_by_others(life.name)
 
 
 def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
@@ -152,8 +152,8 @@ def _waits_until(database: Database, life: Life, spread: Spread) -> str | None:
         return None
     copy = life.copy
     if copy is not None and copy.share is None and not copy.open:
-        return spread.share_waits_until(is_heard=not database.part.waits_to_be_heard)
-    if life.is_waiting or database.verdicts.may_switch(life.name):
+        return spread.share_waits_until()
+    if life.is_waiting or database.view.may_switch(life.name):
         return None
     return spread.gate_waits_until(life.name)
 
@@ -199,7 +199,7 @@ def _version(database: Database, life: Life, now_ms: int, scrub: Scrub, *, bitma
     if copy is not None and version is not None:
         told["source_differs"] = copy.differs
         told |= _built(version.manifest)
-        told["partitions"] = _held_as_bitmap(version.manifest) if bitmaps else _held(version.manifest)
+        told["partitions"] = _partitions_as_bitmap(version.manifest) if bitmaps else _partitions(version.manifest)
         told["paged"] = any(file.paged for file in version.files if file is not None)
         told["scrub"] = scrub.report(version)
     return told
@@ -223,7 +223,7 @@ def _built(manifest: Manifest) -> dict[str, Detail]:
     }
 
 
-def _held(manifest: Manifest) -> Detail:
+def _partitions(manifest: Manifest) -> Detail:
     """Each partition that is here."""
     return [
         {
@@ -238,6 +238,6 @@ def _held(manifest: Manifest) -> Detail:
     ]
 
 
-def _held_as_bitmap(manifest: Manifest) -> Detail:
-    held = (partition for partition, file in enumerate(manifest.files) if file is not None)
-    return as_bitmap(PartitionSet.of(len(manifest.files), held))
+def _partitions_as_bitmap(manifest: Manifest) -> Detail:
+    here = (partition for partition, file in enumerate(manifest.files) if file is not None)
+    return as_bitmap(PartitionSet.of(len(manifest.files), here))

@@ -9,20 +9,30 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.dataset.lifecycle.open_versions import pauses
 from gossipkv.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from gossipkv.log import Log
 
 PERIOD_S: Final = 1.0
+# Between attempts at what the system refused; the first is sooner than a build would begin, which is more work.
+FIRST_PAUSE_S = 0.5
+LAST_PAUSE_S = 60.0
+
+
+def pauses() -> Iterator[float]:
+    """Pauses before each new attempt at what the system refused, in seconds."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
 
 @final
 class Rewriting:
-    """What keeps one document up to date; `write` writes it, and may raise StorageError."""
+    """Keeps one document up to date; `write` writes it, and may raise StorageError."""
 
     def __init__(self, write: Callable[[], Awaitable[None]], may_write: Callable[[], bool], log: Log) -> None:
         self._write = write

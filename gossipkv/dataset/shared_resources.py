@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedResources:
-    """What the library hands to each of its databases."""
+    """The resources that the library hands to each of its databases."""
 
     settings: DatasetSettings
     store: VersionStore

@@ -57,10 +57,6 @@ class Holders:
         )
         self._under_replicated: dict[int, PartitionSet] = {}  # Asked again and again, and the same each time.
 
-    def of(self, partition: int) -> list[Holder]:
-        """Return those that have a partition ready."""
-        return [holder for holder in self.all if partition in holder.ready]
-
     def at_least(self, count: int, who: Collection[str]) -> PartitionSet:
         """Return the partitions that at least so many of the members `who` have ready."""
         ready = (holder.ready for holder in self.all if holder.name in who)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
-from tests.world.datasets.cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
 from tests.world.datasets.contents import DATABASE, FUNCTION, KEY_NAMES
 from tests.world.datasets.disk import Stored
+from tests.world.datasets.sharing_cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
 from tests.world.scheduler import MS
 
 ONCE = TERMS._replace(replication=1)  # Each partition on one node.

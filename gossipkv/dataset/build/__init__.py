@@ -8,6 +8,6 @@ Read in this order:
     steps.py        the steps of a build
     lanes.py        the same on several cores, in threads
     adopt.py        a version that consists of our own sorted files
-    child.py        the process that builds beside a node; parent.py: the node's side; order.py: what that tells it
+    build_child.py  the process that builds beside a node; parent.py: the node's side; order.py: what that tells it
     memory.py, disk_space.py    what a build may take
 """

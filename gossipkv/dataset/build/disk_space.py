@@ -13,7 +13,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gossipkv.dataset.lifecycle.copy_states import Shortage
 from gossipkv.errors import LocalError
 
 if TYPE_CHECKING:
@@ -30,6 +29,19 @@ _LEAST_STEPS = 0.05
 # One attempt teaches so much at most: a disk that was full for a moment is no reason to wait for terabytes, and after
 # two more attempts, a source that was compressed to a fiftieth is built, too.
 _MOST_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What a build needs on the disk, and does not have."""
+
+    needed_bytes: int
+    free_bytes: int  # less what the builds that run will still take
+    reason: str | None = None  # What the system said, if the disk was full in the middle of it.
+
+    def __str__(self) -> str:
+        found = "" if self.reason is None else f" ({self.reason})"
+        return f"room on the disk: about {self.needed_bytes:,} bytes are needed, {self.free_bytes:,} are free{found}"
 
 
 class NoSpace(LocalError):

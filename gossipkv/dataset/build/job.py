@@ -71,8 +71,8 @@ class BuildJob:
         """What the result is called."""
         return Identity(self.database, self.version, self.digest, self.partitions, function, regrouped)
 
-    def held(self) -> list[int]:
-        """The partitions that are built, in order."""
+    def to_build(self) -> list[int]:
+        """Return the partitions that are to be built, in order."""
         return list(range(self.partitions)) if self.wanted is None else sorted(self.wanted)
 
     def wants(self, partition: int | None) -> bool:
@@ -88,7 +88,7 @@ class BuildJob:
 
     def groups(self) -> list[int]:
         """Return for each partition the number of its sorted file among those built, or -1."""
-        numbers = {partition: number for number, partition in enumerate(self.held())}
+        numbers = {partition: number for number, partition in enumerate(self.to_build())}
         return [numbers.get(partition, -1) for partition in range(self.partitions)]
 
     @classmethod
@@ -164,5 +164,5 @@ def space_needed_bytes(job: BuildJob) -> int:
     """
     told = {job.format} if job.format is not None else {PurePath(file.name).suffix for file in job.files}
     factor = 1 if told in ({"sorted"}, {SUFFIX}) else SPACE_FACTOR
-    built = len(job.held())
+    built = len(job.to_build())
     return int(job.source_bytes * factor * built / job.partitions) + built * SPACE_PER_PARTITION_BYTES

@@ -17,8 +17,8 @@ import trio
 from gossipkv.dataset.build.disk_space import Reservations
 from gossipkv.dataset.build.job import BuildJob, Progress
 from gossipkv.dataset.build.order import Order
-from gossipkv.dataset.lifecycle.copy_states import Trouble
-from gossipkv.errors import GossipKVError, LocalError, SourceChanged
+from gossipkv.dataset.build.trouble import BuildError, Trouble
+from gossipkv.errors import LocalError, SourceChanged
 from gossipkv.processes import child
 from gossipkv.processes.activity import activity_of
 from gossipkv.processes.niceness import give_way, take_back
@@ -46,25 +46,6 @@ WATCH_PERIOD_S = 0.5
 # version has waited: the first is more than what a small one takes in all.
 FREE_S = 1.0
 FREE_PART = 0.1
-
-
-class BuildError(LocalError):
-    """A build ended with an error."""
-
-    def __init__(self, trouble: Trouble) -> None:
-        super().__init__(trouble.message, {**trouble.details})
-        self.trouble = trouble
-
-
-def trouble_of(error: GossipKVError | OSError) -> Trouble:
-    """What a version in ERROR says about it."""
-    if isinstance(error, BuildError):
-        return error.trouble
-    if isinstance(error, OSError):
-        named = "" if error.filename is None else f"{error.filename}: "
-        return Trouble(f"the process that builds it cannot be started: {named}{error.strerror}", lasting=False)
-    details = {name: value for name, value in error.details.items() if isinstance(value, str | int)}
-    return Trouble(error.message, details, lasting=False)
 
 
 class Build(Protocol):
@@ -218,7 +199,7 @@ class Child:
     async def start(cls) -> Self:
         """Raises OSError when no process can be started."""
         async with AsyncExitStack() as stack:
-            running = child.running("gossipkv.dataset.build.child", ENVIRON)
+            running = child.running("gossipkv.dataset.build.build_child", ENVIRON)
             process, leash = await stack.enter_async_context(running)
             return cls(process, leash, stack.pop_all())
 

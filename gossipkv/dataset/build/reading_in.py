@@ -57,19 +57,19 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What became of a reading; that of several lanes adds up."""
+class ReadingResult:
+    """The counts of a reading; those of several lanes add up."""
 
     records: int = 0  # kept
     strays: tuple[int, ...] = ()  # for each claim of the rule
     first_stray: Stray | None = None  # from the first claim, of a rule that does not rely on it
 
-    def __add__(self, later: Taken) -> Taken:
+    def __add__(self, later: ReadingResult) -> ReadingResult:
         """`later` is of files that come after these."""
         strays = self.strays or later.strays
         if self.strays and later.strays:
             strays = tuple(map(sum, zip(self.strays, later.strays, strict=True)))
-        return Taken(
+        return ReadingResult(
             self.records + later.records,
             strays,
             self.first_stray or later.first_stray,
@@ -85,7 +85,7 @@ def take_in(
     *,
     pace: Callable[[int], None] = lambda _: None,
     on_records: Callable[[int], None] = lambda _: None,
-) -> Taken:
+) -> ReadingResult:
     """Reads the files at these places of the job's list, in order.
 
     `pace` is called with the size of each piece before it is used, and may sleep; `on_records` with the number of
@@ -122,8 +122,8 @@ class _Intake:
         self._records = 0
         self._first_stray: Stray | None = None
 
-    def taken(self) -> Taken:
-        return Taken(self._records, tuple(self._assigner.strays()), self._first_stray)
+    def taken(self) -> ReadingResult:
+        return ReadingResult(self._records, tuple(self._assigner.strays()), self._first_stray)
 
     def take(self, place: int, reader: SourceReader) -> None:
         """Reads the file at this place, or its first keys if it need not be read."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.build.job import BuildJob
-    from gossipkv.dataset.build.reading_in import Taken
+    from gossipkv.dataset.build.reading_in import ReadingResult
     from gossipkv.dataset.formats.reading import Reading
     from gossipkv.dataset.source.files import SourceFiles
     from gossipkv.environment.seam import Files
@@ -50,7 +50,7 @@ OWN_FUNCTION = "sequins"
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What the threads have that share a build."""
+    """The threads that share a build, and what they have."""
 
     count: int
     memory_bytes: int  # for all their builders together
@@ -58,8 +58,8 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a build has, and whom it tells."""
+class BuildResources:
+    """The memory and the threads that a build has, and whom it tells how far it is."""
 
     memory_bytes: int  # for the builder of one lane alone
     lanes: Lanes | None = None
@@ -67,7 +67,7 @@ class Means:
     pace: Callable[[int], None] = lambda _: None  # Gets the size of each piece before it is used, and may sleep.
 
 
-def perform(job: BuildJob, files: Files, means: Means, *, origin: SourceFiles | None = None) -> Manifest:
+def perform(job: BuildJob, files: Files, resources: BuildResources, *, origin: SourceFiles | None = None) -> Manifest:
     """Builds; returns when the result is durable in `job.directory`.
 
     The source is read with `origin`, or as the job says, and so does each lane.
@@ -82,7 +82,7 @@ def perform(job: BuildJob, files: Files, means: Means, *, origin: SourceFiles | 
     try:
         job = with_format(job, origin)
         job = replace(job, declared=_read_declaration(job, origin))
-        manifest = _taken_over_or_built(job, _Attempt(job, files, origin, means, job.source_bytes))
+        manifest = _taken_over_or_built(job, _Attempt(job, files, origin, resources, job.source_bytes))
         write_manifest(files, Path(job.directory), manifest)
     except OSError as error:
         raise StorageError(
@@ -106,8 +106,8 @@ def _taken_over_or_built(job: BuildJob, attempt: _Attempt) -> Manifest:
                 job,
                 attempt.files,
                 attempt.origin,
-                on_progress=lambda *state: attempt.means.on_progress(Progress(*state)),
-                pace=attempt.means.pace,
+                on_progress=lambda *state: attempt.resources.on_progress(Progress(*state)),
+                pace=attempt.resources.pace,
             )
         except NotAdoptable as refusal:
             if refusal.claim is not None:
@@ -152,7 +152,7 @@ class _Attempt:
     job: BuildJob
     files: Files
     origin: SourceFiles
-    means: Means
+    resources: BuildResources
     source_bytes: int  # Of the job, which would sum them up at every step; there are as many steps as files.
 
     def __call__(self, rule: Rule) -> Manifest:
@@ -160,11 +160,11 @@ class _Attempt:
         job = self.job
         taken, reports = self._in_lanes(rule) or self._alone(rule)
         self._tell_written(taken.records, taken.records)
-        return _manifest(job, rule, taken, dict(zip(job.held(), reports, strict=True)), self.files)
+        return _manifest(job, rule, taken, dict(zip(job.to_build(), reports, strict=True)), self.files)
 
-    def _in_lanes(self, rule: Rule) -> tuple[Taken, list[BuildReport]] | None:
+    def _in_lanes(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]] | None:
         """None: one lane is to do it all, since there is little to do or since a lane's memory is too small."""
-        lanes, job = self.means.lanes, self.job
+        lanes, job = self.resources.lanes, self.job
         sizes = [self._bytes_to_read(place, rule) for place in range(len(job.files))]
         count = 1 if lanes is None else useful_lanes(sizes, lanes.count)
         if lanes is None or count == 1:
@@ -175,32 +175,32 @@ class _Attempt:
 
         def read(
             places: range, builder: LaneBuilder, pace: Callable[[int], None], on_records: Callable[[int], None]
-        ) -> Taken:
+        ) -> ReadingResult:
             origin = files_of(job.remote, self.files)
             return take_in(shorter, places, rule, builder, origin, pace=pace, on_records=on_records)
 
         def tell(state: LaneProgress) -> None:
-            self.means.on_progress(
+            self.resources.on_progress(
                 Progress(state.read_bytes, self.source_bytes, state.read_records, state.written_records)
             )
 
         try:
-            result = build_in_lanes(task, read, sizes, count, self.files, on_progress=tell, pace=self.means.pace)
+            result = build_in_lanes(task, read, sizes, count, self.files, on_progress=tell, pace=self.resources.pace)
         except SourceError:
             if lanes.reading == job.reading:
                 raise
             return None  # Perhaps it was too long for a lane; if not, the same error comes again.
         return reduce(add, result.counted), result.reports
 
-    def _alone(self, rule: Rule) -> tuple[Taken, list[BuildReport]]:
-        job, means = self.job, self.means
+    def _alone(self, rule: Rule) -> tuple[ReadingResult, list[BuildReport]]:
+        job, resources = self.job, self.resources
         read_bytes = read_records = 0
 
         def count_bytes(size_bytes: int) -> None:
             nonlocal read_bytes
-            means.pace(size_bytes)
+            resources.pace(size_bytes)
             read_bytes += size_bytes
-            means.on_progress(Progress(read_bytes, self.source_bytes, read_records, 0))
+            resources.on_progress(Progress(read_bytes, self.source_bytes, read_records, 0))
 
         def count_records(records: int) -> None:
             nonlocal read_records
@@ -210,7 +210,7 @@ class _Attempt:
             job.directory,
             self._names(),
             files=self.files,
-            memory_bytes=means.memory_bytes,
+            memory_bytes=resources.memory_bytes,
             compression=job.compression,
             metadata=[label.encode() for label in self._labels(rule)],
             on_progress=self._tell_written,
@@ -220,12 +220,12 @@ class _Attempt:
             return taken, builder.finish()
 
     def _names(self) -> list[str]:
-        return [partition_name(partition) for partition in self.job.held()]
+        return [partition_name(partition) for partition in self.job.to_build()]
 
     def _labels(self, rule: Rule) -> list[str]:
         """What each sorted file says of itself."""
         identity = asdict(self.job.identity(rule.function, regrouped=not rule.relies))
-        return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.held()]
+        return [json.dumps(identity | {"partition": partition}, sort_keys=True) for partition in self.job.to_build()]
 
     def _bytes_to_read(self, place: int, rule: Rule) -> int:
         """Estimate how much of a file is read."""
@@ -234,10 +234,12 @@ class _Attempt:
         return min(size_bytes, SKIPPED_BYTES) if skipped else size_bytes
 
     def _tell_written(self, done: int, total: int) -> None:
-        self.means.on_progress(Progress(self.source_bytes, self.source_bytes, total, done))
+        self.resources.on_progress(Progress(self.source_bytes, self.source_bytes, total, done))
 
 
-def _manifest(job: BuildJob, rule: Rule, taken: Taken, reports: Mapping[int, BuildReport], files: Files) -> Manifest:
+def _manifest(
+    job: BuildJob, rule: Rule, taken: ReadingResult, reports: Mapping[int, BuildReport], files: Files
+) -> Manifest:
     built: list[PartitionFile | None] = [None] * job.partitions
     for partition, report in reports.items():
         name = partition_name(partition)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Listed(NamedTuple):
-    """What has to be still."""
+    """The list that has to be still."""
 
     ids: tuple[str, ...]  # Of the members that live: each once, sorted as strings.
     without: frozenset[str]  # The names of those that have none.

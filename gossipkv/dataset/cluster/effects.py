@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.statements import Holding, Owner
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.ownership import Owner, Ownership
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement, Statement
 
@@ -46,10 +46,10 @@ class Route(NamedTuple):
 
 
 class KeepOwners(NamedTuple):
-    """Write into ACTIVE who holds what of the active version."""
+    """Write into ACTIVE who owns what of the active version."""
 
     identity: Identity
-    holdings: tuple[Holding, ...]
+    owners: tuple[Ownership, ...]
 
 
 class KeepRefuted(NamedTuple):

@@ -145,7 +145,7 @@ class Gate:
 
     @property
     def disputes(self) -> list[Dispute]:
-        """Who differs from whom, and for which partitions."""
+        """The owners whose files differ, and the partitions for which they do."""
         return [self._disputes[pair] for pair in sorted(self._disputes)]
 
     def take_anew(self) -> PartitionSet:

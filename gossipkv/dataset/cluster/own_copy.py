@@ -1,4 +1,4 @@
-"""What is here of one version, as the database's copies tell it."""
+"""This node's copy of one version, as the core is told of it, and what may be said of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a database tell its core in the cluster, and what becomes of what that asks for?
+"""The part of a database that tells its core in the cluster what is here, and does what the core asks for.
 
 The core decides and touches nothing (`cluster/`).  Before each decision it is told what is here of every version; what
 it then asks of this node's files is done here, what it asks of other nodes is passed on.  A node that knows no other
@@ -7,66 +7,76 @@ has a core as well: it is the only owner, and its own answer is enough for a gat
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepOwners, KeepRefuted, Look
 from gossipkv.dataset.cluster.own_copy import OwnCopy
-from gossipkv.dataset.cluster.statements import Holding, Owner
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
-from gossipkv.dataset.local.active import Holder
+from gossipkv.dataset.rewriting import Rewriting
+from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.label import FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gossipkv.dataset.cluster.core import Cluster
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.question import Seals
     from gossipkv.dataset.lifecycle.copies import Copies
     from gossipkv.dataset.lifecycle.switching import Switching
     from gossipkv.dataset.local.version import Version
-    from gossipkv.dataset.refutations import Refutations
+    from gossipkv.dataset.shared_resources import SharedResources
     from gossipkv.dataset.source.listing import SourceVersion
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.partition_set import PartitionSet
 
 
 class PartInCluster:
-    """One database's part, and its verdicts (`lifecycle.verdicts`) as of the last step."""
+    """One database's part in the cluster."""
 
-    def __init__(self, database: str, lives: dict[str, Life], copies: Copies, cluster: Cluster) -> None:
-        self.core = DatabaseCore(database, cluster.membership, cluster.convergence, cluster.terms, refuted={})
+    def __init__(self, database: str, lives: dict[str, Life], copies: Copies, shared: SharedResources) -> None:
+        cluster = shared.cluster
+        self.core = DatabaseCore(database, cluster.membership, cluster.convergence, cluster.terms)
         self._now_ms = 0  # Of the last step.
         self._newer: str | None = None  # A version that was heard of, to be looked for at the source.
         self._lives = lives
         self._copies = copies
-        self._membership = cluster.membership
-        self._perform = cluster.perform
+        self._shared = shared
+        self._log = shared.log.bind(database=database)
         self._listed: dict[str, tuple[SourceVersion, str, int]] = {}  # By version: its digest, and its newest time.
         self._seals: dict[str, tuple[Version, Seals]] = {}
         self._going: dict[str, PartitionSet] = {}  # To be built anew, once nothing of it is published any more.
         self._offered: dict[str, Identity] = {}  # As it was when what is offered was last told.
         self._activated: Identity | None = None
         self._switching: Switching | None = None
-        self._refutations: Refutations | None = None
+        self.refuted_document = Rewriting(self._write_refuted, shared.may_write, self._log)
 
-    def begin(self, switching: Switching, refutations: Refutations, hold: str | None, *, now_ms: int) -> None:
-        """Go on from what was found on the disk: which version was active and who held it, and what was refuted."""
+    async def read_refuted(self) -> None:
+        """Take what was kept of refuted functions; what is damaged is found again, or heard.
+
+        Raises:
+            StorageError: the system refused.
+        """
+        try:
+            kept = await self._shared.threads.run(self._shared.store.refuted, self.core.name)
+        except (Corrupt, UnsupportedFormat) as error:
+            self._log.error("refuted_damaged", error=error.message)
+        else:
+            self.core.recall_refuted(kept)
+
+    async def _write_refuted(self) -> None:
+        write = partial(self._shared.store.set_refuted, self.core.name, self.core.all_refuted())
+        await self._shared.threads.run(write)
+
+    def begin(self, switching: Switching, hold: str | None, *, now_ms: int) -> None:
+        """Go on from what was found on the disk: which version was active, and who owned it."""
         self._now_ms = now_ms
-        self._switching, self._refutations = switching, refutations
-        for digest, functions in refutations.known.items():
-            for function in functions:
-                self.core.found_stray(digest, function)
+        self._switching = switching
         self._tell(hold)
         remembered = switching.remembered
         version = self._copies.versions.get(switching.active or "")
         if remembered is not None and remembered.identity is not None:
-            holdings = [
-                Holding(Owner(each.name, each.uuid, each.address), each.partitions) for each in remembered.holders
-            ]
-            self.core.remember(remembered.identity, holdings)
+            self.core.remember(remembered.identity, remembered.owners)
             self._activated = remembered.identity
         elif version is not None:
             self._activate(version.identity)
@@ -84,29 +94,25 @@ class PartInCluster:
                     self._going[version] = going | partitions
                 case Look(version):
                     self._newer = version
-                case KeepOwners(identity, holdings):
-                    self._keep_owners(identity, holdings)
-                case KeepRefuted(digest, functions):
-                    assert self._refutations is not None, "what asks for it begins after `begin`"
-                    self._refutations.add(digest, functions)
+                case KeepOwners(identity, owners):
+                    assert self._switching is not None, "what asks for it begins after `begin`"
+                    self._switching.note_owners(identity.version, owners)
+                case KeepRefuted():
+                    self.refuted_document.note()
                 case Decide():
                     pass
                 case _:
                     outward.append(effect)
-        self._perform(self.core, outward)
+        self._shared.cluster.perform(self.core, outward)
         self._let_go()
         self._hear(active, hold)
-        offered = {
-            version: found
-            for version in self._lives
-            if (found := self.identity(version) if self.passed(version) else self.active_elsewhere(version))
-        }
+        offered = {version: found for version in self._lives if (found := self.core.offered(version)) is not None}
         changed, self._offered = offered != self._offered, offered
         return changed
 
     def switched(self, version: str) -> None:
         """Tell that a version is active here from now on, durably."""
-        identity = self.identity(version)
+        identity = self.core.identity(version)
         assert identity is not None, version
         self._activate(identity)
 
@@ -114,8 +120,8 @@ class PartInCluster:
         """Whether the active version, of which a stray has refuted what was active, may be answered as it should be."""
         if active is None or self._activated is None:
             return False
-        identity = self.identity(active)
-        return identity is not None and identity != self._activated and self.may_switch(active)
+        identity = self.core.identity(active)
+        return identity is not None and identity != self._activated and self.core.may_switch(active)
 
     def _activate(self, identity: Identity) -> None:
         self._activated = identity
@@ -132,58 +138,6 @@ class PartInCluster:
         self._going.pop(version, None)
         for known in (self._listed, self._seals):
             known.pop(version, None)
-
-    @property
-    def wakes_at_ms(self) -> int | None:
-        """When to step again, beside after each change."""
-        return self.core.wakes_at_ms
-
-    @property
-    def waits_to_be_heard(self) -> bool:
-        """Whether this node hears nobody, and has not done so for long enough to go on alone."""
-        return self._membership.waits_to_be_heard(self._now_ms)
-
-    # The verdicts
-
-    def share(self, version: str) -> PartitionSet | None:
-        """Partitions of it that are to be here; None: not known yet."""
-        return self.core.share(version)
-
-    def passed(self, version: str) -> bool:
-        """Whether clients may have it."""
-        return self.core.passed(version)
-
-    def identity(self, version: str) -> Identity | None:
-        """Return what clients get by that name, or are to get; None: nobody has said what that is."""
-        return self.core.identity(version)
-
-    def active_elsewhere(self, version: str) -> Identity | None:
-        """Return what a member that lives has active by that name; None: none has."""
-        return self.core.active_elsewhere(version)
-
-    def source_ms(self, identity: Identity) -> int | None:
-        """Return when the files were last touched that it was made from, as its owners say; None: nobody does."""
-        return self.core.source_ms(identity)
-
-    def heard(self) -> Mapping[str, Identity]:
-        """Return what other nodes have, by version."""
-        return self.core.heard()
-
-    def may_switch(self, version: str) -> bool:
-        """Whether its gate holds now."""
-        return self.core.may_switch(version, now_ms=self._now_ms)
-
-    def may_retire(self, version: str) -> bool:
-        """Whether nobody needs it any more; what is not here is in nobody's way."""
-        return self._lives[version].copy is None or self.core.may_retire(version, now_ms=self._now_ms)
-
-    def to_follow(self, version: str) -> Identity | None:
-        """What others have made of the files that the source shows, and a build is to come to; None: nothing yet."""
-        return self.core.to_follow(version)
-
-    def refuted(self, digest: str) -> tuple[str, ...]:
-        """Functions that did not make the files of this digest."""
-        return self.core.refuted(digest)
 
     # What is told
 
@@ -260,13 +214,6 @@ class PartInCluster:
 
     # What comes of it
 
-    def _keep_owners(self, identity: Identity, holdings: Iterable[Holding]) -> None:
-        assert self._switching is not None, "what asks for it begins after `begin`"
-        holders = tuple(
-            Holder(each.owner.uuid, each.owner.name, each.owner.address, each.partitions) for each in holdings
-        )
-        self._switching.note_holders(identity.version, holders)
-
     def _let_go(self) -> None:
         """Have those partitions built anew of which others have been told that they go."""
         for version, partitions in list(self._going.items()):
@@ -276,10 +223,10 @@ class PartInCluster:
 
     def _hear(self, active: str | None, hold: str | None) -> None:
         """Have a life for each version that others hold and clients may come to get here."""
-        heard = self.heard()
+        heard = self.core.heard()
         for version in heard.keys() - self._lives.keys():
             may_come = active is None or version > active or version == hold
-            if may_come or self.passed(version):  # Older ones are answered while others answer them.
+            if may_come or self.core.passed(version):  # Older ones are answered while others answer them.
                 self._lives[version] = Life(version)
         for life in self._lives.values():
             if life.state is not VersionState.ACTIVE or life.name in heard:  # What was active is remembered.

@@ -1,4 +1,4 @@
-"""What this node publishes of its versions, and when.
+"""The statements that this node publishes of its versions, and when.
 
 The first statement of a version goes out at once, what follows is told once a second, and what only says how far a
 build is, more seldom: a cluster hears of each change on every node.  What takes something back goes out at once, since

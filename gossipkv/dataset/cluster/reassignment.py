@@ -20,7 +20,7 @@ from gossipkv.placement.ring import order
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MOST_GENERATIONS: Final = 8  # What begins to lack later has its time counted with the latest of these.
+MOST_GENERATIONS: Final = 8  # What becomes unowned later has its time counted with the latest of these.
 
 
 class Ring(NamedTuple):
@@ -28,36 +28,36 @@ class Ring(NamedTuple):
 
     own_id: str
     ids: Sequence[str]  # The last still list.
-    held: Mapping[str, PartitionSet]  # By id, what its live members have ready.
+    ready: Mapping[str, PartitionSet]  # By id, what its live members have ready.
     replication: int
     least: int  # `min_replication`
 
 
 class _Generation(NamedTuple):
     since_ms: int
-    lacking: PartitionSet
+    unowned: PartitionSet
 
 
 @final
 class Reassignment:
-    """The partitions that one version lacks, and since when."""
+    """The partitions of one version that are unowned: too few live nodes have them, and nobody builds them."""
 
     def __init__(self, partitions: int, reassign_after_ms: int) -> None:
         self._nothing = PartitionSet.empty(partitions)
         self._after_ms = reassign_after_ms
         self._generations: list[_Generation] = []
 
-    def step(self, lacking: PartitionSet, *, now_ms: int) -> None:
+    def step(self, unowned: PartitionSet, *, now_ms: int) -> None:
         """Take in what has too few live owners and is built by nobody."""
         before = self._nothing
         kept = []
         for since_ms, some in self._generations:
-            if still := some & lacking:
+            if still := some & unowned:
                 kept.append(_Generation(since_ms, still))
                 before |= still
-        if new := lacking - before:
+        if new := unowned - before:
             if len(kept) == MOST_GENERATIONS:
-                new |= kept.pop().lacking
+                new |= kept.pop().unowned
             kept.append(_Generation(now_ms, new))
         self._generations = kept
 
@@ -70,24 +70,25 @@ class Reassignment:
     def mine(self, ring: Ring, *, now_ms: int) -> PartitionSet:
         """Return what falls to this node."""
         found = self._nothing
-        for since_ms, lacking in self._generations:
+        for since_ms, unowned in self._generations:
             turns = (now_ms - since_ms) // self._after_ms
             if turns > 0:
-                found |= self._taken(lacking, ring, ring.least * turns)
+                found |= self._falling_to(unowned, ring, ring.least * turns)
         return found
 
-    def _taken(self, lacking: PartitionSet, ring: Ring, takers: int) -> PartitionSet:
+    def _falling_to(self, unowned: PartitionSet, ring: Ring, takers: int) -> PartitionSet:
+        """Return what falls to this node, when so many ids take each of these partitions."""
         found = self._nothing
         count = len(ring.ids)
         takers = min(takers, count)
-        for remainder in range(min(count, lacking.partitions)):
-            wanted = lacking & every(count, remainder, lacking.partitions)
+        for remainder in range(min(count, unowned.partitions)):
+            wanted = unowned & every(count, remainder, unowned.partitions)
             if not wanted:
                 continue
             # [k]: for these, k ids that come before the present one in the order take them.
             taken = [wanted] + [self._nothing] * takers
             for shard_id in order(remainder, ring.ids, ring.replication):
-                free = wanted - ring.held.get(shard_id, self._nothing)
+                free = wanted - ring.ready.get(shard_id, self._nothing)
                 if shard_id == ring.own_id:
                     found |= free - taken[takers]
                     break

@@ -1,4 +1,4 @@
-"""Which partition functions are refuted for which source, as found here or heard of.
+"""Which partition functions are refuted for which source, as found here, heard of, or kept since the last run.
 
 A function is recognised by the first keys of each file.  A key further on that it would have put elsewhere refutes it
 for the digest of those files: a node that relied on it and skipped that file lacks the key, and would answer *absent*.
@@ -11,20 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from gossipkv.placement.identity import Identity
 
-MOST_DIGESTS: Final = 64  # Others may say anything; digests of versions that are known are kept the longest.
+MOST_DIGESTS: Final = 256  # Others may say anything; digests of versions that are known are kept the longest.
 
 
 @final
 class Refutations:
-    """Those of one database."""
+    """The refuted functions of one database's sources."""
 
-    def __init__(self, kept: Mapping[str, tuple[str, ...]]) -> None:
-        """`kept`: what this node knew in its last run."""
-        self._of: dict[str, tuple[str, ...]] = dict(kept)
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[str, ...]] = {}
 
     def of(self, digest: str) -> tuple[str, ...]:
         """Return the functions that are refuted for a digest, sorted."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Stance(NamedTuple):
-    """Which versions a member clings to."""
+class Needs(NamedTuple):
+    """The versions that a member needs, or may come to need."""
 
     member: str
     active: str | None  # None: none yet, or it has not said so.
@@ -31,12 +31,10 @@ class Stance(NamedTuple):
     hold: str | None = None
 
 
-def clinging(version: str, stances: Iterable[Stance]) -> list[str]:
+def needed_by(version: str, needs: Iterable[Needs]) -> list[str]:
     """Return the members that need this version, or may come to need it, sorted."""
     return sorted(
-        stance.member
-        for stance in stances
-        if stance.active is None or version in {stance.active, stance.next, stance.hold}
+        each.member for each in needs if each.active is None or version in {each.active, each.next, each.hold}
     )
 
 
@@ -65,7 +63,7 @@ class Retiring:
         return since_ms is not None and now_ms >= since_ms + self._grace_ms
 
     def step(self, version: str, *, asked_ms: int, is_needed: bool, now_ms: int) -> None:
-        """Look at a version that is old here: when it was last asked for, and whether a member clings to it."""
+        """Look at a version that is old here: when it was last asked for, and whether a member needs it."""
         quiet_ms = max(asked_ms, self._noted_ms.get(version, asked_ms)) + self.retire_after_ms
         if is_needed or now_ms < quiet_ms:
             self._leaving.pop(version, None)

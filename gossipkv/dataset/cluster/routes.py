@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.cluster.effects import Route
 from gossipkv.dataset.cluster.members import State
-from gossipkv.dataset.cluster.statements import Holding, Owner
+from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.others import Others
     from gossipkv.dataset.cluster.refutations import Refutations
-    from gossipkv.dataset.cluster.statements import Statements
     from gossipkv.placement.identity import Identity
 
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class Routes:
     """The routes of one database."""
 
-    def __init__(self, membership: Membership, statements: Statements, refutations: Refutations) -> None:
+    def __init__(self, membership: Membership, others: Others, refutations: Refutations) -> None:
         self._membership = membership
-        self._statements = statements
+        self._others = others
         self._refutations = refutations
         self._told: dict[str, tuple[Owner, dict[Identity, PartitionSet]]] = {}
         self._changed: set[str] = set()
@@ -48,17 +48,17 @@ class Routes:
         if self._revision != self._membership.revision:
             self._revision = self._membership.revision
             self._changed.update(name for name, (owner, _) in self._told.items() if self._owner(name) != owner)
-            self._changed.update(name for name, _ in self._statements if name not in self._told)
+            self._changed.update(name for name, _ in self._others if name not in self._told)
         effects: list[Route] = []
         for name in sorted(self._changed):
             effects += self._step_of(name)
         self._changed.clear()
         return effects
 
-    def of(self, identity: Identity) -> tuple[Holding, ...]:
+    def of(self, identity: Identity) -> tuple[Ownership, ...]:
         """Return who may be asked for an identity, by name: what is kept over a restart."""
         told = (self._told[name] for name in sorted(self._told))
-        return tuple(Holding(owner, found[identity]) for owner, found in told if identity in found)
+        return tuple(Ownership(owner, found[identity]) for owner, found in told if identity in found)
 
     def has(self, identity: Identity) -> bool:
         """Whether anybody may be asked for an identity."""
@@ -66,7 +66,7 @@ class Routes:
 
     def _step_of(self, name: str) -> list[Route]:
         owner = self._owner(name)
-        found = {} if owner is None else self._statements.holds(owner)
+        found = {} if owner is None else self._others.holds(owner)
         found = {identity: some for identity, some in found.items() if not self._refutations.refutes(identity)}
         before_owner, before = self._told.get(name, (owner, {}))
         effects = []
@@ -90,5 +90,5 @@ class Routes:
     def _owner(self, name: str) -> Owner | None:
         member = self._membership.get(name)
         if member is None:
-            return self._statements.remembered(name)
+            return self._others.remembered(name)
         return None if member.state is State.LEFT else Owner(member.name, member.uuid, member.address)

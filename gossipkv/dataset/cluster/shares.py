@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.convergence import Convergence
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.cluster.own_copy import OwnCopy
-    from gossipkv.dataset.cluster.survey import Standing
+    from gossipkv.dataset.cluster.survey import Availability
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.holders import Holders
     from gossipkv.placement.identity import Identity
@@ -34,8 +34,8 @@ class Shares:
         self._convergence = convergence
         self._terms = terms
         self._computed: dict[tuple[str, int], PartitionSet] = {}  # By version and N.
-        self._taken: dict[str, PartitionSet] = {}  # What was reassigned to this node.
-        self._lacking: dict[Identity, Reassignment] = {}
+        self._reassigned: dict[str, PartitionSet] = {}  # What was reassigned to this node.
+        self._reassignments: dict[Identity, Reassignment] = {}
 
     def of(self, copy: OwnCopy) -> PartitionSet | None:
         """Return what is to be here of a version; None: it is not known yet."""
@@ -49,8 +49,8 @@ class Shares:
             base = self._computed.get((copy.version, partitions))
         if base is None:
             base = self._compute(copy.version, partitions)
-        taken = self._taken.get(copy.version)
-        return base if base is None or taken is None or taken.partitions != partitions else base | taken
+        reassigned = self._reassigned.get(copy.version)
+        return base if base is None or reassigned is None or reassigned.partitions != partitions else base | reassigned
 
     def _compute(self, version: str, partitions: int) -> PartitionSet | None:
         ids, own_id = self._convergence.ids, self._membership.own.shard_id
@@ -62,33 +62,33 @@ class Shares:
 
     def drop(self, version: str) -> None:
         """Take in that nothing is known of a version any more."""
-        self._taken.pop(version, None)
+        self._reassigned.pop(version, None)
         self._computed = {key: some for key, some in self._computed.items() if key[0] != version}
 
-    def step(self, standings: Iterable[Standing], *, now_ms: int) -> int | None:
-        """Look at what is active, or awaited by a gate; returns when time alone has more taken."""
+    def step(self, awaited: Iterable[Availability], *, now_ms: int) -> int | None:
+        """Look at what is active, or awaited by a gate; returns when time alone has more fall to this node."""
         ids, own_id = self._convergence.ids, self._membership.own.shard_id
         if ids is None or own_id is None:
-            self._lacking.clear()  # Nobody is heard: what is lacking is not known.
+            self._reassignments.clear()  # Nobody is heard: what is unowned is not known.
             return None
-        before, self._lacking = self._lacking, {}
+        before, self._reassignments = self._reassignments, {}
         least = self._terms.min_replication
         times = []
-        for identity, holders, *_ in standings:
-            lacking = before.get(identity) or Reassignment(identity.partitions, self._terms.reassign_after_ms)
-            lacking.step(holders.under_replicated(least) - holders.building, now_ms=now_ms)
-            self._lacking[identity] = lacking
-            due_ms = lacking.due_ms(now_ms)
+        for identity, holders, *_ in awaited:
+            reassignment = before.get(identity) or Reassignment(identity.partitions, self._terms.reassign_after_ms)
+            reassignment.step(holders.under_replicated(least) - holders.building, now_ms=now_ms)
+            self._reassignments[identity] = reassignment
+            due_ms = reassignment.due_ms(now_ms)
             times += [] if due_ms is None else [due_ms]
-            ring = Ring(own_id, ids, self._held(holders), self._terms.replication, least)
-            mine = lacking.mine(ring, now_ms=now_ms)
+            ring = Ring(own_id, ids, self._ready(holders), self._terms.replication, least)
+            mine = reassignment.mine(ring, now_ms=now_ms)
             if mine:
-                taken = self._taken.get(identity.version, mine)
-                self._taken[identity.version] = mine | taken if taken.partitions == mine.partitions else mine
+                known = self._reassigned.get(identity.version, mine)
+                self._reassigned[identity.version] = mine | known if known.partitions == mine.partitions else mine
         return min(times, default=None)
 
-    def _held(self, holders: Holders) -> dict[str, PartitionSet]:
-        """What the live members of each shard id hold."""
+    def _ready(self, holders: Holders) -> dict[str, PartitionSet]:
+        """What the live members of each shard id have ready."""
         found: dict[str, PartitionSet] = {}
         for holder in holders.all:
             member = self._membership.get(holder.name)

@@ -1,6 +1,6 @@
-"""How does a database stand that is spread over nodes?  What `status` tells of it beside what is here.
+"""What `status` tells of a database that is spread over nodes, beside what is here of it.
 
-All of it is taken from the database's core (`cluster/`), as of its last step: who has what ready, as they say
+All of it is taken from the database's view (`view.py`), as of its core's last step: who has what ready, as they say
 themselves, and how the members are known.  Of 65,536 partitions nothing is done one by one: sets are told by their
 counts and their first runs, and of many nodes the first are named.
 """
@@ -17,9 +17,9 @@ from gossipkv.placement.partition_set import PartitionSet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.dataset.cluster.core import Conflict, DatabaseCore
     from gossipkv.dataset.cluster.gate import Dispute
     from gossipkv.dataset.cluster.members import Member
+    from gossipkv.dataset.cluster.view import Conflict, DatabaseView
     from gossipkv.errors import Detail
     from gossipkv.placement.holders import Holder, Holders
 
@@ -30,26 +30,26 @@ FEW_RUNS: Final = 8  # The same in a sentence.
 
 @final
 class Spread:
-    """One look at a database's core.
+    """One look at a database's view.
 
     With `bitmaps` sets are told whole, as bitmaps, which costs less than words, and no node is left out.
     """
 
-    def __init__(self, core: DatabaseCore, *, bitmaps: bool = False) -> None:
-        self._core = core
+    def __init__(self, view: DatabaseView, *, bitmaps: bool = False) -> None:
+        self._view = view
         self._told = as_bitmap if bitmaps else _in_runs
         self._most_nodes = sys.maxsize if bitmaps else MOST_NODES
-        self._conflicts = {conflict.version: conflict for conflict in core.conflicts}
-        self._disputes = core.disputes
-        self._left_out = frozenset(core.left_out)
+        self._conflicts = {conflict.version: conflict for conflict in view.conflicts}
+        self._disputes = view.disputes
+        self._left_out = frozenset(view.left_out)
 
     def of_database(self) -> dict[str, Detail]:
         """Return what is told of all versions together: which of them each node has active."""
-        members = [member for member in self._core.membership if member.state is not State.LEFT]
+        members = [member for member in self._view.membership if member.state is not State.LEFT]
         members.sort(key=lambda member: (member.state, member.name))
         return {
-            "replication": self._core.terms.replication,
-            "min_replication": self._core.terms.min_replication,
+            "replication": self._view.terms.replication,
+            "min_replication": self._view.terms.min_replication,
             "nodes": [self._node(member) for member in members[: self._most_nodes]],
             "nodes_not_named": len(members[self._most_nodes :]),
         }
@@ -57,9 +57,9 @@ class Spread:
     def of_version(self, version: str) -> dict[str, Detail]:
         """Return what is told of one version; of one that nobody has said anything of, nothing."""
         told: dict[str, Detail] = {}
-        holders = self._core.holders(version)
+        holders = self._view.holders(version)
         if holders is not None:
-            told |= self._held(holders)
+            told |= self._owners(holders)
         if version in self._conflicts:
             told["conflicts"] = _contents(self._conflicts[version])
         if version in self._disputes:
@@ -70,9 +70,9 @@ class Spread:
 
     def kept_by(self, version: str, now_ms: int) -> Detail:
         """Return the nodes that keep an old version from going."""
-        return _names(self._core.clinging(version, now_ms=now_ms))
+        return _names(self._view.needed_by(version, now_ms=now_ms))
 
-    def _held(self, holders: Holders) -> dict[str, Detail]:
+    def _owners(self, holders: Holders) -> dict[str, Detail]:
         identity = holders.identity
         return {
             "digest": identity.digest,
@@ -82,7 +82,7 @@ class Spread:
             "owners": [self._owner(holder) for holder in holders.all[: self._most_nodes]],
             "owners_not_named": len(holders.all[self._most_nodes :]),
             "missing": self._told(holders.missing),
-            "under_replicated": self._told(holders.under_replicated(self._core.terms.replication)),
+            "under_replicated": self._told(holders.under_replicated(self._view.terms.replication)),
         }
 
     def _owner(self, holder: Holder) -> Detail:
@@ -97,34 +97,35 @@ class Spread:
         return {"nodes": [dispute.first, dispute.second], "partitions": self._told(dispute.partitions)}
 
     def _node(self, member: Member) -> Detail:
-        core, is_own = self._core, member.name == self._core.membership.own.name
-        named = core.active
+        view, is_own = self._view, member.name == self._view.membership.own.name
+        named = view.active
         return {
             "node": member.name,
             "state": member.state.name.lower(),
-            "active": (None if named is None else named.version) if is_own else core.stance(member.name).active,
+            "active": (None if named is None else named.version) if is_own else view.needs_of(member.name).active,
         }
 
     # What is waited for
 
-    def share_waits_until(self, *, is_heard: bool) -> str | None:
+    def share_waits_until(self) -> str | None:
         """What has to be so before this node knows its share of a version, in words; None: it is."""
-        if self._core.has_ring:
+        if self._view.has_ring:
             return None
-        still = "the list of members has been still for time_to_converge"
-        return still if is_heard else "another node has been heard"
+        if self._view.waits_to_be_heard:
+            return "another node has been heard"
+        return "the list of members has been still for time_to_converge"
 
     def gate_waits_until(self, version: str) -> str | None:
         """What has to be so before a version's gate passes, in words; None: nobody has said anything of it."""
-        holders = self._core.holders(version)
+        holders = self._view.holders(version)
         if holders is None:
             return None
-        lacking, least = self._lacking(holders), self._core.terms.min_replication
-        if lacking:
+        uncovered, least = self._uncovered(holders), self._view.terms.min_replication
+        if uncovered:
             owners, found = ("an owner", "none") if least == 1 else (f"{least} owners", "fewer")
-            has = "has" if len(lacking) == 1 else "have"
-            counted = f"{len(lacking):,} of {lacking.partitions:,} {has} {found}"
-            return f"every partition has {owners}: {counted} ({_sentence(lacking)})"
+            has = "has" if len(uncovered) == 1 else "have"
+            counted = f"{len(uncovered):,} of {uncovered.partitions:,} {has} {found}"
+            return f"every partition has {owners}: {counted} ({_sentence(uncovered)})"
         if version in self._disputes:
             first, second, partitions = self._disputes[version][0]
             return f"the files of {first} and {second} agree: partitions {_sentence(partitions)} differ"
@@ -134,20 +135,20 @@ class Spread:
     def is_active_elsewhere(self) -> bool:
         """Whether a member that may be alive has a version active, as it says itself."""
         return any(
-            self._core.stance(member.name).active is not None
-            for member in self._core.membership
+            self._view.needs_of(member.name).active is not None
+            for member in self._view.membership
             if member.state in {State.ALIVE, State.SUSPECT}
         )
 
     def is_brought_by_others(self, version: str) -> bool:
         """Whether every partition has, or is about to have, the owners that its gate wants, without this node."""
-        holders = self._core.holders(version)
-        return holders is not None and not self._lacking(holders) - holders.building
+        holders = self._view.holders(version)
+        return holders is not None and not self._uncovered(holders) - holders.building
 
-    def _lacking(self, holders: Holders) -> PartitionSet:
+    def _uncovered(self, holders: Holders) -> PartitionSet:
         """The partitions that too few have ready who are alive."""
         alive = {holder.name for holder in holders.all if holder.state is HolderState.ALIVE}
-        least, count = self._core.terms.min_replication, holders.identity.partitions
+        least, count = self._view.terms.min_replication, holders.identity.partitions
         return PartitionSet.whole(count) - holders.at_least(least, alive)
 
 
@@ -160,12 +161,12 @@ def _in_runs(some: PartitionSet) -> Detail:
     return {"count": len(some), "runs": some.in_words(MOST_RUNS)}
 
 
-def gaps(core: DatabaseCore, version: str) -> dict[str, Detail]:
+def gaps(view: DatabaseView, version: str) -> dict[str, Detail]:
     """Return how many partitions of a version nobody has ready who lives, and how many too few: for `info`."""
-    holders = core.holders(version)
+    holders = view.holders(version)
     if holders is None:
         return {}
-    few = holders.under_replicated(core.terms.replication)
+    few = holders.under_replicated(view.terms.replication)
     return {"missing_partitions": len(holders.missing), "under_replicated_partitions": len(few)}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from gossipkv.dataset.cluster.contents import Known
 from gossipkv.dataset.cluster.gate import Alive
 from gossipkv.dataset.cluster.members import SILENT_EPOCH, State
-from gossipkv.dataset.cluster.retiring import Stance
+from gossipkv.dataset.cluster.retiring import Needs
 from gossipkv.placement.holders import LIVE, Holders, HolderState
 from gossipkv.placement.partition_set import PartitionSet, in_at_least
 from gossipkv.placement.statement import Named
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.dataset.cluster.members import Membership
+    from gossipkv.dataset.cluster.others import Others, Said
     from gossipkv.dataset.cluster.refutations import Refutations
-    from gossipkv.dataset.cluster.statements import Said, Statements
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.statement import DatabaseStatement, Statement
 
 
-class Standing(NamedTuple):
-    """How one identity stands that clients get, or are to get, by a version's name."""
+class Availability(NamedTuple):
+    """Who has the identity that clients get, or are to get, by a version's name."""
 
     identity: Identity
     holders: Holders  # This node among them.
@@ -42,26 +42,26 @@ class Survey:
     def __init__(
         self,
         membership: Membership,
-        statements: Statements,
+        others: Others,
         refutations: Refutations,
         own: Mapping[str, Statement],
         least: int,
     ) -> None:
         """`own`: what this node says of its versions; `least`: `min_replication`."""
         self._membership = membership
-        self._statements = statements
+        self._others = others
         self._least = least
         self._states = {
             member.name: HolderState(member.state) for member in membership.others if member.state is not State.LEFT
         } | {membership.own.name: HolderState.ALIVE}  # Also while it leaves.
         # By version, identity, and member.
         self.published: dict[str, dict[Identity, dict[str, Statement]]] = {}
-        said_of = {name: said.versions for name, said in statements if self._is_present(name, said)}
+        said_of = {name: said.versions for name, said in others if self._is_present(name, said)}
         for name, versions in [*said_of.items(), (membership.own.name, own)]:
             for version, said in versions.items():
                 if said.identity.version == version and not refutations.refutes(said.identity):
                     self.published.setdefault(version, {}).setdefault(said.identity, {})[name] = said
-        databases = [said.database for name, said in statements if name in self._states]
+        databases = [said.database for name, said in others if name in self._states]
         self._said: list[DatabaseStatement] = [said for said in databases if said is not None]
         self.active = {said.active for said in self._said if said.active is not None}  # At other members.
         self._known = {version: self._look(published) for version, published in self.published.items()}
@@ -93,8 +93,19 @@ class Survey:
         """Return the identities that go by a version's name."""
         return self._known.get(version, ())
 
-    def standing(self, identity: Identity) -> Standing:
-        """Return how one of them stands."""
+    @property
+    def own(self) -> dict[str, Statement]:
+        """What this node says of its versions, as far as it counts."""
+        own = self._membership.own.name
+        return {
+            version: statements[own]
+            for version, published in self.published.items()
+            for statements in published.values()
+            if own in statements
+        }
+
+    def availability(self, identity: Identity) -> Availability:
+        """Return who has one of them."""
         statements = self.published.get(identity.version, {}).get(identity, {})
         alive = []
         for member in self._membership.others:
@@ -102,7 +113,7 @@ class Survey:
             if said is not None and said.ready and member.state is State.ALIVE and member.epoch != SILENT_EPOCH:
                 alive.append(Alive(member.name, member.uuid, member.epoch, said.ready))
         is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
-        return Standing(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
+        return Availability(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
 
     def source_ms(self, identity: Identity) -> int | None:
         """Return the smallest of the times that live owners tell of its source, which is the same at every node."""
@@ -122,21 +133,21 @@ class Survey:
         others.update(said.newest for said in self._said if said.newest is not None)
         return max(others, default=None)
 
-    def stances(self, now_ms: int) -> list[Stance]:
-        """Return to which versions each member clings that is waited for; not who takes no part in the database."""
-        awaited = [(each.name, self._statements.of(each.name, each.epoch)) for each in self._membership.awaited]
+    def needs(self, now_ms: int) -> list[Needs]:
+        """Return the needs of each member that is waited for; not of one that takes no part in the database."""
+        awaited = [(each.name, self._others.of(each.name, each.epoch)) for each in self._membership.awaited]
         heard = {
             name: said is not None and (said.database is not None or bool(said.versions)) for name, said in awaited
         }
         given_up = self._membership.is_given_up
-        return [self.stance(name) for name in heard if not given_up(name, now_ms, is_heard=heard[name])]
+        return [self.needs_of(name) for name in heard if not given_up(name, now_ms, is_heard=heard[name])]
 
-    def stance(self, name: str) -> Stance:
-        """Return which versions a member clings to, as its present life says."""
+    def needs_of(self, name: str) -> Needs:
+        """Return which versions a member needs, as its present life says."""
         member = self._membership.get(name)
-        said = None if member is None else self._statements.of(name, member.epoch)
+        said = None if member is None else self._others.of(name, member.epoch)
         if said is None or said.database is None:
-            return Stance(name, None)
+            return Needs(name, None)
         database = said.database
         active, next_ = (None if named is None else named.version for named in (database.active, database.next))
-        return Stance(name, active, next_, database.hold)
+        return Needs(name, active, next_, database.hold)

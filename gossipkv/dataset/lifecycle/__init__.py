@@ -1,4 +1,4 @@
-"""What becomes of a version on a node: two lives, each a table, and one pure function that decides over both.
+"""The life of a version on a node: two tables of states, one pure function that decides, and the shells that obey.
 
 A version has a *copy* here, or none: its partitions are wanted, built, whole, or damaged.  And it has a life *towards
 clients*, who get it or not.  Neither follows from the other: a node may answer from a version of which others hold all
@@ -12,10 +12,10 @@ Read in this order:
     verdicts.py         what is decided elsewhere: the share, the gate; and what a node decides that is alone
     decisions.py        what to do next
 
-and the shells that obey them:
+and the shells that obey, for the versions of one database:
 
-    copies.py           what is here of a database's versions
-    version_build.py    what surrounds a build: room, the directory, a second look, publication
-    open_versions.py    files closed after their last read, and opened anew when their map was lost
-    switching.py        which version clients get
+    copies.py           has copies opened, built, repaired, dropped
+    version_build.py    has one built: room on the disk, the directory, a second look at the source, publication
+    open_versions.py    has files closed after their last read, and opened anew when their map was lost
+    switching.py        has another version answered to clients, durably
 """

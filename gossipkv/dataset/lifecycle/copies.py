@@ -1,4 +1,4 @@
-"""What is here of a database's versions?  Their copies: opened, built, found damaged, opened anew, closed and deleted.
+"""The copies of a database's versions: has them opened, built, found damaged, opened anew, closed and deleted.
 
 What blocks (the data directory, opening and unmapping files) happens in worker threads.  A copy that is built is
 synced, renamed into place and open before anybody hears of it; one that goes is out of service before it is closed,
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from gossipkv.dataset.build.disk_space import POLL_MS, NoSpace
-from gossipkv.dataset.build.parent import trouble_of
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Trouble
-from gossipkv.dataset.lifecycle.open_versions import Reopening, close, pauses
+from gossipkv.dataset.build.trouble import Trouble, trouble_of
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
+from gossipkv.dataset.lifecycle.open_versions import Reopening, close
 from gossipkv.dataset.lifecycle.version_build import Built, VersionBuilder, Wanted
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
 from gossipkv.dataset.local.store import AnotherIdentity
 from gossipkv.dataset.local.version import Version, open_version
+from gossipkv.dataset.rewriting import pauses
 from gossipkv.errors import Corrupt, GossipKVError, SourceChanged, StorageError, UnsupportedFormat
 from gossipkv.placement.partition_set import PartitionSet
 
@@ -49,9 +50,7 @@ class Copies:
         look_thread: trio.CapacityLimiter,
         *,
         wake: Callable[[], None],
-        on_refuted: Callable[[str, tuple[str, ...]], bool],
     ) -> None:
-        """`on_refuted` is told of functions that were refuted, with the digest of the source."""
         self.versions: dict[str, Version] = {}  # What is open, and so served.
         self.builder = VersionBuilder(database, shared, look_thread)
         self.unopened: set[str] = set()  # Versions that the system did not let us open at the start, and has not since.
@@ -60,7 +59,6 @@ class Copies:
         self._lives = lives
         self._shared = shared
         self._wake = wake
-        self._on_refuted = on_refuted
         self._log = shared.log.bind(database=database)
         self._reopening = Reopening(database, lives, self.versions, shared, wake=wake, tell_whole=self._tell_whole)
         self._stopped_for: str | None = None
@@ -99,7 +97,7 @@ class Copies:
         self._reopening.begin(nursery)
 
     async def clear_damaged(self, active: str | None, whole: Collection[str] = ()) -> None:
-        """What was set aside goes when something newer serves, or it was built again before a crash."""
+        """Delete what was set aside, when something newer serves, or it was built again before a crash."""
         if active is None or not self._shared.may_write():
             return
         clear = partial(self._shared.store.clear_damaged, self._database, before=active, whole=tuple(whole))
@@ -129,7 +127,6 @@ class Copies:
             copy = self._begin_copy(name, CopyState.READY)
             copy.begin_open(version.identity, version.here)
             copy.want(version.share)
-            self._on_refuted(version.identity.digest, version.manifest.refuted)
 
     async def _open_version(self, name: str) -> Version:
         """One that is built; set aside if it is damaged."""
@@ -279,7 +276,6 @@ class Copies:
             version = before.with_partitions(made.manifest, made.copy)
             copy.add(PartitionSet.of(version.partitions, made.copy))
         self.versions[life.name] = version
-        self._on_refuted(version.identity.digest, made.manifest.refuted)
         self._shared.builds.add(made.manifest)
         self._log.info("built", version=life.name, records=made.manifest.records, size_bytes=made.manifest.size_bytes,
                        peak_bytes=made.peak_bytes, took_ms=_now_ms() - self.builder.began_ms)  # fmt: skip
@@ -294,7 +290,7 @@ class Copies:
         self.builder.stop()
 
     async def poll_space(self) -> None:
-        """What builds wait for may be there by now."""
+        """Look whether the room that builds wait for is there by now."""
         waiting = [life.copy for life in self._lives.values() if life.copy is not None]
         waiting = [copy for copy in waiting if copy.shortage is not None]
         if waiting and _now_ms() >= self.poll_not_before_ms:
@@ -389,7 +385,7 @@ def _wanted(
     refuted: tuple[str, ...],
     follow: Identity | None,
 ) -> Wanted:
-    """What a copy lacks of what the source shows; what is added to it is as what is there."""
+    """Return the order for a build of what a copy lacks; what is added to it has the identity of what is there."""
     assert copy.share is not None, copy
     assert copy.lacks, copy
     adds = copy.open and not copy.damaged

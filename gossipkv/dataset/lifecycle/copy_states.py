@@ -28,10 +28,12 @@ The rules:
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gossipkv.dataset.build.disk_space import Shortage
+    from gossipkv.dataset.build.trouble import Trouble
     from gossipkv.dataset.source.listing import SourceVersion
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.partition_set import PartitionSet
@@ -48,7 +50,7 @@ SHORTAGE_RETRY_MS = 600_000
 
 
 class CopyState(enum.StrEnum):
-    """Where a copy is in its life."""
+    """A state in the life of a copy."""
 
     WANTED = "WANTED"
     BUILDING = "BUILDING"
@@ -58,7 +60,7 @@ class CopyState(enum.StrEnum):
 
 
 class CopyEvent(enum.StrEnum):
-    """What can happen to it."""
+    """An event in the life of a copy."""
 
     BEGIN = "begin"  # a build was started
     FINISH = "finish"  # it is built, published and open
@@ -91,28 +93,6 @@ NEXT: dict[tuple[CopyState, CopyEvent], CopyState] = {
     (CopyState.ERROR, CopyEvent.REFUTE): CopyState.WANTED,
     (CopyState.ERROR, CopyEvent.DROP): CopyState.GONE,
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a copy is in ERROR."""
-
-    message: str
-    details: dict[str, str | int] = field(default_factory=dict)  # `file`, `line`, `offset` where known
-    lasting: bool = True  # Only another source can help; else it is tried again after a pause.
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What a build needs on the disk, and does not have."""
-
-    needed_bytes: int
-    free_bytes: int  # less what the builds that run will still take
-    reason: str | None = None  # What the system said, if the disk was full in the middle of it.
-
-    def __str__(self) -> str:
-        found = "" if self.reason is None else f" ({self.reason})"
-        return f"room on the disk: about {self.needed_bytes:,} bytes are needed, {self.free_bytes:,} are free{found}"
 
 
 @dataclass(slots=True)
@@ -190,7 +170,7 @@ class Copy:
         self.take(CopyEvent.WAIT)
 
     def find_space(self, free_bytes: int, now_ms: int) -> None:
-        """What it waits for may be there; the pause after a refusal is kept nevertheless."""
+        """Take in how much room there is: it may be enough; the pause after a refusal is kept nevertheless."""
         if self.shortage is not None:
             enough = free_bytes >= self.shortage.needed_bytes and now_ms >= self.not_before_ms
             self.shortage = None if enough else replace(self.shortage, free_bytes=free_bytes)
@@ -204,7 +184,7 @@ class Copy:
         self._opened(CopyEvent.FINISH, identity, here)
 
     def add(self, built: PartitionSet) -> None:
-        """What it lacked was built, and is open beside the rest."""
+        """Take in that what it lacked was built, and is open beside the rest."""
         assert self.identity is not None, self
         assert self.here is not None, self
         assert not self.here & built, (self, built)
@@ -230,7 +210,7 @@ class Copy:
         self._want_rest()
 
     def outdate(self) -> None:
-        """What was built to be added does not fit the rest: all is built anew."""
+        """Take in that what was built to be added does not fit the rest: all is built anew."""
         self.damaged = True
         self.stop()
 

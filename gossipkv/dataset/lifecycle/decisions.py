@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now; nothing, when all are empty."""
+    """The next steps of a database; none, when all are empty."""
 
     want: tuple[tuple[str, PartitionSet], ...] = ()  # Shares that are known now, or have grown.
     refute: tuple[str, ...] = ()  # Copies that are of no use.
@@ -61,7 +61,7 @@ def decide(
     now_ms: int,
     retire_after_ms: int,
 ) -> Decision:
-    """What to do with a database's versions.
+    """Decide what to do with a database's versions.
 
     `active` is the version that was made active last, served or not; `hold` the one that is pinned, known or not.
     """

@@ -1,4 +1,4 @@
-"""Versions that are open: closed when the last read of them is done, opened anew when their maps were lost.
+"""The open files of versions: closed when the last read of them is done, opened anew when their maps were lost.
 
 A map is lost when its file was cut short under it, or when the disk failed to give a page: it answers nothing again,
 while the files beside it go on.  A disk may come back, so the file is opened anew: at once, and if that fails, after
@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
-from gossipkv.dataset.build.parent import trouble_of
+from gossipkv.dataset.build.trouble import trouble_of
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import VersionState
 from gossipkv.dataset.local.version import open_lost
+from gossipkv.dataset.rewriting import pauses
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from gossipkv.dataset.lifecycle.copy_states import Copy
     from gossipkv.dataset.lifecycle.version_states import Life
@@ -30,19 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.errors import GossipKVError
     from gossipkv.storage.sorted_file import SortedFile
 
-# Between attempts at what the system refused; the first is sooner than a build would begin, which is more work.
-FIRST_PAUSE_S = 0.5
-LAST_PAUSE_S = 60.0
 # A pinned file is pinned for a batch of reads.
 UNPIN_POLL_S = 0.05
-
-
-def pauses() -> Iterator[float]:
-    """Pauses before each new attempt at what the system refused, in seconds."""
-    pause_s = FIRST_PAUSE_S
-    while True:
-        yield pause_s
-        pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
 
 async def close(version: Version, threads: Threads) -> None:
@@ -58,7 +48,7 @@ async def close(version: Version, threads: Threads) -> None:
 
 @final
 class Reopening:
-    """What was lost in the maps of one database's versions."""
+    """The lost maps of one database's versions, which are opened anew."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which version of a database do clients get?  The active one: read at the start, and switched durably.
+"""The active version of a database, which clients get: read at the start, and switched durably.
 
 The order that keeps promise P2: the copy is open, or others hold it; the ACTIVE document is written and synced; only
 then what is served is changed, in one step, and the node is told.
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from gossipkv.dataset.lifecycle.verdicts import Verdicts
     from gossipkv.dataset.lifecycle.version_states import Life
-    from gossipkv.dataset.local.active import Holder
     from gossipkv.dataset.shared_resources import SharedResources
+    from gossipkv.placement.ownership import Ownership
 
 # Between two attempts at what the system refused to write down.
 RETRY_MS = 1_000
@@ -48,12 +48,12 @@ class Switching:
         self._log = shared.log.bind(database=database)
         self.remembered: Active | None = None  # What the ACTIVE document says.
         self.rewriting = Rewriting(self._rewrite, shared.may_write, self._log)
-        self._holders: dict[str, tuple[Holder, ...]] = {}
+        self._owners: dict[str, tuple[Ownership, ...]] = {}
         self._writing = trio.Lock()
         self._counts: dict[str, int] = {}  # Requests of those that retire, when they were last looked at.
 
     async def read(self, built: Collection[str], hold: str | None) -> None:
-        """What was active last; if that is not known, the best guess among what is built.
+        """Read which version was active last; if that is not known, take the best guess among what is built.
 
         Raises:
             StorageError: the system refused to tell.
@@ -70,7 +70,7 @@ class Switching:
         self.remembered = found
         if found is not None:
             self.active, self.newest = found.version, found.newest
-            self._holders[found.version] = found.holders
+            self._owners[found.version] = found.owners
 
     def restore(self) -> None:
         """Have the version active that was, and those retire that a hold had left behind."""
@@ -110,10 +110,10 @@ class Switching:
         self._log.info("switched", version=name, before=before, hold=hold is not None)
         return True
 
-    def note_holders(self, name: str, holders: tuple[Holder, ...]) -> None:
+    def note_owners(self, name: str, owners: tuple[Ownership, ...]) -> None:
         """Remember who has partitions of a version, for a restart that hears nobody: soon, if it is the active one."""
-        if self._holders.get(name, ()) != holders:
-            self._holders[name] = holders
+        if self._owners.get(name, ()) != owners:
+            self._owners[name] = owners
             self.note_change()
 
     def note_change(self) -> None:
@@ -123,26 +123,26 @@ class Switching:
             self.rewriting.note()
 
     def _told(self, name: str) -> Active:
-        """What the ACTIVE document is to say when this version is active."""
+        """Return what the ACTIVE document is to say when this version is active."""
         identity = self._lives[name].identity
-        holders = tuple(
-            holder
-            for holder in self._holders.get(name, ())
-            if identity is not None and holder.partitions.partitions == identity.partitions
+        owners = tuple(
+            each
+            for each in self._owners.get(name, ())
+            if identity is not None and each.partitions.partitions == identity.partitions
         )
-        return Active(name, max(name, self.newest or name), identity, holders)
+        return Active(name, max(name, self.newest or name), identity, owners)
 
     async def _write(self, name: str) -> None:
         async with self._writing:
             told = self._told(name)
             write = partial(
-                self._shared.store.set_active, self._database, name, self.newest, told.identity, told.holders
+                self._shared.store.set_active, self._database, name, self.newest, told.identity, told.owners
             )
             await self._shared.threads.run(write)
             self.remembered = told
 
     async def _rewrite(self) -> None:
-        """Write down who holds the active version now."""
+        """Write down who owns the active version now."""
         if self.active is not None and self.active in self._lives:
             await self._write(self.active)
 
@@ -165,7 +165,7 @@ class Switching:
         """End a version towards clients."""
         life.take(event)
         self._counts.pop(life.name, None)
-        self._holders.pop(life.name, None)
+        self._owners.pop(life.name, None)
 
     def _leave(self, life: Life) -> None:
         """Another one is active: what can be answered retires."""

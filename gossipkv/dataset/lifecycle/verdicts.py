@@ -1,4 +1,4 @@
-"""What a node cannot decide from its own copies: its share of a version, and what clients may have.
+"""The verdicts that a node cannot reach from its own copies: its share of a version, and what clients may have.
 
 The statements of members decide it (`cluster/`), those of the node itself where it is alone.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Verdicts(Protocol):
-    """What is decided of the versions of one database, each by its name; changes without notice but for a wake."""
+    """The verdicts on a database's versions, by name; they change without notice but for a wake."""
 
     def share(self, version: str) -> PartitionSet | None:
         """Partitions of it that are to be here, beside what is kept as its share already; None: not known yet."""

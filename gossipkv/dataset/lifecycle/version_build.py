@@ -1,4 +1,4 @@
-"""The way of partitions from the source's listing to being built, published and open: a new copy, or what one lacked.
+"""The build of one version, from the source's listing to files that are published and open: a new copy, or an addition.
 
 The build itself runs in a child process (`build`); here stands what surrounds it: room on the disk, the directory, the
 second look at the source, the publication.  Whatever ends it before that, nothing is left of it.
@@ -14,7 +14,7 @@ import trio
 
 from gossipkv.dataset.build.disk_space import NoSpace, after_refusal, is_full
 from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
-from gossipkv.dataset.build.parent import BuildError
+from gossipkv.dataset.build.trouble import BuildError
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.version import Version, open_partitions, open_version
 from gossipkv.environment.cores import cores
@@ -42,7 +42,7 @@ LOOK_PERIOD_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be built."""
+    """The order for a build."""
 
     source: Source
     settings: DatabaseSettings
@@ -58,7 +58,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What was built, published and opened."""
+    """The result of a build, published and open."""
 
     manifest: Manifest  # Of what was built: other partitions may be here beside them.
     copy: Version | Mapping[int, SortedFile]  # All that is here; or what is added to it.
@@ -117,7 +117,7 @@ class VersionBuilder:
         return False
 
     async def free_bytes(self) -> int:
-        """What the disk has.
+        """Return the free space on the disk.
 
         Raises:
             StorageError: it does not tell.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class VersionState(enum.StrEnum):
-    """Where a version is in its life towards clients."""
+    """A state in the life of a version towards clients."""
 
     KNOWN = "KNOWN"
     ACTIVE = "ACTIVE"
@@ -42,7 +42,7 @@ class VersionState(enum.StrEnum):
 
 
 class VersionEvent(enum.StrEnum):
-    """What can happen to it."""
+    """An event in the life of a version towards clients."""
 
     SWITCH = "switch"  # it became the active version, durably
     SUPERSEDE = "supersede"  # another one did

@@ -15,9 +15,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.address import Address, parse_address
+from gossipkv.address import parse_address
 from gossipkv.errors import Corrupt
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.document import text, whole
@@ -33,32 +34,21 @@ _HEXADECIMAL: Final = re.compile("([0-9a-f]{2})*")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A node that has partitions of the active version."""
-
-    uuid: bytes
-    name: str
-    address: Address
-    partitions: PartitionSet
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Active:
     """What the ACTIVE document of a database says."""
 
     version: str  # The version that requests get which name none.
     newest: str  # The newest that ever was that; another only after a hold has led back.
     identity: Identity | None = None  # None: not known when it was written.
-    holders: tuple[Holder, ...] = ()
+    owners: tuple[Ownership, ...] = ()
 
     def __post_init__(self) -> None:
         """Asserts that its parts are about one version."""
         assert self.version <= self.newest, self
         assert self.identity is None or self.identity.version == self.version, self
-        assert self.identity is not None or not self.holders, self
-        for holder in self.holders:
-            assert self.identity is None or holder.partitions.partitions == self.identity.partitions, holder
+        assert self.identity is not None or not self.owners, self
+        for each in self.owners:
+            assert self.identity is None or each.partitions.partitions == self.identity.partitions, each
 
 
 def to_body(database: str, active: Active) -> Body:
@@ -74,8 +64,8 @@ def to_body(database: str, active: Active) -> Body:
             "regrouped": identity.regrouped,
         }
     holders: list[Json] = [
-        [holder.uuid.hex(), holder.name, str(holder.address), holder.partitions.to_bytes().hex()]
-        for holder in active.holders
+        [owner.uuid.hex(), owner.name, str(owner.address), partitions.to_bytes().hex()]
+        for owner, partitions in active.owners
     ]
     return {
         "database": database,
@@ -102,7 +92,7 @@ def from_body(database: str, body: Body, name: str, format_number: int = FORMAT)
     if not isinstance(holders, list) or (holders and identity is None):
         raise Corrupt(name, 0, "'holders' should be a list, of holders of what the identity says")
     partitions = 0 if identity is None else identity.partitions
-    return Active(version, newest, identity, tuple(_holder(row, partitions, name) for row in holders))
+    return Active(version, newest, identity, tuple(_ownership(row, partitions, name) for row in holders))
 
 
 def _identity(database: str, version: str, told: Json | object, name: str) -> Identity | None:
@@ -117,12 +107,12 @@ def _identity(database: str, version: str, told: Json | object, name: str) -> Id
     return Identity(database, version, digest, partitions, function, regrouped=told["regrouped"] is True)
 
 
-def _holder(row: Json, partitions: int, name: str) -> Holder:
+def _ownership(row: Json, partitions: int, name: str) -> Ownership:
     match row:
         case [str(uuid), str(node), str(address), str(bitmap)] if all(map(_HEXADECIMAL.fullmatch, (uuid, bitmap))):
             try:
-                held = PartitionSet.from_bytes(partitions, bytes.fromhex(bitmap))
-                return Holder(bytes.fromhex(uuid), node, parse_address(address), held)
+                owner = Owner(node, bytes.fromhex(uuid), parse_address(address))
+                return Ownership(owner, PartitionSet.from_bytes(partitions, bytes.fromhex(bitmap)))
             except ValueError as error:
                 raise Corrupt(name, 0, f"'holders': {error}") from error
         case _:

@@ -112,7 +112,7 @@ class Manifest:
         return replace(self, files=tuple(left))
 
     @property
-    def held(self) -> list[PartitionFile]:
+    def files_here(self) -> list[PartitionFile]:
         """The sorted files that are here."""
         return [file for file in self.files if file is not None]
 
@@ -124,17 +124,17 @@ class Manifest:
     @property
     def records(self) -> int:
         """Records served."""
-        return sum(file.records for file in self.held)
+        return sum(file.records for file in self.files_here)
 
     @property
     def duplicates(self) -> int:
         """Records of the source that a later one replaced."""
-        return sum(file.duplicates for file in self.held)
+        return sum(file.duplicates for file in self.files_here)
 
     @property
     def size_bytes(self) -> int:
         """What the sorted files take on the disk."""
-        return sum(file.size_bytes for file in self.held)
+        return sum(file.size_bytes for file in self.files_here)
 
 
 def partition_name(partition: int) -> str:

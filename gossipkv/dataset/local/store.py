@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import PurePath
 
-    from gossipkv.dataset.local.active import Holder
     from gossipkv.dataset.local.refuted import Refuted
     from gossipkv.environment.seam import Entry, Files
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
 
 _ACTIVE, _REFUTED, _DATASETS = "active", "refuted", "datasets"
@@ -140,16 +140,16 @@ class VersionStore:
         version: str,
         newest: str | None = None,
         identity: Identity | None = None,
-        holders: tuple[Holder, ...] = (),
+        owners: tuple[Ownership, ...] = (),
     ) -> None:
         """Durable when it returns; the first answer from `version` comes after that.
 
-        `newest` is the newest that ever was active, before this; `holders` are whom to ask for it after a restart.
+        `newest` is the newest that ever was active, before this; `owners` are whom to ask for it after a restart.
         """
         assert is_name(database), database
         assert is_name(version), version
         path = self.path / _ACTIVE / database
-        active = Active(version, max(version, newest or version), identity, holders)
+        active = Active(version, max(version, newest or version), identity, owners)
         body = active_document.to_body(database, active)
         try:
             write_document(self.files, path, active_document.KIND, body, format_number=active_document.FORMAT)
@@ -236,7 +236,7 @@ class VersionStore:
             if known.here & built.here:  # An attempt that could not open them left them.
                 known = known.without(built.here)
                 write_manifest(self.files, target, known)
-            for file in built.held:
+            for file in built.files_here:
                 self.files.rename(source / file.name, target / file.name)
             self.files.sync_directory(target)
             self.files.sync_directory(source)
@@ -266,7 +266,7 @@ class VersionStore:
     def remove_unlisted(self, database: str, version: str, manifest: Manifest) -> None:
         """Delete what a version's directory has and its manifest does not list.  Raises OSError."""
         target = self.version_path(database, version)
-        listed = {MANIFEST, SCRUBBED, *(file.name for file in manifest.held)}
+        listed = {MANIFEST, SCRUBBED, *(file.name for file in manifest.files_here)}
         strangers = [entry.name for entry in self.files.list_directory(target) if entry.name not in listed]
         for name in strangers:
             self.files.unlink(target / name)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from gossipkv.dataset.scrub.child import Order
 from gossipkv.dataset.scrub.read_back import Job, Outcome
+from gossipkv.dataset.scrub.read_back_child import Order
 from gossipkv.errors import Corrupt, LocalError
 from gossipkv.processes import child
 from gossipkv.processes.niceness import give_way
@@ -44,7 +44,10 @@ async def read_back_in_child(job: Job, on_damage: Callable[[Corrupt], None]) -> 
         ReadBackError: the child was killed, or the system refused.
         OSError: no child can be started.
     """
-    async with child.running("gossipkv.dataset.scrub.child") as (process, worn), trio.open_nursery() as nursery:
+    async with (
+        child.running("gossipkv.dataset.scrub.read_back_child") as (process, worn),
+        trio.open_nursery() as nursery,
+    ):
         errors: list[bytes] = []
         nursery.start_soon(child.collect_errors, process, errors)
         nursery.start_soon(_give_way, process)

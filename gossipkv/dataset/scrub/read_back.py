@@ -63,7 +63,7 @@ def read_back(
             raise
         on_damage(_unreadable(str(directory / MANIFEST), 0))
         return 0, 0
-    for file in manifest.held:
+    for file in manifest.files_here:
         path = directory / file.name
         try:
             _check(files, path, file, wait)
@@ -71,7 +71,7 @@ def read_back(
             on_damage(_damage(str(path), error))
         except FileNotFoundError:
             on_damage(Corrupt(str(path), 0, "the file is missing"))
-    return len(manifest.held), manifest.size_bytes
+    return len(manifest.files_here), manifest.size_bytes
 
 
 def _check(files: Files, path: PurePath, expected: PartitionFile, wait: Callable[[int], None]) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MOST_SLICES: Final = 1024
 LEAST_SLICE_MS: Final = 100
 
-# Between two looks at what is due and still held: at most so long, and often enough in a short period.
+# Between two looks at what is due and still open: at most so long, and often enough in a short period.
 LONGEST_LOOK_S: Final = 60.0
 LOOKS_A_PERIOD: Final = 40
 
@@ -57,7 +57,7 @@ class Scrub:
         self,
         period_ms: int,
         *,
-        held: Callable[[], list[Version]],
+        versions: Callable[[], list[Version]],
         on_damage: Callable[[Version, Corrupt], None],
         read_back: ReadBack,
         store: VersionStore,
@@ -69,7 +69,7 @@ class Scrub:
         self._reading: Version | None = None
         self._scope = trio.CancelScope()  # Of that.
         self._period_ms = period_ms
-        self._held = held
+        self._versions = versions
         self._on_damage = on_damage
         self._read_back = read_back
         self._store = store
@@ -85,9 +85,9 @@ class Scrub:
                 nursery.start_soon(self._forget_in_slices)
                 nursery.start_soon(self._read_back_in_turn)
 
-    def held_changed(self) -> None:
+    def versions_changed(self) -> None:
         """Versions came or went; one that is read back may have gone."""
-        if self._reading is not None and self._reading not in self._held():
+        if self._reading is not None and self._reading not in self._versions():
             self._scope.cancel()
 
     def report(self, version: Version) -> dict[str, Detail]:
@@ -109,7 +109,7 @@ class Scrub:
         while True:
             at += pause_s
             await trio.sleep_until(at)
-            for version in self._held():
+            for version in self._versions():
                 # Small files have most of their slices empty, so databases of one file take theirs at different times.
                 begin = zlib.crc32(f"{version.database}/{version.name}".encode())
                 version.forget_checks((begin + slice_) % slices, slices)
@@ -119,7 +119,7 @@ class Scrub:
 
     async def _read_back_in_turn(self) -> None:
         while True:
-            version = next_due(self._held(), self._clock.wall_ms(), self._period_ms)
+            version = next_due(self._versions(), self._clock.wall_ms(), self._period_ms)
             if version is None:
                 await trio.sleep(self._look_s)
                 continue
@@ -131,11 +131,11 @@ class Scrub:
     async def _read_back_whole(self, version: Version) -> None:
         """Read a version back, and set when it is due again."""
         directory = self._store.version_path(version.database, version.name)
-        rate = bytes_per_second(sum(other.size_bytes for other in self._held()), self._period_ms)
+        rate = bytes_per_second(sum(other.size_bytes for other in self._versions()), self._period_ms)
         damaged: list[Corrupt] = []
 
         def hear(damage: Corrupt) -> None:
-            if version in self._held():
+            if version in self._versions():
                 damaged.append(damage)
                 self.counts.damaged_files += 1
                 self._on_damage(version, damage)
@@ -153,7 +153,7 @@ class Scrub:
             "scrubbed", files=outcome.files, size_bytes=outcome.size_bytes, damaged_files=len(damaged),
             bypassed_cache=outcome.bypassed_cache, took_ms=self._clock.wall_ms() - began_ms,
         )  # fmt: skip
-        if not damaged and version in self._held():
+        if not damaged and version in self._versions():
             assert version.scrubbed is not None
             try:
                 await self._threads.run(partial(write_scrubbed, self._store.files, directory, version.scrubbed))

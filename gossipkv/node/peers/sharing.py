@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.core import DatabaseCore
     from gossipkv.dataset.cluster.effects import Outward
     from gossipkv.dataset.cluster.members import Membership
-    from gossipkv.dataset.cluster.statements import Owner
     from gossipkv.gossip import member as gossip
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.node.peers.connections import Peers
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.ownership import Owner
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement
     from gossipkv.wire.rpc import Value
@@ -77,7 +77,7 @@ class RouteTable(Protocol):
 
 
 class Heard(NamedTuple):
-    """What a member has published of one database in an epoch, as bytes."""
+    """The bytes that a member has published of one database in an epoch."""
 
     epoch: int
     versions: dict[str, list[bytes]]  # The pieces of each.

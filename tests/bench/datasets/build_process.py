@@ -46,7 +46,7 @@ def run(job: BuildJob, *, lanes: int = 1, memory_bytes: int = BUDGET_BYTES) -> C
     begin = perf_counter()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "gossipkv.dataset.build.child"],
+            [sys.executable, "-m", "gossipkv.dataset.build.build_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=(leash,),

@@ -16,8 +16,6 @@ GROUND = {"errors", "log", "environment", "settings"}
 DATASET = {"dataset", "dataset.lifecycle", "dataset.source", "dataset.build", "dataset.local", "dataset.scrub"} | {
     "dataset.cluster"
 }
-LIFE = GROUND | {"keyspace", "placement", "storage", "dataset.build", "dataset.formats", "dataset.lifecycle"}
-LIFE |= {"dataset.local", "dataset.shared_resources", "dataset.source"}
 GOSSIP = {"gossip", "gossip.core", "gossip.packets", "gossip.membership", "gossip.tree", "gossip.shell"}
 
 # part: the parts it may import, itself always among them.  A part is a package, or a room or module of one that has a
@@ -40,27 +38,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dataset.formats": {"errors", "keyspace", "storage"},
     "dataset.source": GROUND | {"address", "keyspace", "placement", "storage"},
     "dataset.local": GROUND | {"address", "keyspace", "placement", "storage", "dataset.source"},
-    "dataset.lifecycle": {"placement", "dataset.source"},
     "dataset.cluster": {"address", "errors", "placement"},
     "dataset.build": GROUND
     | {"processes", "keyspace", "placement", "storage"}
-    | {"dataset.lifecycle", "dataset.source", "dataset.formats", "dataset.local"},
+    | {"dataset.source", "dataset.formats", "dataset.local"},
     "dataset.scrub": GROUND | {"processes", "keyspace", "placement", "storage"} | {"dataset.source", "dataset.local"},
     "dataset.offline": GROUND
     | {"address", "keyspace", "placement", "storage", "dataset.source", "dataset.formats", "dataset.local"},
     "dataset.memory": {"errors", "log", "environment", "storage", "dataset.local"},
-    # The shells of a database stand beside the tables that they obey, on what its library gives them to share.
     "dataset.build_counts": {"dataset.local"},
+    "dataset.rewriting": {"errors", "log"},
     "dataset.shared_resources": GROUND
     | {"placement", "dataset.build", "dataset.build_counts", "dataset.cluster", "dataset.local", "dataset.source"},
-    "dataset.lifecycle.open_versions": LIFE,
-    "dataset.lifecycle.version_build": LIFE,
-    "dataset.rewriting": {"errors", "log", "dataset.lifecycle.open_versions"},
-    "dataset.lifecycle.copies": LIFE | {"dataset.lifecycle.open_versions", "dataset.lifecycle.version_build"},
-    "dataset.lifecycle.switching": LIFE | {"dataset.rewriting"},
-    "dataset.refutations": LIFE | {"dataset.rewriting"},
-    "dataset.cluster.part": LIFE
-    | {"dataset.cluster", "dataset.lifecycle.copies", "dataset.lifecycle.switching", "dataset.refutations"},
+    "dataset.lifecycle": GROUND
+    | {"placement", "storage", "dataset.build", "dataset.formats", "dataset.local", "dataset.source"}
+    | {"dataset.rewriting", "dataset.shared_resources"},
+    # It tells the core what the copies are, and stands on both.
+    "dataset.cluster.part": GROUND
+    | {"placement", "storage", "dataset.cluster", "dataset.lifecycle", "dataset.local", "dataset.source"}
+    | {"dataset.rewriting", "dataset.shared_resources"},
     "dataset": GROUND
     | {"address", "wire", "keyspace", "placement", "storage"}
     | {
@@ -76,11 +72,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "dataset.shared_resources",
         "dataset.build_counts",
         "dataset.rewriting",
-        "dataset.refutations",
-        "dataset.lifecycle.copies",
-        "dataset.lifecycle.open_versions",
-        "dataset.lifecycle.switching",
-        "dataset.lifecycle.version_build",
         "dataset.offline",
     },
     "gossip": {"errors", "address"},

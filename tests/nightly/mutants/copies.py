@@ -17,8 +17,8 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
         "the manifest is replaced before the partitions are renamed",
         Edit(
             f"{STORE}.add_partitions",
-            "for file in built.held:",
-            "write_manifest(self.files, target, known.joined(built))\n            for file in built.held:",
+            "for file in built.files_here:",
+            "write_manifest(self.files, target, known.joined(built))\n            for file in built.files_here:",
         ),
         PARTIAL,
     ),
@@ -68,8 +68,8 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
         "clients get a version before its gate",
         Edit(
             "gossipkv.dataset.database:Database.held",
-            "passed = self.verdicts.passed(life.name)",
-            "passed = True",
+            "found.append(self._held(life, version.identity, version))",
+            "found.append(self._held(life, version.identity, version, passed=True))",
         ),
         COPIES,
     ),
@@ -112,8 +112,8 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "a refutation is forgotten at a restart",
         Edit(
-            "gossipkv.dataset.refutations:Refutations.add",
-            "self.rewriting.note()",
+            "gossipkv.dataset.cluster.part:PartInCluster.step",
+            "self.refuted_document.note()",
             "pass",
         ),
         REMEMBERED,
@@ -121,7 +121,7 @@ MUTANTS_OF_COPIES: tuple[Mutant, ...] = (
     planted(
         "who held the active version is not written",
         Edit(
-            "gossipkv.dataset.lifecycle.switching:Switching.note_holders",
+            "gossipkv.dataset.lifecycle.switching:Switching.note_owners",
             "self.note_change()",
             "pass",
         ),

@@ -23,7 +23,7 @@ MUTANTS_OF_DATASETS = (
     planted(
         "suspects are counted in a gate",
         Edit(
-            f"{CLUSTER}.survey:Survey.standing",
+            f"{CLUSTER}.survey:Survey.availability",
             "if said is not None and said.ready and member.state is State.ALIVE and member.epoch != SILENT_EPOCH:",
             "if said is not None and said.ready and member.epoch != SILENT_EPOCH:",
         ),
@@ -32,9 +32,9 @@ MUTANTS_OF_DATASETS = (
     let_loose(
         "a gate asks nobody directly",
         Edit(
-            f"{CLUSTER}.core:DatabaseCore._holds",
-            "return gate.holds(standing.alive, mine, least=self.terms.min_replication, now_ms=now_ms)",
-            "return standing.is_covered",
+            f"{CLUSTER}.gates:Gates._holds",
+            "return gate.holds(available.alive, mine, least=self._terms.min_replication, now_ms=now_ms)",
+            "return available.is_covered",
         ),
         "gone_before_the_gate",
     ),
@@ -78,7 +78,7 @@ MUTANTS_OF_DATASETS = (
         "laggards are ignored",
         Edit(
             f"{CLUSTER}.core:DatabaseCore._retire",
-            "is_needed = waits or bool(clinging(version, stances))",
+            "is_needed = waits or bool(needed_by(version, needs))",
             "is_needed = waits",
         ),
         "laggard",
@@ -87,8 +87,8 @@ MUTANTS_OF_DATASETS = (
         "a version goes while nobody is heard",
         Edit(
             f"{CLUSTER}.core:DatabaseCore._retire",
-            "is_needed = waits or bool(clinging(version, stances))",
-            "is_needed = bool(clinging(version, stances))",
+            "is_needed = waits or bool(needed_by(version, needs))",
+            "is_needed = bool(needed_by(version, needs))",
         ),
         "all_cut_off",
     ),
@@ -131,9 +131,9 @@ MUTANTS_OF_DATASETS = (
     let_loose(
         "a version may be named before its gate",
         Edit(
-            f"{CLUSTER}.core:DatabaseCore.passed",
-            "return version in self._passed",
-            "return version in self._standings",
+            f"{CLUSTER}.view:DatabaseView.passed",
+            "return version in self._gates.passed",
+            "return version in self._gates.available",
         ),
         "stray",
     ),
@@ -178,11 +178,11 @@ MUTANTS_OF_DATASETS = (
     planted(
         "a newer epoch is taken for a withdrawal",
         Edit(
-            f"{CLUSTER}.statements:Statements.hear",
+            f"{CLUSTER}.others:Others.hear",
             "said.former = said.holds()",
             "said.former = {}",
         ),
-        "test_statements",
+        "test_others",
     ),
     let_loose(
         "a list is used before it was still",

@@ -56,8 +56,8 @@ MUTANTS_OF_SCRUB = (
         "damage is noted as whole",
         Edit(
             f"{SCRUB}.scrub:Scrub._read_back_whole",
-            "if not damaged and version in self._held():",
-            "if version in self._held():",
+            "if not damaged and version in self._versions():",
+            "if version in self._versions():",
         ),
         f"{TESTS}/test_scrub.py",
         by="assertion of write_scrubbed",
@@ -74,7 +74,7 @@ MUTANTS_OF_SCRUB = (
     planted(
         "what was let go is read back to its end",
         Edit(
-            f"{SCRUB}.scrub:Scrub.held_changed",
+            f"{SCRUB}.scrub:Scrub.versions_changed",
             "self._scope.cancel()",
             "pass",
         ),

@@ -22,7 +22,7 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "a gate is said to wait for less than it does",
         Edit(
-            "gossipkv.dataset.cluster.spread:Spread._lacking",
+            "gossipkv.dataset.cluster.spread:Spread._uncovered",
             "alive = {holder.name for holder in holders.all if holder.state is HolderState.ALIVE}",
             "alive = {holder.name for holder in holders.all}",
         ),

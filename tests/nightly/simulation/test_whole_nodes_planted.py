@@ -14,7 +14,7 @@ import trio
 
 from gossipkv.dataset.cluster import core
 from gossipkv.dataset.cluster.members import Membership
-from gossipkv.dataset.cluster.part import PartInCluster
+from gossipkv.dataset.cluster.view import DatabaseView
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.lifecycle.version_states import VersionState
 from gossipkv.gossip.core import Gossip
@@ -99,7 +99,7 @@ def another_partition(held: Held, _: Database) -> Held:
 def now_and_then_the_retired(held: Held, database: Database) -> Held:
     """In each other second who names no version gets one that was left behind, if there is one."""
     lives = database.lives.values()
-    left = [one.name for one in lives if one.state is VersionState.RETIRING and database.verdicts.passed(one.name)]
+    left = [one.name for one in lives if one.state is VersionState.RETIRING and database.view.passed(one.name)]
     chosen = left[-1] if left and int(trio.current_time()) % 2 else database.switching.active
     return replace(held, active=held.passed and held.name == chosen)
 
@@ -110,7 +110,7 @@ def holding(change: Callable[[Held, Database], Held]) -> Callable[[Database], li
     return lambda database: [change(one, database) for one in original(database)]
 
 
-def knows(self: PartInCluster, version: str) -> bool:
+def knows(self: DatabaseView, version: str) -> bool:
     """It is enough to know what the version is."""
     return self.identity(version) is not None
 
@@ -132,9 +132,9 @@ PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
         holding(now_and_then_the_retired),
         "monotonic|101 is gone",
     ),
-    "a switch waits for no gate": ("slow_source", PartInCluster, "may_switch", knows, "reads failed"),
+    "a switch waits for no gate": ("slow_source", DatabaseView, "may_switch", knows, "reads failed"),
     "the dead are not asked": ("wrong_dead", Peers, "tell", tell_of_the_living, "reads failed"),
-    "laggards are not waited for": ("laggard", core, "clinging", lambda *_: [], "let 101 go"),
+    "laggards are not waited for": ("laggard", core, "needed_by", lambda *_: [], "let 101 go"),
     "who hears nobody goes on": ("all_cut_off", Membership, "waits_to_be_heard", never, "switched|let go"),
 }
 

@@ -140,7 +140,7 @@ NOT_SERVED_WITH = {
     "rich", "pygments", "asyncio", "jinja2", "prometheus_client", "h11", "fsspec", "pyarrow", "cryptography", "cramjam",
     "isal", "backports.zstd", "concurrent.futures", "fractions",
     "gossipkv.client", "gossipkv.cli.screen", "gossipkv.cli.options", "tests.world", "gossipkv.launcher",
-    "gossipkv.dataset.build.steps", "gossipkv.dataset.build.child", "gossipkv.dataset.formats.detect",
+    "gossipkv.dataset.build.steps", "gossipkv.dataset.build.build_child", "gossipkv.dataset.formats.detect",
     "gossipkv.dataset.offline", "gossipkv.storage.builder", "gossipkv.storage.engine.opening",
     "gossipkv.storage.engine.merge", "gossipkv.storage.engine.shell", "gossipkv.register.shell",
     "gossipkv.register.metadata.server", "gossipkv.register.metadata.catalogue", "gossipkv.table.for_clients",

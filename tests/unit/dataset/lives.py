@@ -62,7 +62,7 @@ def checked(lives, active, *, switching=False):
     check(lives, Alone(by_name(lives)), active, switching=switching)
 
 
-class Told:
+class ScriptedVerdicts:
     """Verdicts of a cluster: names that clients may have, that may be switched to, that nobody else needs; shares."""
 
     def __init__(self, passed=(), switch=(), retire=(), share=None, refuted=()):

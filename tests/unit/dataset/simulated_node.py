@@ -18,12 +18,12 @@ from unittest.mock import patch
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gossipkv.dataset.build.parent import BuildError
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
+from gossipkv.dataset.build.trouble import BuildError, Trouble
+from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.part import PartInCluster
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.lifecycle import copy_states
-from gossipkv.dataset.lifecycle.copy_states import Trouble
 from gossipkv.dataset.lifecycle.version_states import Word
 from gossipkv.dataset.local.active import FORMAT as ACTIVE_FORMAT
 from gossipkv.environment.trio_world import RealThreads
@@ -49,24 +49,18 @@ async def at_once(function, *args, **_options):
     return function(*args)
 
 
-class ToldPart(PartInCluster):
-    """A part in the cluster whose verdicts are told, and of which nothing is published."""
+class ScriptedCore(DatabaseCore):
+    """A core whose verdicts are told, and that asks for nothing but that what is refuted be kept."""
 
-    def __init__(self, node, name, lives, copies, cluster):
-        super().__init__(name, lives, copies, cluster)
-        self._node, self._lives, self._copies = node, lives, copies
+    def __init__(self, node, lives, core):
+        super().__init__(core.name, core.membership, core._convergence, core.terms)
+        self._node, self._lives = node, lives
 
-    def step(self, active, hold, *, now_ms):
-        """Hear what others have; nothing is asked of them."""
-        self._hear(active, hold)
-        return True
-
-    def switched(self, version):
-        """It has been told."""
-
-    def is_mended(self, active):
-        """Nothing is refuted of what is active."""
-        return False
+    def step(self, *, now_ms):
+        """As of that moment; nothing is asked of others."""
+        assert now_ms >= 0
+        effects, self._effects = self._effects, []
+        return effects
 
     wakes_at_ms = None
 
@@ -100,6 +94,26 @@ class ToldPart(PartInCluster):
     def refuted(self, digest):
         """As it was told."""
         return self._node.verdicts.refuted(digest)
+
+
+class ScriptedPart(PartInCluster):
+    """A part in the cluster whose core is told what it says."""
+
+    def __init__(self, node, name, lives, copies, shared):
+        super().__init__(name, lives, copies, shared)
+        self.core = ScriptedCore(node, lives, self.core)
+
+    def step(self, active, hold, *, now_ms):
+        """Whatever clients may have, it is looked at anew."""
+        super().step(active, hold, now_ms=now_ms)
+        return True
+
+    def switched(self, version):
+        """It has been told."""
+
+    def is_mended(self, active):
+        """Nothing is refuted of what is active."""
+        return False
 
 
 class SimulatedNode:
@@ -225,13 +239,14 @@ class SimulatedNode:
         self.heard = identities
         self._call(self._do, lambda: (self.library.hear_of([DATABASE]), self.library.wake(DATABASE)))
 
-    def note_holders(self, name, *holders):
-        """These nodes hold a version."""
-        self._call(self._do, lambda: self.database.switching.note_holders(name, holders))
+    def note_owners(self, name, *owners):
+        """These nodes have partitions of a version."""
+        self._call(self._do, lambda: self.database.switching.note_owners(name, owners))
 
     def refute(self, digest, *functions):
         """Another node has found this."""
-        self._call(self._do, lambda: (self.database.refutations.add(digest, functions), self.database.wake()))
+        core = self.database.part.core
+        self._call(self._do, lambda: ([core.found_stray(digest, each) for each in functions], self.database.wake()))
 
     def drop(self, name, partitions):
         """Partitions of a version are not to be here any more."""
@@ -339,7 +354,7 @@ class SimulatedNode:
                         build=self._build,
                         on_change=self._note,
                         requests=lambda _, name: self.requests[name],
-                        **({} if self.verdicts is None else {"make_part": partial(ToldPart, self)}),
+                        **({} if self.verdicts is None else {"make_part": partial(ScriptedPart, self)}),
                     )
                     try:
                         async with trio.open_nursery() as nursery:
@@ -385,7 +400,7 @@ class SimulatedNode:
         self.gate = trio.Event()
         await self.gate.wait()
         try:
-            perform(job, self.files, Means(MEMORY_BYTES))
+            perform(job, self.files, BuildResources(MEMORY_BYTES))
         except SourceChanged:
             raise
         except SourceError as error:

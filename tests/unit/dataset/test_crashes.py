@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
@@ -36,7 +36,7 @@ def raise_to(files, root, name, said=None):
         if name not in data.store.versions("db"):
             source = Source(f"{root}/source", files).version("db", name)
             path = data.store.begin_build("db", name)
-            perform(BuildJob.of(source, str(path)), files, Means(MEMORY_BYTES))
+            perform(BuildJob.of(source, str(path)), files, BuildResources(MEMORY_BYTES))
             data.store.publish("db", name)
         data.store.set_active("db", name)
         if said is not None:

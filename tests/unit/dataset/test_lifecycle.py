@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from gossipkv.dataset.build.disk_space import Shortage
+from gossipkv.dataset.build.trouble import Trouble
 from gossipkv.dataset.lifecycle import copy_states, version_states
-from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState, Shortage, Trouble
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyEvent, CopyState
 from gossipkv.dataset.lifecycle.decisions import Decision
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, Word
 from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.dataset.lives import (
-    Told,
+    ScriptedVerdicts,
     begin,
     by_name,
     checked,
@@ -331,7 +333,7 @@ NAMES = st.frozensets(st.sampled_from(["v1", "v2", "v3", "v4"]))
 
 @given(
     LIVES,
-    st.none() | st.builds(Told, NAMES, NAMES, NAMES, SOME),
+    st.none() | st.builds(ScriptedVerdicts, NAMES, NAMES, NAMES, SOME),
     st.sampled_from([None, "v0", "v2", "v4"]),
     st.sampled_from([None, "v1", "v3"]),
     st.integers(0, 3000),

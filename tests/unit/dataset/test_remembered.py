@@ -11,11 +11,12 @@ import trio
 from gossipkv.address import Address
 from gossipkv.dataset.lifecycle.switching import Switching
 from gossipkv.dataset.lifecycle.version_states import Life, Word
-from gossipkv.dataset.local.active import Active, Holder
+from gossipkv.dataset.local.active import Active
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.environment.seam import READ_WRITE_NEW
 from gossipkv.log import Log
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import encode
 from tests.unit.dataset.build.test_steps import with_a_deep_stray
@@ -26,9 +27,9 @@ from tests.world.faulty_files import Action, Fault
 IDENTITY = Identity(DATABASE, "v1", "d" * 64, N, "sequins", regrouped=True)
 
 
-def holder(name, *partitions):
-    """A node that has some partitions."""
-    return Holder(name.encode() * 16, name, Address("10.0.0.1", 7070), PartitionSet.of(N, partitions))
+def owned(name, *partitions):
+    """What a node has."""
+    return Ownership(Owner(name, name.encode() * 16, Address("10.0.0.1", 7070)), PartitionSet.of(N, partitions))
 
 
 def on_disk(node):
@@ -50,13 +51,11 @@ def node():
 
 def test_a_restart_that_hears_nobody_knows_what_is_active_and_whom_to_ask(node):
     """Also while nothing is heard; it is no trouble that nothing of it is here."""
-    node.note_holders("v1", holder("a", 0, 1), holder("b", 2, 3))
+    node.note_owners("v1", owned("a", 0, 1), owned("b", 2, 3))
     node.stop()
     node.start()
     for _ in range(2):
-        assert node.database.switching.remembered == Active(
-            "v1", "v1", IDENTITY, (holder("a", 0, 1), holder("b", 2, 3))
-        )
+        assert node.database.switching.remembered == Active("v1", "v1", IDENTITY, (owned("a", 0, 1), owned("b", 2, 3)))
         assert (node.states, node.status["versions"]["v1"].get("error")) == ({"v1": Word.ACTIVE}, None)
         assert [(held.identity, held.active) for held in node.library.held()] == [(IDENTITY, True)]
         node.hear()
@@ -64,30 +63,30 @@ def test_a_restart_that_hears_nobody_knows_what_is_active_and_whom_to_ask(node):
 
 def test_who_holds_it_is_written_at_once_and_then_once_a_second(node):
     """Many changes are one."""
-    node.note_holders("v1", holder("a", 0))
-    assert on_disk(node).holders == (holder("a", 0),)
+    node.note_owners("v1", owned("a", 0))
+    assert on_disk(node).owners == (owned("a", 0),)
     for partition in range(1, N):
-        node.note_holders("v1", holder("a", partition))
-        assert on_disk(node).holders == (holder("a", 0),)
+        node.note_owners("v1", owned("a", partition))
+        assert on_disk(node).owners == (owned("a", 0),)
     before = len(node.files.trace)
     for _ in range(8):
         node.wait()
-    assert on_disk(node).holders == (holder("a", N - 1),)
+    assert on_disk(node).owners == (owned("a", N - 1),)
     assert sum(line.startswith("rename") for line in node.files.trace[before:]) == 1
 
 
 def test_who_will_hold_the_next_version_is_written_with_the_switch(node):
     """And not before."""
-    node.note_holders("v1", holder("a", 0))
+    node.note_owners("v1", owned("a", 0))
     v2 = Identity(DATABASE, "v2", "e" * 64, N, "sequins", regrouped=True)
     node.hear(v1=IDENTITY, v2=v2)
-    node.note_holders("v2", holder("b", 1))
+    node.note_owners("v2", owned("b", 1))
     for _ in range(8):
         node.wait()
-    assert on_disk(node) == Active("v1", "v1", IDENTITY, (holder("a", 0),))
+    assert on_disk(node) == Active("v1", "v1", IDENTITY, (owned("a", 0),))
     node.verdicts.had.add("v2")
     node.decide_again()
-    assert on_disk(node) == Active("v2", "v2", v2, (holder("b", 1),))
+    assert on_disk(node) == Active("v2", "v2", v2, (owned("b", 1),))
 
 
 async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock):
@@ -127,16 +126,16 @@ async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock
 
 def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
     """It is said once; a switch does not wait for it."""
-    node.note_holders("v1", holder("a", 0))
+    node.note_owners("v1", owned("a", 0))
     for _ in range(8):
         node.wait()
     node.files.faults = tuple(Fault(at, Action.FAIL, kinds={"rename"}, error=errno.EIO) for at in range(3))
     node.files._seen = [0] * 3
-    node.note_holders("v1", holder("b", 1))
-    assert on_disk(node).holders == (holder("a", 0),)
+    node.note_owners("v1", owned("b", 1))
+    assert on_disk(node).owners == (owned("a", 0),)
     for _ in range(40):
         node.wait()
-    assert on_disk(node).holders == (holder("b", 1),)
+    assert on_disk(node).owners == (owned("b", 1),)
     assert len(node.log("cannot_note")) == 1
     assert node.states == {"v1": Word.ACTIVE}
 
@@ -172,11 +171,11 @@ def test_what_is_refuted_is_kept(node):
         node.wait()
     node.stop()
     node.start()
-    assert node.database.refutations.known == {"d" * 64: ("sequins", "spark", "text")}
+    assert node.database.view.all_refuted() == {"d" * 64: ("sequins", "spark", "text")}
     node.stop()
     node.spoil(f"/data/refuted/{DATABASE}")
     node.start()
-    assert node.database.refutations.known == {}
+    assert node.database.view.all_refuted() == {}
     assert len(node.log("refuted_damaged")) == 1
 
 
@@ -190,11 +189,11 @@ def test_a_stray_that_is_met_is_noted():
         node.finish()
         (held,) = node.library.held()
         assert held.identity.regrouped
-        refuted = node.database.refutations.known
+        refuted = node.database.view.all_refuted()
         assert set(refuted) == {held.identity.digest}
         assert refuted[held.identity.digest]
         node.stop()
         node.start()
-        assert node.database.refutations.known == refuted
+        assert node.database.view.all_refuted() == refuted
     finally:
         node.close()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gossipkv.dataset import finish_version, partition_of, write_partition
 from gossipkv.dataset.build.job import BuildJob, Progress
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import Stray, read_manifest
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
@@ -58,7 +58,7 @@ def answers(one):
 
 def made(one, **options):
     """Performs the job."""
-    return perform(one, RealFiles(), Means(MEMORY_BYTES, **options))
+    return perform(one, RealFiles(), BuildResources(MEMORY_BYTES, **options))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_finished_version_is_taken_over(tmp_path, function):
     assert (manifest.identity.function, manifest.alike, manifest.format) == (function, (function,), "sorted")
     assert (manifest.records, manifest.strays, manifest.voided) == (3000, 0, None)
     assert (manifest.source_files, manifest.source_bytes) == (3, manifest.size_bytes)
-    for file in manifest.held:
+    for file in manifest.files_here:
         assert (tmp_path / "build" / file.name).read_bytes() == (tmp_path / "root/db/v1" / file.name).read_bytes()
     assert told[-1] == Progress(one.source_bytes, one.source_bytes, 3000, 3000)
     assert [state.done for state in told] == sorted(state.done for state in told)

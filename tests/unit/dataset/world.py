@@ -134,5 +134,5 @@ def children():
         int(pid)
         for task in Path("/proc/self/task").iterdir()
         for pid in (task / "children").read_text().split()
-        if "gossipkv.dataset.build.child" in Path(f"/proc/{pid}/cmdline").read_text()
+        if "gossipkv.dataset.build.build_child" in Path(f"/proc/{pid}/cmdline").read_text()
     ]

@@ -36,7 +36,7 @@ def test_the_map(members: dict[str, tuple[HolderState, set[int], set[int]]], cou
     )
     for partition in range(N):
         having = [(state, name) for name, (state, ready, _) in members.items() if partition in ready]
-        assert [(holder.state, holder.name) for holder in holders.of(partition)] == sorted(having)
+        assert [(each.state, each.name) for each in holders.all if partition in each.ready] == sorted(having)
     asked = [ready for name, (_, ready, _) in members.items() if name in who]
     assert set(holders.at_least(count, who)) == oracle.in_at_least(count, N, asked)
     living = [(ready, building) for state, ready, building in members.values() if state is not HolderState.DEAD]

@@ -1,4 +1,4 @@
-"""What a client got: what checkers look at."""
+"""The answers of simulated clients, which the checkers look at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What a client got."""
+    """One answer that a client got."""
 
     machine: str
     version: str  # The label.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from tests.world.datasets.answer import Answer
     from tests.world.datasets.contents import Content, Sources
+    from tests.world.datasets.dataset_node import DatasetNode
     from tests.world.datasets.disk import DatasetDisk, Stored
-    from tests.world.datasets.node import DatasetNode
     from tests.world.world import World
 
 MOST_VIOLATIONS = 20
@@ -120,9 +120,9 @@ class DatasetCheckers(AnswerCheckers):
             stored = self._disks[machine.name].versions.get(identity.version)
             if stored is not None and stored.identity == identity and (machine.is_up or was_up):
                 owners.update(stored.ready)
-        lacking = [part for part in range(identity.partitions) if owners[part] < self._least]
-        if lacking:
-            self.found("gates", node.machine.name, f"switches to {identity.version} without {lacking}")
+        unowned = [part for part in range(identity.partitions) if owners[part] < self._least]
+        if unowned:
+            self.found("gates", node.machine.name, f"switches to {identity.version} without {unowned}")
 
     def dropping(self, node: DatasetNode, stored: Stored) -> None:
         """Look at what is published, for a copy goes."""

@@ -77,7 +77,7 @@ class Named(Protocol):
 
 @final
 class Sources:
-    """What lies at the sources; each machine may have its own."""
+    """The versions that lie at the sources; each machine may have its own."""
 
     def __init__(self) -> None:
         self._shared: dict[str, Content] = {}

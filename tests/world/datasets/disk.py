@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, final
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.statements import Holding
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.ownership import Ownership
 
 
 @final
@@ -33,5 +33,5 @@ class DatasetDisk:
 
     versions: dict[str, Stored] = field(default_factory=dict)
     active: Identity | None = None
-    holdings: tuple[Holding, ...] = ()
+    owners: tuple[Ownership, ...] = ()
     refuted: dict[str, tuple[str, ...]] = field(default_factory=dict)

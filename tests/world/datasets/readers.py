@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.identity import Identity
     from tests.world.datasets.checkers import DatasetCheckers
-    from tests.world.datasets.node import DatasetNode, Shared
+    from tests.world.datasets.dataset_node import DatasetNode, Shared
     from tests.world.machine import Machine
     from tests.world.world import World
 
@@ -28,7 +28,7 @@ BACKOFF_MS: Final = 50
 
 
 class Reply(NamedTuple):
-    """What an owner answered."""
+    """The answer of an owner to a forwarded read."""
 
     value: bytes | None  # None: there is no such key.
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from tests.world import faults
-from tests.world.datasets.cluster import RETIRE_MAX_MS, TERMS, SharingCluster
 from tests.world.datasets.contents import KEY_NAMES, Content
+from tests.world.datasets.sharing_cluster import RETIRE_MAX_MS, TERMS, SharingCluster
 from tests.world.scheduler import MS, SECOND
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ GONE_S: Final = RETIRE_MAX_MS / 1000 + 60
 @final
 @dataclass(slots=True)
 class DatasetOutcome:
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int
     machines: int

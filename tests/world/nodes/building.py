@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
-from gossipkv.dataset.build.parent import BuildError
-from gossipkv.dataset.build.steps import Means, perform
-from gossipkv.dataset.lifecycle.copy_states import Trouble
+from gossipkv.dataset.build.steps import BuildResources, perform
+from gossipkv.dataset.build.trouble import BuildError, Trouble
 from gossipkv.dataset.scrub.read_back import Outcome, read_back
 from gossipkv.errors import GossipKVError, SourceChanged, SourceError
 from gossipkv.storage.engine.merge import merge
@@ -56,7 +55,7 @@ class BuildHere:
         await trio.sleep(self._file_s() * len(job.wanted or range(job.partitions)))
         try:
             await self._environment.threads.run(
-                perform, job, self._environment.files, Means(memory_bytes, on_progress=on_progress)
+                perform, job, self._environment.files, BuildResources(memory_bytes, on_progress=on_progress)
             )
         except SourceChanged:
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from gossipkv.address import DEFAULT_PORT, Address
-from tests.world.datasets.cluster import content_of
+from tests.world.datasets.sharing_cluster import content_of
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.losses import REPLACED_S
 from tests.world.nodes.phases import start_later

@@ -10,8 +10,8 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from tests.world.datasets.checkers import AnswerCheckers
-from tests.world.datasets.cluster import content_of
 from tests.world.datasets.contents import DATABASE
+from tests.world.datasets.sharing_cluster import content_of
 from tests.world.nodes.phases import start_later
 from tests.world.nodes.readers import Readers
 from tests.world.nodes.sources import ROOT, LaidOutSources

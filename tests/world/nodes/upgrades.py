@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from tests.world.datasets.cluster import content_of
+from tests.world.datasets.sharing_cluster import content_of
 from tests.world.faulty_files import CHANGING, Fault
 from tests.world.nodes.phases import CRASHES, EVEN
 from tests.world.nodes.sharing import ACTIVE_S, PARTITIONS, REASSIGN_AFTER_S, SharedDatabase, formed

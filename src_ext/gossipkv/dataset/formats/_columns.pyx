@@ -8,7 +8,7 @@ The buffers come from a library that read them from a file, so every offset and 
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
@@ -19,6 +19,9 @@ from gossipkv.storage._batch cimport Batch
 @cython.final
 cdef class Memory:
     """A buffer, held."""
+
+    cdef Py_buffer view
+    cdef bint held
 
     def __cinit__(self, buffer):
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
@@ -42,6 +45,21 @@ cdef class Column:
     `width` is the size of every value, or 0 when `offsets` (of `offset_bytes` each) say where they are; `first` is the
     number of the first value.  `chosen` makes a column of indices into these values.
     """
+
+    cdef readonly Py_ssize_t count
+    cdef list owners
+
+    # The values: one behind the other, either of one size, or from one offset to the next.
+    cdef const uint8_t* data
+    cdef uint64_t data_size
+    cdef uint64_t width             # 0: there are offsets.
+    cdef const uint8_t* offsets
+    cdef uint64_t offset_size
+    cdef uint64_t value_count
+
+    # Which value a row has, where values are shared.
+    cdef const uint8_t* indices
+    cdef uint64_t index_size
 
     def __cinit__(
         self, data, Py_ssize_t count, *, Py_ssize_t first=0, Py_ssize_t width=0, offsets=None, int offset_bytes=4,

@@ -9,7 +9,7 @@ from gossipkv.dataset.formats._json_text cimport (
     CONTROL, ENDS, ESCAPE, LONE_SURROGATE, MAX_DEPTH, NOT_FINITE, NOT_UTF8, SYNTAX, TOO_DEEP, Cursor, Span, compact,
     decode_base64, skip_space, take_byte, take_string, take_value, unescape,
 )
-from gossipkv.dataset.formats._lines cimport BATCH_FULL, MAX_KEY_BYTES, TAKEN, WRONG_LINE, Lines, Taken
+from gossipkv.dataset.formats._lines cimport BATCH_FULL, MAX_KEY_BYTES, TAKEN, WRONG_LINE, Lines, LineResult
 from gossipkv.storage._batch cimport BATCH_RECORDS, Batch
 
 from gossipkv.dataset.formats import reading
@@ -40,6 +40,14 @@ cdef enum:
     VALUE_SIZE
 
 
+cdef struct Field:
+    const uint8_t* name
+    Py_ssize_t name_size
+    bint found
+    Span text               # What the line says of it.
+    uint8_t kind            # Its first byte.
+
+
 cdef inline void note_field(Field* field, const Span* text, uint8_t kind) noexcept nogil:
     field.found = True
     field.text = text[0]
@@ -49,6 +57,18 @@ cdef inline void note_field(Field* field, const Span* text, uint8_t kind) noexce
 @cython.final
 cdef class JsonLines(Lines):
     """The records of lines of JSON."""
+
+    cdef bytes key_name
+    cdef bytes value_name
+    cdef Field key
+    cdef Field value
+
+    # Room for what is not in the source as it is served: with each chunk there is as much as it could need.
+    cdef uint8_t* spare
+
+    # What is wrong, and where in the line.
+    cdef int wrong
+    cdef Py_ssize_t wrong_at
 
     def __cinit__(
         self, str name not None, Py_ssize_t max_value_bytes, Py_ssize_t max_line_bytes, str key not None,
@@ -73,7 +93,7 @@ cdef class JsonLines(Lines):
         batch.hold(room)
         return 0
 
-    cdef Taken take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
+    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
         cdef Cursor cursor
         cdef Span key, value
         if batch.count == BATCH_RECORDS:

@@ -6,7 +6,7 @@ cdef enum:
     MAX_KEY_BYTES = 65535   # As in `gossipkv.dataset.formats.reading`.
 
 
-cdef enum Taken:
+cdef enum LineResult:
     TAKEN = 0               # The line is in the batch, or says nothing.
     BATCH_FULL = 1
     WRONG_LINE = 2          # `reason` says why.
@@ -28,7 +28,7 @@ cdef class Lines:
     cdef readonly uint64_t offset
 
     cdef int begin(self, Py_ssize_t size, Batch batch) except -1
-    cdef Taken take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil
+    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil
     cdef str reason(self, bytes line)
 
     cdef bint take_whole(self, bytes line, Batch batch) except -1

@@ -37,7 +37,7 @@ cdef class Lines:
         """Called before lines of `size` bytes in all are taken."""
         return 0
 
-    cdef Taken take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
+    cdef LineResult take(self, const uint8_t* line, Py_ssize_t size, Batch batch) noexcept nogil:
         """Put what the line says into the batch; nothing has happened unless it is TAKEN."""
         return WRONG_LINE
 
@@ -63,7 +63,7 @@ cdef class Lines:
         cdef const uint8_t* data = <const uint8_t*> PyBytes_AS_STRING(self.chunk)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.chunk), start = self.at, end = 0, first
         cdef const uint8_t* found
-        cdef Taken taken = TAKEN
+        cdef LineResult taken = TAKEN
         if self.carried:
             found = <const uint8_t*> memchr(data + start, LF, <size_t> (size - start))
             if found == NULL:
@@ -126,7 +126,7 @@ cdef class Lines:
     cdef bint take_whole(self, bytes line, Batch batch) except -1:
         """Whether there was room for a line that is not in the chunk."""
         cdef Py_ssize_t first = batch.count, size = PyBytes_GET_SIZE(line)
-        cdef Taken taken
+        cdef LineResult taken
         self.begin(size, batch)
         taken = self.take(<const uint8_t*> PyBytes_AS_STRING(line), size, batch)
         if taken == BATCH_FULL:

@@ -262,6 +262,6 @@ def what_children_show():
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             arguments = (path / "cmdline").read_bytes()
-            if b"gossipkv.dataset.build.child" in arguments:
+            if b"gossipkv.dataset.build.build_child" in arguments:
                 shown.append(arguments + (path / "environ").read_bytes())
     return shown

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.library import Library
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.trio_world import RealThreads
@@ -117,7 +117,7 @@ def test_a_disk_that_fills_up_in_the_middle_is_one_clear_error(put, small_disk):
     directory.mkdir()
     one = BuildJob.of(put("v1", [records(20_000, 1000)]), str(directory))
     with pytest.raises(StorageError, match="No space left on device"):
-        perform(one, Optimist(), Means(MEMORY_BYTES))
+        perform(one, Optimist(), BuildResources(MEMORY_BYTES))
     assert list(directory.iterdir()) == []
     grow("128m")
-    assert perform(one, RealFiles(), Means(MEMORY_BYTES)).records == 20_000
+    assert perform(one, RealFiles(), BuildResources(MEMORY_BYTES)).records == 20_000

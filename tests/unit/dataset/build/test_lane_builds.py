@@ -9,7 +9,7 @@ import pytest
 from gossipkv.dataset.build import lanes
 from gossipkv.dataset.build.job import Progress
 from gossipkv.dataset.build.memory import share_of_lanes
-from gossipkv.dataset.build.steps import Lanes, Means, perform
+from gossipkv.dataset.build.steps import BuildResources, Lanes, perform
 from gossipkv.dataset.formats.reading import Reading
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
@@ -53,7 +53,7 @@ def strayed(count, files):
 def built(job, count, **options):
     """The manifest of a build in so many lanes."""
     shared = Lanes(count, MEMORY_BYTES, job.reading)
-    return perform(job, RealFiles(), Means(MEMORY_BYTES, **{"lanes": shared} | options))
+    return perform(job, RealFiles(), BuildResources(MEMORY_BYTES, **{"lanes": shared} | options))
 
 
 def outcome(job, count):

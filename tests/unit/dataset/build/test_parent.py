@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from gossipkv.dataset.build import parent
-from gossipkv.dataset.build.parent import BuildError, Loads, build_in_child
+from gossipkv.dataset.build.parent import Loads, build_in_child
+from gossipkv.dataset.build.trouble import BuildError
 from gossipkv.errors import SourceChanged
 from gossipkv.processes.activity import activity_of
 from tests.unit.dataset.sources import BUILD_MEMORY
@@ -68,7 +69,7 @@ async def test_a_child_that_ends_without_its_last_word_is_an_error(job, monkeypa
     fake.mkdir(parents=True)
     for place in (fake.parent.parent, fake.parent, fake):
         (place / "__init__.py").touch()
-    (fake / "child.py").write_text(code)
+    (fake / "build_child.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path / "fake")
     with pytest.raises(BuildError, match=words) as caught:
         await perform(job([b"a\t1\n"]))

@@ -11,7 +11,7 @@ import pytest
 
 from gossipkv.dataset.build.job import BuildJob, Progress, space_needed_bytes
 from gossipkv.dataset.build.reading_in import PROBE_KEYS
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
@@ -25,7 +25,7 @@ from tests.world.faulty_files import Action, Fault, FaultyFiles
 
 def build(job, files=None, **options):
     """Performs the job."""
-    return perform(job, files or RealFiles(), Means(MEMORY_BYTES, **options))
+    return perform(job, files or RealFiles(), BuildResources(MEMORY_BYTES, **options))
 
 
 def opened(job):

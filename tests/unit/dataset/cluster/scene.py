@@ -78,7 +78,8 @@ class Node:
         for other in others:
             self.tell(member(other))
         self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=self.now_ms)
-        self.core = DatabaseCore("d", self.membership, self.convergence, terms, refuted=refuted or {})
+        self.core = DatabaseCore("d", self.membership, self.convergence, terms)
+        self.core.recall_refuted(refuted or {})
         self.effects = []
         self.asked = []
         self.published = {}
@@ -136,10 +137,6 @@ class Node:
         self.core.answered(name, epoch, (of or identity()).wire_id, told)
         self.step()
 
-    def verdicts(self):
-        """As of now."""
-        return self.core.verdicts(self.now_ms)
-
     def passes(self, version="1"):
         """Whether the gate of a version holds now."""
-        return self.verdicts().may_switch(version)
+        return self.core.may_switch(version)

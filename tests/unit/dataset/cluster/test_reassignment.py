@@ -29,15 +29,15 @@ def test_the_next_of_the_ring_take_it(ids, copies, turns, partitions, data):
     """As many as are missing for each turn, of those who do not hold it, in the order of the ring."""
     replication, least = copies
     sets = st.sets(st.integers(0, partitions - 1)).map(lambda each: PartitionSet.of(partitions, each))
-    lacking = data.draw(sets)
+    unowned = data.draw(sets)
     held = {shard_id: data.draw(sets) for shard_id in ids}
     reassignment = Reassignment(partitions, AFTER_MS)
-    reassignment.step(lacking, now_ms=0)
+    reassignment.step(unowned, now_ms=0)
     for own_id in ids:
         found = reassignment.mine(Ring(own_id, ids, held, replication, least), now_ms=turns * AFTER_MS)
         expected = [
             partition
-            for partition in lacking
+            for partition in unowned
             if own_id
             in [each for each in order(partition, ids, replication) if partition not in held[each]][: least * turns]
         ]
@@ -60,7 +60,7 @@ def test_time_counts_for_each_partition_by_itself():
 
 
 def test_generations_are_bounded():
-    """However often something more is lacking, nothing is forgotten."""
+    """However often something more becomes unowned, nothing is forgotten."""
     reassignment = Reassignment(40, AFTER_MS)
     for partition in range(40):
         reassignment.step(PartitionSet.of(40, range(partition + 1)), now_ms=partition)
@@ -77,15 +77,15 @@ def test_differing_views_are_mended():
     node.copy(digest=of.digest, partitions=2, share=some(0, of=2))  # By {a, b}: the first of two.
     node.hear("b", statement("b", (), (), of=of))
     node.hear("c", statement("c", (0,), of=of))
-    assert node.verdicts().share("1") == some(0, of=2)
+    assert node.core.share("1") == some(0, of=2)
     node.step(AFTER_MS - 1)
-    assert node.verdicts().share("1") == some(0, of=2)
+    assert node.core.share("1") == some(0, of=2)
     node.step(1)
-    assert node.verdicts().share("1") == some(0, of=2)  # It falls to b first.
+    assert node.core.share("1") == some(0, of=2)  # It falls to b first.
     node.step(AFTER_MS)
-    assert node.verdicts().share("1") == some(0, of=2)  # Then to c.
+    assert node.core.share("1") == some(0, of=2)  # Then to c.
     node.step(AFTER_MS)
-    assert node.verdicts().share("1") == some(0, 1, of=2)
+    assert node.core.share("1") == some(0, 1, of=2)
 
 
 def test_what_is_being_built_is_not_taken():
@@ -95,12 +95,12 @@ def test_what_is_being_built_is_not_taken():
     node.copy(digest=identity().digest, partitions=4, share=some(0))
     node.hear("b", statement("b", (0, 1), (2, 3)))
     node.step(10 * AFTER_MS)
-    assert node.verdicts().share("1") == some(0)
+    assert node.core.share("1") == some(0)
     node.state("b", State.DEAD)
     node.step(10_000)
     node.step(10_000)
     node.step(AFTER_MS)
-    assert node.verdicts().share("1") == some(0, 1, 2, 3)
+    assert node.core.share("1") == some(0, 1, 2, 3)
 
 
 def test_an_active_version_that_lost_its_owners_is_built():
@@ -116,8 +116,8 @@ def test_an_active_version_that_lost_its_owners_is_built():
     node.step(10_000)
     node.step(10_000)
     node.step(AFTER_MS)
-    assert node.verdicts().share("2") == some(0, 1, 2, 3)
-    assert node.verdicts().share("1") == some(0)
+    assert node.core.share("2") == some(0, 1, 2, 3)
+    assert node.core.share("1") == some(0)
 
 
 def test_nothing_is_taken_while_nobody_is_heard():
@@ -130,9 +130,9 @@ def test_nothing_is_taken_while_nobody_is_heard():
     node.state("b", State.DEAD)
     node.step()
     node.step(2 * AFTER_MS)
-    assert node.verdicts().share("1") == some(0)
+    assert node.core.share("1") == some(0)
     node.membership.isolate(isolated=False, now_ms=node.now_ms)
     node.step()
     node.tell(member("b"))
     node.step(AFTER_MS)
-    assert node.verdicts().share("1") == some(0)
+    assert node.core.share("1") == some(0)

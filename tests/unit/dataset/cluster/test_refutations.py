@@ -6,7 +6,7 @@ from gossipkv.dataset.cluster.effects import KeepRefuted
 from gossipkv.dataset.cluster.refutations import MOST_DIGESTS, Refutations
 from gossipkv.placement.statement import DatabaseStatement, Named
 from tests.unit.dataset.cluster.scene import DIGEST, TERMS, Node, active, answer, identity, some, statement
-from tests.unit.dataset.cluster.test_statements import Loop
+from tests.unit.dataset.cluster.test_others import Loop
 
 RELIED, REGROUPED = identity(), identity(regrouped=True)
 HEARD = DatabaseStatement(refuted={DIGEST: ("sequins",)})
@@ -26,8 +26,8 @@ def test_what_is_found_is_kept_and_published():
     node.step()
     assert kept(node) == [KeepRefuted(DIGEST, ("sequins",))]
     assert node.database.refuted == {DIGEST: ("sequins",)}
-    assert node.verdicts().refuted(DIGEST) == ("sequins",)
-    assert node.verdicts().refuted("cd" * 32) == ()
+    assert node.core.refuted(DIGEST) == ("sequins",)
+    assert node.core.refuted("cd" * 32) == ()
 
 
 def test_what_is_heard_is_kept_and_published_too():
@@ -42,7 +42,7 @@ def test_what_is_heard_is_kept_and_published_too():
     again = Node("b", refuted={DIGEST: ("sequins",)})
     again.step()
     assert again.database.refuted == HEARD.refuted
-    assert again.verdicts().refuted(DIGEST) == ("sequins",)
+    assert again.core.refuted(DIGEST) == ("sequins",)
 
 
 def test_nothing_refuted_is_counted():
@@ -56,7 +56,7 @@ def test_nothing_refuted_is_counted():
     node.core.found_stray(DIGEST, "sequins")
     node.step()
     assert not node.passes()
-    assert not node.verdicts().passed("1")
+    assert not node.core.passed("1")
     assert node.published == {}
     assert node.core.identity("1") is None
 
@@ -75,7 +75,7 @@ def test_nothing_refuted_is_asked_or_answered():
     node.hear("b", statement("b", (2, 3)), database=HEARD)
     assert Loop(node)() == {}
     assert node.core.answer("b", RELIED.wire_id, now_ms=node.now_ms) is None
-    assert not node.verdicts().passed("1")
+    assert not node.core.passed("1")
 
 
 def test_what_was_regrouped_stands():
@@ -135,7 +135,8 @@ def test_a_build_that_waits_its_turn_says_what_it_is_to_come_to():
 
 def test_what_others_say_is_bounded():
     """Digests that are in use go last."""
-    refutations = Refutations({DIGEST: ("sequins",)})
+    refutations = Refutations()
+    assert refutations.learn(DIGEST, ["sequins"], ())
     for number in range(2 * MOST_DIGESTS):
         assert refutations.learn(f"{number:064x}", ["spark"], {DIGEST})
     assert len(refutations.all()) == MOST_DIGESTS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossipkv.dataset.cluster.members import State
-from gossipkv.dataset.cluster.retiring import Stance, clinging
+from gossipkv.dataset.cluster.retiring import Needs, needed_by
 from gossipkv.placement.statement import DatabaseStatement, Named
 from tests.unit.dataset.cluster.scene import HOUR_MS, TERMS, Node, active, identity, statement
 
@@ -26,7 +26,7 @@ def retiring(*others, **more):
 def may_retire(node, ms=0):
     """Whether it may, some time later."""
     node.step(ms)
-    return node.verdicts().may_retire("1")
+    return node.core.may_retire("1")
 
 
 def quiet(node):
@@ -68,7 +68,7 @@ def test_a_laggard_keeps_it():
         node = retiring("b", "c")
         node.hear("c", database=said)
         assert not quiet(node)
-        assert node.core.clinging("1", now_ms=node.now_ms) == ["c"]
+        assert node.core.needed_by("1", now_ms=node.now_ms) == ["c"]
         node.hear("c", database=active(NEW))
         node.step()
         assert may_retire(node, TERMS.grace_ms)
@@ -93,10 +93,10 @@ def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
         node.state("c", State.ALIVE, epoch=2)
         node.hear("c", database=said, epoch=2)
         node.step(HOUR_MS - 1)
-        assert node.core.clinging("1", now_ms=node.now_ms) == ["c"]
+        assert node.core.needed_by("1", now_ms=node.now_ms) == ["c"]
         assert node.core.wakes_at_ms == node.now_ms + 1
         node.step(1)
-        assert node.core.clinging("1", now_ms=node.now_ms) == (["c"] if waited else [])
+        assert node.core.needed_by("1", now_ms=node.now_ms) == (["c"] if waited else [])
         assert may_retire(node, TERMS.grace_ms) is not waited
 
 
@@ -146,8 +146,8 @@ def test_what_becomes_active_again_is_not_let_go():
 
 def test_clinging_names_members():
     """In order, for people."""
-    stances = [Stance("c", "2"), Stance("b", "1"), Stance("d", None), Stance("e", "3", "4", "1")]
-    assert clinging("1", stances) == ["b", "d", "e"]
+    needs = [Needs("c", "2"), Needs("b", "1"), Needs("d", None), Needs("e", "3", "4", "1")]
+    assert needed_by("1", needs) == ["b", "d", "e"]
 
 
 def test_others_statements_do_not_keep_it():

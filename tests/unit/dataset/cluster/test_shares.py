@@ -15,10 +15,10 @@ def test_no_share_before_the_list_is_still():
     node = Node("b", terms=TERMS._replace(replication=1))
     node.copy(digest=identity().digest, partitions=4)
     node.step()
-    assert node.verdicts().share("1") is None
+    assert node.core.share("1") is None
     node.step(SETTLE_MS)
-    assert node.verdicts().share("1") == some(0, 2)
-    assert node.verdicts().share("2") is None
+    assert node.core.share("1") == some(0, 2)
+    assert node.core.share("2") is None
 
 
 def test_it_is_computed_once():
@@ -26,19 +26,19 @@ def test_it_is_computed_once():
     node = Node("b")
     node.settle()
     node.copy("1", digest=identity().digest, partitions=4)
-    assert node.verdicts().share("1") == some(0, 2)
+    assert node.core.share("1") == some(0, 2)
     node.tell(member("c"))
     node.step()
     node.step(SETTLE_MS)
     node.copy("2", digest=identity().digest, partitions=6)
     node.step()
-    assert node.verdicts().share("1") == some(0, 2)
-    assert node.verdicts().share("2") == some(0, 3, of=6)
+    assert node.core.share("1") == some(0, 2)
+    assert node.core.share("2") == some(0, 3, of=6)
     node.state("b", State.DEAD)
     node.step()
     node.step(SETTLE_MS)
-    assert node.verdicts().share("1") == some(0, 2)
-    assert node.verdicts().share("2") == some(0, 3, of=6)
+    assert node.core.share("1") == some(0, 2)
+    assert node.core.share("2") == some(0, 3, of=6)
 
 
 def test_what_the_manifest_has_counts():
@@ -46,7 +46,7 @@ def test_what_the_manifest_has_counts():
     node = Node("b")
     node.copy(digest=identity().digest, partitions=4, share=some(1, 3))
     node.step()
-    assert node.verdicts().share("1") == some(1, 3)
+    assert node.core.share("1") == some(1, 3)
 
 
 def test_what_the_manifest_had_outlives_its_files():
@@ -54,10 +54,10 @@ def test_what_the_manifest_had_outlives_its_files():
     node = Node("b")
     node.copy(digest=identity().digest, partitions=4, share=some(1, 3))
     node.step()
-    assert node.verdicts().share("1") == some(1, 3)
+    assert node.core.share("1") == some(1, 3)
     node.copy(digest=identity().digest, partitions=4)
     node.settle()
-    assert node.verdicts().share("1") == some(1, 3)
+    assert node.core.share("1") == some(1, 3)
 
 
 def test_another_number_of_files_is_another_share():
@@ -65,9 +65,9 @@ def test_another_number_of_files_is_another_share():
     node = Node("b")
     node.settle()
     node.copy(digest="cd" * 32, partitions=2)
-    assert node.verdicts().share("1") == some(0, of=2)
+    assert node.core.share("1") == some(0, of=2)
     node.copy(digest=identity().digest, partitions=4)
-    assert node.verdicts().share("1") == some(0, 2)
+    assert node.core.share("1") == some(0, 2)
 
 
 def test_a_node_whose_id_is_not_in_the_list_has_an_empty_share():
@@ -77,7 +77,7 @@ def test_a_node_whose_id_is_not_in_the_list_has_an_empty_share():
     node.tell(member("a", "9"))
     node.step()
     node.copy(digest=identity().digest, partitions=4)
-    assert node.verdicts().share("1") == some()
+    assert node.core.share("1") == some()
 
 
 MANY = 65_536

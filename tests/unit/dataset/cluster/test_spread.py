@@ -151,10 +151,12 @@ def test_a_share_waits_for_the_list_of_members():
     node = Node("b")
     node.step()
     still = "the list of members has been still for time_to_converge"
-    assert spread(node).share_waits_until(is_heard=True) == still
-    assert spread(node).share_waits_until(is_heard=False) == "another node has been heard"
+    assert spread(node).share_waits_until() == still
     node.settle()
-    assert spread(node).share_waits_until(is_heard=True) is None
+    assert spread(node).share_waits_until() is None
+    alone = Node()
+    alone.step()
+    assert spread(alone).share_waits_until() == "another node has been heard"
 
 
 def test_what_others_have_or_build_is_brought_by_them():

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from gossipkv.dataset.lifecycle.copy_states import CopyState, Trouble
+from gossipkv.dataset.build.trouble import Trouble
+from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.decisions import Decision, check
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, Word
 from gossipkv.placement.partition_set import PartitionSet
@@ -11,7 +12,7 @@ from tests.unit.dataset.lives import (
     RETIRE_MS,
     WHOLE,
     Alone,
-    Told,
+    ScriptedVerdicts,
     begin,
     by_name,
     life,
@@ -26,33 +27,33 @@ def test_a_copy_is_built_when_its_share_is_known():
     """And no sooner; an empty one is no trouble, and nothing is built."""
     one = life("v1")
     one.copy.share = None
-    assert what(one, verdicts=Told()) == Decision()
+    assert what(one, verdicts=ScriptedVerdicts()) == Decision()
     assert what(one).want == (("v1", WHOLE),)
     one.copy.want(PartitionSet.empty(1))
-    assert what(one, verdicts=Told(share=PartitionSet.empty(1))) == Decision()
+    assert what(one, verdicts=ScriptedVerdicts(share=PartitionSet.empty(1))) == Decision()
     assert (one.word, one.is_waiting, one.is_elsewhere) == (Word.SEEN, False, True)
     one.take(VersionEvent.SWITCH)
     assert one.word is Word.ACTIVE
-    check([one], Told({"v1"}), "v1", switching=False)
+    check([one], ScriptedVerdicts({"v1"}), "v1", switching=False)
 
 
 def test_what_others_had_goes_with_them():
     """One that this node answered for others by asking them, from when none of them has it any more."""
     old, new = Life("v1", VersionState.RETIRING), life("v2", Word.ACTIVE)
-    assert what(old, new, verdicts=Told({"v1", "v2"}), active="v2").remove == ()
-    assert what(old, new, verdicts=Told({"v2"}), active="v2").remove == ("v1",)
+    assert what(old, new, verdicts=ScriptedVerdicts({"v1", "v2"}), active="v2").remove == ()
+    assert what(old, new, verdicts=ScriptedVerdicts({"v2"}), active="v2").remove == ("v1",)
 
 
 def test_a_share_grows_and_what_is_lacking_is_built():
     """It does not shrink, whatever is said; nor is it of another source than what is here."""
     one = partial(0, 1, share=[0, 1])
     assert (one.copy.state, one.copy.lacks) == (CopyState.READY, share_of())
-    assert what(one, verdicts=Told(share=share_of(1))) == Decision()
-    assert what(one, verdicts=Told(share=PartitionSet.whole(3))) == Decision()
-    assert what(one, verdicts=Told(share=share_of(2))).want == (("v1", share_of(0, 1, 2)),)
+    assert what(one, verdicts=ScriptedVerdicts(share=share_of(1))) == Decision()
+    assert what(one, verdicts=ScriptedVerdicts(share=PartitionSet.whole(3))) == Decision()
+    assert what(one, verdicts=ScriptedVerdicts(share=share_of(2))).want == (("v1", share_of(0, 1, 2)),)
     one.copy.want(share_of(0, 1, 2))
     assert (one.copy.state, one.copy.lacks) == (CopyState.WANTED, share_of(2))
-    assert what(one, verdicts=Told(share=share_of(2))).build == "v1"
+    assert what(one, verdicts=ScriptedVerdicts(share=share_of(2))).build == "v1"
     begin(one)
     one.copy.add(share_of(2))
     assert one.is_ready
@@ -88,13 +89,13 @@ def test_what_does_not_fit_is_built_anew():
 def test_what_relied_on_a_refuted_function_is_of_no_use():
     """It is dropped, and nothing of it is told; what was regrouped by it is right, and so is another function."""
     one = partial(0, share=[0])
-    assert what(one, verdicts=Told(refuted=("text",))).refute == ()
-    assert what(one, verdicts=Told(refuted=("text", "sequins"))).refute == ("v1",)
+    assert what(one, verdicts=ScriptedVerdicts(refuted=("text",))).refute == ()
+    assert what(one, verdicts=ScriptedVerdicts(refuted=("text", "sequins"))).refute == ("v1",)
     one.copy.refute()
     assert (one.word, one.open, one.identity, one.copy.lacks) == (Word.SEEN, False, None, share_of(0))
-    assert what(one, verdicts=Told(refuted=("sequins",))).build == "v1"
+    assert what(one, verdicts=ScriptedVerdicts(refuted=("sequins",))).build == "v1"
     one.copy.begin_open(replace(IDENTITY, partitions=4, regrouped=True), share_of(0))
-    assert what(one, verdicts=Told(refuted=("sequins",))).refute == ()
+    assert what(one, verdicts=ScriptedVerdicts(refuted=("sequins",))).refute == ()
 
 
 def test_a_node_alone_answers_from_what_is_whole():
@@ -110,19 +111,19 @@ def test_what_is_whole_here_is_not_thereby_switched_to():
     """Nor is it left behind: it waits for the verdict; what is not here at all is switched to with one."""
     here, elsewhere = life("v2", Word.AVAILABLE), Life("v3", heard="an identity")
     lives = (life("v1", Word.ACTIVE), here, elsewhere)
-    assert what(*lives, verdicts=Told(), active="v1") == Decision()
-    assert what(*lives, verdicts=Told(switch={"v2"}), active="v1").switch == "v2"
-    decision = what(*lives, verdicts=Told(switch={"v2", "v3"}), active="v1")
+    assert what(*lives, verdicts=ScriptedVerdicts(), active="v1") == Decision()
+    assert what(*lives, verdicts=ScriptedVerdicts(switch={"v2"}), active="v1").switch == "v2"
+    decision = what(*lives, verdicts=ScriptedVerdicts(switch={"v2", "v3"}), active="v1")
     assert (decision.switch, decision.supersede, decision.skip) == ("v3", ("v1", "v2"), ())
-    assert what(*lives, verdicts=Told(switch={"v0", "v3"}), active="v1", hold="v2").switch is None
-    check(lives, Told(), "v1", switching=False)
+    assert what(*lives, verdicts=ScriptedVerdicts(switch={"v0", "v3"}), active="v1", hold="v2").switch is None
+    check(lives, ScriptedVerdicts(), "v1", switching=False)
 
 
 def test_a_version_is_active_before_its_build_has_ended():
     """The build goes on; when it fails, clients have it from others all the same."""
     one = life("v2", Word.BUILDING)
     lives = (life("v1", Word.ACTIVE), one)
-    verdicts = Told(passed={"v2"}, switch={"v2"})
+    verdicts = ScriptedVerdicts(passed={"v2"}, switch={"v2"})
     assert what(*lives, verdicts=verdicts, active="v1").switch == "v2"
     one.take(VersionEvent.SWITCH)
     lives[0].take(VersionEvent.SUPERSEDE)
@@ -137,20 +138,20 @@ def test_a_version_is_active_before_its_build_has_ended():
 def test_what_clients_have_from_others_alone_retires_as_what_is_here():
     """And what they never had, and nobody has any more, is forgotten."""
     elsewhere = Life("v1", VersionState.ACTIVE, heard="an identity")
-    decision = what(elsewhere, life("v2", Word.AVAILABLE), verdicts=Told({"v1"}, {"v2"}), active="v1")
+    decision = what(elsewhere, life("v2", Word.AVAILABLE), verdicts=ScriptedVerdicts({"v1"}, {"v2"}), active="v1")
     assert (decision.switch, decision.supersede) == ("v2", ("v1",))
-    assert what(Life("v3", heard="an identity"), verdicts=Told(), active="v2").skip == ()
-    assert what(Life("v3"), verdicts=Told(), active="v2").skip == ("v3",)
-    assert what(Life("v1", heard="an identity"), verdicts=Told(), active="v2").skip == ("v1",)
-    assert what(Life("v1", heard="an identity"), verdicts=Told({"v1"}), active="v2").supersede == ("v1",)
+    assert what(Life("v3", heard="an identity"), verdicts=ScriptedVerdicts(), active="v2").skip == ()
+    assert what(Life("v3"), verdicts=ScriptedVerdicts(), active="v2").skip == ("v3",)
+    assert what(Life("v1", heard="an identity"), verdicts=ScriptedVerdicts(), active="v2").skip == ("v1",)
+    assert what(Life("v1", heard="an identity"), verdicts=ScriptedVerdicts({"v1"}), active="v2").supersede == ("v1",)
 
 
 def test_what_others_need_does_not_go():
     """However quiet it is here; and time alone brings no other decision."""
     old = life("v1", Word.RETIRING)
-    assert what(old, verdicts=Told({"v1"}), active="v2", now_ms=10**9) == Decision()
-    assert what(old, verdicts=Told({"v1"}, retire={"v1"}), active="v2", now_ms=10**9).remove == ("v1",)
-    assert what(old, verdicts=Told({"v1"}, retire={"v1"}), active="v2", now_ms=RETIRE_MS - 1).remove == ()
+    assert what(old, verdicts=ScriptedVerdicts({"v1"}), active="v2", now_ms=10**9) == Decision()
+    assert what(old, verdicts=ScriptedVerdicts({"v1"}, retire={"v1"}), active="v2", now_ms=10**9).remove == ("v1",)
+    assert what(old, verdicts=ScriptedVerdicts({"v1"}, retire={"v1"}), active="v2", now_ms=RETIRE_MS - 1).remove == ()
 
 
 def test_a_version_without_a_copy_is_switched_back_to_while_others_have_it():
@@ -158,4 +159,4 @@ def test_a_version_without_a_copy_is_switched_back_to_while_others_have_it():
     active = life("v1", Word.ACTIVE)
     for heard, switch in (("an identity", "v3"), (None, None)):
         retiring = Life("v3", VersionState.RETIRING, heard=heard)
-        assert what(active, retiring, verdicts=Told({"v3"}, {"v3"}), active="v1").switch == switch
+        assert what(active, retiring, verdicts=ScriptedVerdicts({"v3"}, {"v3"}), active="v1").switch == switch

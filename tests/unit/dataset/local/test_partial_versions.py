@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import read_manifest
 from gossipkv.dataset.local.store import AnotherIdentity
 from gossipkv.dataset.local.version import open_partitions, open_version
@@ -35,7 +35,7 @@ def build(data, files, *wanted, root="", **options):
     listed = Source(f"{root}/source", files).version("db", "v1")
     path = data.store.begin_build("db", "v1")
     job = replace(BuildJob.of(listed, str(path), partitions=N), wanted=wanted, **options)
-    return perform(job, files, Means(MEMORY_BYTES))
+    return perform(job, files, BuildResources(MEMORY_BYTES))
 
 
 def prepare(files, root=""):
@@ -94,7 +94,7 @@ def test_partitions_come_and_go():
     assert found(files) == (0, 1)
     with directory(files) as data:
         manifest = data.store.drop_partitions("db", "v1", WHOLE)
-        assert manifest.held == []
+        assert manifest.files_here == []
         assert open_version(files, data.store.version_path("db", "v1"), "db", "v1").here == PartitionSet.empty(N)
 
 

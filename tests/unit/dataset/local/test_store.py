@@ -8,12 +8,13 @@ from pathlib import Path, PurePath
 import pytest
 
 from gossipkv.address import Address
-from gossipkv.dataset.local.active import Active, Holder, to_body
+from gossipkv.dataset.local.active import Active, to_body
 from gossipkv.dataset.local.store import VersionStore
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.storage.document import write_document
 from tests.world.faulty_files import Action, Fault, FaultyFiles
@@ -91,8 +92,8 @@ def test_a_way_back_does_not_forget_what_was_left(tmp_path):
 
 IDENTITY = Identity("db", "v1", "d" * 64, 9, "sequins", regrouped=True)
 HOLDERS = (
-    Holder(bytes(range(16)), "one", Address("10.0.0.1", 7070), PartitionSet.of(9, [0, 8])),
-    Holder(bytes(16), "two", Address("::1", 7071), PartitionSet.empty(9)),
+    Ownership(Owner("one", bytes(range(16)), Address("10.0.0.1", 7070)), PartitionSet.of(9, [0, 8])),
+    Ownership(Owner("two", bytes(16), Address("::1", 7071)), PartitionSet.empty(9)),
 )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.version import open_version
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import Corrupt, StorageError
@@ -17,7 +17,7 @@ from tests.world.faulty_files import Action, Fault, FaultyFiles
 def built(job):
     """A directory with a built version of two partitions."""
     one = job([lines(a=1, b=2, c=3), lines(d=4)])
-    perform(one, RealFiles(), Means(MEMORY_BYTES))
+    perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
     return Path(one.directory)
 
 

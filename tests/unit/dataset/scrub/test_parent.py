@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.scrub.parent import ReadBackError, read_back_in_child
 from gossipkv.dataset.scrub.read_back import Job
 from gossipkv.environment.real_files import RealFiles
@@ -23,7 +23,7 @@ NO_HURRY = 1 << 30
 def built(job):
     """The directory of a version with two partitions, of a few hundred pages."""
     one = job([MANY, b"a\t1\n"])
-    perform(one, RealFiles(), Means(MEMORY_BYTES))
+    perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
     return Path(one.directory)
 
 

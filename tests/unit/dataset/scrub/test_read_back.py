@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import MANIFEST, read_manifest
 from gossipkv.dataset.scrub.read_back import PIECE_BYTES, Job, read_back
 from gossipkv.environment.real_files import RealFiles
@@ -21,7 +21,7 @@ def built(job):
     """The directory of a version with two partitions."""
     lines = [b"".join(b"%d-%d\t%d\n" % (part, number, number) for number in range(3000)) for part in range(2)]
     one = job(lines)
-    perform(one, RealFiles(), Means(MEMORY_BYTES))
+    perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
     return Path(one.directory)
 
 
@@ -82,7 +82,7 @@ def body_bytes(path):
 def test_each_piece_is_read_to_its_end(job):
     """A file that is read in several pieces: the first, one in the middle, and the short one behind the last whole."""
     one = job([b"".join(b"%d\t%s\n" % (number, b"%d-" % number * 200) for number in range(800))])
-    perform(one, RealFiles(), Means(MEMORY_BYTES))
+    perform(one, RealFiles(), BuildResources(MEMORY_BYTES))
     path = Path(one.directory) / "part-00000.gkv"
     end = body_bytes(path)
     assert 2 * PIECE_BYTES < end < 3 * PIECE_BYTES - PAGE_BYTES

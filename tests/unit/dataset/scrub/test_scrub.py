@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.manifest import MANIFEST
 from gossipkv.dataset.local.scrubbed import SCRUBBED, read_scrubbed
 from gossipkv.dataset.local.store import VersionStore
@@ -56,7 +56,7 @@ class Place:
         self.files = FaultyFiles(RealFiles())
         self.store = VersionStore(root / "data", self.files)
         self.store.prepare()
-        self.held = []
+        self.versions = []
         self.damage = []
         self.read = []  # When, and of what.
         self.clock = Clock()
@@ -67,7 +67,7 @@ class Place:
         """A version is there, built at this moment."""
         version = put_version(RealFiles(), self.source, name, contents or [b"a\t1\n"])
         directory = self.store.begin_build("db", name)
-        perform(BuildJob.of(version, str(directory)), RealFiles(), Means(MEMORY_BYTES))
+        perform(BuildJob.of(version, str(directory)), RealFiles(), BuildResources(MEMORY_BYTES))
         self.store.publish("db", name)
         return self.open(name)
 
@@ -76,7 +76,7 @@ class Place:
         version = open_version(self.files, self.store.version_path("db", name), "db", name)
         if version.scrubbed is None:
             version.checked_ms = self.clock.wall_ms() if built_ms is None else built_ms
-        self.held.append(version)
+        self.versions.append(version)
         return version
 
     async def read_back(self, job, on_damage):
@@ -91,7 +91,7 @@ class Place:
         """Ready to run."""
         return Scrub(
             period_s * 1000,
-            held=lambda: self.held,
+            versions=lambda: self.versions,
             on_damage=lambda version, damage: self.damage.append((version, damage)),
             read_back=self.read_back,
             store=self.store,
@@ -106,7 +106,7 @@ def place(tmp_path):
     """A store without versions; what a test opened is closed."""
     found = Place(tmp_path)
     yield found
-    for version in found.held:
+    for version in found.versions:
         version.close()
 
 
@@ -151,7 +151,7 @@ async def test_every_page_is_checked_again_within_a_period(autojump_clock, place
     images = [file_of(tmp_path, 10_000)] + [file_of(tmp_path, 3)] * 100
     version = Version(Manifest("v1"), [SortedFile(memoryview(image)) for image in images])
     place.takes_s = math.inf  # The other half finds nothing.
-    place.held.append(version)
+    place.versions.append(version)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(place.scrub().run)
         for after_s in (0, 12_345, PERIOD_S / 3):
@@ -173,7 +173,7 @@ async def test_a_page_that_went_bad_in_the_cache_is_met_within_a_period(autojump
     """What was read a hundred times is served no more, and the disk has not been asked."""
     image = file_of(tmp_path, 5)
     version = Version(Manifest("v1"), [SortedFile(memoryview(image), name="part")])
-    place.held.append(version)
+    place.versions.append(version)
     place.takes_s = math.inf  # The other half finds nothing.
     at = image.index(b"000002" * 680)
     async with trio.open_nursery() as nursery:
@@ -227,7 +227,7 @@ async def test_restarts_do_not_begin_anew(autojump_clock, place):
     for _ in range(20):
         with trio.move_on_after(PERIOD_S / 4):
             await place.scrub().run()
-        place.held.pop().close()
+        place.versions.pop().close()
         place.open("v1", built_ms=WALL_MS)
     assert len(place.read) == 6
 
@@ -257,10 +257,10 @@ async def test_a_version_that_was_let_go_is_read_no_further(autojump_clock, plac
         scrub = place.scrub()
         nursery.start_soon(scrub.run)
         await trio.sleep(PERIOD_S * 3 // 4 + 100)
-        scrub.held_changed()
+        scrub.versions_changed()
         assert scrub.report(version)["running"]
-        place.held.remove(version)
-        scrub.held_changed()
+        place.versions.remove(version)
+        scrub.versions_changed()
         await trio.sleep(1)
         assert not scrub.report(version)["running"]
         await trio.sleep(PERIOD_S)

@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry, known_implementations
 
 from gossipkv.dataset.build.job import BuildJob
-from gossipkv.dataset.build.steps import Means, perform
+from gossipkv.dataset.build.steps import BuildResources, perform
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source import remote as module
 from gossipkv.dataset.source.listing import Source
@@ -101,7 +101,7 @@ def test_a_build_reads_from_a_store(memory, tmp_path):
     (tmp_path / "out").mkdir()
     job = BuildJob.of(found.version("db", "v1"), str(tmp_path / "out"), remote=found.remote)
     assert BuildJob.from_json(job.to_json()) == job
-    manifest = perform(job, RealFiles(), Means(MEMORY_BYTES))
+    manifest = perform(job, RealFiles(), BuildResources(MEMORY_BYTES))
     assert (manifest.records, manifest.duplicates) == (2, 1)
     version = open_version(RealFiles(), tmp_path / "out", "db", "v1")
     try:

@@ -9,9 +9,9 @@ from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 from tests.world.datasets.answer import Answer
 from tests.world.datasets.checkers import DatasetCheckers
-from tests.world.datasets.cluster import TERMS, content_of
 from tests.world.datasets.contents import DATABASE, FUNCTION, KEY_NAMES, Sources
 from tests.world.datasets.disk import DatasetDisk, Stored
+from tests.world.datasets.sharing_cluster import TERMS, content_of
 from tests.world.gossip.members import program
 from tests.world.scheduler import SECOND
 from tests.world.world import World

@@ -24,7 +24,7 @@ def test_two_lanes_stay_within_the_memory(job):
     assert one.source_bytes > memory_bytes
     leash, held = os.pipe()
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"],
+        [sys.executable, "-P", "-m", "gossipkv.dataset.build.build_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

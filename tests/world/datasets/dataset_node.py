@@ -64,7 +64,7 @@ SOON_MS: Final = 200  # At most, before a look that was asked for.
 
 
 class Settings(NamedTuple):
-    """What a node is given."""
+    """The settings of a simulated node."""
 
     terms: Terms
     settle_ms: int
@@ -72,7 +72,7 @@ class Settings(NamedTuple):
 
 
 class Observer(Protocol):
-    """Whoever checks what nodes do."""
+    """Checks what nodes do, when they do it."""
 
     def switching(self, node: DatasetNode, identity: Identity) -> None:
         """Look, for the sync of ACTIVE begins."""
@@ -121,7 +121,8 @@ class DatasetNode:
             now_ms=now_ms,
         )
         convergence = Convergence(self.membership, settle_ms=settings.settle_ms, now_ms=now_ms)
-        self.core = DatabaseCore(DATABASE, self.membership, convergence, settings.terms, refuted=self.disk.refuted)
+        self.core = DatabaseCore(DATABASE, self.membership, convergence, settings.terms)
+        self.core.recall_refuted(self.disk.refuted)
         self.lives: dict[str, Life] = {}
         self.active: str | None = None
         self.hold: str | None = None
@@ -144,7 +145,7 @@ class DatasetNode:
     def _open(self) -> None:
         disk = self.disk
         if disk.active is not None:
-            self.core.remember(disk.active, disk.holdings)
+            self.core.remember(disk.active, disk.owners)
             self.active = disk.active.version
             life = self.lives[self.active] = Life(self.active, heard=disk.active)
             life.take(VersionEvent.SWITCH)
@@ -266,9 +267,9 @@ class DatasetNode:
     def _keep(self, effect: Effect) -> None:
         """Write down what is to be kept, or see to it soon; equal files are never built anew."""
         match effect:
-            case KeepOwners(identity, holdings):
+            case KeepOwners(identity, owners):
                 if self.disk.active == identity:
-                    self.disk.holdings = holdings
+                    self.disk.owners = owners
             case KeepRefuted(digest, functions):
                 self.disk.refuted[digest] = functions
                 self._decides = True
@@ -347,11 +348,10 @@ class DatasetNode:
     def _decide(self, now_ms: int) -> None:
         self._hear_of_versions()
         self._building.stop_refuted()
-        verdicts = self.core.verdicts(now_ms)
         retire_after_ms = self.core.terms.retire_after_ms
         lives = self.lives.values()
         decision = decide(
-            lives, verdicts, active=self.active, hold=self.hold, now_ms=now_ms, retire_after_ms=retire_after_ms
+            lives, self.core, active=self.active, hold=self.hold, now_ms=now_ms, retire_after_ms=retire_after_ms
         )
         self._building.obey(decision)
         for version in decision.skip:
@@ -372,10 +372,7 @@ class DatasetNode:
 
     def _hear_of_versions(self) -> None:
         """Note versions that only others have."""
-        for version in self.core.versions:
-            identity = self.core.identity(version)
-            if identity is None:
-                continue
+        for version, identity in self.core.heard().items():
             if version not in self.lives and (self.active is None or version > self.active or version == self.hold):
                 self.lives[version] = Life(version)
             if version in self.lives:
@@ -384,13 +381,13 @@ class DatasetNode:
     def _is_mended(self, version: str, now_ms: int) -> bool:
         identity = self.core.identity(version)
         is_other = identity is not None and identity != self.disk.active
-        return is_other and not self._is_syncing and self.core.may_switch(version, now_ms=now_ms)
+        return is_other and not self._is_syncing and self.core.may_switch(version)
 
     def _switch(self, version: str, now_ms: int) -> None:
         """Write ACTIVE, and only then answer from it."""
         identity = self.core.identity(version)
         assert identity is not None, version
-        assert self.core.may_switch(version, now_ms=now_ms), version
+        assert self.core.may_switch(version), version
         self._is_syncing = True
         self._shared.observer.switching(self, identity)
         self.later(SYNC_US, partial(self._switched, identity))
@@ -398,7 +395,7 @@ class DatasetNode:
     def _switched(self, identity: Identity) -> None:
         self._is_syncing = False
         self.switches += 1
-        self.disk.active, self.disk.holdings = identity, ()
+        self.disk.active, self.disk.owners = identity, ()
         before, self.active = self.active, identity.version
         if before != self.active:
             self.lives[self.active].take(VersionEvent.SWITCH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gossipkv.dataset.cluster.effects import KeepOwners, Look, Route
 from gossipkv.dataset.cluster.members import State
-from gossipkv.dataset.cluster.statements import Holding, Owner
+from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.statement import DatabaseStatement
 from tests.unit.dataset.cluster.scene import Node, active, answer, identity, member, some, statement, uuid_of
 
@@ -136,7 +136,7 @@ def test_the_forgotten_are_not_asked():
 
 def held(name, *partitions):
     """What ACTIVE has of a node."""
-    return Holding(Owner(name, uuid_of(name), member(name).address), some(*partitions))
+    return Ownership(Owner(name, uuid_of(name), member(name).address), some(*partitions))
 
 
 def test_a_restart_that_hears_nobody_knows_whom_to_ask():
@@ -145,7 +145,7 @@ def test_a_restart_that_hears_nobody_knows_whom_to_ask():
     node.core.remember(ONE, [held("a", 0), held("b", 1, 2), held("c", 3)])
     node.step()
     assert Loop(node)() == {"b": {1, 2}, "c": {3}}
-    assert node.verdicts().passed("1")
+    assert node.core.passed("1")
     assert not node.passes("1")
     assert node.core.identity("1") == ONE
     assert node.database.active.wire_id == ONE.wire_id
@@ -211,4 +211,4 @@ def test_a_newer_active_version_is_found():
     node.hear("c", statement("c", (1, 2, 3), of=TWO))
     assert node.core.active_elsewhere("2") == TWO
     assert node.core.active_elsewhere("3") is None
-    assert not node.verdicts().passed("2")
+    assert not node.core.passed("2")

@@ -1,4 +1,4 @@
-"""The program that builds versions, in processes beside the node: `python -m gossipkv.dataset.build.child`.
+"""The program that builds versions, in processes beside the node: `python -m gossipkv.dataset.build.build_child`.
 
 A thread beside the serving loop was measured to raise a read's median from 20 µs to 5 ms; a process of low priority
 leaves it where it is.  This module imports no Trio, so that it starts quickly and small.
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from gossipkv.dataset.build.memory import share_of_lanes, share_of_one
 from gossipkv.dataset.build.order import Order
-from gossipkv.dataset.build.steps import Lanes, Means, perform, with_format
+from gossipkv.dataset.build.steps import BuildResources, Lanes, perform, with_format
 from gossipkv.dataset.formats.detect import load
 from gossipkv.dataset.source.remote import RemoteFiles
 from gossipkv.environment.real_files import RealFiles
@@ -164,8 +164,8 @@ def _build(order: Order, orders: _ParentLines) -> None:
     shared = share_of_lanes(job, order.memory_bytes, process_bytes=process_bytes, most_lanes=order.most_lanes)
     lanes = None if shared is None else Lanes(shared.lanes, shared.builders_bytes, shared.reading)
     pace = _Throttle(orders, order.bytes_per_second).wait
-    means = Means(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=pace)
-    perform(replace(job, reading=alone.reading), RealFiles(), means, origin=origin)
+    resources = BuildResources(alone.builders_bytes, lanes, on_progress=_Reporter(), pace=pace)
+    perform(replace(job, reading=alone.reading), RealFiles(), resources, origin=origin)
 
 
 if __name__ == "__main__":

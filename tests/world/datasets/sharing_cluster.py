@@ -11,8 +11,8 @@ from gossipkv.gossip.profile import LOCAL
 from gossipkv.node.gossip import ShardIdTimer
 from tests.world.datasets.checkers import DatasetCheckers
 from tests.world.datasets.contents import Content, Sources
+from tests.world.datasets.dataset_node import DatasetNode, Settings, Shared
 from tests.world.datasets.disk import DatasetDisk
-from tests.world.datasets.node import DatasetNode, Settings, Shared
 from tests.world.datasets.readers import Readers
 from tests.world.gossip.members import SETTLE_MS, claim, program
 from tests.world.gossip.rig import rig_of

@@ -1,4 +1,4 @@
-"""What each other member has said of one database, in this life and in those before.
+"""The statements of the other members about one database, of their present lives and of former ones.
 
 The tree shows what a member's present life has published, and a newer epoch empties it.  That is no withdrawal: a node
 that starts again still has its files, and has not come to say so.  So what the former life had said stays, as somebody
@@ -12,36 +12,21 @@ that nobody has heard of yet: a node that hears nobody knows whom to ask (promis
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from gossipkv.address import Address
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.ownership import Owner, Ownership
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.statement import DatabaseStatement, Statement
-
-
-class Owner(NamedTuple):
-    """A node that holds something, and where it is reached."""
-
-    name: str
-    uuid: bytes
-    address: Address
-
-
-class Holding(NamedTuple):
-    """What a node holds of one identity."""
-
-    owner: Owner
-    partitions: PartitionSet
 
 
 @final
 @dataclass(slots=True)
 class Said:
-    """What one member has said."""
+    """The statements of one member."""
 
     uuid: bytes
     epoch: int = 0
@@ -58,19 +43,19 @@ class Said:
 
 
 @final
-class Statements:
-    """What all other members have said."""
+class Others:
+    """The statements of all other members about one database."""
 
     def __init__(self) -> None:
         self._said: dict[str, Said] = {}
         self._remembered: dict[str, Owner] = {}
 
-    def remember(self, identity: Identity, holdings: Iterable[Holding]) -> None:
-        """Take in who held what when this node ran last."""
-        for holding in holdings:
-            self._remembered[holding.owner.name] = holding.owner
-            said = self._said.setdefault(holding.owner.name, Said(holding.owner.uuid))
-            said.former[identity] = holding.partitions
+    def remember(self, identity: Identity, ownerships: Iterable[Ownership]) -> None:
+        """Take in who owned what when this node ran last."""
+        for owner, partitions in ownerships:
+            self._remembered[owner.name] = owner
+            said = self._said.setdefault(owner.name, Said(owner.uuid))
+            said.former[identity] = partitions
 
     def hear(
         self,

@@ -19,7 +19,7 @@ from gossipkv.environment.real_files import RealFiles
 from tests.unit.dataset.sources import BUILD_MEMORY
 from tests.unit.processes.started import is_running, started_by
 
-COMMAND = [sys.executable, "-P", "-m", "gossipkv.dataset.build.child"]
+COMMAND = [sys.executable, "-P", "-m", "gossipkv.dataset.build.build_child"]
 
 
 @pytest.fixture
@@ -264,7 +264,7 @@ def test_what_was_given_way_is_taken_back():
 
 def test_it_runs_without_trio():
     """It starts quickly and small."""
-    script = "import sys, gossipkv.dataset.build.child; print([n for n in sys.modules if n.startswith('trio')])"
+    script = "import sys, gossipkv.dataset.build.build_child; print([n for n in sys.modules if n.startswith('trio')])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
     assert told.stdout == b"[]\n"

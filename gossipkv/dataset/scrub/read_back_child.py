@@ -1,4 +1,4 @@
-"""The program that reads a version back, in a process of its own: `python -m gossipkv.dataset.scrub.child`.
+"""The program that reads a version back, in a process of its own: `python -m gossipkv.dataset.scrub.read_back_child`.
 
 Checksums of a disk's content beside the serving loop would hold up reads.  It imports no Trio, so that it starts
 quickly.

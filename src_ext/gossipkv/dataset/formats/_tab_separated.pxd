@@ -1,5 +1,0 @@
-from gossipkv.dataset.formats._lines cimport Lines
-
-
-cdef class TabSeparatedLines(Lines):
-    pass
