@@ -47,6 +47,7 @@ DIRECTIVES: dict[str, object] = {
     "initializedcheck": True,
     "boundscheck": True,  # Raw reads go through checked cursors; nothing turns this off for a module.
     "linetrace": DEBUG,
+    "emit_code_comments": DEBUG,  # They are a quarter of the C, for people who read it.
     "warn.unused": True,
     "warn.multiple_declarators": True,
 }
@@ -68,7 +69,12 @@ OPTIMISED = {
     "tests": "-O1",  # Of simulations.
     "gossipkv.loadtest": "-O2",  # Most of a request is the time of who is measured.
     "gossipkv.serving._backlog": "-O1",
+    "gossipkv._cython_shared": "-O1",  # Once a buffer.
     "gossipkv.serving._busy_poll": "-O1",
+    "gossipkv.serving._core": "-O1",  # A door for Python.
+    "gossipkv.serving._forward_report": "-O1",  # Of failures.
+    "gossipkv.serving._questions": "-O1",  # Of Python.
+    "gossipkv.serving._reasons": "-O1",  # Once a node.
     "gossipkv.storage._mapped_file": "-O1",  # Once a file.
     "gossipkv.storage._scratch": "-O1",
     "gossipkv.storage._sigbus": "-O1",
