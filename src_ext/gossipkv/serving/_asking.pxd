@@ -7,11 +7,15 @@ from gossipkv.serving._connections cimport Connection, Connections
 from gossipkv.serving._peers cimport Peers
 from gossipkv.serving._published cimport DatabaseRow, Lookup, PublishedTable, ReadLimits
 from gossipkv.serving._read_options cimport ReadOptions
-from gossipkv.serving._relays cimport KINDS, Body, Relay, RelayKind, Relays
+from gossipkv.serving._relays cimport KINDS, NEVER, Body, Relay, RelayKind, Relays
 from gossipkv.wire._buffer cimport Buffer
 from gossipkv.wire._frames cimport FrameLimits
 from gossipkv.wire._latency cimport LatencyHistogram
-from gossipkv.wire._message cimport Blob, Cursor
+from gossipkv.wire._message cimport Blob, Cursor, take_blob
+
+cdef enum:
+    # Between rounds, at first; it doubles, up to a stage.
+    PAUSE_NS = 1000000
 
 cdef class Asking
 
@@ -54,10 +58,7 @@ cdef class Asking:
 
 cdef void know_reason(Asking asking, RelayKind kind, Reason reason) noexcept nogil
 
-cdef int keep_params(Relay* relay, const Cursor* params) noexcept nogil
-cdef void set_limits(Relay* relay, const ReadOptions* options) noexcept nogil
 cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil
-cdef DatabaseRow* database_of(Asking asking, const Relay* relay) noexcept nogil
 
 cdef void ask_next(Asking asking, Relay* relay) noexcept nogil
 cdef int next_to_ask(Asking asking, Relay* relay, Py_ssize_t partition) noexcept nogil
@@ -79,3 +80,20 @@ cdef void fail_client(Asking asking, uint64_t handle) noexcept nogil
 
 cdef inline const Reason* reason_of(Asking asking, const Relay* relay) noexcept nogil:
     return &asking.reasons[<int>relay.kind]
+
+
+cdef inline void set_limits(Relay* relay, const ReadOptions* options) noexcept nogil:
+    """Have it end when the request's own time is over."""
+    relay.limit_ns = NEVER
+    if options.has_timeout:
+        relay.limit_ns = relay.begun_ns + <int64_t>min(options.timeout_ms, <uint64_t>1 << 40) * 1000000
+    relay.pause_ns = PAUSE_NS
+
+
+cdef inline DatabaseRow* database_of(Asking asking, const Relay* relay) noexcept nogil:
+    """The database that a client's read is of; NULL: nothing of it is served any more."""
+    cdef const Relay* whole = relay.whole
+    cdef const uint8_t* at = whole.body.data + whole.subject_at
+    cdef Cursor subject = Cursor(at, at + whole.subject_size)
+    cdef Blob name
+    return asking.published.find_database(&name) if take_blob(&subject, &name) else NULL

@@ -32,9 +32,9 @@ from gossipkv.serving._counters cimport (
 )
 from gossipkv.serving._peers cimport Peers
 from gossipkv.serving._published cimport DatabaseRow, Lookup, PublishedTable
-from gossipkv.serving._read_options cimport IDENTITY_BYTES, ReadOptions
+from gossipkv.serving._read_options cimport IDENTITY_BYTES
 from gossipkv.serving._relays cimport (
-    ASKED_STILL, MOST_TRIED, NEVER, WAS_FULL, WAS_SILENT, WAS_UNCONNECTED, Attempt, Relay, RelayKind, attempt_begin,
+    ASKED_STILL, MOST_TRIED, WAS_FULL, WAS_SILENT, WAS_UNCONNECTED, Attempt, Relay, RelayKind, attempt_begin,
     next_restless, pop_due, relay_end, relay_note, relay_note_size, relay_stir, relays_know, set_due, version_name,
 )
 from gossipkv.serving._scans cimport Scanner, scans_go_on
@@ -42,13 +42,10 @@ from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve, buffer
 from gossipkv.wire._frames cimport TRUE
 from gossipkv.wire._latency cimport LatencyHistogram, histogram_record
 from gossipkv.wire._message cimport (
-    HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bytes, put_request, put_text, put_unsigned, take_array,
-    take_blob, take_response,
+    HEAD_BYTES, Blob, Cursor, put, put_array, put_bin, put_bytes, put_request, put_text, put_unsigned, take_response,
 )
 
 cdef enum:
-    # Between rounds, at first; it doubles, up to a stage.
-    PAUSE_NS = 1000000
     # What a request to an owner has beside subject and keys.
     REQUEST_BYTES = 128
 
@@ -85,29 +82,6 @@ cdef void know_reason(Asking asking, RelayKind kind, Reason reason) noexcept nog
 # What a client asked --------------------------------------------------------------------------------------------
 
 
-cdef int keep_params(Relay* relay, const Cursor* params) noexcept nogil:
-    """Copy the parameters: what they were read from is used again."""
-    cdef Cursor ahead = params[0]
-    cdef Blob unused
-    if buffer_append(&relay.body, params.at, params.end - params.at) < 0:
-        return -1
-    relay.params_size = params.end - params.at
-    take_array(&ahead)
-    relay.subject_at = ahead.at - params.at
-    take_blob(&ahead, &unused)
-    take_blob(&ahead, &unused)
-    relay.subject_size = ahead.at - params.at - relay.subject_at
-    return 0
-
-
-cdef void set_limits(Relay* relay, const ReadOptions* options) noexcept nogil:
-    """Have it end when the request's own time is over."""
-    relay.limit_ns = NEVER
-    if options.has_timeout:
-        relay.limit_ns = relay.begun_ns + <int64_t>min(options.timeout_ms, <uint64_t>1 << 40) * 1000000
-    relay.pause_ns = PAUSE_NS
-
-
 cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil:
     """Have it ask for this version from now on."""
     relay.body.end = relay.params_size
@@ -117,15 +91,6 @@ cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept
     relay.partition = lookup.partition
     relay_note_size(asking.relays, relay)
     return 0
-
-
-cdef DatabaseRow* database_of(Asking asking, const Relay* relay) noexcept nogil:
-    """The database that a client's read is of; NULL: nothing of it is served any more."""
-    cdef const Relay* whole = relay.whole
-    cdef const uint8_t* at = whole.body.data + whole.subject_at
-    cdef Cursor subject = Cursor(at, at + whole.subject_size)
-    cdef Blob name
-    return asking.published.find_database(&name) if take_blob(&subject, &name) else NULL
 
 
 # Whom to ask --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 from libc.string cimport memcmp, memset
 
 from gossipkv.serving._asking cimport (
-    Asking, Reason, ask_next, claim_client, database_of, expire_asked, hand_back, has_begun, keep_params, note_damage,
+    Asking, Reason, ask_next, claim_client, database_of, expire_asked, hand_back, has_begun, note_damage,
     set_limits, set_version,
 )
 from gossipkv.serving._cold_reads cimport DISK_NS, Get, is_patient, refuse_slow, release_get, wait_for_page
@@ -28,10 +28,10 @@ from gossipkv.serving._relays cimport (
     READ, SAID_CORRUPT, SAID_NOT_READY, SAID_NOT_SERVED, SAID_OTHERWISE, SAID_OVERLOADED, SAID_UNKNOWN_VERSION, Relay,
     Tried, relay_begin, relay_end, relay_note, relay_note_size, relay_stir, version_name,
 )
-from gossipkv.wire._buffer cimport Buffer, buffer_reserve, buffer_size
+from gossipkv.wire._buffer cimport Buffer, buffer_append, buffer_reserve, buffer_size
 from gossipkv.wire._message cimport (
     ENVELOPE_BYTES, Blob, Cursor, Envelope, blob_is, put_answer, put_array, put_bytes, put_nil, put_response,
-    take_array, take_bin, take_nil, take_str, unsigned_size,
+    take_array, take_bin, take_blob, take_nil, take_str, unsigned_size,
 )
 
 
@@ -66,6 +66,21 @@ cdef int begin_cold_get(
     get.head.limit_ns = min(get.head.limit_ns, asking.connections.now_ns + DISK_NS)
     wait_for_page(asking, get, lookup.file)
     return UNDER_WAY
+
+
+cdef inline int keep_params(Relay* relay, const Cursor* params) noexcept nogil:
+    """Copy the parameters: what they were read from is used again."""
+    cdef Cursor ahead = params[0]
+    cdef Blob unused
+    if buffer_append(&relay.body, params.at, params.end - params.at) < 0:
+        return -1
+    relay.params_size = params.end - params.at
+    take_array(&ahead)
+    relay.subject_at = ahead.at - params.at
+    take_blob(&ahead, &unused)
+    take_blob(&ahead, &unused)
+    relay.subject_size = ahead.at - params.at - relay.subject_at
+    return 0
 
 
 cdef Get* keep_get(Asking asking, Connection* client, const Envelope* request) noexcept nogil:
