@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Edit, Mutant
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 BY_HAND = ("tests/unit/serving/test_forwarding.py",)
 BATCHES = ("tests/unit/serving/test_forwarded_batches.py",)
@@ -18,83 +18,54 @@ HELD_ELSEWHERE = (
 ANOTHER_STAGE = "set_due(asking.relays, relay, now_ns + asking.stage_ns)"
 
 MUTANTS_OF_FORWARDING = (
-    Mutant(
+    planted(
         "an answer of another version is believed",
-        (
-            Edit(
-                "gossipkv.serving._forwarded_get:is_version_asked",
-                "and memcmp(version.data, asked.data, asked.size) == 0",
-                "and True",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._forwarded_get:is_version_asked",
+        "and memcmp(version.data, asked.data, asked.size) == 0",
+        "and True",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "a miss is no answer",
-        (
-            Edit(
-                "gossipkv.serving._forwarded_get:is_value",
-                "and (take_nil(&result) or take_bin(&result, &unused))",
-                "and take_bin(&result, &unused)",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._forwarded_get:is_value",
+        "and (take_nil(&result) or take_bin(&result, &unused))",
+        "and take_bin(&result, &unused)",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "what was forwarded is forwarded again",
-        (
-            Edit(
-                "gossipkv.serving._published:PublishedTable.begin_get",
-                "return ELSEWHERE if may_go_elsewhere(version, &options) else HAND_OFF",
-                "return ELSEWHERE if version.shared and not options.local else HAND_OFF",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._published:PublishedTable.begin_get",
+        "return ELSEWHERE if may_go_elsewhere(version, &options) else HAND_OFF",
+        "return ELSEWHERE if version.shared and not options.local else HAND_OFF",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "a client that goes takes its ids along",
-        (Edit("gossipkv.serving._relays:abandon", "attempt.peer.abandoned += 1", "attempt.used = False"),),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._relays:abandon",
+        "attempt.peer.abandoned += 1",
+        "attempt.used = False",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "only who is alive is asked",
-        (
-            Edit(
-                "gossipkv.serving._peers:Peers.next_owner",
-                "if not peer.known or rank > least:",
-                "if not peer.known or peer.state > 0 or rank > least:",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._peers:Peers.next_owner",
+        "if not peer.known or rank > least:",
+        "if not peer.known or peer.state > 0 or rank > least:",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "silence has nobody else asked",
-        (
-            Edit(
-                "gossipkv.serving._asking:expire_asked",
-                "relay_stir(asking.relays, relay)",
-                "set_due(asking.relays, relay, relay.whole_ns)",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._asking:expire_asked",
+        "relay_stir(asking.relays, relay)",
+        "set_due(asking.relays, relay, relay.whole_ns)",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "asking another one as well cancels the first",
-        (
-            Edit(
-                "gossipkv.serving._asking:expire_asked",
-                "asking.counts[FORWARD_SILENCES] += 1",
-                "relay.attempts.peer.abandoned += 1; relay.attempts.relay = NULL; relay.attempts = NULL",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._asking:expire_asked",
+        "asking.counts[FORWARD_SILENCES] += 1",
+        "relay.attempts.peer.abandoned += 1; relay.attempts.relay = NULL; relay.attempts = NULL",
+        *BY_HAND,
     ),
     Mutant(
         "half a reply is relayed",
@@ -114,101 +85,61 @@ MUTANTS_OF_FORWARDING = (
         BY_HAND,
         "property",
     ),
-    Mutant(
+    planted(
         "the owner does not look at the identity",
-        (
-            Edit(
-                "gossipkv.serving._published:PublishedTable.plan",
-                "return choose_version(database, options)",
-                "return database.active if options.forwarded else choose_version(database, options)",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._published:PublishedTable.plan",
+        "return choose_version(database, options)",
+        "return database.active if options.forwarded else choose_version(database, options)",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "a part is believed that has another number of values",
-        (
-            Edit(
-                "gossipkv.serving._forwarded_parts:are_values",
-                "if take_array(&result) != 2 or take_array(&result) != left:",
-                "take_array(&result)\n    left = take_array(&result)\n    if left < 0:",
-            ),
-        ),
-        BATCHES,
-        "property",
+        "gossipkv.serving._forwarded_parts:are_values",
+        "if take_array(&result) != 2 or take_array(&result) != left:",
+        "take_array(&result)\n    left = take_array(&result)\n    if left < 0:",
+        *BATCHES,
     ),
-    Mutant(
+    planted(
         "who is silent to a part is asked for it again",
-        (
-            Edit(
-                "gossipkv.serving._forwarded_parts:begin_part_round",
-                "note_silent(part)",
-                "pass",
-            ),
-        ),
-        BATCHES,
-        "property",
+        "gossipkv.serving._forwarded_parts:begin_part_round",
+        "note_silent(part)",
+        "pass",
+        *BATCHES,
     ),
-    Mutant(
+    planted(
         "a late answer to a part is taken for those that it was passed on to, too",
-        (
-            Edit(
-                "gossipkv.serving._forwarded_parts:take_values",
-                "if place.size == MISSING_VALUE:",
-                "if True:",
-            ),
-        ),
-        BATCHES,
-        "property",
+        "gossipkv.serving._forwarded_parts:take_values",
+        "if place.size == MISSING_VALUE:",
+        "if True:",
+        *BATCHES,
     ),
-    Mutant(
+    planted(
         "what is damaged here is asked for elsewhere though it is to stay here",
-        (
-            Edit(
-                "gossipkv.serving._forwarded_get:may_divert",
-                HELD_ELSEWHERE,
-                HELD_ELSEWHERE.replace("may_go_elsewhere(version, &options) and ", ""),
-            ),
-        ),
-        DAMAGED,
-        "property",
+        "gossipkv.serving._forwarded_get:may_divert",
+        HELD_ELSEWHERE,
+        HELD_ELSEWHERE.replace("may_go_elsewhere(version, &options) and ", ""),
+        *DAMAGED,
     ),
-    Mutant(
+    planted(
         "nobody hears of damage for which others answer",
-        (
-            Edit(
-                "gossipkv.serving._asking:note_damage",
-                "put_bin(told, version.data, version.size)",
-                "told.end = 0",
-            ),
-        ),
-        DAMAGED,
-        "property",
+        "gossipkv.serving._asking:note_damage",
+        "put_bin(told, version.data, version.size)",
+        "told.end = 0",
+        *DAMAGED,
     ),
-    Mutant(
+    planted(
         "an owner sends more than the asker reads",
-        (
-            Edit(
-                "gossipkv.serving._published:PublishedTable.begin_get",
-                "lookup.max_frame = answer_limit(limits, &options)",
-                "lookup.max_frame = limits.max_frame",
-            ),
-        ),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._published:PublishedTable.begin_get",
+        "lookup.max_frame = answer_limit(limits, &options)",
+        "lookup.max_frame = limits.max_frame",
+        *BY_HAND,
     ),
-    Mutant(
+    planted(
         "whoever is of another cluster may go on asking",
-        (
-            Edit(
-                "gossipkv.serving._handoff:deliver",
-                "core.connections.finish(connection, CLOSED_UNAUTHORIZED)",
-                "pass",
-            ),
-        ),
-        SOCKETS,
-        "property",
+        "gossipkv.serving._handoff:deliver",
+        "core.connections.finish(connection, CLOSED_UNAUTHORIZED)",
+        "pass",
+        *SOCKETS,
     ),
     Mutant(
         "an answer that trickles has no end",
@@ -216,46 +147,33 @@ MUTANTS_OF_FORWARDING = (
         BY_HAND,
         "property",
     ),
-    Mutant(
-        "an answer that trickles has the rest of a stage",
-        (Edit(EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE),),
-        BY_HAND,
-        "property",
-    ),
-    Mutant(
+    planted("an answer that trickles has the rest of a stage", EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE, *BY_HAND),
+    planted(
         "what is damaged here is read here again in each round",
-        (
-            Edit(
-                "gossipkv.serving._forwarded_parts:is_any_here",
-                "if version.files[place.partition] != NULL and not place.damaged:",
-                "if version.files[place.partition] != NULL:",
-            ),
-        ),
-        (f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",),
-        "property",
+        "gossipkv.serving._forwarded_parts:is_any_here",
+        "if version.files[place.partition] != NULL and not place.damaged:",
+        "if version.files[place.partition] != NULL:",
+        f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",
     ),
-    Mutant(
+    planted(
         "a place does not say that its key is damaged here",
-        (Edit("gossipkv.serving._batches:add_place", "place.damaged = target.file != NULL", "place.damaged = False"),),
-        (f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",),
-        "property",
+        "gossipkv.serving._batches:add_place",
+        "place.damaged = target.file != NULL",
+        "place.damaged = False",
+        f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",
     ),
-    Mutant(
+    planted(
         "a read begins with the body of another",
-        (
-            Edit(
-                "gossipkv.serving._relays:relay_begin",
-                "memset(<char*>relay + sizeof(Relay), 0, relays.bodies[<int>kind].size - sizeof(Relay))",
-                "pass",
-            ),
-        ),
-        COLD,
-        "property",
+        "gossipkv.serving._relays:relay_begin",
+        "memset(<char*>relay + sizeof(Relay), 0, relays.bodies[<int>kind].size - sizeof(Relay))",
+        "pass",
+        *COLD,
     ),
-    Mutant(
+    planted(
         "a read begins with the rounds of another",
-        (Edit("gossipkv.serving._relays:relay_begin", "relay.rounds = 1", "pass"),),
-        BY_HAND,
-        "property",
+        "gossipkv.serving._relays:relay_begin",
+        "relay.rounds = 1",
+        "pass",
+        *BY_HAND,
     ),
 )

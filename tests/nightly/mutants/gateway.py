@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Edit, Mutant
-from tests.nightly.mutants.scrub import planted
+from tests.nightly.mutants.mutant import Mutant, planted
 
 HTTP = "gossipkv.http"
 NODE = "gossipkv.node.gateway"
@@ -14,130 +13,138 @@ KEPT = "tests/unit/node/test_gateway.py"
 MUTANTS_OF_THE_GATEWAY: tuple[Mutant, ...] = (
     planted(
         "each drop of a request gives it new time",
-        Edit(f"{HTTP}.connection:Connection._converse", "if self.state is not State.ARRIVING:", "if True:"),
+        f"{HTTP}.connection:Connection._converse",
+        "if self.state is not State.ARRIVING:",
+        "if True:",
         GATEWAY,
     ),
     planted(
         "who takes nothing is waited for",
-        Edit(
-            f"{HTTP}.connection:Connection._flush",
-            "self.due = self._now() + self._surroundings.times.output_s",
-            "self.due = inf",
-        ),
+        f"{HTTP}.connection:Connection._flush",
+        "self.due = self._now() + self._surroundings.times.output_s",
+        "self.due = inf",
         GATEWAY,
     ),
     planted(
         "a large answer has one time for all of it",
-        Edit(
-            f"{HTTP}.connection:Connection._flush",
-            "self.due = self._now() + self._surroundings.times.output_s",
-            "self.due = self.due if begin else self._now() + self._surroundings.times.output_s",
-        ),
+        f"{HTTP}.connection:Connection._flush",
+        "self.due = self._now() + self._surroundings.times.output_s",
+        "self.due = self.due if begin else self._now() + self._surroundings.times.output_s",
         GATEWAY,
     ),
     planted(
         "a body on its way is not counted",
-        Edit(f"{HTTP}.connection:Connection._converse", "self._hold(self._received_bytes)", "pass"),
+        f"{HTTP}.connection:Connection._converse",
+        "self._hold(self._received_bytes)",
+        "pass",
         GATEWAY,
     ),
     planted(
         "an answer that waits is not counted",
-        Edit(f"{HTTP}.connection:Connection._flush", "self._hold(size_bytes)", "pass"),
+        f"{HTTP}.connection:Connection._flush",
+        "self._hold(size_bytes)",
+        "pass",
         GATEWAY,
     ),
     planted(
         "a stream goes on without its reader",
-        Edit(f"{HTTP}.connection:Connection._stream_out", "if self._gathered_bytes >= GATHERED_BYTES:", "if False:"),
+        f"{HTTP}.connection:Connection._stream_out",
+        "if self._gathered_bytes >= GATHERED_BYTES:",
+        "if False:",
         GATEWAY,
     ),
     planted(
         "an answer that a defect cut off looks whole",
-        Edit(f"{HTTP}.connection:Connection._next", "raise trio.BrokenResourceError from error", "return None"),
+        f"{HTTP}.connection:Connection._next",
+        "raise trio.BrokenResourceError from error",
+        "return None",
         GATEWAY,
     ),
     planted(
         "a refusal is lost to who still sends",
-        Edit(f"{HTTP}.connection:Connection._refuse", "await self._flush()", "pass"),
+        f"{HTTP}.connection:Connection._refuse",
+        "await self._flush()",
+        "pass",
         GATEWAY,
     ),
     planted(
         "whoever is closed hears that it was slow",
-        Edit(
-            f"{HTTP}.connection:Connection.run",
-            "if self._is_late and self.state is State.ARRIVING:",
-            "if self.state is State.ARRIVING and self._scope.cancelled_caught:",
-        ),
+        f"{HTTP}.connection:Connection.run",
+        "if self._is_late and self.state is State.ARRIVING:",
+        "if self.state is State.ARRIVING and self._scope.cancelled_caught:",
         GATEWAY,
     ),
     planted(
         "the newest idle connection makes room",
-        Edit(
-            f"{HTTP}.gateway:Gateway._make_room",
-            "connection, _ = self._idle.popitem(last=False)",
-            "connection, _ = self._idle.popitem()",
-        ),
+        f"{HTTP}.gateway:Gateway._make_room",
+        "connection, _ = self._idle.popitem(last=False)",
+        "connection, _ = self._idle.popitem()",
         GATEWAY,
     ),
     planted(
         "the smallest is closed where there is too much",
-        Edit(
-            f"{HTTP}.gateway:Gateway.hold",
-            "most = max(self._connections, key=lambda one: one.held_bytes)",
-            "most = min(self._connections, key=lambda one: one.held_bytes)",
-        ),
+        f"{HTTP}.gateway:Gateway.hold",
+        "most = max(self._connections, key=lambda one: one.held_bytes)",
+        "most = min(self._connections, key=lambda one: one.held_bytes)",
         GATEWAY,
     ),
     planted(
         "a drain leaves idle connections open",
-        Edit(f"{HTTP}.gateway:Gateway.drain", "for connection in tuple(self._idle):", "for connection in ():"),
+        f"{HTTP}.gateway:Gateway.drain",
+        "for connection in tuple(self._idle):",
+        "for connection in ():",
         GATEWAY,
     ),
     planted(
         "the last answer of a drain does not say so",
-        Edit(
-            f"{HTTP}.connection:Connection._answer",
-            "if self._surroundings.is_draining and not exchange.has_begun:",
-            "if False:",
-        ),
+        f"{HTTP}.connection:Connection._answer",
+        "if self._surroundings.is_draining and not exchange.has_begun:",
+        "if False:",
         GATEWAY,
     ),
     planted(
         "a database comes before the gateway's own paths",
-        Edit(
-            f"{HTTP}.site:Site.answer",
-            "if (looking := self._paths.get(found.path)) is not None:",
-            "if not found.key and (looking := self._paths.get(found.path)) is not None:",
-        ),
+        f"{HTTP}.site:Site.answer",
+        "if (looking := self._paths.get(found.path)) is not None:",
+        "if not found.key and (looking := self._paths.get(found.path)) is not None:",
         SITE,
     ),
     planted(
         "who is about to end is ready",
-        Edit(f"{HTTP}.site:Site._look", "if self.is_draining and found.path == READINESS:", "if False:"),
+        f"{HTTP}.site:Site._look",
+        "if self.is_draining and found.path == READINESS:",
+        "if False:",
         SITE,
     ),
     planted(
         "a gateway that ends is started at once for ever",
-        Edit(f"{NODE}:Gateway.run", "pause_s = min(2 * pause_s, LONGEST_PAUSE_S)", "pass"),
+        f"{NODE}:Gateway.run",
+        "pause_s = min(2 * pause_s, LONGEST_PAUSE_S)",
+        "pass",
         KEPT,
     ),
     planted(
         "a long life is forgotten",
-        Edit(f"{NODE}:Gateway.run", "if trio.current_time() - began >= STEADY_S:", "if False:"),
+        f"{NODE}:Gateway.run",
+        "if trio.current_time() - began >= STEADY_S:",
+        "if False:",
         KEPT,
     ),
     planted(
         "a drained gateway is started again",
-        Edit(f"{NODE}:Gateway._rest", "while not self._is_ending() and trio.current_time() < due:", "while False:"),
+        f"{NODE}:Gateway._rest",
+        "while not self._is_ending() and trio.current_time() < due:",
+        "while False:",
         KEPT,
     ),
     planted(
         "the socket is closed before the child has it",
-        Edit(f"{NODE}:Gateway._stop_listening", "if not self._is_starting:", "if True:"),
+        f"{NODE}:Gateway._stop_listening",
+        "if not self._is_starting:",
+        "if True:",
         KEPT,
     ),
     planted(
-        "each change hides a database again",
-        Edit(f"{NODE}:Gateway.look_for_hidden", "self._hidden.add(name)", "pass"),
-        KEPT,
+        "each change hides a database again", f"{NODE}:Gateway.look_for_hidden", "self._hidden.add(name)", "pass", KEPT
     ),
 )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Edit, Mutant
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 MUTANTS_OF_LOST_MAPS = (
-    Mutant(
+    planted(
         "a get does not look whether its file is whole",
-        (
-            Edit(
-                "gossipkv.serving._published:PublishedTable.end_get",
-                "if not is_whole(<SortedFile>lookup.file):",
-                "if False:",
-            ),
-        ),
-        ("tests/unit/serving/test_lost_maps.py",),
-        "property",
+        "gossipkv.serving._published:PublishedTable.end_get",
+        "if not is_whole(<SortedFile>lookup.file):",
+        "if False:",
+        "tests/unit/serving/test_lost_maps.py",
     ),
     Mutant(
         "a get looks whether its file is whole before it copies",
@@ -34,52 +29,32 @@ MUTANTS_OF_LOST_MAPS = (
         ("tests/unit/serving/test_lost_maps.py",),
         "property",
     ),
-    Mutant(
+    planted(
         "a get_many does not look whether its files are whole",
-        (
-            Edit(
-                "gossipkv.serving._batches:read_value",
-                "if not is_whole(<SortedFile>target.file):",
-                "if False:",
-            ),
-        ),
-        ("tests/unit/serving/test_lost_maps.py",),
-        "property",
+        "gossipkv.serving._batches:read_value",
+        "if not is_whole(<SortedFile>target.file):",
+        "if False:",
+        "tests/unit/serving/test_lost_maps.py",
     ),
-    Mutant(
+    planted(
         "a scan does not look whether its files are whole",
-        (
-            Edit(
-                "gossipkv.serving._scan_page:page_run",
-                "return result if all_whole(page) else PAGE_DAMAGED",
-                "return result",
-            ),
-        ),
-        ("tests/unit/serving/test_lost_maps.py",),
-        "property",
+        "gossipkv.serving._scan_page:page_run",
+        "return result if all_whole(page) else PAGE_DAMAGED",
+        "return result",
+        "tests/unit/serving/test_lost_maps.py",
     ),
-    Mutant(
+    planted(
         "a lookup in Python does not look whether its file is whole",
-        (
-            Edit(
-                "gossipkv.storage._sorted_file:SortedFile.get",
-                "if is_whole(self):",
-                "if True:",
-            ),
-        ),
-        ("tests/unit/storage/test_sigbus.py",),
-        "property",
+        "gossipkv.storage._sorted_file:SortedFile.get",
+        "if is_whole(self):",
+        "if True:",
+        "tests/unit/storage/test_sigbus.py",
     ),
-    Mutant(
+    planted(
         "what was lost in its map is not opened anew",
-        (
-            Edit(
-                "gossipkv.dataset.lifecycle.copies:Copies.damaged",
-                "if version is not None and error.file in version.lost_names:",
-                "if False:",
-            ),
-        ),
-        ("tests/unit/dataset/test_lost_maps.py",),
-        "property",
+        "gossipkv.dataset.lifecycle.copies:Copies.damaged",
+        "if version is not None and error.file in version.lost_names:",
+        "if False:",
+        "tests/unit/dataset/test_lost_maps.py",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Edit, Mutant
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 METADATA = "gossipkv.register.metadata"
 TESTS = "tests/unit/register/metadata"
@@ -32,116 +32,126 @@ HEEDS = """heard_of = self.metadata.known.get(register)
 DEAD = "return generation_of(config) > generation_of(base) or sequence_of(config) > sequence_of(base) + LIFE"
 
 
-def planted(name: str, aim: str, *edits: tuple[str, str, str]) -> Mutant:
-    """Return a mutant that the tests of one file must see."""
-    return Mutant(name, tuple(Edit(*edit) for edit in edits), (aim,), "property")
-
-
 MUTANTS_OF_METADATA = (
     planted(
         "a body is removed when its swap came to nothing",
+        UNTIL_DONE,
+        "self._chosen = None",
+        FORGETS,
         f"{SERVER}::test_nothing_goes_that_a_swap_may_name",
-        (UNTIL_DONE, "self._chosen = None", FORGETS),
     ),
     planted(
         "a page is unpinned while a swap may name it",
+        f"{METADATA}.server:Metadata._know",
+        COLLECTS,
+        "await ledger.collect(1 << 64, known.head.roots | self._accepted(register))",
         f"{SERVER}::test_nothing_goes_that_a_swap_may_name",
-        (
-            f"{METADATA}.server:Metadata._know",
-            COLLECTS,
-            "await ledger.collect(1 << 64, known.head.roots | self._accepted(register))",
-        ),
     ),
     planted(
         "what is not synced is held",
+        f"{METADATA}.ledger:Ledger.holds",
+        "return pin is not None and all(self._here.get(name, _ABSENT) is None for name in pin.names)",
+        "return pin is not None",
         f"{LEDGER}::test_a_first_map_and_a_change",
-        (
-            f"{METADATA}.ledger:Ledger.holds",
-            "return pin is not None and all(self._here.get(name, _ABSENT) is None for name in pin.names)",
-            "return pin is not None",
-        ),
     ),
     planted(
         "a head is accepted without its pages",
+        f"{METADATA}.server:Metadata._holds",
+        "return is_held",
+        "return True",
         SERVER,
-        (
-            f"{METADATA}.server:Metadata._holds",
-            "return is_held",
-            "return True",
-        ),
     ),
     planted(
         "a swap comes before a majority holds the body",
+        TRANSACT,
+        HAVE_HELD,
+        "await self._ledger.pin(changed.root, config, changed.pages)",
         f"{TRANSACTIONS}::test_nothing_is_swapped_before_a_majority_holds_it",
-        (TRANSACT, HAVE_HELD, "await self._ledger.pin(changed.root, config, changed.pages)"),
     ),
     planted(
         "a coordinator that does not hold the new map swaps it in",
+        HELD,
+        "if me in holders and acceptors.is_quorum(holders):",
+        "if acceptors.is_quorum(holders):",
         COORDINATOR,
-        (HELD, "if me in holders and acceptors.is_quorum(holders):", "if acceptors.is_quorum(holders):"),
     ),
     planted(
         "a coordinator counts itself before it holds the new map",
+        HELD,
+        PINS,
+        f"held(me)\n                {PINS}",
         COORDINATOR,
-        (HELD, PINS, f"held(me)\n                {PINS}"),
     ),
     planted(
         "an operation is re-based over a touched partition",
+        f"{METADATA}.operations:_try",
+        "if newest > operation.base:",
+        "if False:",
         f"{TRANSACTIONS}::test_conflicts_go_by_partition",
-        (f"{METADATA}.operations:_try", "if newest > operation.base:", "if False:"),
     ),
     planted(
         "an operation lives for ever",
+        f"{METADATA}.operations:is_dead",
+        DEAD,
+        "return False",
         f"{TRANSACTIONS}::test_its_life_ends",
-        (f"{METADATA}.operations:is_dead", DEAD, "return False"),
     ),
     planted(
         "the catalogue is founded by anyone",
+        "gossipkv.table.founding:may_not_found",
+        "if record.drew != cluster_id:",
+        "if False:",
         "tests/unit/table/test_founding.py",
-        ("gossipkv.table.founding:may_not_found", "if record.drew != cluster_id:", "if False:"),
     ),
     planted(
         "what was shown by a late quorum read takes the place of what is newer",
+        f"{METADATA}.server:Metadata.learn",
+        HEARD,
+        "newest = after",
         f"{SERVER}::test_an_older_look_changes_nothing",
-        (f"{METADATA}.server:Metadata.learn", HEARD, "newest = after"),
     ),
     planted(
         "a lost creation is let go at once",
+        f"{METADATA}.server:Metadata.let_go",
+        "if is_dead(self._unnamed.setdefault(register, config + LIFE), config):",
+        "if True:",
         f"{CATALOGUE}::test_a_creation_that_is_lost",
-        (
-            f"{METADATA}.server:Metadata.let_go",
-            "if is_dead(self._unnamed.setdefault(register, config + LIFE), config):",
-            "if True:",
-        ),
     ),
     planted(
         "that a table was ended behind a force is forgotten",
+        f"{METADATA}.server:Metadata._forget",
+        "is_kept = self._is_outdone(register)",
+        "is_kept = False",
         f"{BAD_DAYS}::test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back",
-        (f"{METADATA}.server:Metadata._forget", "is_kept = self._is_outdone(register)", "is_kept = False"),
     ),
     planted(
         "what a force has ended is believed of those who have not heard of it",
+        f"{METADATA}.server:Metadata.quorum_read",
+        OUTDONE,
+        "if False:",
         f"{BAD_DAYS}::test_a_table_that_was_let_go_of_behind_a_force_does_not_come_back",
-        (f"{METADATA}.server:Metadata.quorum_read", OUTDONE, "if False:"),
     ),
     planted(
         "a lost answer of a server counts as nothing done",
+        f"{METADATA}.catalogue:Catalogue.transact",
+        "why, is_sent = error.message, True",
+        "why = error.message",
         f"{CATALOGUE}::test_an_answer_that_is_lost_is_unknown",
-        (f"{METADATA}.catalogue:Catalogue.transact", "why, is_sent = error.message, True", "why = error.message"),
     ),
-    planted(
+    Mutant(
         "an id is not pinned",
-        f"{DECIDING_TESTS}::test_pinned_first_then_a_store_then_founded",
-        (f"{DECIDING}.take_part", "await self._cluster.pin()", "pass"),
         (
-            f"{DECIDING}._begin",
-            "assert self._identity.record.pinned, self._identity.record",
-            "pass",
+            Edit(f"{DECIDING}.take_part", "await self._cluster.pin()", "pass"),
+            Edit(f"{DECIDING}._begin", "assert self._identity.record.pinned, self._identity.record", "pass"),
         ),
+        (f"{DECIDING_TESTS}::test_pinned_first_then_a_store_then_founded",),
+        "property",
     ),
     planted(
         "a sequence that was heard is persisted",
+        f"{DECIDING}._heed",
+        "await self.metadata.quorum_read(register, hint.acceptors)",
+        HEEDS,
         f"{DECIDING_TESTS}::test_lies_about_what_was_decided_cause_one_look_each",
-        (f"{DECIDING}._heed", "await self.metadata.quorum_read(register, hint.acceptors)", HEEDS),
     ),
 )

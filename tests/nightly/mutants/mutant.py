@@ -28,3 +28,8 @@ class Mutant(NamedTuple):
     edits: tuple[Edit, ...]
     aims: tuple[str, ...]  # Scenarios by name, seeds by number, tests of properties by path.  One is enough.
     by: str  # The checker that is expected to speak; "assertion of <function>" where it is to be one of the code's own.
+
+
+def planted(name: str, place: str, line: str, instead: str, *aims: str, by: str = "property") -> Mutant:
+    """Return a mutant of one line."""
+    return Mutant(name, (Edit(place, line, instead),), aims, by)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Edit, Mutant
-from tests.nightly.mutants.scrub import planted
+from tests.nightly.mutants.mutant import Mutant, planted
 
 PAGE = "gossipkv.http.page"
 TESTS = "tests/unit/http/page"
@@ -11,113 +10,107 @@ TESTS = "tests/unit/http/page"
 MUTANTS_OF_THE_PAGE: tuple[Mutant, ...] = (
     planted(
         "a band shows the best of its partitions",
-        Edit(
-            f"{PAGE}.placement_map:_cell",
-            "for letter, digits in drawn:",
-            "for letter, digits in reversed(drawn):",
-        ),
+        f"{PAGE}.placement_map:_cell",
+        "for letter, digits in drawn:",
+        "for letter, digits in reversed(drawn):",
         f"{TESTS}/test_placement_map.py",
     ),
     planted(
         "a band that is ready in part is shown as ready",
-        Edit(
-            f"{PAGE}.placement_map:_cell",
-            'return PART if letter == READY and digits.count("1", first, end) < end - first else letter',
-            "return letter",
-        ),
+        f"{PAGE}.placement_map:_cell",
+        'return PART if letter == READY and digits.count("1", first, end) < end - first else letter',
+        "return letter",
         f"{TESTS}/test_placement_map.py",
     ),
     planted(
         "what a dead node has is shown as ready",
-        Edit(f"{PAGE}.placement_map:placement_map", 'if state == "dead":', 'if state == "left":'),
+        f"{PAGE}.placement_map:placement_map",
+        'if state == "dead":',
+        'if state == "left":',
         f"{TESTS}/test_placement_map.py",
     ),
     planted(
         "the last partitions are in no band",
-        Edit(
-            f"{PAGE}.placement_map:bands_of",
-            "band = -(-partitions // MOST_CELLS)",
-            "band = max(1, partitions // MOST_CELLS)",
-        ),
+        f"{PAGE}.placement_map:bands_of",
+        "band = -(-partitions // MOST_CELLS)",
+        "band = max(1, partitions // MOST_CELLS)",
         f"{TESTS}/test_placement_map.py",
     ),
     planted(
         "a percentile is of all requests since the start",
-        Edit(
-            f"{PAGE}.history:_latency",
-            "grown = [(bound_us, reached - before.get(bound_us, 0)) for bound_us, reached in two.buckets]",
-            "grown = list(two.buckets)",
-        ),
+        f"{PAGE}.history:_latency",
+        "grown = [(bound_us, reached - before.get(bound_us, 0)) for bound_us, reached in two.buckets]",
+        "grown = list(two.buckets)",
         f"{TESTS}/test_history.py",
     ),
     planted(
         "samples are kept for ever",
-        Edit(
-            f"{PAGE}.history:History.__init__",
-            "self._samples: deque[Sample] = deque(maxlen=KEPT)",
-            "self._samples = deque()",
-        ),
+        f"{PAGE}.history:History.__init__",
+        "self._samples: deque[Sample] = deque(maxlen=KEPT)",
+        "self._samples = deque()",
         f"{TESTS}/test_history.py",
     ),
     planted(
         "a restart of the node is taken for traffic",
-        Edit(
-            f"{PAGE}.history:History.add",
-            "if self._samples and not _follows(self._samples[-1], taken):",
-            "if False:",
-        ),
+        f"{PAGE}.history:History.add",
+        "if self._samples and not _follows(self._samples[-1], taken):",
+        "if False:",
         f"{TESTS}/test_history.py",
     ),
     planted(
         "who did not answer is not named",
-        Edit(f"{PAGE}.obstacles:obstacles", "if survey.silent:", "if False:"),
+        f"{PAGE}.obstacles:obstacles",
+        "if survey.silent:",
+        "if False:",
         f"{TESTS}/test_obstacles.py",
     ),
     planted(
         "a member that did not answer is forgotten",
-        Edit(f"{PAGE}.survey:_ask_members", "survey.silent[name] = answer.message", "pass"),
+        f"{PAGE}.survey:_ask_members",
+        "survey.silent[name] = answer.message",
+        "pass",
         f"{TESTS}/test_survey.py",
     ),
     planted(
         "members are asked while nothing is waited for",
-        Edit(f"{PAGE}.survey:take_survey", "if waiting:", "if True:"),
+        f"{PAGE}.survey:take_survey",
+        "if waiting:",
+        "if True:",
         f"{TESTS}/test_survey.py",
     ),
     planted(
         "a name is not escaped",
-        Edit(
-            f"{PAGE}.rendering:_with_code",
-            "return escape(line)",
-            "return Markup(line)",
-        ),
+        f"{PAGE}.rendering:_with_code",
+        "return escape(line)",
+        "return Markup(line)",
         f"{TESTS}/test_view.py",
     ),
     planted(
         "the node is sampled while nobody looks",
-        Edit(
-            f"{PAGE}.pages:Pages.run",
-            "while trio.current_time() - self._looked_s < LOOKED_S:",
-            "while True:",
-        ),
+        f"{PAGE}.pages:Pages.run",
+        "while trio.current_time() - self._looked_s < LOOKED_S:",
+        "while True:",
         f"{TESTS}/test_pages.py",
     ),
     planted(
         "every viewer has the node asked",
-        Edit(f"{PAGE}.pages:Pages._survey", "if database not in fresh:", "if True:"),
+        f"{PAGE}.pages:Pages._survey",
+        "if database not in fresh:",
+        "if True:",
         f"{TESTS}/test_pages.py",
     ),
     planted(
         "a connection to a member is never closed",
-        Edit(f"{PAGE}.links:Links.call", "link.kept.deadline = trio.current_time() + KEPT_S", "pass"),
+        f"{PAGE}.links:Links.call",
+        "link.kept.deadline = trio.current_time() + KEPT_S",
+        "pass",
         f"{TESTS}/test_links.py",
     ),
     planted(
         "all is well while a first version is built",
-        Edit(
-            f"{PAGE}.view:verdict",
-            'if unread := sorted(name for name, entry in entries.items() if entry.get("active") is None):',
-            "if unread := []:",
-        ),
+        f"{PAGE}.view:verdict",
+        'if unread := sorted(name for name, entry in entries.items() if entry.get("active") is None):',
+        "if unread := []:",
         f"{TESTS}/test_view.py",
     ),
 )

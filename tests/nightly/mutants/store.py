@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Edit, Mutant
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 ENGINE = "gossipkv.storage.engine"
 TESTS = "tests/unit/storage/engine"
@@ -25,184 +25,156 @@ SOURCES = "sources: list[Source] = [self._source(run) for run in reversed(order.
 INPUTS = "log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)"
 
 
-def planted(name: str, aim: str, *edits: tuple[str, str, str]) -> Mutant:
-    """Return a mutant that the tests of one file must see."""
-    return Mutant(name, tuple(Edit(*edit) for edit in edits), (aim,), "property")
-
-
 MUTANTS_OF_THE_STORE = (
     planted(
         "a batch is applied before it is synced",
+        f"{ENGINE}.engine:Engine.append",
+        "return self._writer.plan_plain(batch) or self._append(batch)",
+        "self._apply(batch)\n        return self._writer.plan_plain(batch) or self._append(batch)",
         STORE,
-        (
-            f"{ENGINE}.engine:Engine.append",
-            "return self._writer.plan_plain(batch) or self._append(batch)",
-            "self._apply(batch)\n        return self._writer.plan_plain(batch) or self._append(batch)",
-        ),
     ),
-    planted(
+    Mutant(
         "a batch is acknowledged by the sync that ran before it",
-        CRASHES,
         (
-            COMMIT,
-            "self.files.pwrite(group.descriptor, group.data, group.offset)",
-            "self.files.sync(group.descriptor)  # Of what was written before.",
+            Edit(
+                COMMIT,
+                "self.files.pwrite(group.descriptor, group.data, group.offset)",
+                "self.files.sync(group.descriptor)  # Of what was written before.",
+            ),
+            Edit(
+                COMMIT,
+                "self.files.sync(group.descriptor)",
+                "self.files.pwrite(group.descriptor, group.data, group.offset)",
+            ),
         ),
-        (
-            COMMIT,
-            "self.files.sync(group.descriptor)",
-            "self.files.pwrite(group.descriptor, group.data, group.offset)",
-        ),
+        (CRASHES,),
+        "property",
     ),
-    planted(
+    Mutant(
         "a sync is tried again after a failure",
-        FAULTS,
-        (COMMIT, "self.engine.failed(error)", "self.files.sync(group.descriptor)"),
-        (COMMIT, "break", "pass"),
+        (Edit(COMMIT, "self.engine.failed(error)", "self.files.sync(group.descriptor)"), Edit(COMMIT, "break", "pass")),
+        (FAULTS,),
+        "property",
     ),
-    planted(
-        "the salt is ignored",
-        DAMAGE,
-        (f"{ENGINE}._log:seed_of", "return crc32c_of(salted, 8, 0)", "return 0"),
-    ),
+    planted("the salt is ignored", f"{ENGINE}._log:seed_of", "return crc32c_of(salted, 8, 0)", "return 0", DAMAGE),
     planted(
         "the next segment is not named",
+        f"{ENGINE}.recovery:_Recovery.run",
+        "name = self._following(reader, walked[-1])",
+        "name = None",
         CRASHES,
-        (
-            f"{ENGINE}.recovery:_Recovery.run",
-            "name = self._following(reader, walked[-1])",
-            "name = None",
-        ),
     ),
-    planted(
-        "no mark is written",
-        DAMAGE,
-        (f"{ENGINE}.engine:Engine.mark", "self._writer.mark()", "pass"),
-    ),
+    planted("no mark is written", f"{ENGINE}.engine:Engine.mark", "self._writer.mark()", "pass", DAMAGE),
     planted(
         "a recovered tail is shown before it is synced",
+        f"{ENGINE}.segments:make_segment",
+        "files.sync(descriptor)",
+        "fill or files.sync(descriptor)",
         CRASHES,
-        (f"{ENGINE}.segments:make_segment", "files.sync(descriptor)", "fill or files.sync(descriptor)"),
     ),
-    planted(
+    Mutant(
         "a cut segment is continued",
-        CRASHES,
-        (CONTINUE, "name = SegmentName(found.next_number, random.getrandbits(64))", "name = found.cut.name"),
-        (CONTINUE, "active = _rewrite(files, directory, found, header)", "active = found.cut"),
-        (CONTINUE, ENDS, "ends = manifest.lives"),
-        (CONTINUE, "next_number=name.number + 1,", "next_number=found.next_number,"),
-        (CONTINUE, "_remove(files, directory, found.outlived)", "pass"),
+        (
+            Edit(CONTINUE, "name = SegmentName(found.next_number, random.getrandbits(64))", "name = found.cut.name"),
+            Edit(CONTINUE, "active = _rewrite(files, directory, found, header)", "active = found.cut"),
+            Edit(CONTINUE, ENDS, "ends = manifest.lives"),
+            Edit(CONTINUE, "next_number=name.number + 1,", "next_number=found.next_number,"),
+            Edit(CONTINUE, "_remove(files, directory, found.outlived)", "pass"),
+        ),
+        (CRASHES,),
+        "property",
     ),
+    planted("where a life ended is not recorded", CONTINUE, ENDS, "ends = manifest.lives", CRASHES),
+    planted("a hole is skipped", f"{ENGINE}.segments:SegmentReader.frames", "break", SKIP, CRASHES),
     planted(
-        "where a life ended is not recorded",
-        CRASHES,
-        (CONTINUE, ENDS, "ends = manifest.lives"),
-    ),
-    planted(
-        "a hole is skipped",
-        CRASHES,
-        (f"{ENGINE}.segments:SegmentReader.frames", "break", SKIP),
-    ),
-    planted(
-        "damage is taken for a tail",
-        DAMAGE,
-        (f"{ENGINE}.recovery:_Recovery._judge", "if claimed >= least:", "if False:"),
+        "damage is taken for a tail", f"{ENGINE}.recovery:_Recovery._judge", "if claimed >= least:", "if False:", DAMAGE
     ),
     planted(
         "a tail is taken for damage",
+        f"{ENGINE}.recovery:_Recovery._judge",
+        "if claimed >= least:",
+        "if claimed >= least or reader.is_torn:",
         DAMAGE,
-        (
-            f"{ENGINE}.recovery:_Recovery._judge",
-            "if claimed >= least:",
-            "if claimed >= least or reader.is_torn:",
-        ),
     ),
     planted(
         "the directory of the log is not synced",
+        f"{ENGINE}.segments:make_segment",
+        "files.sync_directory(directory / LOG)",
+        "pass",
         CRASHES,
-        (f"{ENGINE}.segments:make_segment", "files.sync_directory(directory / LOG)", "pass"),
     ),
     planted(
         "the manifest comes before the names of its files",
+        f"{ENGINE}.merge:_Merging._end",
+        "self._files.sync_directory(self._directory / RUNS)",
+        "pass",
         CRASHES,
-        (f"{ENGINE}.merge:_Merging._end", "self._files.sync_directory(self._directory / RUNS)", "pass"),
     ),
     planted(
         "a tombstone is dropped in a young run",
+        f"{ENGINE}.merge:_Merging.begin",
+        "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)",
+        "self._merge = StoreMerge(sources, self._spaces, True)",
         CRASHES,
-        (
-            f"{ENGINE}.merge:_Merging.begin",
-            "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)",
-            "self._merge = StoreMerge(sources, self._spaces, True)",
-        ),
     ),
-    planted(
+    Mutant(
         "what is merged does not neighbour in age",
-        CRASHES,
         (
-            f"{ENGINE}.upkeep:Upkeep.begin_compaction",
-            "inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])",
-            "inputs = tuple(run.files for run in (*runs[last - chosen.count : last : 2], runs[last]))",
+            Edit(
+                f"{ENGINE}.upkeep:Upkeep.begin_compaction",
+                "inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])",
+                "inputs = tuple(run.files for run in (*runs[last - chosen.count : last : 2], runs[last]))",
+            ),
+            Edit(
+                f"{ENGINE}.upkeep:Upkeep._compacted",
+                "runs[last - chosen.count : last + 1] = [runs[last]] if runs[last].files or not chosen.below else []",
+                "del runs[last - chosen.count : last : 2]",
+            ),
         ),
-        (
-            f"{ENGINE}.upkeep:Upkeep._compacted",
-            "runs[last - chosen.count : last + 1] = [runs[last]] if runs[last].files or not chosen.below else []",
-            "del runs[last - chosen.count : last : 2]",
-        ),
+        (CRASHES,),
+        "property",
     ),
     planted(
         "the older run wins",
+        f"{ENGINE}.merge:_Merging.begin",
+        SOURCES,
+        SOURCES.replace("reversed(order.runs[:-1])", "order.runs[:-1]"),
         CRASHES,
-        (
-            f"{ENGINE}.merge:_Merging.begin",
-            SOURCES,
-            SOURCES.replace("reversed(order.runs[:-1])", "order.runs[:-1]"),
-        ),
     ),
     planted(
         "a dropped space is given out again",
+        f"{ENGINE}.upkeep:Upkeep.next_switch",
+        "next_space=now.next_space,",
+        "next_space=max(now.spaces, default=0) + 1,",
         STORE,
-        (
-            f"{ENGINE}.upkeep:Upkeep.next_switch",
-            "next_space=now.next_space,",
-            "next_space=max(now.spaces, default=0) + 1,",
-        ),
     ),
     planted(
         "a segment is used again before its run is in place",
+        f"{ENGINE}.upkeep:Upkeep.begin_flush",
+        INPUTS,
+        f"{INPUTS}\n        self._free += [segment.name.number for segment in self.closed]",
         CRASHES,
-        (
-            f"{ENGINE}.upkeep:Upkeep.begin_flush",
-            INPUTS,
-            f"{INPUTS}\n        self._free += [segment.name.number for segment in self.closed]",
-        ),
     ),
     planted(
         "memtables are read in the wrong order",
+        f"{ENGINE}.engine:Engine._new_view",
+        "memtables = [memtable] if self._frozen is None else [memtable, self._frozen]",
+        "memtables = [memtable] if self._frozen is None else [self._frozen, memtable]",
         CRASHES,
-        (
-            f"{ENGINE}.engine:Engine._new_view",
-            "memtables = [memtable] if self._frozen is None else [memtable, self._frozen]",
-            "memtables = [memtable] if self._frozen is None else [self._frozen, memtable]",
-        ),
     ),
     planted(
         "runs are read in the wrong order",
+        f"{ENGINE}.engine:Engine._new_view",
+        "runs = [*self.manifest.young, self.manifest.oldest]",
+        "runs = [self.manifest.oldest, *self.manifest.young]",
         CRASHES,
-        (
-            f"{ENGINE}.engine:Engine._new_view",
-            "runs = [*self.manifest.young, self.manifest.oldest]",
-            "runs = [self.manifest.oldest, *self.manifest.young]",
-        ),
     ),
     planted(
         "a store that is put back keeps its id",
+        f"{ENGINE}.backup:restore",
+        "store = random.getrandbits(64) or 1",
+        "store = old.store",
         BACKUP,
-        (f"{ENGINE}.backup:restore", "store = random.getrandbits(64) or 1", "store = old.store"),
     ),
-    planted(
-        "a backup is not synced",
-        BACKUP,
-        (f"{ENGINE}.backup:_copy", "files.sync(writing)", "pass"),
-    ),
+    planted("a backup is not synced", f"{ENGINE}.backup:_copy", "files.sync(writing)", "pass", BACKUP),
 )

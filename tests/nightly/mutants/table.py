@@ -20,7 +20,7 @@ from tests.nightly.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
 from tests.nightly.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.nightly.mutants.metadata import MUTANTS_OF_METADATA
 from tests.nightly.mutants.metrics import MUTANTS_OF_METRICS
-from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant
+from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
 from tests.nightly.mutants.report import MUTANTS_OF_REPORTS
@@ -33,89 +33,69 @@ from tests.nightly.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
 
 MUTANTS = (
     *MUTANTS_OF_BRANCHES,
-    Mutant(
+    planted(
         "a verdict of a full exchange kills",
-        (
-            Edit(
-                f"{GOSSIP}.membership.states:NEXT",
-                "(ALIVE, Said.DEAD_RECORD): SUSPECT,",
-                "(ALIVE, Said.DEAD_RECORD): DEAD,",
-            ),
-        ),
-        ("partitioned",),
-        "the_healthy_live",
+        f"{GOSSIP}.membership.states:NEXT",
+        "(ALIVE, Said.DEAD_RECORD): SUSPECT,",
+        "(ALIVE, Said.DEAD_RECORD): DEAD,",
+        "partitioned",
+        by="the_healthy_live",
     ),
-    Mutant(
+    planted(
         "a suspicion is not refuted",
-        (
-            Edit(
-                f"{GOSSIP}.membership.self_identity:SelfIdentity._refute",
-                "if (incarnation, state) <= (own.incarnation, own.state):",
-                "if incarnation <= own.incarnation:",
-            ),
-        ),
-        ("partitioned", "lossy"),
-        "the_healthy_live",
+        f"{GOSSIP}.membership.self_identity:SelfIdentity._refute",
+        "if (incarnation, state) <= (own.incarnation, own.state):",
+        "if incarnation <= own.incarnation:",
+        "partitioned",
+        "lossy",
+        by="the_healthy_live",
     ),
-    Mutant(
+    planted(
         "a refutation has the accused incarnation",
-        (
-            Edit(
-                f"{GOSSIP}.membership.self_identity:SelfIdentity._refute",
-                "self._members.put_own(own._replace(incarnation=incarnation + 1))",
-                "self._members.put_own(own._replace(incarnation=incarnation))",
-            ),
-        ),
-        ("partitioned", "lossy"),
-        "assertion of Members.put_own",
+        f"{GOSSIP}.membership.self_identity:SelfIdentity._refute",
+        "self._members.put_own(own._replace(incarnation=incarnation + 1))",
+        "self._members.put_own(own._replace(incarnation=incarnation))",
+        "partitioned",
+        "lossy",
+        by="assertion of Members.put_own",
     ),
-    Mutant(
+    planted(
         "who was deaf judges at once",
-        (
-            Edit(
-                f"{GOSSIP}.membership.contact:Contact.hear",
-                "if now_ms - self._members.heard_ms > self._silence_ms:",
-                "if False:",
-            ),
-        ),
-        ("starved_together",),
-        "the_healthy_live",
+        f"{GOSSIP}.membership.contact:Contact.hear",
+        "if now_ms - self._members.heard_ms > self._silence_ms:",
+        "if False:",
+        "starved_together",
+        by="the_healthy_live",
     ),
-    Mutant(
+    planted(
         "confirmations do not shorten a suspicion",
-        (
-            Edit(
-                f"{GOSSIP}.membership.lifeguard:Suspicion.confirm",
-                "self.deadline_ms = min(self.deadline_ms, self._started_ms + time_ms)",
-                "self.deadline_ms = self._started_ms + self._most_ms",
-            ),
-        ),
-        ("crashes",),
-        "the_dead_are_found",
+        f"{GOSSIP}.membership.lifeguard:Suspicion.confirm",
+        "self.deadline_ms = min(self.deadline_ms, self._started_ms + time_ms)",
+        "self.deadline_ms = self._started_ms + self._most_ms",
+        "crashes",
+        by="the_dead_are_found",
     ),
-    Mutant(
+    planted(
         "an older statement is believed",
-        (
-            Edit(
-                f"{GOSSIP}.membership.beliefs:_beats",
-                "return record.rank > known.rank",
-                "return record.epoch >= known.epoch",
-            ),
-        ),
-        ("restarts", "corrupted", "remembered"),
-        "assertion of Members.put",
+        f"{GOSSIP}.membership.beliefs:_beats",
+        "return record.rank > known.rank",
+        "return record.epoch >= known.epoch",
+        "restarts",
+        "corrupted",
+        "remembered",
+        by="assertion of Members.put",
     ),
-    Mutant(
+    planted(
         "a late verdict is believed",
-        (
-            Edit(
-                f"{GOSSIP}.membership.beliefs:Beliefs.hear_verdict",
-                "if rank > known.rank:",
-                "if said.epoch >= known.epoch and said.state is not known.state:",
-            ),
-        ),
-        ("partitioned", "lossy", "3", "5", "8"),
-        "assertion of Members.put",
+        f"{GOSSIP}.membership.beliefs:Beliefs.hear_verdict",
+        "if rank > known.rank:",
+        "if said.epoch >= known.epoch and said.state is not known.state:",
+        "partitioned",
+        "lossy",
+        "3",
+        "5",
+        "8",
+        by="assertion of Members.put",
     ),
     Mutant(
         "the dead are forgotten at once",
@@ -134,357 +114,232 @@ MUTANTS = (
         ("remembered",),
         "the_dead_are_remembered",
     ),
-    Mutant(
+    planted(
         "a suspicion outlives its refutation",
-        (
-            Edit(
-                f"{GOSSIP}.membership.beliefs:Beliefs._become",
-                "self._suspicions.pop(member.id, None)",
-                "pass",
-            ),
-        ),
-        ("partitioned", "lossy"),
-        "assertion of Beliefs._become",
+        f"{GOSSIP}.membership.beliefs:Beliefs._become",
+        "self._suspicions.pop(member.id, None)",
+        "pass",
+        "partitioned",
+        "lossy",
+        by="assertion of Beliefs._become",
     ),
-    Mutant(
+    planted(
         "the dead are drawn as the living are",
-        (
-            Edit(
-                f"{GOSSIP}.membership.members:Members.put",
-                "self._lose(peer)",
-                "pass",
-            ),
-        ),
-        ("crashes",),
-        "assertion of Members._assert_counted",
+        f"{GOSSIP}.membership.members:Members.put",
+        "self._lose(peer)",
+        "pass",
+        "crashes",
+        by="assertion of Members._assert_counted",
     ),
-    Mutant(
+    planted(
         "who comes back is probed twice in a round",
-        (
-            Edit(
-                f"{GOSSIP}.membership.detector:Detector.newcomer",
-                "if not peer.awaits_probe:",
-                "if True:",
-            ),
-        ),
-        ("crashes",),
-        "assertion of Detector._next",
+        f"{GOSSIP}.membership.detector:Detector.newcomer",
+        "if not peer.awaits_probe:",
+        "if True:",
+        "crashes",
+        by="assertion of Detector._next",
     ),
-    Mutant(
+    planted(
         "the last timer that was set counts as the next",
-        (
-            Edit(
-                f"{GOSSIP}.membership.timers:Timers.at",
-                "self.next_ms = min(self.next_ms, at_ms)",
-                "self.next_ms = at_ms",
-            ),
-        ),
-        ("at_rest",),
-        "assertion of Timers.run",
+        f"{GOSSIP}.membership.timers:Timers.at",
+        "self.next_ms = min(self.next_ms, at_ms)",
+        "self.next_ms = at_ms",
+        "at_rest",
+        by="assertion of Timers.run",
     ),
-    Mutant(
+    planted(
         "requests that fail have all probes",
-        (
-            Edit(
-                f"{GOSSIP}.membership.detector:Detector._next",
-                "while self._hints and not self._was_hinted:",
-                "while self._hints:",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_detector.py",),
-        "property",
+        f"{GOSSIP}.membership.detector:Detector._next",
+        "while self._hints and not self._was_hinted:",
+        "while self._hints:",
+        "tests/unit/gossip/membership/test_detector.py",
     ),
-    Mutant(
+    planted(
         "no indirect probes",
-        (
-            Edit(
-                f"{GOSSIP}.membership.detector:Detector._ask_others",
-                "helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)",
-                "helpers = self._members.draw(self._random, 0, member.id)",
-            ),
-        ),
-        ("cut_pairs",),
-        "the_healthy_are_not_suspected",
+        f"{GOSSIP}.membership.detector:Detector._ask_others",
+        "helpers = self._members.draw(self._random, self._profile.indirect_probes, member.id)",
+        "helpers = self._members.draw(self._random, 0, member.id)",
+        "cut_pairs",
+        by="the_healthy_are_not_suspected",
     ),
-    Mutant(
+    planted(
         "no TCP fallback",
-        (
-            Edit(
-                f"{GOSSIP}.membership.detector:Detector._answered",
-                "self._listener.on_reply(reply, now_ms)",
-                "pass",
-            ),
-        ),
-        ("only_connections",),
-        "the_healthy_live",
+        f"{GOSSIP}.membership.detector:Detector._answered",
+        "self._listener.on_reply(reply, now_ms)",
+        "pass",
+        "only_connections",
+        by="the_healthy_live",
     ),
-    Mutant(
+    planted(
         "a departure is not told",
-        (
-            Edit(
-                f"{GOSSIP}.membership.self_identity:SelfIdentity.leave",
-                "self._members.put_own(self._members.own._replace(state=LEFT))",
-                "pass",
-            ),
-        ),
-        ("leave",),
-        "leavers_are_gone",
+        f"{GOSSIP}.membership.self_identity:SelfIdentity.leave",
+        "self._members.put_own(self._members.own._replace(state=LEFT))",
+        "pass",
+        "leave",
+        by="leavers_are_gone",
     ),
-    Mutant(
+    planted(
         "a wrong checksum is no matter",
-        (
-            Edit(
-                f"{GOSSIP}.packets.envelope:Envelope.unwrap",
-                'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
-                "pass",
-            ),
-        ),
-        ("corrupted",),
-        "only_real_states",
+        f"{GOSSIP}.packets.envelope:Envelope.unwrap",
+        'raise Dropped("short" if len(packet) < HEADER_BYTES else "checksum")',
+        "pass",
+        "corrupted",
+        by="only_real_states",
     ),
-    Mutant(
+    planted(
         "any cluster will do",
-        (
-            Edit(
-                f"{GOSSIP}.packets.envelope:Envelope._foreign",
-                "if packet[3:ID_AT] != self._mark:",
-                "if False:",
-            ),
-        ),
-        ("two_clusters",),
-        "clusters_never_mix",
+        f"{GOSSIP}.packets.envelope:Envelope._foreign",
+        "if packet[3:ID_AT] != self._mark:",
+        "if False:",
+        "two_clusters",
+        by="clusters_never_mix",
     ),
-    Mutant(
+    planted(
         "rumours are told once",
-        (
-            Edit(
-                f"{GOSSIP}.profile:Profile.retransmits",
-                "return max(self.retransmit_floor, self.retransmit_multiplier * math.ceil(math.log10(members + 1)))",
-                "return 1",
-            ),
-        ),
-        ("rumours_alone",),
-        "changes_spread",
+        f"{GOSSIP}.profile:Profile.retransmits",
+        "return max(self.retransmit_floor, self.retransmit_multiplier * math.ceil(math.log10(members + 1)))",
+        "return 1",
+        "rumours_alone",
+        by="changes_spread",
     ),
-    Mutant(
+    planted(
         "equal hashes for unequal branches",
-        (
-            Edit(
-                f"{GOSSIP}.anti_entropy.state_hash:StateHash._hash_of",
-                "version = head.version if head.epoch == member.epoch else 0",
-                "version = 0",
-            ),
-        ),
-        ("silent_change",),
-        "changes_spread",
+        f"{GOSSIP}.anti_entropy.state_hash:StateHash._hash_of",
+        "version = head.version if head.epoch == member.epoch else 0",
+        "version = 0",
+        "silent_change",
+        by="changes_spread",
     ),
-    Mutant(
+    planted(
         "nobody exchanges on a difference",
-        (
-            Edit(
-                f"{GOSSIP}.anti_entropy.exchange:Exchange.differs",
-                "if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:",
-                "if False:",
-            ),
-        ),
-        ("silent_change", "withdrawn"),
-        "changes_spread",
+        f"{GOSSIP}.anti_entropy.exchange:Exchange.differs",
+        "if still_ms >= self._spread_ms() or now_ms - self._last_ms >= LONGEST_WAIT_MS:",
+        "if False:",
+        "silent_change",
+        "withdrawn",
+        by="changes_spread",
     ),
-    Mutant(
+    planted(
         "never isolated",
-        (
-            Edit(
-                f"{GOSSIP}.membership.contact:Contact.is_isolated",
-                "return now_ms - self._members.heard_ms"
-                " > self._profile.suspicion_least_ms(self._members.reachable) // 2",
-                "return False",
-            ),
-        ),
-        ("alone",),
-        "isolated_says_so",
+        f"{GOSSIP}.membership.contact:Contact.is_isolated",
+        "return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable) // 2",
+        "return False",
+        "alone",
+        by="isolated_says_so",
     ),
-    Mutant(
+    planted(
         "isolated at twice the time",
-        (
-            Edit(
-                f"{GOSSIP}.membership.contact:Contact.is_isolated",
-                "return now_ms - self._members.heard_ms"
-                " > self._profile.suspicion_least_ms(self._members.reachable) // 2",
-                "return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable)",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_pitfalls.py",),
-        "property",
+        f"{GOSSIP}.membership.contact:Contact.is_isolated",
+        "return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable) // 2",
+        "return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable)",
+        "tests/unit/gossip/membership/test_pitfalls.py",
     ),
-    Mutant(
+    planted(
         "isolated at half the time",
-        (
-            Edit(
-                f"{GOSSIP}.membership.contact:Contact.is_isolated",
-                "return now_ms - self._members.heard_ms"
-                " > self._profile.suspicion_least_ms(self._members.reachable) // 2",
-                "return now_ms - self._members.heard_ms"
-                " > self._profile.suspicion_least_ms(self._members.reachable) // 4",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_pitfalls.py",),
-        "property",
+        f"{GOSSIP}.membership.contact:Contact.is_isolated",
+        "return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable) // 2",
+        "return now_ms - self._members.heard_ms > self._profile.suspicion_least_ms(self._members.reachable) // 4",
+        "tests/unit/gossip/membership/test_pitfalls.py",
     ),
-    Mutant(
+    planted(
         "who is asked once",
-        (
-            Edit(
-                f"{GOSSIP}.membership.namesakes:Namesakes._ask",
-                "elif other is None and tries > 1:",
-                "elif other is None and tries > 2:",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_self_identity.py",),
-        "property",
+        f"{GOSSIP}.membership.namesakes:Namesakes._ask",
+        "elif other is None and tries > 1:",
+        "elif other is None and tries > 2:",
+        "tests/unit/gossip/membership/test_self_identity.py",
     ),
-    Mutant(
+    planted(
         "stops though established and unsealed",
-        (
-            Edit(
-                f"{GOSSIP}.membership.namesakes:Namesakes._compare",
-                "may_stop = sealed or self._age_ms(now_ms) < self._profile.converge_ms",
-                "may_stop = True",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_namesakes.py",),
-        "property",
+        f"{GOSSIP}.membership.namesakes:Namesakes._compare",
+        "may_stop = sealed or self._age_ms(now_ms) < self._profile.converge_ms",
+        "may_stop = True",
+        "tests/unit/gossip/membership/test_namesakes.py",
     ),
-    Mutant(
+    planted(
         "the younger goes on",
-        (
-            Edit(
-                f"{GOSSIP}.membership.namesakes:must_stop",
-                "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
-                "return elder_by_ms <= slack_ms and loses",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_namesakes.py",),
-        "property",
+        f"{GOSSIP}.membership.namesakes:must_stop",
+        "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
+        "return elder_by_ms <= slack_ms and loses",
+        "tests/unit/gossip/membership/test_namesakes.py",
     ),
-    Mutant(
+    planted(
         "a uuid stops the elder",
-        (
-            Edit(
-                f"{GOSSIP}.membership.namesakes:must_stop",
-                "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
-                "return elder_by_ms < -slack_ms or loses",
-            ),
-        ),
-        ("tests/unit/gossip/membership/test_namesakes.py",),
-        "property",
+        f"{GOSSIP}.membership.namesakes:must_stop",
+        "return elder_by_ms < -slack_ms or (elder_by_ms <= slack_ms and loses)",
+        "return elder_by_ms < -slack_ms or loses",
+        "tests/unit/gossip/membership/test_namesakes.py",
     ),
-    Mutant(
+    planted(
         "never backs off",
-        (
-            Edit(
-                f"{GOSSIP}.membership.namesakes:Namesakes._look",
-                "self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MOST_REST_MS)",
-                "self._rest_ms = self._profile.probe_interval_ms",
-            ),
-        ),
-        ("tests/nightly/unit/gossip/membership/test_namesakes.py::test_a_flood_of_claims_costs_little",),
-        "property",
+        f"{GOSSIP}.membership.namesakes:Namesakes._look",
+        "self._rest_ms = min(max(self._profile.probe_interval_ms, 2 * self._rest_ms), MOST_REST_MS)",
+        "self._rest_ms = self._profile.probe_interval_ms",
+        "tests/nightly/unit/gossip/membership/test_namesakes.py::test_a_flood_of_claims_costs_little",
     ),
-    Mutant(
+    planted(
         "a claim that was lost is kept",
-        (
-            Edit(
-                "gossipkv.placement.shard_claim:ShardClaim._step",
-                "self._lost = any(other < self._mine for other in others.get(self.shard_id, []))",
-                "self._lost = False",
-            ),
-        ),
-        ("crashes", "at_rest", "all_at_once"),
-        "healed_in_time",
+        "gossipkv.placement.shard_claim:ShardClaim._step",
+        "self._lost = any(other < self._mine for other in others.get(self.shard_id, []))",
+        "self._lost = False",
+        "crashes",
+        "at_rest",
+        "all_at_once",
+        by="healed_in_time",
     ),
-    Mutant(
+    planted(
         "a claim is confirmed before objectors are heard",
-        (
-            Edit(
-                "gossipkv.placement.shard_claim:ShardClaim._step",
-                "if isolated or self._isolated:",
-                "if isolated:",
-            ),
-        ),
-        ("tests/unit/placement/test_shard_claim.py",),
-        "property",
+        "gossipkv.placement.shard_claim:ShardClaim._step",
+        "if isolated or self._isolated:",
+        "if isolated:",
+        "tests/unit/placement/test_shard_claim.py",
     ),
-    Mutant(
+    planted(
         "isolation does not hold up a claim",
-        (
-            Edit(
-                "gossipkv.node.gossip:ShardIdTimer.step",
-                "shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))",
-                "shard_id = self._claim.step(now_ms=now_ms)",
-            ),
-        ),
-        ("tests/unit/node/test_gossip.py",),
-        "property",
+        "gossipkv.node.gossip:ShardIdTimer.step",
+        "shard_id = self._claim.step(now_ms=now_ms, isolated=self._core.isolated(now_ms=now_ms))",
+        "shard_id = self._claim.step(now_ms=now_ms)",
+        "tests/unit/node/test_gossip.py",
     ),
-    Mutant(
+    planted(
         "the claim is left out",
-        (
-            Edit(
-                "gossipkv.node.gossip:ShardIdTimer.start",
-                "self.wakes_at_ms = now_ms + LOOK_MS * self._waits",
-                "pass",
-            ),
-        ),
-        ("crashes", "at_rest", "all_at_once"),
-        "healed_in_time",
+        "gossipkv.node.gossip:ShardIdTimer.start",
+        "self.wakes_at_ms = now_ms + LOOK_MS * self._waits",
+        "pass",
+        "crashes",
+        "at_rest",
+        "all_at_once",
+        by="healed_in_time",
     ),
-    Mutant(
+    planted(
         "dead by record does not hasten",
-        (
-            Edit(
-                f"{GOSSIP}.membership.beliefs:Beliefs._turn",
-                "if said is Said.DEAD_RECORD and state is SUSPECT:",
-                "if False:",
-            ),
-        ),
-        ("told_of_a_death",),
-        "healed_in_time",
+        f"{GOSSIP}.membership.beliefs:Beliefs._turn",
+        "if said is Said.DEAD_RECORD and state is SUSPECT:",
+        "if False:",
+        "told_of_a_death",
+        by="healed_in_time",
     ),
-    Mutant(
+    planted(
         "a version that is let go stays open",
-        (
-            Edit(
-                "gossipkv.dataset.lifecycle.copies:Copies._take_out",
-                "version = self.versions.pop(life.name, None)",
-                "version = self.versions.get(life.name)",
-            ),
-        ),
-        ("tests/unit/dataset/test_hold.py",),
-        "assertion of Copies._close",
+        "gossipkv.dataset.lifecycle.copies:Copies._take_out",
+        "version = self.versions.pop(life.name, None)",
+        "version = self.versions.get(life.name)",
+        "tests/unit/dataset/test_hold.py",
+        by="assertion of Copies._close",
     ),
-    Mutant(
+    planted(
         "a launcher without descriptors spins",
-        (
-            Edit(
-                "gossipkv.launcher.supervisor:Supervisor._accept",
-                "time.sleep(ACCEPT_PAUSE_S)",
-                "pass",
-            ),
-        ),
-        ("tests/unit/launcher/test_fleet.py",),
-        "property",
+        "gossipkv.launcher.supervisor:Supervisor._accept",
+        "time.sleep(ACCEPT_PAUSE_S)",
+        "pass",
+        "tests/unit/launcher/test_fleet.py",
     ),
-    Mutant(
+    planted(
         "what was built is not said to be open",
-        (
-            Edit(
-                "gossipkv.dataset.lifecycle.copies:Copies._put_in_place",
-                "copy.finish(version.identity, version.here)",
-                "copy.take(CopyEvent.FINISH)",
-            ),
-        ),
-        ("tests/unit/dataset/test_hold.py",),
-        "assertion of check",
+        "gossipkv.dataset.lifecycle.copies:Copies._put_in_place",
+        "copy.finish(version.identity, version.here)",
+        "copy.take(CopyEvent.FINISH)",
+        "tests/unit/dataset/test_hold.py",
+        by="assertion of check",
     ),
     *MUTANTS_OF_DATASETS,
     *MUTANTS_OF_COPIES,

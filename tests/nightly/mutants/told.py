@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.nightly.mutants.mutant import Edit, Mutant
-from tests.nightly.mutants.scrub import planted
+from tests.nightly.mutants.mutant import Mutant, planted
 
 COUNTS = "tests/unit/serving/test_read_counts.py"
 BY_HAND = "tests/unit/serving/test_forwarding.py"
@@ -16,88 +15,72 @@ USAGE = "tests/unit/processes/test_usage.py"
 MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
     planted(
         "what was counted of a version goes with it",
-        Edit(
-            "gossipkv.serving._published:PublishedTable.inherit",
-            "self.keep(&database.name, &version.counts)",
-            "pass",
-        ),
+        "gossipkv.serving._published:PublishedTable.inherit",
+        "self.keep(&database.name, &version.counts)",
+        "pass",
         COUNTS,
     ),
     planted(
         "a read that is answered here after all counts twice",
-        Edit(
-            "gossipkv.serving._forwarded_get:answer_here",
-            "lookup.version.database.counts.asked_again += 1",
-            "pass",
-        ),
+        "gossipkv.serving._forwarded_get:answer_here",
+        "lookup.version.database.counts.asked_again += 1",
+        "pass",
         COUNTS,
     ),
     planted(
         "a miss of another node is a hit",
-        Edit(
-            "gossipkv.serving._forwarded_get:count_answer",
-            "count_value(&database.counts, result)",
-            "database.counts.hits += 1",
-        ),
+        "gossipkv.serving._forwarded_get:count_answer",
+        "count_value(&database.counts, result)",
+        "database.counts.hits += 1",
         COUNTS,
     ),
     planted(
         "whoever asks is told to have answered",
-        Edit(
-            "gossipkv.serving._forwarded_get:pass_answer",
-            "cdef const Blob* node = &asking.peers.routes.peers[column].name",
-            "cdef const Blob* node = &asking.own_name",
-        ),
+        "gossipkv.serving._forwarded_get:pass_answer",
+        "cdef const Blob* node = &asking.peers.routes.peers[column].name",
+        "cdef const Blob* node = &asking.own_name",
         BY_HAND,
     ),
     planted(
         "a frame grows beyond its limit by who has answered",
-        Edit(
-            "gossipkv.serving._forwarded_get:put_explained",
-            "if out.end - before > asking.read_limits.max_frame:",
-            "if False:",
-        ),
+        "gossipkv.serving._forwarded_get:put_explained",
+        "if out.end - before > asking.read_limits.max_frame:",
+        "if False:",
         BY_HAND,
     ),
     planted(
         "a bucket has what took as long as its bound",
-        Edit(
-            "gossipkv.wire._latency:LatencyHistogram.buckets",
-            "while bucket < histogram_buckets_below(bits):",
-            "while bucket <= histogram_buckets_below(bits):",
-        ),
+        "gossipkv.wire._latency:LatencyHistogram.buckets",
+        "while bucket < histogram_buckets_below(bits):",
+        "while bucket <= histogram_buckets_below(bits):",
         HISTOGRAM,
     ),
     planted(
         "a node that is alone has not joined any more",
-        Edit(
-            "gossipkv.node.readiness:Readiness.to_map",
-            "self._joined = self._joined or self._joins(now_ms)",
-            "self._joined = self._joins(now_ms)",
-        ),
+        "gossipkv.node.readiness:Readiness.to_map",
+        "self._joined = self._joined or self._joins(now_ms)",
+        "self._joined = self._joins(now_ms)",
         READINESS,
     ),
     planted(
         "each owner has its own time",
-        Edit(
-            "gossipkv.dataset.cluster.survey:Survey.source_ms",
-            "return min((said.source_ms for said in owners if said.source_ms > 0), default=None)",
-            "return max((said.source_ms for said in owners if said.source_ms > 0), default=None)",
-        ),
+        "gossipkv.dataset.cluster.survey:Survey.source_ms",
+        "return min((said.source_ms for said in owners if said.source_ms > 0), default=None)",
+        "return max((said.source_ms for said in owners if said.source_ms > 0), default=None)",
         SURVEY,
     ),
     planted(
         "a copy forgets the time of its source",
-        Edit("gossipkv.dataset.local.manifest:to_body", '"source_ms": manifest.source_ms,', '"source_ms": 0,'),
+        "gossipkv.dataset.local.manifest:to_body",
+        '"source_ms": manifest.source_ms,',
+        '"source_ms": 0,',
         MANIFEST,
     ),
     planted(
         "the listing's own descriptor is counted",
-        Edit(
-            "gossipkv.processes.usage:_descriptors",
-            'return {"descriptors": OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir()) - 1}',
-            'return {"descriptors": OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir())}',
-        ),
+        "gossipkv.processes.usage:_descriptors",
+        'return {"descriptors": OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir()) - 1}',
+        'return {"descriptors": OPEN_FILES.stat().st_size or sum(1 for _ in OPEN_FILES.iterdir())}',
         USAGE,
     ),
 )
