@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgpack
 import trio
 
 from gossipkv.address import Address, parse_address
@@ -36,6 +35,7 @@ from tests.bench.processes import call, cpu_ns, serve, serving, wait_for
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+EPOCH = 1  # Of the others.
 SETTLE_S = 30  # After everybody is known: rumours end, claims settle, exchanges run.
 
 
@@ -53,13 +53,13 @@ class NoDisk:
         return []
 
 
-def make_peer(name: str, profile: str, seed: Address) -> tuple[Agent, trio.SocketListener]:
+def make_peer(name: str, uuid: bytes, profile: str, seed: Address) -> tuple[Agent, trio.SocketListener]:
     """One of the others, with its TCP port."""
     environment = real()
     listener = environment.sockets.listen("127.0.0.1", 0, 128)
     address = Address(*listener.getsockname()[:2])
     core = Gossip(
-        Me(name, random.randbytes(16), 1, address, "gossipkv", NO_CLUSTER, pinned=False),
+        Me(name, uuid, EPOCH, address, "gossipkv", NO_CLUSTER, pinned=False),
         PROFILES[profile],
         random.Random(name),
         limits=Limits(),
@@ -70,8 +70,8 @@ def make_peer(name: str, profile: str, seed: Address) -> tuple[Agent, trio.Socke
     return agent, trio.SocketListener(trio.socket.from_stdlib_socket(listener))
 
 
-async def answer(agent: Agent, stream: trio.SocketStream) -> None:
-    """Requests over TCP."""
+async def answer(agent: Agent, uuid: bytes, stream: trio.SocketStream) -> None:
+    """Requests over TCP: gossip's, and the `hello` of a node that keeps a connection to each member."""
     reader = FrameReader()
     async for received in stream:
         reader.feed(received)
@@ -80,19 +80,21 @@ async def answer(agent: Agent, stream: trio.SocketStream) -> None:
             found = request.params[0]
             if isinstance(found, bytes):
                 await stream.send_all(response(request.msgid, agent.reply(found)))
-            else:  # A node says `hello` first: nothing is served here but gossip.
-                await stream.send_all(msgpack.packb([1, request.msgid, ["UNKNOWN_METHOD", request.method, {}], None]))
+            else:
+                hello = {**found, "uuid": uuid, "epoch": EPOCH, "store": 0, "life": 0}
+                await stream.send_all(response(request.msgid, hello))
 
 
 async def run_peers(count: int, profile: str, seed: Address) -> None:
     """All the others, until the process is ended."""
     async with trio.open_nursery() as nursery:
         for number in range(count):
-            agent, listener = make_peer(f"peer-{number:04}", profile, seed)
+            uuid = random.randbytes(16)
+            agent, listener = make_peer(f"peer-{number:04}", uuid, profile, seed)
 
-            async def serve(stream: trio.SocketStream, agent: Agent = agent) -> None:
+            async def serve(stream: trio.SocketStream, agent: Agent = agent, uuid: bytes = uuid) -> None:
                 async with stream:
-                    await answer(agent, stream)
+                    await answer(agent, uuid, stream)
 
             nursery.start_soon(trio.serve_listeners, serve, [listener])
             await nursery.start(agent.run)
