@@ -275,10 +275,10 @@ class Engine:
 
     # -- beside it ---------------------------------------------------------------------------------------------------
 
-    def standing(self) -> policy.Standing:
+    def state(self) -> policy.StoreState:
         """How it stands, for those who decide what is merged and who is refused."""
         share = max(self._writer.share, min(1.0, self._writer.cost / self.options.memtable_bytes))
-        return self.upkeep.standing(active_share=share, free_bytes=self.free_bytes)
+        return self.upkeep.state(active_share=share, free_bytes=self.free_bytes)
 
     def pressure(self) -> policy.Pressure:
         """How much writers are slowed, or why they are refused: as of now, or of a little before."""
@@ -286,7 +286,7 @@ class Engine:
 
     def _look(self) -> policy.Pressure:
         """Find out how writers are held back; it holds for the next few bytes of the log, unless something happens."""
-        self._pressure = policy.pressure(self.standing(), self._limits)
+        self._pressure = policy.pressure(self.state(), self._limits)
         if self.closed is None:
             self._writer.open(0 if self._pressure.refusal else self.options.segment_bytes // LOOKS)
         return self._pressure
@@ -302,7 +302,7 @@ class Engine:
 
     def manner(self, *, is_flush: bool) -> policy.Manner:
         """How hard a merge is to work now."""
-        return policy.manner(self.standing(), self._limits, is_flush=is_flush)
+        return policy.manner(self.state(), self._limits, is_flush=is_flush)
 
     def next_work(self, without: Collection[type[Work]] = ()) -> Work | None:
         """Return the next thing to be done beside the writing, which is then under way; None: nothing now.
@@ -333,12 +333,12 @@ class Engine:
 
     def _next_merge(self) -> Merge | None:
         """A flush before any compaction: writers may wait for it."""
-        upkeep, standing = self.upkeep, self.standing()
+        upkeep, state = self.upkeep, self.state()
         if upkeep.merge is not None:
             return None
-        if policy.is_flush_due(standing, self._limits):
+        if policy.is_flush_due(state, self._limits):
             return upkeep.begin_flush(self._spaces, self.manner(is_flush=True).bytes_per_second)
-        chosen, rate = policy.compaction(standing, self._limits), self.manner(is_flush=False).bytes_per_second
+        chosen, rate = policy.compaction(state, self._limits), self.manner(is_flush=False).bytes_per_second
         return None if chosen is None else upkeep.begin_compaction(chosen, self._spaces, rate)
 
     def done(self, work: Short, result: Done) -> None:

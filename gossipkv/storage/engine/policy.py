@@ -90,8 +90,8 @@ class Manner(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a store stands."""
+class StoreState:
+    """What a store consists of, by sizes, and what is under way."""
 
     closed_segments: int  # That wait for a flush, those of one under way among them.
     closed_bytes: int
@@ -110,90 +110,90 @@ class Standing:
         return (*self.young, self.oldest)
 
 
-def debt_bytes(standing: Standing) -> int:
+def debt_bytes(state: StoreState) -> int:
     """What into the oldest run is worth: the young runs, what their tombstones hide there, and dropped spaces."""
-    oldest = standing.oldest
+    oldest = state.oldest
     record_bytes = oldest.size_bytes // oldest.records if oldest.records else 0
-    hidden = min(oldest.size_bytes, sum(run.tombstones for run in standing.young) * record_bytes)
-    return sum(run.size_bytes for run in standing.young) + hidden + standing.dropped_bytes
+    hidden = min(oldest.size_bytes, sum(run.tombstones for run in state.young) * record_bytes)
+    return sum(run.size_bytes for run in state.young) + hidden + state.dropped_bytes
 
 
-def is_flush_due(standing: Standing, limits: Limits) -> bool:
+def is_flush_due(state: StoreState, limits: Limits) -> bool:
     """Whether to flush now."""
-    return standing.closed_segments > 0 and _is_room(standing, limits, standing.closed_bytes)
+    return state.closed_segments > 0 and _is_room(state, limits, state.closed_bytes)
 
 
-def compaction(standing: Standing, limits: Limits) -> Compaction | None:
+def compaction(state: StoreState, limits: Limits) -> Compaction | None:
     """Which runs to merge now, or to go on with."""
-    found = _wanted(standing)
-    if found is None or not _is_room(standing, limits, compaction_bytes(standing, found, limits)):
+    found = _wanted(state)
+    if found is None or not _is_room(state, limits, compaction_bytes(state, found, limits)):
         return None
     return found
 
 
-def pressure(standing: Standing, limits: Limits) -> Pressure:
+def pressure(state: StoreState, limits: Limits) -> Pressure:
     """How writers are to be held back."""
-    if (refusal := _refusal(standing, limits)) is not None:
+    if (refusal := _refusal(state, limits)) is not None:
         return Pressure(MOST_DELAY_S, refusal)
-    return Pressure(MOST_DELAY_S * load(standing, limits) ** 2, None)
+    return Pressure(MOST_DELAY_S * load(state, limits) ** 2, None)
 
 
-def load(standing: Standing, limits: Limits) -> float:
+def load(state: StoreState, limits: Limits) -> float:
     """How near the store is to refusing: 0 at ease, 1 where it does."""
-    young = (len(standing.young) - YOUNG_AIM) / (YOUNG_MOST - YOUNG_AIM)
-    waiting = (standing.closed_segments - 1) / max(1, limits.segments_waiting)
-    if standing.memtables_full:  # The next one that is full finds no room; from a half on there is reason to slow down.
-        waiting = max(waiting, 2 * standing.active_share - 1)
-    needed = _needed(standing, limits)
-    room = 2 - standing.free_bytes / needed if needed else 0.0
+    young = (len(state.young) - YOUNG_AIM) / (YOUNG_MOST - YOUNG_AIM)
+    waiting = (state.closed_segments - 1) / max(1, limits.segments_waiting)
+    if state.memtables_full:  # The next one that is full finds no room; from a half on there is reason to slow down.
+        waiting = max(waiting, 2 * state.active_share - 1)
+    needed = _needed(state, limits)
+    room = 2 - state.free_bytes / needed if needed else 0.0
     return max(0.0, min(1.0, max(young, waiting, room)))
 
 
-def manner(standing: Standing, limits: Limits, *, is_flush: bool) -> Manner:
+def manner(state: StoreState, limits: Limits, *, is_flush: bool) -> Manner:
     """How hard a merge is to work now: a node that is behind with its merges serves nobody well for long.
 
     A flush is a second of work for which writers may come to wait, and who has given way cannot always take it back.
     """
-    strain = load(standing, limits)
+    strain = load(state, limits)
     pace = 0 if strain >= UNBOUND_LOAD else int(CALM_BYTES_PER_S / (1 - strain))
     return Manner(gives_way=not is_flush and strain <= EASY_LOAD, bytes_per_second=pace)
 
 
-def compaction_bytes(standing: Standing, wanted: Compaction, limits: Limits) -> int:
+def compaction_bytes(state: StoreState, wanted: Compaction, limits: Limits) -> int:
     """What a compaction needs beside what is there: each stretch leaves as soon as it is replaced.
 
     By how much the run grows nobody knows before: a merge that finds no more room has kept its stretches, and the next
     one writes those anew in place.
     """
-    end = len(standing.runs) - wanted.below
-    inputs = sum(run.size_bytes for run in standing.runs[end - 1 - wanted.count : end])
+    end = len(state.runs) - wanted.below
+    inputs = sum(run.size_bytes for run in state.runs[end - 1 - wanted.count : end])
     return min(inputs, 2 * limits.file_bytes)
 
 
-def _is_room(standing: Standing, limits: Limits, needed_bytes: int) -> bool:
-    return standing.free_bytes >= needed_bytes + limits.margin_bytes
+def _is_room(state: StoreState, limits: Limits, needed_bytes: int) -> bool:
+    return state.free_bytes >= needed_bytes + limits.margin_bytes
 
 
-def _wanted(standing: Standing) -> Compaction | None:
+def _wanted(state: StoreState) -> Compaction | None:
     """The compaction that is due, if there is room for it or not."""
-    count, begun = len(standing.young), standing.begun
+    count, begun = len(state.young), state.begun
     free = count if begun is None else count - begun.below - begun.count  # Those before take no part in what is begun.
     if begun is not None and (count < YOUNG_WAITING or free < LEAST_RUNS):
         return begun
-    if begun is None and _is_due_into_oldest(standing):
+    if begun is None and _is_due_into_oldest(state):
         return Compaction(0, count)
     if count < YOUNG_AIM:
         return None
     windows = [(first, size) for size in range(LEAST_RUNS, free + 1) for first in range(free - size + 1)]
-    first, size = min(windows, key=lambda window: (_cost(standing.young, *window), -window[1]))
+    first, size = min(windows, key=lambda window: (_cost(state.young, *window), -window[1]))
     return Compaction(count + 1 - first - size, size - 1)
 
 
-def _is_due_into_oldest(standing: Standing) -> bool:
-    debt = debt_bytes(standing)
-    if not standing.oldest.size_bytes:  # There is nothing to replace: what is worth a merge anyhow becomes the oldest.
-        return len(standing.young) >= YOUNG_AIM
-    return OLDEST_SHARE * debt >= standing.oldest.size_bytes
+def _is_due_into_oldest(state: StoreState) -> bool:
+    debt = debt_bytes(state)
+    if not state.oldest.size_bytes:  # There is nothing to replace: what is worth a merge anyhow becomes the oldest.
+        return len(state.young) >= YOUNG_AIM
+    return OLDEST_SHARE * debt >= state.oldest.size_bytes
 
 
 def _cost(runs: tuple[Weight, ...], first: int, count: int) -> float:
@@ -201,21 +201,21 @@ def _cost(runs: tuple[Weight, ...], first: int, count: int) -> float:
     return sum(run.size_bytes for run in runs[first : first + count]) / (count - 1)
 
 
-def _needed(standing: Standing, limits: Limits) -> int:
+def _needed(state: StoreState, limits: Limits) -> int:
     """What the merge needs that is due, or that closing what is written now would make due."""
-    needed = standing.closed_bytes
-    wanted = None if standing.is_merging else _wanted(standing)
+    needed = state.closed_bytes
+    wanted = None if state.is_merging else _wanted(state)
     if wanted is not None:
-        needed = max(needed, compaction_bytes(standing, wanted, limits))
+        needed = max(needed, compaction_bytes(state, wanted, limits))
     return needed + limits.margin_bytes
 
 
-def _refusal(standing: Standing, limits: Limits) -> str | None:
-    if standing.memtables_full >= MEMTABLES:
-        return f"both memtables are full: {standing.closed_bytes:,} bytes of the log wait to be merged"
-    if len(standing.young) >= YOUNG_MOST:
-        return f"{len(standing.young)} young runs wait to be merged, and {YOUNG_MOST} are the most"
-    needed = _needed(standing, limits)
-    if standing.free_bytes < needed:
-        return f"too little free space: a merge needs {needed:,} bytes, and the disk has {standing.free_bytes:,}"
+def _refusal(state: StoreState, limits: Limits) -> str | None:
+    if state.memtables_full >= MEMTABLES:
+        return f"both memtables are full: {state.closed_bytes:,} bytes of the log wait to be merged"
+    if len(state.young) >= YOUNG_MOST:
+        return f"{len(state.young)} young runs wait to be merged, and {YOUNG_MOST} are the most"
+    needed = _needed(state, limits)
+    if state.free_bytes < needed:
+        return f"too little free space: a merge needs {needed:,} bytes, and the disk has {state.free_bytes:,}"
     return None

@@ -51,13 +51,13 @@ class Reading:
     def describe(self) -> dict[str, int]:
         """Return what it has counted since it was opened, and how it stands."""
         engine = self.engine
-        standing = engine.standing()
+        state = engine.state()
         return {
             **asdict(engine.counts),
             "memtable_bytes": engine.memtable_bytes,
-            "young_runs": len(standing.young),
-            "debt_bytes": debt_bytes(standing),
-            "run_bytes": standing.oldest.size_bytes + sum(run.size_bytes for run in standing.young),
+            "young_runs": len(state.young),
+            "debt_bytes": debt_bytes(state),
+            "run_bytes": state.oldest.size_bytes + sum(run.size_bytes for run in state.young),
             "log_kept_bytes": sum(segment.size_bytes for segment in engine.log()),
         }
 

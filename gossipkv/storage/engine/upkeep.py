@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.storage.engine.manifest import Manifest, Run, RunFile, SegmentName, segment_path
 from gossipkv.storage.engine.merge import LogInput, MergeOrder, run_path
-from gossipkv.storage.engine.policy import Compaction, Standing, Weight
+from gossipkv.storage.engine.policy import Compaction, StoreState, Weight
 from gossipkv.storage.engine.works import Merge, Remove, Switch
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ class Upkeep:
         """Where the run is, among all of them, that a compaction merges into."""
         return len(self.manifest.young) - chosen.below
 
-    def standing(self, *, active_share: float, free_bytes: int) -> Standing:
+    def state(self, *, active_share: float, free_bytes: int) -> StoreState:
         """How the store stands, for those who decide what is merged and who is refused."""
-        return Standing(
+        return StoreState(
             closed_segments=len(self.closed),
             closed_bytes=sum(segment.end for segment in self.closed),
             memtables_full=min(1, len(self.closed)),

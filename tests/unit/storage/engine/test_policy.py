@@ -1,4 +1,4 @@
-"""When what is merged: rules that hold for any standing, and stores simulated by their sizes alone."""
+"""When what is merged: rules that hold for any state, and stores simulated by their sizes alone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.storage.engine import policy
-from gossipkv.storage.engine.policy import Compaction, Limits, Standing, Weight
+from gossipkv.storage.engine.policy import Compaction, Limits, StoreState, Weight
 
 MIB = 1 << 20
 GIB = 1 << 30
 MEMTABLE = 64 * MIB
 RECORD = 128
 LIMITS = Limits()
-EASE = Standing(0, 0, 0, (), Weight(0, 0), 0, 100 * GIB)
+EASE = StoreState(0, 0, 0, (), Weight(0, 0), 0, 100 * GIB)
 
 
 def weight(size_bytes: int, tombstones: int = 0) -> Weight:
@@ -29,15 +29,15 @@ sizes = st.integers(1, 40).flatmap(lambda power: st.integers(1, 2**power)).map(w
 
 
 @st.composite
-def standings(draw: st.DrawFn) -> Standing:
-    """Any standing, also such as no store comes to."""
+def standings(draw: st.DrawFn) -> StoreState:
+    """Any state, also such as no store comes to."""
     young = tuple(draw(st.lists(sizes, max_size=18)))
     begun = None
     if draw(st.booleans()):
         below = draw(st.integers(0, max(0, len(young) - 1)))
         begun = Compaction(below, draw(st.integers(min(below, 1), len(young) - below)))
     segments = draw(st.integers(0, 6))
-    return Standing(
+    return StoreState(
         closed_segments=segments,
         closed_bytes=segments * draw(st.integers(1, MEMTABLE)),
         memtables_full=draw(st.integers(0, 2)),
@@ -50,66 +50,66 @@ def standings(draw: st.DrawFn) -> Standing:
 
 
 @given(standings())
-def test_inputs_are_neighbours(standing: Standing) -> None:
+def test_inputs_are_neighbours(state: StoreState) -> None:
     """A compaction is of runs that are there: what is begun, or newer ones, or all of them."""
-    found = policy.compaction(standing, LIMITS)
-    if found is None or found == standing.begun:
+    found = policy.compaction(state, LIMITS)
+    if found is None or found == state.begun:
         return
     assert found.below >= 0
-    assert found.below + found.count <= len(standing.young)
-    if standing.begun is not None:
-        assert len(standing.young) >= policy.YOUNG_WAITING
-        assert found.below > standing.begun.below + standing.begun.count
+    assert found.below + found.count <= len(state.young)
+    if state.begun is not None:
+        assert len(state.young) >= policy.YOUNG_WAITING
+        assert found.below > state.begun.below + state.begun.count
     if found.below:
         assert found.count >= 1
     else:
-        assert found.count == len(standing.young)
+        assert found.count == len(state.young)
 
 
 @given(standings())
-def test_what_is_begun_has_room(standing: Standing) -> None:
+def test_what_is_begun_has_room(state: StoreState) -> None:
     """With room for its inputs, or for two files, and a margin; with a byte less, nothing is."""
-    assert policy.is_flush_due(standing, LIMITS) == (
-        standing.closed_segments > 0 and standing.free_bytes >= standing.closed_bytes + LIMITS.margin_bytes
+    assert policy.is_flush_due(state, LIMITS) == (
+        state.closed_segments > 0 and state.free_bytes >= state.closed_bytes + LIMITS.margin_bytes
     )
-    compaction = policy.compaction(standing, LIMITS)
+    compaction = policy.compaction(state, LIMITS)
     if compaction is not None:
-        needed = policy.compaction_bytes(standing, compaction, LIMITS) + LIMITS.margin_bytes
-        assert needed <= standing.free_bytes
-        assert policy.compaction(replace(standing, free_bytes=needed - 1), LIMITS) is None
-        last = len(standing.young) - compaction.below
-        inputs = sum(run.size_bytes for run in standing.runs[last - compaction.count : last + 1])
+        needed = policy.compaction_bytes(state, compaction, LIMITS) + LIMITS.margin_bytes
+        assert needed <= state.free_bytes
+        assert policy.compaction(replace(state, free_bytes=needed - 1), LIMITS) is None
+        last = len(state.young) - compaction.below
+        inputs = sum(run.size_bytes for run in state.runs[last - compaction.count : last + 1])
         assert needed - LIMITS.margin_bytes == min(inputs, 2 * LIMITS.file_bytes)
 
 
 @given(standings())
-def test_whoever_is_refused_hears_why(standing: Standing) -> None:
+def test_whoever_is_refused_hears_why(state: StoreState) -> None:
     """Both memtables, young runs or space, with their numbers, and nothing else."""
-    told = policy.pressure(standing, LIMITS)
+    told = policy.pressure(state, LIMITS)
     assert 0 <= told.delay_s <= policy.MOST_DELAY_S
-    if standing.memtables_full >= 2:
+    if state.memtables_full >= 2:
         assert told.refusal is not None
         assert "both memtables are full" in told.refusal
-        assert f"{standing.closed_bytes:,}" in told.refusal
-    elif len(standing.young) >= 16:
+        assert f"{state.closed_bytes:,}" in told.refusal
+    elif len(state.young) >= 16:
         assert told.refusal is not None
-        assert f"{len(standing.young)} young runs" in told.refusal
+        assert f"{len(state.young)} young runs" in told.refusal
     elif told.refusal is not None:
         assert "too little free space" in told.refusal
-        assert f"{standing.free_bytes:,}" in told.refusal
-        assert policy.pressure(replace(standing, free_bytes=1 << 60), LIMITS).refusal is None, "it ends by itself"
+        assert f"{state.free_bytes:,}" in told.refusal
+        assert policy.pressure(replace(state, free_bytes=1 << 60), LIMITS).refusal is None, "it ends by itself"
 
 
 @given(standings(), st.integers(0, 3))
-def test_pressure_rises(standing: Standing, more: int) -> None:
+def test_pressure_rises(state: StoreState, more: int) -> None:
     """With each young run and each segment that waits, a writer waits no less, and a merge holds back no more."""
     worse = replace(
-        standing,
-        young=standing.young + (weight(1),) * more,
-        closed_segments=standing.closed_segments + more,
+        state,
+        young=state.young + (weight(1),) * more,
+        closed_segments=state.closed_segments + more,
         is_merging=True,
     )
-    before = replace(worse, young=standing.young, closed_segments=standing.closed_segments)
+    before = replace(worse, young=state.young, closed_segments=state.closed_segments)
     assert policy.pressure(worse, LIMITS).delay_s >= policy.pressure(before, LIMITS).delay_s
     manners = [policy.manner(one, LIMITS, is_flush=False) for one in (before, worse)]
     assert manners[0].gives_way or not manners[1].gives_way
@@ -120,9 +120,9 @@ def test_pressure_rises(standing: Standing, more: int) -> None:
 def test_at_ease_nothing_is_held_back() -> None:
     """An empty store, and one with eight small runs that are being merged."""
     eight = replace(EASE, young=(weight(MIB),) * 8, is_merging=True)
-    for standing in (EASE, replace(EASE, closed_segments=1, closed_bytes=MEMTABLE, memtables_full=1), eight):
-        assert policy.pressure(standing, LIMITS) == policy.Pressure(0.0, None)
-        assert policy.manner(standing, LIMITS, is_flush=False) == policy.Manner(
+    for state in (EASE, replace(EASE, closed_segments=1, closed_bytes=MEMTABLE, memtables_full=1), eight):
+        assert policy.pressure(state, LIMITS) == policy.Pressure(0.0, None)
+        assert policy.manner(state, LIMITS, is_flush=False) == policy.Manner(
             gives_way=True, bytes_per_second=policy.CALM_BYTES_PER_S
         )
 
@@ -130,31 +130,29 @@ def test_at_ease_nothing_is_held_back() -> None:
 @pytest.mark.parametrize("young", range(8, 17))
 def test_the_delay_between_eight_and_sixteen(young: int) -> None:
     """From none to the most, and in need a merge is not held back."""
-    standing = replace(EASE, young=(weight(MIB),) * young, oldest=weight(GIB), is_merging=True)
-    told = policy.pressure(standing, LIMITS)
+    state = replace(EASE, young=(weight(MIB),) * young, oldest=weight(GIB), is_merging=True)
+    told = policy.pressure(state, LIMITS)
     assert told.delay_s == pytest.approx(policy.MOST_DELAY_S * ((young - 8) / 8) ** 2)
     assert (told.refusal is None) == (young < 16)
-    assert (policy.manner(standing, LIMITS, is_flush=True).bytes_per_second == 0) == (young >= 14)
+    assert (policy.manner(state, LIMITS, is_flush=True).bytes_per_second == 0) == (young >= 14)
 
 
 def test_a_full_disk() -> None:
     """Before there is too little space writers wait; then they are refused, and nothing is begun."""
-    standing = replace(
-        EASE, closed_segments=1, closed_bytes=MEMTABLE, young=(weight(GIB),) * 8, oldest=weight(64 * GIB)
-    )
-    found = policy.compaction(standing, LIMITS)
+    state = replace(EASE, closed_segments=1, closed_bytes=MEMTABLE, young=(weight(GIB),) * 8, oldest=weight(64 * GIB))
+    found = policy.compaction(state, LIMITS)
     assert found is not None
-    needed = policy.compaction_bytes(standing, found, LIMITS) + LIMITS.margin_bytes
-    tight = replace(standing, free_bytes=needed + needed // 2)
+    needed = policy.compaction_bytes(state, found, LIMITS) + LIMITS.margin_bytes
+    tight = replace(state, free_bytes=needed + needed // 2)
     assert 0 < policy.pressure(tight, LIMITS).delay_s < policy.MOST_DELAY_S
-    full = replace(standing, free_bytes=needed - 1)
+    full = replace(state, free_bytes=needed - 1)
     assert policy.compaction(full, LIMITS) is None
     refusal = policy.pressure(full, LIMITS).refusal
     assert refusal == f"too little free space: a merge needs {needed:,} bytes, and the disk has {needed - 1:,}"
 
 
 @pytest.mark.parametrize(
-    ("standing", "due"),
+    ("state", "due"),
     [
         (replace(EASE, oldest=weight(GIB), young=(weight(GIB // 2),)), True),
         (replace(EASE, oldest=weight(GIB), young=(weight(GIB // 2 - RECORD),)), False),
@@ -167,27 +165,27 @@ def test_a_full_disk() -> None:
     ],
     ids=["half", "less", "dropped", "both", "hidden", "hidden less", "no oldest", "no oldest, eight"],
 )
-def test_into_the_oldest_run(standing: Standing, *, due: bool) -> None:
+def test_into_the_oldest_run(state: StoreState, *, due: bool) -> None:
     """When young runs, what they hide and what was dropped are half of it: all young runs that there are."""
-    wanted = Compaction(0, len(standing.young))
-    assert (policy.compaction(standing, LIMITS) == wanted) == due
+    wanted = Compaction(0, len(state.young))
+    assert (policy.compaction(state, LIMITS) == wanted) == due
 
 
 def test_the_cheapest_neighbours() -> None:
     """Small runs between large ones are merged, and the large ones left alone."""
     large, small = weight(GIB), weight(MIB)
     young = (large, large, small, small, small, large, large, large)
-    standing = replace(EASE, oldest=weight(100 * GIB), young=young)
-    assert policy.compaction(standing, LIMITS) == Compaction(4, 2)
-    assert policy.compaction(replace(standing, young=young[:7]), LIMITS) is None
+    state = replace(EASE, oldest=weight(100 * GIB), young=young)
+    assert policy.compaction(state, LIMITS) == Compaction(4, 2)
+    assert policy.compaction(replace(state, young=young[:7]), LIMITS) is None
 
 
 def test_what_is_begun_goes_on() -> None:
     """Whatever has become due; but with twelve young runs those that came since are merged before it."""
     begun = Compaction(0, 8)
-    standing = replace(EASE, oldest=weight(GIB), young=(weight(MIB),) * 2 + (weight(GIB),) * 8, begun=begun)
-    assert policy.compaction(standing, LIMITS) == begun
-    more = replace(standing, young=(weight(MIB),) * 4 + (weight(GIB),) * 8)
+    state = replace(EASE, oldest=weight(GIB), young=(weight(MIB),) * 2 + (weight(GIB),) * 8, begun=begun)
+    assert policy.compaction(state, LIMITS) == begun
+    more = replace(state, young=(weight(MIB),) * 4 + (weight(GIB),) * 8)
     assert policy.compaction(more, LIMITS) == Compaction(9, 3)
     assert policy.compaction(replace(more, begun=Compaction(9, 3)), LIMITS) == Compaction(9, 3)
 
@@ -214,9 +212,9 @@ class Simulated:
         self.now = self.free_at = 0.0  # In memtables: when one was full, and when no merge is under way.
         self.waited = 0.0  # The longest that a writer waited for a flush.
 
-    def standing(self, closed: int = 0) -> Standing:
+    def state(self, closed: int = 0) -> StoreState:
         """As the policy sees it."""
-        return Standing(
+        return StoreState(
             closed_segments=1 if closed else 0,
             closed_bytes=closed,
             memtables_full=1 if closed else 0,
@@ -236,21 +234,21 @@ class Simulated:
 
     def flush(self) -> None:
         """A memtable is full, and flushed as soon as no stretch is under way."""
-        filled = self.now + 1 + 99 * policy.load(self.standing(), LIMITS) ** 2  # As writers are slowed.
+        filled = self.now + 1 + 99 * policy.load(self.state(), LIMITS) ** 2  # As writers are slowed.
         full = max(filled, self.free_at)
         while self.free_at < full and self.step():
             pass
         self.waited = max(self.waited, full - filled)
         self.now = full
         self.free_at = max(self.free_at, full) + 1 / self.speed
-        assert policy.is_flush_due(self.standing(MEMTABLE), LIMITS)
+        assert policy.is_flush_due(self.state(MEMTABLE), LIMITS)
         run = self.union([MEMTABLE])
         self.young.insert(0, run)
         self.written += run
 
     def step(self) -> bool:
         """Merge a stretch, if anything is due."""
-        chosen = policy.compaction(self.standing(), LIMITS)
+        chosen = policy.compaction(self.state(), LIMITS)
         if chosen is None:
             return False
         runs = [*self.young, self.oldest]
@@ -300,13 +298,13 @@ def test_merges_that_take_time_keep_up(memtables: int, speed: float) -> None:
     for _ in range(3 * memtables + 200):
         store.flush()
         assert len(store.young) < policy.YOUNG_MOST
-        assert policy.pressure(store.standing(), LIMITS).refusal is None
+        assert policy.pressure(store.state(), LIMITS).refusal is None
     assert store.waited <= STRETCH / MEMTABLE / speed + 1
 
 
 def test_a_flush_never_gives_way() -> None:
     """Writers may wait for it; a compaction gives way while the store is at ease, and not when it is behind."""
-    at_ease = Standing(0, 0, 0, (), weight(1), 0, 1 << 60)
+    at_ease = StoreState(0, 0, 0, (), weight(1), 0, 1 << 60)
     behind = replace(at_ease, young=(weight(1),) * policy.YOUNG_MOST)
     assert not policy.manner(at_ease, Limits(), is_flush=True).gives_way
     assert policy.manner(at_ease, Limits(), is_flush=False).gives_way

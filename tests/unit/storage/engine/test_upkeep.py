@@ -192,7 +192,7 @@ def test_a_compaction_stretch_by_stretch_and_what_comes_between(moves):
             switch(upkeep)
         assert names_of(upkeep.manifest) == [*newest, *(["c.gkv", "d.gkv", "e.gkv"] if left else [])]
         assert [one.name for one in upkeep.manifest.oldest.files] == [*replaced, *(one.name for one in left)]
-    assert upkeep.standing(active_share=0.0, free_bytes=0).begun is None
+    assert upkeep.state(active_share=0.0, free_bytes=0).begun is None
     gone = {path.name for path in upkeep.next_removal().paths}
     assert gone.isdisjoint(upkeep.files)
     assert {f"{name}.gkv" for name in "cdexyz"} <= gone
@@ -204,7 +204,7 @@ def test_a_young_run_of_which_nothing_stays():
     compacted(upkeep, Compaction(2, 1), ("b.gkv",), (), b"0500")
     switch(upkeep)
     assert [len(one.files) for one in upkeep.manifest.young] == [1, 0, 1]
-    assert upkeep.standing(active_share=0.0, free_bytes=0).begun == Compaction(2, 1)
+    assert upkeep.state(active_share=0.0, free_bytes=0).begun == Compaction(2, 1)
     work = compacted(upkeep, Compaction(2, 1))
     assert work.order.start == b"0500"
     assert not work.order.drops_tombstones
