@@ -11,7 +11,7 @@ Read in this order:
     _handoff.pyx      what Python answers, and how its answers go back
     _published.pyx    what the loop answers by itself; published.py: what is served at this moment
     _batches.pyx      many keys in one request; _scans.pyx: scans, slice by slice
-    _reasons.pyx      WHAT A REQUEST MAY WAIT FOR: the table, a line and a file for each reason
+    _reasons.pyx      what a request may wait for: the table, a line and a file for each reason
     _relays.pyx       requests that wait, and when each is due; _asking.pyx: whom they are asked of, and when again
     _forwarded_get.pyx, _forwarded_batch.pyx   an owner, for a key or for many; _cold_reads.pyx: the disk;
                       _questions.pyx: what Python asks of other nodes

@@ -31,9 +31,12 @@ cdef enum:
 
 cdef struct Part:  # of a batch's keys, those that one owner is asked for
     Relay head
-    Batch* batch
     int column  # of that owner
     bint passed_on  # others are asked for its keys; its owner may answer yet
+
+
+cdef inline Batch* batch_of(const Part* part) noexcept nogil:
+    return <Batch*>part.head.whole
 
 
 cdef inline Py_ssize_t key_count(const Part* part) noexcept nogil:
@@ -42,7 +45,7 @@ cdef inline Py_ssize_t key_count(const Part* part) noexcept nogil:
 
 cdef inline Place* place_of(const Part* part, Py_ssize_t number) noexcept nogil:
     """The place of that key of a part."""
-    return &places_of(part.batch)[(<const uint32_t*>part.head.body.data)[number]]
+    return &places_of(batch_of(part))[(<const uint32_t*>part.head.body.data)[number]]
 
 
 cdef inline const Place* first_missing(const Part* part) noexcept nogil:
@@ -65,7 +68,7 @@ cdef inline bint asks_for(const Part* part, const Place* place) noexcept nogil:
 
 cdef inline bint add_key(Part* part, uint32_t place) noexcept nogil:
     """Have a part ask for that key as well; False without memory."""
-    part.head.keys_size += places_of(part.batch)[place].key_size
+    part.head.keys_size += places_of(batch_of(part))[place].key_size
     return buffer_append(&part.head.body, <const uint8_t*>&place, sizeof(uint32_t)) == 0
 
 
@@ -77,7 +80,7 @@ cdef void put_keys(Buffer* out, const Relay* relay) noexcept nogil:
     put_array(out, key_count(part))
     for i in range(key_count(part)):
         place = place_of(part, i)
-        put_bytes(out, part.batch.head.body.data + place.key_at, place.key_size)
+        put_bytes(out, batch_of(part).head.body.data + place.key_at, place.key_size)
 
 
 cdef inline bint is_any_here(const Part* part, const VersionRow* version) noexcept nogil:
@@ -94,7 +97,7 @@ cdef inline bint is_any_here(const Part* part, const VersionRow* version) noexce
 cdef inline void note_silent(Part* part) noexcept nogil:
     """Have it not ask those who may still answer a part that it was passed on from."""
     cdef const Place* place = first_missing(part)
-    cdef const Part* other = <const Part*>part.batch.parts.first
+    cdef const Part* other = <const Part*>batch_of(part).parts.first
     while other != NULL:
         if other.passed_on and other.head.attempts != NULL and asks_for(other, place):
             relay_note(&part.head, other.head.attempts.column, WAS_SILENT)
@@ -132,7 +135,6 @@ cdef Part* begin_part(Asking asking, const Relay* before) noexcept nogil:
     cdef Part* part = <Part*>relay_begin(asking.relays, PART, &batch.parts)
     if part == NULL:
         return NULL
-    part.batch = batch
     part.head.whole = &batch.head
     part.head.client = batch.head.client
     part.head.msgid = batch.head.msgid
@@ -162,7 +164,7 @@ cdef int divide(Asking asking, Part* part) noexcept nogil:
 
     Of a part for which nobody is left the new one rests.  The old one ends, unless its owner may still answer.
     """
-    cdef Part* before = <Part*>part.batch.parts.first
+    cdef Part* before = <Part*>batch_of(part).parts.first
     cdef Part* group = NULL
     cdef Part* ahead
     cdef Part* resting = NULL
@@ -188,7 +190,7 @@ cdef int divide(Asking asking, Part* part) noexcept nogil:
             result = -1
             break
     part.passed_on = True
-    group = <Part*>part.batch.parts.first
+    group = <Part*>batch_of(part).parts.first
     while group != before:
         ahead = <Part*>group.head.next
         if group.column >= 0:
@@ -203,14 +205,14 @@ cdef int divide(Asking asking, Part* part) noexcept nogil:
     if part.head.attempts == NULL:
         relay_end(asking.relays, &part.head)
     else:
-        part.batch.hedged = True
+        batch_of(part).hedged = True
     return result
 
 
 cdef void begin_part_round(Asking asking, Relay* relay) noexcept nogil:
     """Ask all again for a part, unless the whole has to be planned anew: it is from one version."""
     cdef Part* part = <Part*>relay
-    cdef Batch* batch = part.batch
+    cdef Batch* batch = batch_of(part)
     cdef Cursor params = Cursor(batch.head.body.data, batch.head.body.data + batch.head.params_size)
     cdef ReadOptions options
     cdef Blob unused
@@ -233,7 +235,7 @@ cdef bint is_under_way(Asking asking, const Relay* relay) noexcept nogil:
     cdef const Part* other
     if has_begun(asking, relay):
         return True
-    other = <const Part*>part.batch.parts.first if part.batch.hedged else NULL
+    other = <const Part*>batch_of(part).parts.first if batch_of(part).hedged else NULL
     while other != NULL:
         if other.passed_on and asks_for(other, first_missing(part)) and has_begun(asking, &other.head):
             return True
@@ -253,7 +255,7 @@ cdef void give_part_up(Asking asking, Relay* relay) noexcept nogil:
 cdef void take_values(Asking asking, Relay* relay, Cursor result, int column) noexcept nogil:
     """Put the values of a part into their places; the last one completes the answer.  Requires: `are_values`."""
     cdef Part* part = <Part*>relay
-    cdef Batch* batch = part.batch
+    cdef Batch* batch = batch_of(part)
     cdef Part* other
     cdef Part* ahead
     cdef const uint8_t* begin
