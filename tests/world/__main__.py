@@ -76,13 +76,15 @@ def simulate(
     """
     seeds = range(seed, seed + runs)
     if whole is not None:
-        _refuse(without, sealed, registers, metadata, is_shrunk, words="--whole goes with --members and --cold alone")
+        words = "--whole goes with --members, --cold and --json alone"
+        _refuse(without, sealed, registers, metadata, stored, is_shrunk, words=words)
         if members is not None and members > MOST_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
         failed = simulate_whole(whole, seeds, members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
         context.exit(BROKEN if failed else 0)
     if metadata:
-        _refuse(without, sealed, registers, is_shrunk, members, words="--metadata takes --seed and --runs alone")
+        words = "--metadata takes --seed and --runs alone"
+        _refuse(without, sealed, registers, cold, stored, is_shrunk, members, as_json, words=words)
         broken = [number for number in seeds if _tell_of_metadata(number)]
         context.exit(BROKEN if broken else 0)
     _refuse(sealed and registers, words="--sealed is for members of gossip, not for registers")

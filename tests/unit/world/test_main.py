@@ -49,7 +49,7 @@ def test_a_sealed_run(run):
     assert document["struck"]["keys_changed"] > 0
     refused = run("--seed", SEED, "--whole", "join", "--sealed")
     assert refused.status == 2
-    assert "--members and --cold alone" in refused.err
+    assert "--members, --cold and --json alone" in refused.err
 
 
 def test_a_broken_promise(run, wrong):
@@ -70,6 +70,17 @@ def test_faults_are_switched_off_while_it_fails(wrong):
     assert smaller.faults < failed.faults
     assert told
     assert smaller.plan.without
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    (["--metadata", "--cold"], "--seed and --runs alone"), (["--metadata", "--stored"], "--seed and --runs alone"),
+    (["--metadata", "--json"], "--seed and --runs alone"), (["--whole", "join", "--stored"], "--whole goes with"),
+])  # fmt: skip
+def test_options_that_would_be_passed_over(run, options, told):
+    """Are refused: what was asked for is not what would run."""
+    refused = run("--seed", SEED, *options)
+    assert (refused.status, refused.out) == (2, "")
+    assert told in refused.err
 
 
 def test_an_unknown_fault(run):

@@ -74,7 +74,7 @@ def test_a_scenario_that_there_is_not(run):
 
 @pytest.mark.usefixtures("scenarios")
 @pytest.mark.parametrize(("options", "told"), [
-    (["--without", "loss"], "--cold alone"), (["--shrink"], "--cold alone"), (["--members", "255"], "254 at most"),
+    (["--without", "loss"], "--json alone"), (["--shrink"], "--json alone"), (["--members", "255"], "254 at most"),
 ])  # fmt: skip
 def test_what_whole_nodes_do_not_take(run, options, told):
     """Is refused with a word, not passed over and no defect."""
