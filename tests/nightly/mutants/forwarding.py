@@ -163,6 +163,13 @@ MUTANTS_OF_FORWARDING = (
         f"{DAMAGED[0]}::test_who_is_slow_is_asked_once",
     ),
     planted(
+        "a late answer to a read that waits for the disk by now is nonsense",
+        "gossipkv.serving._peer_answers:take_answer",
+        "elif reason.is_answer(relay, body):",
+        "elif <int>relay.kind != 6 and reason.is_answer(relay, body):",
+        *BY_HAND,
+    ),
+    planted(
         "a read begins with the body of another",
         "gossipkv.serving._relays:relay_begin",
         "memset(<char*>relay + sizeof(Relay), 0, relays.bodies[<int>kind].size - sizeof(Relay))",

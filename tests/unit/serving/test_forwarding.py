@@ -22,6 +22,7 @@ from tests.unit.serving.asker import (
     table,
 )
 from tests.unit.serving.driven import NODE, Peer, make_core, make_version
+from tests.world.cold_pages import pages_come_and_go
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -370,6 +371,27 @@ def test_planned_anew_after_a_switch(asker: Asker) -> None:
     link.answer(asked[AWAY[0]][0], b"new", "v2")
     link.answer(asked[AWAY[1]][0], b"old", "v1")
     assert asker.answers() == [[1, 1, None, [b"new", "v2"]], [1, 2, None, [b"old", "v1"]]]
+
+
+def test_a_late_answer_is_taken_by_a_read_that_waits_for_the_disk(asker: Asker, tmp_path: Path) -> None:
+    """Its partition has come meanwhile, and is not in memory: the first answer wins, and its owner is not cut off."""
+    wanted = dict(enumerate(AWAY[:20]))
+    for msgid, key in wanted.items():
+        asker.get(key, msgid=msgid)
+    (link,) = asker.links
+    asked = {params[1]: at for _, at, _, params in link.requests()}
+    with pages_come_and_go(1):
+        asker.publish(table(make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files))
+        while asker.count("cold_pages") == 0:  # From then on they are read by another thread.
+            asker.client.now_ms += 1
+            assert asker.client.now_ms < 80, "no page was cold, and soon all are given up"
+            asker.client.driver.expire(asker.client.now_ms)
+        for key, at in asked.items():
+            link.answer(at, RECORDS[key])
+            assert not link.ends
+        told = {msgid: result for _, msgid, _, result in asker.answers()}
+        assert told == {msgid: [RECORDS[key], "v1"] for msgid, key in wanted.items()}
+    assert asker.count("closed_bad_answer") == 0
 
 
 def test_answered_here_when_its_partition_has_come(asker: Asker) -> None:
