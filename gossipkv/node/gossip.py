@@ -23,7 +23,7 @@ from gossipkv.gossip.shell.agent import Agent
 from gossipkv.gossip.tree.limits import MAX_BRANCH_BYTES, TreeLimits
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.node.publications import Publications
-from gossipkv.placement.shard_claim import NODES, Firmness, NodeEntry, ShardClaim
+from gossipkv.placement.shard_claim import NODES, SPEAKS, Firmness, NodeEntry, ShardClaim, spoken_by
 from gossipkv.settings.quantity import SIZE, show
 
 if TYPE_CHECKING:
@@ -192,6 +192,13 @@ class Gossiping:
         """All members, this node among them, as gossip knows them."""
         return self._core.members.list()
 
+    def speaks(self) -> int:
+        """The newest forms of messages that all members that live read, as they say; 1: one of them has not said."""
+        said = {entry.owner: spoken_by(entry.value) for entry in self.below(NODES)}
+        own = self._core.members.own.name
+        living = [member for member in self.members_known() if member.state in REACHABLE and member.name != own]
+        return min((said.get(member.name, 1) for member in living), default=SPEAKS)
+
     def names(self, path: str) -> list[str]:
         """The names directly below a path that anybody has published, also who is suspected or dead."""
         return self._tree.children(path, all=True)
@@ -228,7 +235,7 @@ class Gossiping:
         record = self._directory.record
         epoch = 0 if self._core.silent else record.epoch
         cluster_id, uuid = bytes.fromhex(record.cluster_id), bytes.fromhex(record.uuid)
-        return Hello(PROTOCOL, cluster_id, uuid, epoch, record.store, record.life)
+        return Hello(PROTOCOL, cluster_id, uuid, epoch, record.store, record.life, SPEAKS)
 
     def isolated(self) -> bool:
         """Whether this node has heard from nobody for so long that what it knows of others is stale."""

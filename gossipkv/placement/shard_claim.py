@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 NODES: Final = "nodes"
 
+# The newest forms of what nodes tell each other that this program reads; one that does not say reads those of 1.
+SPEAKS: Final = 2
+MOST_SPOKEN: Final = 1 << 31
+
 
 class Firmness(enum.StrEnum):
     """How firm a claim is; of two the firmer is kept."""
@@ -192,7 +196,7 @@ class ShardClaim:
         self.shard_id = shard_id
 
     def _publish(self, shard_id: str, firmness: Firmness) -> None:
-        value = {"claim": firmness.value, "count": self._count, "uuid": self._uuid}
+        value = {"claim": firmness.value, "count": self._count, "uuid": self._uuid, "speaks": SPEAKS}
         self._claims.publish(self._path(shard_id), msgpack.packb(value))
 
     def _withdraw(self, shard_id: str) -> None:
@@ -221,6 +225,14 @@ def place_of(name: str, value: bytes) -> tuple[str, bool] | None:
     return name.rpartition("@")[0], claimant.rank < _RANK[Firmness.PROVISIONAL]
 
 
+def spoken_by(value: bytes) -> int:
+    """The newest forms of messages that the owner of an entry below `nodes` reads."""
+    match _unpack(value):
+        case {"speaks": int(speaks)} if 1 <= speaks <= MOST_SPOKEN:
+            return speaks
+    return 1
+
+
 def _free(taken: set[str]) -> str:
     """The smallest number that is not taken."""
     return next(str(number) for number in count(1) if str(number) not in taken)
@@ -243,11 +255,14 @@ def _share(others: dict[str, list[Claimant]], mine: str, me: Claimant) -> str:
 
 def _read(value: bytes, owner: str) -> Claimant | None:
     """A claim of another; None: of no version that this one knows."""
-    try:
-        said = msgpack.unpackb(value)
-    except (ValueError, msgpack.UnpackException):
-        return None
-    match said:
+    match _unpack(value):
         case {"claim": str(firmness), "count": int(picks), "uuid": bytes(uuid)} if firmness in _RANK:
             return Claimant(_RANK[firmness], picks, uuid, owner)
     return None
+
+
+def _unpack(value: bytes) -> object:
+    try:
+        return msgpack.unpackb(value)
+    except (ValueError, msgpack.UnpackException):
+        return None

@@ -84,6 +84,10 @@ class Cluster(OwnTree, Protocol):
         """All of them, this node among them."""
         ...
 
+    def speaks(self) -> int:
+        """The newest forms of messages that all members that live read; 1: one of them has not said."""
+        ...
+
     async def pin(self) -> bytes:
         """Never let this node take another cluster id, and return the one that it has.  Raises `NotReady`: none yet."""
         ...
@@ -94,6 +98,10 @@ class Peers(Protocol):
 
     def store(self, name: str) -> tuple[int, int] | None:
         """The id and the life of a member's store, 0 if it had none; None: there is no connection to it."""
+        ...
+
+    def speaks(self, name: str) -> int:
+        """The newest forms of messages that a member reads; 0: there is no connection to it."""
         ...
 
     def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:

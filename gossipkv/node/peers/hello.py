@@ -2,8 +2,8 @@
 
 An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
 Both ends check.  Fields that a later version adds are passed over; `store` and `life`, which the first did not say, are
-0 where they are missing.  They are as they were when the connection began: a life ends with its connections, but a
-first store may be made while there are some.
+0 where they are missing, and `speaks` is 1.  They are as they were when the connection began: a life ends with its
+connections, but a first store may be made while there are some.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gossipkv.errors import BadRequest, ProtocolError, Unauthorized
 from gossipkv.gossip.member import MAX_EPOCH, UUID_BYTES
 from gossipkv.node.identity import MAX_STORE
+from gossipkv.placement.shard_claim import MOST_SPOKEN
 
 if TYPE_CHECKING:
     from gossipkv.wire.arguments import Options
@@ -30,6 +31,7 @@ class Hello(NamedTuple):
     epoch: int  # Of this start; 0 while nobody may hear of the node: it counts for nothing that has to last.
     store: int = 0  # The id of the store of its tables, and the life in which that is; 0: it has none, or does not say.
     life: int = 0
+    speaks: int = 1  # The newest forms of messages that it reads.
 
     def to_map(self) -> Value:
         """Return it as it is sent."""
@@ -63,9 +65,10 @@ def of_fields(fields: Options) -> Hello:
     protocol, epoch = fields.number("protocol"), fields.number("epoch", most=MAX_EPOCH)
     cluster_id, uuid = fields.blob("cluster_id"), fields.blob("uuid")
     store, life = fields.number("store", most=MAX_STORE) or 0, fields.number("life", most=MAX_STORE) or 0
+    speaks = fields.number("speaks", most=MOST_SPOKEN) or 1
     if protocol is None or epoch is None or cluster_id is None or uuid is None or len(uuid) != UUID_BYTES:
         raise BadRequest("a hello says protocol, cluster_id, uuid and epoch")
-    return Hello(protocol, cluster_id, uuid, epoch, store, life)
+    return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks)
 
 
 def of_answer(answer: Value) -> Hello:
@@ -74,7 +77,7 @@ def of_answer(answer: Value) -> Hello:
     Raises:
         ProtocolError: it is no hello.
     """
-    match {"store": 0, "life": 0, **answer} if isinstance(answer, dict) else None:
+    match {"store": 0, "life": 0, "speaks": 1, **answer} if isinstance(answer, dict) else None:
         case {
             "protocol": int(protocol),
             "cluster_id": bytes(cluster_id),
@@ -82,6 +85,13 @@ def of_answer(answer: Value) -> Hello:
             "epoch": int(epoch),
             "store": int(store),
             "life": int(life),
-        } if len(uuid) == UUID_BYTES and 0 <= epoch <= MAX_EPOCH and 0 <= store <= MAX_STORE and 0 <= life <= MAX_STORE:
-            return Hello(protocol, cluster_id, uuid, epoch, store, life)
-    raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store and life as numbers")
+            "speaks": int(speaks),
+        } if (
+            len(uuid) == UUID_BYTES
+            and 0 <= epoch <= MAX_EPOCH
+            and 0 <= store <= MAX_STORE
+            and 0 <= life <= MAX_STORE
+            and 1 <= speaks <= MOST_SPOKEN
+        ):
+            return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks)
+    raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store, life and speaks as numbers")

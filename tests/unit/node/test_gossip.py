@@ -8,6 +8,7 @@ import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 import trio
 
@@ -26,7 +27,7 @@ from gossipkv.gossip.shell import key_file
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.gossip import LOOK_MS, ClaimsInTree, Gossiping, ShardIdTimer, read_key_ring, refuse_strangers
 from gossipkv.node.identity import read_node
-from gossipkv.placement.shard_claim import ShardClaim
+from gossipkv.placement.shard_claim import SPEAKS, ShardClaim
 from gossipkv.settings.config import load
 from gossipkv.table.founding import may_not_found
 
@@ -61,6 +62,23 @@ def timer_of(
         settle_ms=SETTLE_MS,
     )
     return ShardIdTimer(core, claim, waits=waits)
+
+
+async def test_the_least_that_all_that_live_read(tmp_path: Path) -> None:
+    """A new form waits for the last member that has not said that it knows it, and not for the dead."""
+    async with gossiping_in(tmp_path) as (gossiping, _):
+        assert gossiping.speaks() == SPEAKS
+        core = gossiping._core
+        core._beliefs.hear_record(OTHER, now_ms=0)
+        assert gossiping.speaks() == 1
+        claim = msgpack.packb({"claim": "confirmed", "count": 1, "uuid": bytes(16), "speaks": SPEAKS + 1})
+        changes = (Change(1, f"nodes/2@{OTHER.address}", claim),)
+        core.tree.apply(Delta(OTHER.id, 1, 0, 0, 1, 1, reset=False, changes=changes))
+        assert gossiping.speaks() == SPEAKS + 1
+        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c"), now_ms=0)
+        assert gossiping.speaks() == 1
+        core._beliefs.hear_record(OTHER._replace(id=member_id("c"), name="c", state=State.LEFT), now_ms=0)
+        assert gossiping.speaks() == SPEAKS + 1
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.node.gossip import ClaimsInTree
-from gossipkv.placement.shard_claim import Firmness, ShardClaim
+from gossipkv.placement.shard_claim import MOST_SPOKEN, SPEAKS, Firmness, ShardClaim, spoken_by
 from gossipkv.placement.shard_claim import _read as read_claim
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
@@ -112,7 +112,8 @@ def test_the_smallest_free_number() -> None:
     assert (me.claim.shard_id, me.claim.firmness) == ("3", Firmness.PROVISIONAL)
     assert me.node.tree.children("nodes").count(f"3@{address_of('me')}") == 1
     (entry,) = [found for found in me.node.tree.entries("nodes", now_ms=0) if found.owner == "me"]
-    assert msgpack.unpackb(entry.value) == {"claim": "provisional", "count": 1, "uuid": b"me"}
+    assert msgpack.unpackb(entry.value) == {"claim": "provisional", "count": 1, "uuid": b"me", "speaks": SPEAKS}
+    assert spoken_by(entry.value) == SPEAKS
 
 
 @pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
@@ -271,6 +272,14 @@ def test_a_claim_of_other_types_takes_its_id_and_harms_nobody(wrong: dict[str, o
     put(me.node, "a", "1", **{**CLAIM, **wrong})
     me.step()
     assert me.claim.shard_id == "2"
+
+
+def test_who_does_not_say_what_it_reads_is_of_the_first_release() -> None:
+    """A claim of the former program, and whatever else a peer may pack into the field."""
+    for said in ({}, {"speaks": 0}, {"speaks": -1}, {"speaks": "2"}, {"speaks": MOST_SPOKEN + 1}, {"speaks": None}):
+        assert spoken_by(msgpack.packb(CLAIM | said)) == 1, said
+    assert spoken_by(b"\xc1") == 1
+    assert spoken_by(msgpack.packb(CLAIM | {"speaks": 7})) == 7
 
 
 def test_a_claim_that_is_no_map_takes_its_id() -> None:

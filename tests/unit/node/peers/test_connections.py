@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 MINE = Hello(PROTOCOL, b"c" * 8, b"a" * 16, 3)
-THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4)
+THEIRS = Hello(PROTOCOL, b"c" * 8, b"b" * 16, 9, 2**64 - 1, 4, 2)
 B = Peer("b", b"b" * 16, Address("10.0.0.2", 7070), 0, THEIRS.epoch)
 
 
@@ -347,6 +347,9 @@ def test_a_hello_is_checked_by_both():
         with pytest.raises(Unauthorized, match="this node"):
             MINE.check(other)
     assert hello.of_answer({"more": 1, **THEIRS._asdict()}) == THEIRS
-    for wrong in (None, [], {}, {**THEIRS._asdict(), "uuid": b"u"}, {**THEIRS._asdict(), "epoch": -1}):
+    former = {name: value for name, value in THEIRS._asdict().items() if name != "speaks"}
+    assert hello.of_answer(former) == THEIRS._replace(speaks=1)
+    changed = ({"uuid": b"u"}, {"epoch": -1}, {"speaks": 0})
+    for wrong in (None, [], {}, *(THEIRS._asdict() | each for each in changed)):
         with pytest.raises(ProtocolError):
             hello.of_answer(wrong)
