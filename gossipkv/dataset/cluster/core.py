@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.dataset.cluster.effects import Decide, KeepOwners, KeepRefuted, Look, PublishDatabase
+from gossipkv.dataset.cluster.effects import Decide, KeepActive, KeepRefuted, Look, PublishDatabase
 from gossipkv.dataset.cluster.publication import DatabasePublication
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.retiring import needed_by
 from gossipkv.dataset.cluster.survey import Survey
 from gossipkv.dataset.cluster.view import DatabaseView
-from gossipkv.placement.statement import DatabaseStatement, Named
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.statement import DatabaseStatement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
+    from gossipkv.placement.seals import Seals
     from gossipkv.placement.statement import Statement
 
 KEEP_MS: Final = 5_000  # How often ACTIVE is written anew as owners change: it is synced.
@@ -59,7 +61,7 @@ class DatabaseCore(DatabaseView):
         self._database_publication = DatabasePublication()
         self._opened = False
         self._looked = ""  # The newest version for which a look was asked.
-        self._kept: KeepOwners | None = None
+        self._kept: KeepActive | None = None
         self._kept_ms = 0
         self._verdicts: object = None  # As they were at the last `Decide`.
         self._effects: list[Effect] = []
@@ -67,11 +69,12 @@ class DatabaseCore(DatabaseView):
 
     # What is told
 
-    def remember(self, identity: Identity, ownerships: Iterable[Ownership]) -> None:
-        """Take in what ACTIVE had: this version is active, without a gate, and these nodes owned it."""
+    def remember(self, identity: Identity, ownerships: Iterable[Ownership], seals: Seals) -> None:
+        """Take in what ACTIVE had: this version is active, without a gate, on these seals, and these nodes owned it."""
         own = self.membership.own
         others = [each for each in ownerships if each.owner.name != own.name]
         self._others.remember(identity, others)
+        self._gates.remember(identity, seals, others)
         self.activate(identity)
         self._routes.changed(each.owner.name for each in others)
 
@@ -102,12 +105,11 @@ class DatabaseCore(DatabaseView):
     def let_go(self, version: str) -> None:
         """Take in that clients get a version here no more, and that nothing of it is here."""
         self.drop_copy(version)
-        self._gates.passed.pop(version, None)
+        self._gates.let_go(version)
 
     def activate(self, identity: Identity) -> None:
         """Take in that this version is active here from now on, which is written down and synced."""
-        self._gates.active = Named(identity.version, identity.wire_id)
-        self._gates.passed[identity.version] = identity
+        self._gates.activate(identity)
 
     def hold(self, version: str | None) -> None:
         """Take in which version an operator has pinned here."""
@@ -129,6 +131,7 @@ class DatabaseCore(DatabaseView):
         assert name != self.membership.own.name
         if self._others.hear(name, uuid, epoch, versions, database):
             self.lost(name)
+        self._gates.confine(name, uuid, self._others.held_by(name))
         if database is not None:
             for digest, functions in database.refuted.items():
                 self._learn(digest, functions)
@@ -137,6 +140,7 @@ class DatabaseCore(DatabaseView):
     def forget(self, name: str) -> None:
         """Take in that a member is known no longer, or that another node has its name now."""
         self._others.forget(name)
+        self._gates.forget(name)
         self.lost(name)
         self._routes.changed((name,))
 
@@ -164,7 +168,11 @@ class DatabaseCore(DatabaseView):
             needs = self._survey.needs_of(name)
             if needs.active is None or needs.active < version or needs.hold is not None:
                 self._retiring.note(version, now_ms=now_ms)  # It may switch to it by this answer.
-            return Answer(copy.serves(identity), copy.seals, self._retiring.is_leaving(version))
+            ready = self._gates.confined(copy).serves(identity)
+            return Answer(ready, copy.seals, self._retiring.is_leaving(version), self._gates.seals(identity))
+        for identity in self._gates.passed.values():
+            if identity.wire_id == wire_id:
+                return Answer(PartitionSet.empty(identity.partitions), {}, fixed=self._gates.seals(identity))
         return None
 
     def refused(self, version: str, *, now_ms: int) -> list[Publish | Withdraw]:
@@ -197,9 +205,10 @@ class DatabaseCore(DatabaseView):
         self._effects += effects
         self._times += times
         self._publish(now_ms)
+        self._routes.changed(self._gates.take_rerouted())
+        self._effects += self._routes.step()
         self._keep_owners(now_ms)
         self._look_for_newer()
-        self._effects += self._routes.step()
         verdicts = self._all_verdicts()
         if verdicts != self._verdicts:
             self._verdicts = verdicts
@@ -212,7 +221,7 @@ class DatabaseCore(DatabaseView):
         own = {}
         for version, copy in self._copies.items():
             expected = self.to_follow(version) if copy.identity is None else None
-            said = copy.statement(self.membership.own.uuid, expected)
+            said = self._gates.confined(copy).statement(self.membership.own.uuid, expected)
             if said is not None and not self._retiring.is_leaving(version):
                 own[version] = said
         least = self.terms.min_replication
@@ -255,7 +264,7 @@ class DatabaseCore(DatabaseView):
         active = None if self.active is None else self._gates.passed.get(self.active.version)
         if active is None:
             return
-        before, kept = self._kept, KeepOwners(active, self._routes.of(active))
+        before, kept = self._kept, KeepActive(active, self._routes.of(active), self.seals(active.version))
         due_ms = self._kept_ms + KEEP_MS
         if before == kept:
             return

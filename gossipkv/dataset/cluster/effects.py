@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Owner, Ownership
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.seals import Seals
     from gossipkv.placement.statement import DatabaseStatement, Statement
 
 
@@ -45,11 +46,12 @@ class Route(NamedTuple):
     partitions: PartitionSet  # Empty: for none.
 
 
-class KeepOwners(NamedTuple):
-    """Write into ACTIVE who owns what of the active version."""
+class KeepActive(NamedTuple):
+    """Write into ACTIVE who owns what of the active version, and on which seals clients have it."""
 
     identity: Identity
     owners: tuple[Ownership, ...]
+    seals: Seals
 
 
 class KeepRefuted(NamedTuple):
@@ -77,5 +79,5 @@ class Decide(NamedTuple):
 
 
 Outward = Publish | Withdraw | PublishDatabase | Ask | Route  # Done by the node, for the cluster.
-Inward = KeepOwners | KeepRefuted | BuildAnew | Look | Decide  # Done by the database itself.
+Inward = KeepActive | KeepRefuted | BuildAnew | Look | Decide  # Done by the database itself.
 Effect = Outward | Inward

@@ -9,8 +9,8 @@ from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import Statement
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.question import Seals
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.seals import Seals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.seals import Seals
     from gossipkv.placement.statement import Named
 
 
@@ -52,8 +53,8 @@ class DatabaseView:
         self._shares = Shares(membership, convergence, terms)
         self._publication = Publication()
         self._retiring = Retiring(retire_after_ms=terms.retire_after_ms, grace_ms=terms.grace_ms)
-        self._routes = Routes(membership, self._others, self._refutations)
         self._gates = Gates(membership, terms, self._copies, self._retiring)
+        self._routes = Routes(membership, self._others, self._refutations, self._gates.right)
         self._survey = Survey(membership, self._others, self._refutations, {}, terms.min_replication)
         self._now_ms = 0  # Of the last step.
 
@@ -87,7 +88,8 @@ class DatabaseView:
         A member's word that it is active may be here before the word of those who have it.
         """
         active = (known.identity for known in self._survey.known(version) if known.is_active)
-        return next((identity for identity in active if self._survey.has_all(identity)), None)
+        fixed = (identity for identity in active if self._gates.is_fixed(identity))
+        return next((identity for identity in fixed if self._survey.has_all(identity)), None)
 
     def owners(self, identity: Identity) -> tuple[Ownership, ...]:
         """Return who may be asked for an identity: the `Route`s that the core's steps have returned."""
@@ -97,7 +99,16 @@ class DatabaseView:
         """Return when the files were last touched that it was made from, as its owners say; None: nobody does."""
         return self._survey.source_ms(identity)
 
+    def contradicting(self, identity: Identity, seals: Seals) -> PartitionSet:
+        """Return the partitions of which these are other files than clients get here; they are not answered from."""
+        return self._gates.contradicting(identity, seals)
+
     # The verdicts
+
+    def seals(self, version: str) -> Seals:
+        """Return the seals on which clients have a version; none, if they do not."""
+        identity = self._gates.passed.get(version)
+        return {} if identity is None else self._gates.seals(identity) or {}
 
     def share(self, version: str) -> PartitionSet | None:
         """Return the partitions of a version that are to be here; None: it is not known yet, or not of this node."""

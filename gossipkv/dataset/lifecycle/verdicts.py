@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.seals import Seals
 
 
 class Verdicts(Protocol):
@@ -24,6 +25,10 @@ class Verdicts(Protocol):
 
     def may_switch(self, version: str) -> bool:
         """Whether it may become the active one: its gate holds now."""
+        ...
+
+    def seals(self, version: str) -> Seals:
+        """The seals on which clients have it; none, if they do not."""
         ...
 
     def may_retire(self, version: str) -> bool:

@@ -4,19 +4,22 @@
     `identity`             what the version is: null, or `digest`, `partitions`, `function`, `regrouped`
     `holders`              who held it when this was written, each as
                            [uuid in hexadecimal, name, "HOST:PORT", bitmap of partitions in hexadecimal]
+    `seals`                by kind, [bitmap of partitions, their seals], in hexadecimal (`placement.seals`)
 
-The holders are for a node that starts again and hears nobody: it knows whom to ask.  They decide nothing else, and may
-be old.  Format 1 had neither them nor the identity.
+The holders are for a node that starts again and hears nobody: it knows whom to ask, since their files have these seals,
+on which clients have had the version.  They decide nothing else, and may be old.  Format 1 had neither them nor the
+identity; the first release of format 2 had no seals, passes them over, and leaves them out.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import parse_address
 from gossipkv.errors import Corrupt
+from gossipkv.placement import seals as packing
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
@@ -24,6 +27,7 @@ from gossipkv.settings.databases import is_name
 from gossipkv.storage.document import text, whole
 
 if TYPE_CHECKING:
+    from gossipkv.placement.seals import Seals
     from gossipkv.storage.document import Body, Json
 
 KIND: Final = "ACTIVE"
@@ -41,6 +45,7 @@ class Active:
     newest: str  # The newest that ever was that; another only after a hold has led back.
     identity: Identity | None = None  # None: not known when it was written.
     owners: tuple[Ownership, ...] = ()
+    seals: Seals = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Asserts that its parts are about one version."""
@@ -67,12 +72,15 @@ def to_body(database: str, active: Active) -> Body:
         [owner.uuid.hex(), owner.name, str(owner.address), partitions.to_bytes().hex()]
         for owner, partitions in active.owners
     ]
+    partitions = 0 if identity is None else identity.partitions
+    packed = packing.pack(active.seals, partitions).items()
     return {
         "database": database,
         "version": active.version,
         "newest": active.newest,
         "identity": known,
         "holders": holders,
+        "seals": {kind: [bitmap.hex(), of_kind.hex()] for kind, (bitmap, of_kind) in packed},
     }
 
 
@@ -92,7 +100,23 @@ def from_body(database: str, body: Body, name: str, format_number: int = FORMAT)
     if not isinstance(holders, list) or (holders and identity is None):
         raise Corrupt(name, 0, "'holders' should be a list, of holders of what the identity says")
     partitions = 0 if identity is None else identity.partitions
-    return Active(version, newest, identity, tuple(_ownership(row, partitions, name) for row in holders))
+    owners = tuple(_ownership(row, partitions, name) for row in holders)
+    return Active(version, newest, identity, owners, _seals(body.get("seals", {}), partitions, name))
+
+
+def _seals(told: Json, partitions: int, name: str) -> Seals:
+    pairs = told.items() if isinstance(told, dict) else [("", None)]
+    try:
+        return packing.unpack(((kind, _pair(pair)) for kind, pair in pairs), partitions)
+    except ValueError:
+        raise Corrupt(name, 0, "'seals' should be a bitmap of partitions and their seals, by kind") from None
+
+
+def _pair(told: Json) -> list[bytes] | None:
+    match told:
+        case [str(bitmap), str(seals)]:
+            return [bytes.fromhex(bitmap), bytes.fromhex(seals)]
+    return None
 
 
 def _identity(database: str, version: str, told: Json | object, name: str) -> Identity | None:

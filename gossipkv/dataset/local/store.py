@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.local import active as active_document
 from gossipkv.dataset.local import refuted as refuted_document
-from gossipkv.dataset.local.active import Active
 from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from gossipkv.dataset.local.scrubbed import SCRUBBED
 from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
@@ -40,10 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import PurePath
 
+    from gossipkv.dataset.local.active import Active
     from gossipkv.dataset.local.refuted import Refuted
     from gossipkv.environment.seam import Entry, Files
-    from gossipkv.placement.identity import Identity
-    from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
 
 _ACTIVE, _REFUTED, _DATASETS = "active", "refuted", "datasets"
@@ -134,22 +132,11 @@ class VersionStore:
             raise storage_error(error, path, "cannot be read") from error
         return active_document.from_body(database, body, str(path), number)
 
-    def set_active(
-        self,
-        database: str,
-        version: str,
-        newest: str | None = None,
-        identity: Identity | None = None,
-        owners: tuple[Ownership, ...] = (),
-    ) -> None:
-        """Durable when it returns; the first answer from `version` comes after that.
-
-        `newest` is the newest that ever was active, before this; `owners` are whom to ask for it after a restart.
-        """
+    def set_active(self, database: str, active: Active) -> None:
+        """Durable when it returns; the first answer from that version comes after that."""
         assert is_name(database), database
-        assert is_name(version), version
+        assert is_name(active.version), active.version
         path = self.path / _ACTIVE / database
-        active = Active(version, max(version, newest or version), identity, owners)
         body = active_document.to_body(database, active)
         try:
             write_document(self.files, path, active_document.KIND, body, format_number=active_document.FORMAT)

@@ -96,10 +96,10 @@ async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock
     class SlowDisk:
         """Threads that write."""
 
-        async def run(self, write):
+        async def run(self, _write, _database, active):
             """It is written a minute later."""
             await trio.sleep(60)
-            written.append(write.args)
+            written.append(active.version)
 
     lives = {name: Life(name, heard=replace(IDENTITY, version=name)) for name in ("v1", "v2")}
     store = SimpleNamespace(set_active=lambda *_: None)
@@ -111,14 +111,14 @@ async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock
         on_change=lambda: None,
         requests=lambda *_: 0,
     )
-    verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True)
+    verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True, seals=lambda _: {})
     switching = Switching(DATABASE, lives, verdicts, shared)
     assert await switching.switch("v1", None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(switching._rewrite)
         await trio.sleep(1)
         assert not await switching.switch("v2", None)
-    assert [version for _, version, *_ in written] == ["v1", "v1"]
+    assert written == ["v1", "v1"]
     assert (switching.active, switching.trouble, switching.not_before_ms) == ("v1", None, 0)
     assert await switching.switch("v2", None)
     assert switching.active == "v2"
@@ -147,7 +147,7 @@ def test_the_first_format_is_read_and_replaced():
     try:
         put(node, "v1")
         node.finish()
-        identity = on_disk(node).identity
+        identity, seals = on_disk(node).identity, on_disk(node).seals
         assert (identity.version, identity.partitions) == ("v1", N)
         node.stop()
         body = encode("ACTIVE", {"database": DATABASE, "version": "v1", "newest": "v2"})
@@ -158,7 +158,8 @@ def test_the_first_format_is_read_and_replaced():
         assert on_disk(node) == Active("v1", "v2")
         node.start()
         assert node.active == "v1"
-        assert on_disk(node) == Active("v1", "v2", identity)
+        assert on_disk(node) == Active("v1", "v2", identity, seals=seals)
+        assert set(*seals.values()) == set(range(N))
     finally:
         node.close()
 

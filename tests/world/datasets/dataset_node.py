@@ -16,7 +16,7 @@ from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.effects import (
     Ask,
     Decide,
-    KeepOwners,
+    KeepActive,
     KeepRefuted,
     Look,
     Publish,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member as GossipMember
     from gossipkv.node.gossip import ShardIdTimer
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.seals import Seals
     from gossipkv.placement.statement import DatabaseStatement, Statement
     from tests.world.datasets.contents import Sources
     from tests.world.datasets.disk import DatasetDisk, Stored
@@ -145,7 +146,7 @@ class DatasetNode:
     def _open(self) -> None:
         disk = self.disk
         if disk.active is not None:
-            self.core.remember(disk.active, disk.owners)
+            self.core.remember(disk.active, disk.owners, disk.seals)
             self.active = disk.active.version
             life = self.lives[self.active] = Life(self.active, heard=disk.active)
             life.take(VersionEvent.SWITCH)
@@ -267,9 +268,9 @@ class DatasetNode:
     def _keep(self, effect: Effect) -> None:
         """Write down what is to be kept, or see to it soon; equal files are never built anew."""
         match effect:
-            case KeepOwners(identity, owners):
+            case KeepActive(identity, owners, seals):
                 if self.disk.active == identity:
-                    self.disk.owners = owners
+                    self.disk.owners, self.disk.seals = owners, seals
             case KeepRefuted(digest, functions):
                 self.disk.refuted[digest] = functions
                 self._decides = True
@@ -390,12 +391,12 @@ class DatasetNode:
         assert self.core.may_switch(version), version
         self._is_syncing = True
         self._shared.observer.switching(self, identity)
-        self.later(SYNC_US, partial(self._switched, identity))
+        self.later(SYNC_US, partial(self._switched, identity, self.core.seals(version)))
 
-    def _switched(self, identity: Identity) -> None:
+    def _switched(self, identity: Identity, seals: Seals) -> None:
         self._is_syncing = False
         self.switches += 1
-        self.disk.active, self.disk.owners = identity, ()
+        self.disk.active, self.disk.owners, self.disk.seals = identity, (), seals
         before, self.active = self.active, identity.version
         if before != self.active:
             self.lives[self.active].take(VersionEvent.SWITCH)

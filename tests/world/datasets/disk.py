@@ -10,6 +10,7 @@ from gossipkv.placement.partition_set import PartitionSet
 if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
+    from gossipkv.placement.seals import Seals
 
 
 @final
@@ -34,4 +35,5 @@ class DatasetDisk:
     versions: dict[str, Stored] = field(default_factory=dict)
     active: Identity | None = None
     owners: tuple[Ownership, ...] = ()
+    seals: Seals = field(default_factory=dict)  # On which clients have the active version.
     refuted: dict[str, tuple[str, ...]] = field(default_factory=dict)
