@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gossipkv.placement.identity import Identity
+
 Seals = Mapping[str, Mapping[int, int]]
 
 SEAL_BYTES: Final = 4
 MAX_KINDS: Final = 16  # Formats and compressions in one version.
+
+
+class Sealed(NamedTuple):
+    """An identity, and the seals of the files from which a node answers it."""
+
+    identity: Identity
+    seals: Seals
 
 
 def pack(seals: Seals, partitions: int) -> dict[str, tuple[bytes, bytes]]:

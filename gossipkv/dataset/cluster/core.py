@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.dataset.cluster.effects import Decide, KeepActive, KeepRefuted, Look, PublishDatabase
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, Look, PublishDatabase
 from gossipkv.dataset.cluster.publication import DatabasePublication
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.retiring import needed_by
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
-    from gossipkv.placement.seals import Seals
+    from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import Statement
 
 KEEP_MS: Final = 5_000  # How often ACTIVE is written anew as owners change: it is synced.
@@ -63,18 +63,19 @@ class DatabaseCore(DatabaseView):
         self._looked = ""  # The newest version for which a look was asked.
         self._kept: KeepActive | None = None
         self._kept_ms = 0
+        self._withdrawn_ms: dict[str, int] = {}  # When nothing was shown any more of what is to be built anew.
         self._verdicts: object = None  # As they were at the last `Decide`.
         self._effects: list[Effect] = []
         self._times: list[int | None] = []
 
     # What is told
 
-    def remember(self, identity: Identity, ownerships: Iterable[Ownership], seals: Seals) -> None:
-        """Take in what ACTIVE had: this version is active, without a gate, on these seals, and these nodes owned it."""
+    def remember(self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed]) -> None:
+        """Take in what ACTIVE had: this version is active, without a gate, and these nodes owned it."""
         own = self.membership.own
         others = [each for each in ownerships if each.owner.name != own.name]
         self._others.remember(identity, others)
-        self._gates.remember(identity, seals, others)
+        self._gates.remember(identity, sealed, others)
         self.activate(identity)
         self._routes.changed(each.owner.name for each in others)
 
@@ -105,7 +106,7 @@ class DatabaseCore(DatabaseView):
     def let_go(self, version: str) -> None:
         """Take in that clients get a version here no more, and that nothing of it is here."""
         self.drop_copy(version)
-        self._gates.let_go(version)
+        self._gates.passed.pop(version, None)
 
     def activate(self, identity: Identity) -> None:
         """Take in that this version is active here from now on, which is written down and synced."""
@@ -205,6 +206,7 @@ class DatabaseCore(DatabaseView):
         self._effects += effects
         self._times += times
         self._publish(now_ms)
+        self._build_anew(now_ms)
         self._routes.changed(self._gates.take_rerouted())
         self._effects += self._routes.step()
         self._keep_owners(now_ms)
@@ -260,15 +262,31 @@ class DatabaseCore(DatabaseView):
         self._effects += self._database_publication.step(said, now_ms=now_ms)
         self._times += [self._publication.wakes_at_ms, self._database_publication.wakes_at_ms]
 
+    def _build_anew(self, now_ms: int) -> None:
+        """Have those partitions go that are to be built anew, once others have heard that they are not served here."""
+        for version, partitions in list(self._gates.anew.items()):
+            if version not in self._copies:
+                del self._gates.anew[version]
+            elif not self.is_withdrawn(version, partitions):
+                self._withdrawn_ms.pop(version, None)
+            else:
+                due_ms = self._withdrawn_ms.setdefault(version, now_ms) + self.terms.grace_ms
+                if due_ms > now_ms:
+                    self._times.append(due_ms)
+                    continue
+                self._effects.append(BuildAnew(version, partitions))
+                del self._gates.anew[version]
+        self._withdrawn_ms = {each: at for each, at in self._withdrawn_ms.items() if each in self._gates.anew}
+
     def _keep_owners(self, now_ms: int) -> None:
         active = None if self.active is None else self._gates.passed.get(self.active.version)
         if active is None:
             return
-        before, kept = self._kept, KeepActive(active, self._routes.of(active), self.seals(active.version))
+        before, kept = self._kept, KeepActive(active, self._routes.of(active), self.sealed())
         due_ms = self._kept_ms + KEEP_MS
         if before == kept:
             return
-        if before is not None and before.identity == active and due_ms > now_ms:
+        if before is not None and before[::2] == kept[::2] and due_ms > now_ms:  # Owners alone have time.
             self._times.append(due_ms)
         else:
             self._kept, self._kept_ms = kept, now_ms

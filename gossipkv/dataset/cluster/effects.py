@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Owner, Ownership
     from gossipkv.placement.partition_set import PartitionSet
-    from gossipkv.placement.seals import Seals
+    from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import DatabaseStatement, Statement
 
 
@@ -47,11 +47,11 @@ class Route(NamedTuple):
 
 
 class KeepActive(NamedTuple):
-    """Write into ACTIVE who owns what of the active version, and on which seals clients have it."""
+    """Write into ACTIVE who owns what of the active version, and on which files clients have it and others."""
 
     identity: Identity
     owners: tuple[Ownership, ...]
-    seals: Seals
+    sealed: tuple[Sealed, ...]
 
 
 class KeepRefuted(NamedTuple):
@@ -62,7 +62,7 @@ class KeepRefuted(NamedTuple):
 
 
 class BuildAnew(NamedTuple):
-    """Build these partitions again: another node's files differ from them, and this node gives way."""
+    """Drop these partitions and build them again: another's files differ, and nobody is sent here for them any more."""
 
     version: str
     partitions: PartitionSet

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.cluster.contents import choose
-from gossipkv.dataset.cluster.effects import Ask, BuildAnew
+from gossipkv.dataset.cluster.effects import Ask
 from gossipkv.dataset.cluster.fixed_seals import FixedSeals
 from gossipkv.dataset.cluster.gate import Dispute, Gate
 from gossipkv.dataset.cluster.members import SILENT_EPOCH
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.seals import Sealed
 from gossipkv.placement.statement import Named
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.ownership import Owner
     from gossipkv.placement.seals import Seals
 
+MOST_UNKNOWN: Final = 8  # Versions that nobody knows now, of which is kept on which files clients had them.
 OLD_ASK_MS: Final = 60_000  # How often the owners of a version that is not to be switched to are asked about it.
 
 
@@ -52,7 +54,9 @@ class Gates:
         self._retiring = retiring
         self._gates: dict[Identity, Gate] = {}
         self._fixed: dict[str, FixedSeals] = {}  # By version, of what clients may have.
+        self.anew: dict[str, PartitionSet] = {}  # By version, what is to be built anew here.
         self._rerouted: set[str] = set()
+        self._differing: dict[Identity, dict[str, PartitionSet]] = {}  # As members say of their own files.
         self._active_at: dict[Identity, frozenset[str]] = {}  # Members that have it active, of what they do not.
 
     # What is told
@@ -64,9 +68,13 @@ class Gates:
         if self._fixed_of(identity) is None:
             self._fix(identity, {})
 
-    def remember(self, identity: Identity, seals: Seals, owners: Iterable[tuple[Owner, PartitionSet]]) -> None:
-        """Take in what was fixed when this node ran last, and who was found right."""
-        fixed = self._fix(identity, seals)
+    def remember(
+        self, active: Identity, sealed: Iterable[Sealed], owners: Iterable[tuple[Owner, PartitionSet]]
+    ) -> None:
+        """Take in what was fixed when this node ran last, and whose files of what was active were found right."""
+        for identity, seals in sealed:
+            self._fix(identity, seals)
+        fixed = self._fixed_of(active) or self._fix(active, {})
         for owner, partitions in owners:
             fixed.trust(owner.name, owner.uuid, partitions)
 
@@ -81,11 +89,6 @@ class Gates:
         for fixed in self._fixed.values():
             fixed.forget(name)
 
-    def let_go(self, version: str) -> None:
-        """Take in that clients get a version here no more, and that nothing of it is here."""
-        self.passed.pop(version, None)
-        self._fixed.pop(version, None)
-
     def look(self, survey: Survey, passed: dict[str, Identity]) -> None:
         """Take in what is published now, and what clients may have of that; a gate goes with what it is about."""
         self.passed = passed
@@ -94,7 +97,10 @@ class Gates:
         identities = {each.identity for each in self.available.values()}
         self._gates = {identity: gate for identity, gate in self._gates.items() if identity in identities}
         known = identities | set(passed.values())
-        self._fixed = {version: fixed for version, fixed in self._fixed.items() if fixed.identity in known}
+        unknown = sorted(version for version, fixed in self._fixed.items() if fixed.identity not in known)
+        for version in unknown[:-MOST_UNKNOWN]:
+            del self._fixed[version]
+        self._differing = survey.differing
         before, self._active_at = self._active_at, {}
         for each in self.available.values():
             if self._fixed_of(each.identity) is None:
@@ -157,8 +163,9 @@ class Gates:
         }
         own = self._membership.own.name
         for version, fixed in self._fixed.items():
-            wrong = [*fixed.wrong(), (own, self.wrong_here(fixed.identity))]
-            disputes = [Dispute(fixed.keeper(some) or own, name, some) for name, some in wrong if some]
+            said = self._differing.get(fixed.identity, {})
+            wrong = dict(fixed.wrong()) | said | {own: self.wrong_here(fixed.identity)}
+            disputes = [Dispute(fixed.keeper(some) or own, name, some) for name, some in sorted(wrong.items()) if some]
             if disputes:
                 found[version] = disputes
         return found
@@ -166,6 +173,11 @@ class Gates:
     def is_fixed(self, identity: Identity) -> bool:
         """Whether it is fixed what clients get of an identity."""
         return self._fixed_of(identity) is not None
+
+    @property
+    def sealed(self) -> tuple[Sealed, ...]:
+        """Return what is fixed, by version."""
+        return tuple(Sealed(fixed.identity, fixed.seals) for _, fixed in sorted(self._fixed.items()))
 
     def seals(self, identity: Identity) -> Seals | None:
         """Return the seals on which clients have an identity here; None: they may not have it yet."""
@@ -187,11 +199,12 @@ class Gates:
         return self.contradicting(identity, self._own_seals(identity))
 
     def confined(self, copy: OwnCopy) -> OwnCopy:
-        """Return a copy without what clients may not have of it."""
+        """Return a copy that serves nothing but what clients have, and what stays."""
         wrong = None if copy.identity is None else self.contradicting(copy.identity, copy.seals)
-        if not wrong:
+        anew = self.anew.get(copy.version)
+        if not wrong and anew is None:
             return copy
-        return replace(copy, going=wrong if copy.going is None else wrong | copy.going)
+        return replace(copy, differing=wrong, going=copy.going if anew is None else anew | (copy.going or anew))
 
     def take_rerouted(self) -> set[str]:
         """Return the members for whose partitions may be asked otherwise than before; each is returned once."""
@@ -208,7 +221,8 @@ class Gates:
 
     def _fix(self, identity: Identity, seals: Seals) -> FixedSeals:
         """Have clients get an identity as these seals say, from now on."""
-        assert self._fixed_of(identity) is None, identity
+        before = self._fixed_of(identity)
+        assert before is None, before
         fixed = self._fixed[identity.version] = FixedSeals(identity, seals)
         self._active_at.pop(identity, None)
         self._rerouted.update(member.name for member in self._membership.others)
@@ -262,12 +276,12 @@ class Gates:
 
     # A step
 
-    def step(self, *, now_ms: int) -> tuple[list[Ask | BuildAnew], list[int | None]]:
+    def step(self, *, now_ms: int) -> tuple[list[Ask], list[int | None]]:
         """Ask whom it is time to ask, and note which gates pass; returns also when to look again, as time alone has it.
 
         Those of a version that is not to be switched to, and has never passed, are asked more seldom.
         """
-        effects: list[Ask | BuildAnew] = []
+        effects: list[Ask] = []
         times: list[int | None] = []
         often_ms = self._terms.probe_interval_ms // 2
         for version, available in self.available.items():
@@ -289,7 +303,7 @@ class Gates:
                 self._pass(gate)
             anew = gate.take_anew()
             if anew:
-                effects.append(BuildAnew(version, anew))
+                self.anew[version] = self.anew.get(version, anew) | anew
         return effects, times
 
     def _gate(self, identity: Identity) -> Gate:

@@ -46,7 +46,6 @@ class PartInCluster:
         self._log = shared.log.bind(database=database)
         self._listed: dict[str, tuple[SourceVersion, str, int]] = {}  # By version: its digest, and its newest time.
         self._seals: dict[str, tuple[Version, Seals]] = {}
-        self._going: dict[str, PartitionSet] = {}  # To be built anew, once nothing of it is published any more.
         self._offered: dict[str, Identity] = {}  # As it was when what is offered was last told.
         self._wrong: dict[str, PartitionSet] = {}  # Likewise, what of the copies here is not answered from.
         self._disputes: set[tuple[str, Dispute]] = set()  # Likewise.
@@ -79,7 +78,7 @@ class PartInCluster:
         remembered = switching.remembered
         version = self._copies.versions.get(switching.active or "")
         if remembered is not None and remembered.identity is not None:
-            self.core.remember(remembered.identity, remembered.owners, remembered.seals)
+            self.core.remember(remembered.identity, remembered.owners, remembered.sealed)
             self._activated = remembered.identity
         elif version is not None:
             self._activate(version.identity)
@@ -93,8 +92,7 @@ class PartInCluster:
         for effect in self.core.step(now_ms=self._now_ms):
             match effect:
                 case BuildAnew(version, partitions):
-                    going = self._going.get(version, partitions)
-                    self._going[version] = going | partitions
+                    self._copies.drop_partitions(version, partitions)
                 case Look(version):
                     self._newer = version
                 case KeepActive(identity, owners):
@@ -107,7 +105,6 @@ class PartInCluster:
                 case _:
                     outward.append(effect)
         self._shared.cluster.perform(self.core, outward)
-        self._let_go()
         self._hear(active, hold)
         self._log_disputes()
         offered = {version: found for version in self._lives if (found := self.core.offered(version)) is not None}
@@ -156,7 +153,6 @@ class PartInCluster:
     def let_go(self, version: str) -> None:
         """Tell that a version is forgotten here."""
         self.core.let_go(version)
-        self._going.pop(version, None)
         for known in (self._listed, self._seals):
             known.pop(version, None)
 
@@ -219,11 +215,11 @@ class PartInCluster:
         return life.copy is not None and life.copy.state is CopyState.WANTED and life.buildable(self._now_ms)
 
     def _going_of(self, life: Life) -> PartitionSet | None:
-        """What is here and does not count: it is to be built anew; all of a damaged copy that was never answered."""
+        """What is here and does not count: all of a damaged copy that was never answered."""
         copy = life.copy
         if copy is not None and copy.damaged and life.state is VersionState.KNOWN:
             return copy.here
-        return self._going.get(life.name)
+        return None
 
     def _seals_of(self, version: Version) -> Seals:
         known = self._seals.get(version.name)
@@ -234,13 +230,6 @@ class PartInCluster:
         return known[1]
 
     # What comes of it
-
-    def _let_go(self) -> None:
-        """Have those partitions built anew of which others have been told that they go."""
-        for version, partitions in list(self._going.items()):
-            if self.core.is_withdrawn(version, partitions):
-                del self._going[version]
-                self._copies.drop_partitions(version, partitions)
 
     def _hear(self, active: str | None, hold: str | None) -> None:
         """Have a life for each version that others hold and clients may come to get here."""

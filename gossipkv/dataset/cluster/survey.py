@@ -94,6 +94,17 @@ class Survey:
         """Whether each partition has an owner that is ALIVE."""
         return self._reaches(1, identity)
 
+    @property
+    def differing(self) -> dict[Identity, dict[str, PartitionSet]]:
+        """What members have that their clients get from other files, by identity and member."""
+        found: dict[Identity, dict[str, PartitionSet]] = {}
+        for published in self.published.values():
+            for identity, statements in published.items():
+                for name, said in statements.items():
+                    if said.differing:
+                        found.setdefault(identity, {})[name] = said.differing
+        return found
+
     def known(self, version: str) -> tuple[Known, ...]:
         """Return the identities that go by a version's name."""
         return self._known.get(version, ())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
-    from gossipkv.placement.seals import Seals
+    from gossipkv.placement.seals import Sealed, Seals
     from gossipkv.placement.statement import Named
 
 
@@ -105,10 +105,9 @@ class DatabaseView:
 
     # The verdicts
 
-    def seals(self, version: str) -> Seals:
-        """Return the seals on which clients have a version; none, if they do not."""
-        identity = self._gates.passed.get(version)
-        return {} if identity is None else self._gates.seals(identity) or {}
+    def sealed(self) -> tuple[Sealed, ...]:
+        """Return what clients may have, or had, each with the seals of the files that it is answered from."""
+        return self._gates.sealed
 
     def share(self, version: str) -> PartitionSet | None:
         """Return the partitions of a version that are to be here; None: it is not known yet, or not of this node."""

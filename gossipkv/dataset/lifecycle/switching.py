@@ -128,18 +128,19 @@ class Switching:
             for each in self._owners.get(name, ())
             if identity is not None and each.partitions.partitions == identity.partitions
         )
-        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.seals(name))
+        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed())
 
-    async def _write(self, name: str) -> None:
+    async def _write(self, name: str | None = None) -> None:
+        """Write down that a version is active; None: the one that is when its turn has come, after a switch maybe."""
         async with self._writing:
-            told = self._told(name)
+            told = self._told(name or self.active or "")
             await self._shared.threads.run(self._shared.store.set_active, self._database, told)
             self.remembered = told
 
     async def _rewrite(self) -> None:
         """Write down who owns the active version now."""
         if self.active is not None and self.active in self._lives:
-            await self._write(self.active)
+            await self._write()
 
     def supersede(self, life: Life) -> None:
         """Have a version retire."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
-    from gossipkv.placement.seals import Seals
+    from gossipkv.placement.seals import Sealed
 
 
 class Verdicts(Protocol):
@@ -27,8 +27,8 @@ class Verdicts(Protocol):
         """Whether it may become the active one: its gate holds now."""
         ...
 
-    def seals(self, version: str) -> Seals:
-        """The seals on which clients have it; none, if they do not."""
+    def sealed(self) -> tuple[Sealed, ...]:
+        """What clients may have, each with the seals of the files that it is answered from."""
         ...
 
     def may_retire(self, version: str) -> bool:

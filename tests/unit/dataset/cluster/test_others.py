@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gossipkv.dataset.cluster.effects import KeepActive, Look, Route
 from gossipkv.dataset.cluster.members import State
+from gossipkv.placement.seals import Sealed
 from gossipkv.placement.statement import DatabaseStatement
 from tests.unit.dataset.cluster.scene import Node, active, answer, held, identity, member, statement
 
@@ -137,7 +138,7 @@ def test_the_forgotten_are_not_asked():
 def test_a_restart_that_hears_nobody_knows_whom_to_ask():
     """From ACTIVE: the version is active without a gate, its owners may be asked, none of them a member yet."""
     node = Node()
-    node.core.remember(ONE, [held("a", 0), held("b", 1, 2), held("c", 3)], {})
+    node.core.remember(ONE, [held("a", 0), held("b", 1, 2), held("c", 3)], [])
     node.step()
     assert Loop(node)() == {"b": {1, 2}, "c": {3}}
     assert node.core.passed("1")
@@ -149,7 +150,7 @@ def test_a_restart_that_hears_nobody_knows_whom_to_ask():
 def test_what_is_remembered_gives_way_to_what_is_said():
     """As after any other restart: when the owner has told all."""
     node = Node()
-    node.core.remember(ONE, [held("b", 1, 2)], {})
+    node.core.remember(ONE, [held("b", 1, 2)], [])
     node.tell(member("b", epoch=5))
     node.hear("b", statement("b", (3,)), epoch=5)
     assert Loop(node)() == {"b": {1, 2}}, "what it has besides is not known to be the same"
@@ -162,7 +163,7 @@ def test_what_is_remembered_gives_way_to_what_is_said():
 def test_who_is_remembered_and_is_another_now():
     """A disk that was lost has not what ACTIVE says."""
     node = Node()
-    node.core.remember(ONE, [held("b", 1, 2)], {})
+    node.core.remember(ONE, [held("b", 1, 2)], [])
     node.tell(member("b")._replace(uuid=bytes(16)))
     node.step()
     assert Loop(node)() == {}
@@ -177,14 +178,14 @@ def test_owners_are_kept_as_they_change():
     node.core.activate(ONE)
     node.step()
     kept = [effect for effect in node.effects if isinstance(effect, KeepActive)]
-    assert kept == [KeepActive(ONE, (held("b", 0, 1, 2, 3),), SEALS)]
+    assert kept == [KeepActive(ONE, (held("b", 0, 1, 2, 3),), (Sealed(ONE, SEALS),))]
     node.hear("c", statement("c", (1,)))
     node.hear("c", statement("c", (1, 2)))
     node.answered("c", answer(1, 2))
     kept = [effect for effect in node.effects if isinstance(effect, KeepActive)]
     node.step(5_000)
     (*_, last) = [effect for effect in node.effects if isinstance(effect, KeepActive)]
-    assert last == KeepActive(ONE, (held("b", 0, 1, 2, 3), held("c", 1, 2)), SEALS)
+    assert last == KeepActive(ONE, (held("b", 0, 1, 2, 3), held("c", 1, 2)), (Sealed(ONE, SEALS),))
     assert len([effect for effect in node.effects if isinstance(effect, KeepActive)]) <= len(kept) + 1
 
 

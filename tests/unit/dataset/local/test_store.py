@@ -3,6 +3,7 @@
 import errno
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import pytest
@@ -16,6 +17,7 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.seals import Sealed
 from gossipkv.storage.document import write_document
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
@@ -95,14 +97,17 @@ HOLDERS = (
     Ownership(Owner("one", bytes(range(16)), Address("10.0.0.1", 7070)), PartitionSet.of(9, [0, 8])),
     Ownership(Owner("two", bytes(16), Address("::1", 7071)), PartitionSet.empty(9)),
 )
-SEALS = {"1/none": {0: 7, 8: 2**32 - 1}, "1/lz4": {8: 0}}
+SEALED = (
+    Sealed(replace(IDENTITY, version="v0", partitions=1, regrouped=False), {}),
+    Sealed(IDENTITY, {"1/none": {0: 7, 8: 2**32 - 1}, "1/lz4": {8: 0}}),
+)
 
 
 def test_what_is_active_and_who_held_it_are_remembered(tmp_path):
     """Every field; and nothing of it when nothing was known."""
     with opened(tmp_path) as data:
-        data.set_active("db", Active("v1", "v3", IDENTITY, HOLDERS, SEALS))
-        assert data.active("db") == Active("v1", "v3", IDENTITY, HOLDERS, SEALS)
+        data.set_active("db", Active("v1", "v3", IDENTITY, HOLDERS, SEALED))
+        assert data.active("db") == Active("v1", "v3", IDENTITY, HOLDERS, SEALED)
         data.set_active("db", Active("v2", "v3"))
         assert data.active("db") == Active("v2", "v3")
 
