@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, Look, PublishDatabase
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look, PublishDatabase
 from gossipkv.dataset.cluster.publication import DatabasePublication
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.retiring import needed_by
@@ -198,6 +198,8 @@ class DatabaseCore(DatabaseView):
         """Look at everything that was told, and at the time; returns what is to be done, in order."""
         self._now_ms = now_ms
         self._convergence.step(now_ms)
+        if self._convergence.take_changed():
+            self._effects.append(KeepRing())
         self._times = [self._convergence.wakes_at_ms, self.membership.wakes_at_ms(now_ms)]
         self._look_around()
         self._retire(now_ms)

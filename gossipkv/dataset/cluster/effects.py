@@ -61,6 +61,10 @@ class KeepRefuted(NamedTuple):
     functions: tuple[str, ...]
 
 
+class KeepRing(NamedTuple):
+    """Write down whose ids the ring is made of."""
+
+
 class BuildAnew(NamedTuple):
     """Drop these partitions and build them again: another's files differ, and nobody is sent here for them any more."""
 
@@ -79,5 +83,5 @@ class Decide(NamedTuple):
 
 
 Outward = Publish | Withdraw | PublishDatabase | Ask | Route  # Done by the node, for the cluster.
-Inward = KeepActive | KeepRefuted | BuildAnew | Look | Decide  # Done by the database itself.
+Inward = KeepActive | KeepRefuted | KeepRing | BuildAnew | Look | Decide  # Done by the database itself.
 Effect = Outward | Inward

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.core import DatabaseCore
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, Look
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look
 from gossipkv.dataset.cluster.own_copy import OwnCopy
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
@@ -100,6 +100,8 @@ class PartInCluster:
                     self._switching.note_owners(identity.version, owners)
                 case KeepRefuted():
                     self.refuted_document.note()
+                case KeepRing():
+                    self._shared.note_ring()
                 case Decide():
                     pass
                 case _:

@@ -122,6 +122,13 @@ class DatabaseView:
         """Whether the gate of a version holds."""
         return self._gates.may_switch(version, now_ms=self._now_ms)
 
+    def is_short(self, version: str) -> bool:
+        """Whether partitions of a version have fewer owners that live than `replication`, and are to be here."""
+        holders, share = self.holders(version), self.share(version)
+        if holders is None or share is None or share.partitions != holders.identity.partitions:
+            return False
+        return bool(holders.under_replicated(self.terms.replication) & share)
+
     def may_retire(self, version: str) -> bool:
         """Whether an old version may go: nobody needs it, it is withdrawn, and was answered for a while after that.
 
@@ -168,6 +175,11 @@ class DatabaseView:
     def has_ring(self) -> bool:
         """Whether shares can be computed: the list of members has been still, and this node is heard."""
         return self._convergence.ids is not None
+
+    @property
+    def ring_awaited_s(self) -> int:
+        """For how many seconds there has been no ring."""
+        return max(0, self._now_ms - self._convergence.waits_since_ms) // 1000
 
     @property
     def waits_to_be_heard(self) -> bool:

@@ -31,6 +31,10 @@ class Verdicts(Protocol):
         """What clients may have, each with the seals of the files that it is answered from."""
         ...
 
+    def is_short(self, version: str) -> bool:
+        """Whether partitions of it have fewer owners that live than `replication`, and are to be here."""
+        ...
+
     def may_retire(self, version: str) -> bool:
         """Whether nobody else needs it any more."""
         ...

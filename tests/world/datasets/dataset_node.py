@@ -19,6 +19,7 @@ from gossipkv.dataset.cluster.effects import (
     Decide,
     KeepActive,
     KeepRefuted,
+    KeepRing,
     Look,
     Publish,
     PublishDatabase,
@@ -122,7 +123,8 @@ class DatasetNode:
             retire_max_ms=settings.retire_max_ms,
             now_ms=now_ms,
         )
-        convergence = Convergence(self.membership, settle_ms=settings.settle_ms, now_ms=now_ms)
+        convergence = Convergence(self.membership, settle_ms=settings.settle_ms, now_ms=now_ms, kept=self.disk.ring)
+        self._convergence = convergence
         self.core = DatabaseCore(DATABASE, self.membership, convergence, settings.terms)
         self.core.recall_refuted(self.disk.refuted)
         self.lives: dict[str, Life] = {}
@@ -279,6 +281,8 @@ class DatasetNode:
                 self._drop(version, partitions)
             case Look():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
+            case KeepRing():
+                self.disk.ring = self._convergence.claims
             case Decide():
                 self._decides = True
 

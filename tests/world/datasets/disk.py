@@ -51,3 +51,4 @@ class DatasetDisk:
     owners: tuple[Ownership, ...] = ()
     sealed: tuple[Sealed, ...] = ()  # On which files clients have what.
     refuted: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    ring: dict[str, str] = field(default_factory=dict)
