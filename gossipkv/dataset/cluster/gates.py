@@ -320,7 +320,7 @@ class Gates:
         fixed = self._fixed_of(available.identity)
         if fixed is None:
             return tuple(member for member in available.alive if member.is_active)
-        return tuple(member for member in available.alive if not fixed.has_judged(member))
+        return tuple(member for member in available.alive if not fixed.has_judged(*member[:4]))
 
     def _pass(self, gate: Gate) -> None:
         """Have clients get an identity, from those whose files are alike."""
