@@ -96,16 +96,3 @@ class FixedSeals:
         counted = {name: len(judged.right & partitions) for name, judged in sorted(self._judged.items())}
         best = max(counted, key=counted.__getitem__, default=None)
         return best if best is not None and counted[best] else None
-
-
-def agreed(told: list[Seals]) -> Seals:
-    """Return the seals on which nobody differs who tells one."""
-    if len(told) <= 1:
-        return told[0] if told else {}
-    found: dict[str, dict[int, int | None]] = {}
-    for seals in told:
-        for kind, of_kind in seals.items():
-            known = found.setdefault(kind, {})
-            for at, seal in of_kind.items():
-                known[at] = seal if known.get(at, seal) == seal else None
-    return {kind: {at: seal for at, seal in known.items() if seal is not None} for kind, known in found.items()}
