@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from gossipkv.errors import LocalError
 from gossipkv.storage.directories import storage_error
-from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine._view import PAGE_BYTES as SCAN_PAGE_BYTES
-from gossipkv.storage.engine.log_reader import LogReader
+from gossipkv.storage.engine.log_reader import Cursor, LogReader
 from gossipkv.storage.engine.policy import debt_bytes
 
 if TYPE_CHECKING:
@@ -17,13 +16,10 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.engine import Engine
+    from gossipkv.storage.engine.log_reader import Operations, Read, Slice
     from gossipkv.storage.engine.manifest import Manifest
 
 Records = list[tuple[bytes, bytes]]
-Operations = list[tuple[int, int, bytes, bytes]]
-
-# Of a page of the log, unless it is told.
-PAGE_BYTES = 1 << 20
 
 
 class BelowFloor(LocalError):
@@ -36,7 +32,7 @@ class Reading:
     def __init__(self, files: Files, engine: Engine) -> None:
         self.files = files
         self.engine = engine
-        self._log = LogReader(files, engine.directory, engine.manifest.store)
+        self._log = LogReader(engine.directory, engine.manifest.store)
 
     @property
     def manifest(self) -> Manifest:
@@ -115,33 +111,48 @@ class Reading:
         self._check(space)
         return self.engine.view.middle_key(space)
 
-    def read_log(
-        self, spaces: Collection[int], position: int, *, most_bytes: int = PAGE_BYTES
-    ) -> tuple[list[tuple[int, Operations]], int]:
-        """Whole synced batches behind `position`, each with its operations in `spaces`; those without any are left out.
+    def follow(self, spaces: Collection[int], position: int) -> Cursor:
+        """Return a cursor for one who follows the log: for whole synced batches behind `position` that touch `spaces`.
 
-        Returns them, in order, and the position to go on from.
+        A shell reads for it, a slice at a time (`read_log`).
+        """
+        return Cursor(frozenset(spaces), position)
+
+    def _next_slice(self, cursor: Cursor, most_bytes: int) -> Slice | None:
+        """What is to be read next for a cursor, which may be done in any thread; None: it has all that is synced.
 
         Raises:
-            BelowFloor: the log begins behind it.
-            Corrupt: a frame is damaged.
-            StorageError: the store is closed, or the system refused.
+            BelowFloor: the log begins behind its position.
+            StorageError: the store is closed.
         """
         self.engine.check_open()
-        log = self.engine.log()
+        self._check_floor(cursor)
+        return self._log.next(cursor, self.engine.log(), self.engine.synced_position, most_bytes)
+
+    def _took(self, cursor: Cursor, read: Read) -> tuple[list[tuple[int, Operations]], int] | None:
+        """Have a cursor go on behind what was read for it; None: its position was not come to yet.
+
+        Returns the batches, in order, each with its operations in the cursor's spaces, and the position to go on from.
+
+        Raises:
+            BelowFloor: the log was let go of meanwhile.
+            Corrupt: a frame is damaged.
+            StorageError: the system refused.
+        """
+        if read.trouble is not None:
+            self._check_floor(cursor)
+            if isinstance(read.trouble, OSError):
+                raise storage_error(read.trouble, self.engine.directory, "the log cannot be read") from read.trouble
+            raise read.trouble
+        is_new = self._log.took(cursor, read.place, self.engine.log_floor)
+        return (read.batches, cursor.position) if is_new else None
+
+    def _check_floor(self, cursor: Cursor) -> None:
         floor = self.engine.log_floor
-        if position < floor:
-            raise BelowFloor(f"the log begins behind position {floor}, and {position} is asked for", {"floor": floor})
-        wanted, found = frozenset(spaces), []
-        try:
-            batches = self._log.read(log, position, self.engine.synced_position, most_bytes)
-        except OSError as error:
-            raise storage_error(error, self.engine.directory, "the log cannot be read") from error
-        for at, payload in batches:
-            position = at
-            if touching := [one for one in operations(payload) if one[1] in wanted]:
-                found.append((at, touching))
-        return found, position
+        if cursor.position < floor:
+            raise BelowFloor(
+                f"the log begins behind position {floor}, and {cursor.position} is asked for", {"floor": floor}
+            )
 
     def _check(self, space: int) -> None:
         self.engine.check_open()

@@ -176,5 +176,33 @@ MUTANTS_OF_THE_STORE = (
         "store = old.store",
         BACKUP,
     ),
+    planted(
+        "a follower is sent back to where its segment begins",
+        f"{ENGINE}.log_reader:LogReader.next",
+        "place = cursor.place or self._before(cursor.position, segments)",
+        "place = self._before(cursor.position, segments)",
+        f"{TESTS}/test_segments.py",
+    ),
+    planted(
+        "nobody begins at a mark",
+        f"{ENGINE}.log_reader:LogReader._before",
+        "return max(start, self._marks[mark - 1]) if mark else start",
+        "return start",
+        f"{TESTS}/test_segments.py",
+    ),
+    planted(
+        "all of the log is read on the loop",
+        f"{ENGINE}.log_reader:Slice.is_short",
+        "return 0 < self.segment.end <= self.place.offset + SHORT_BYTES",
+        "return True",
+        f"{TESTS}/test_following.py",
+    ),
+    planted(
+        "a log that was let go of is damage",
+        f"{ENGINE}.reading:Reading._took",
+        "self._check_floor(cursor)",
+        "pass",
+        f"{TESTS}/test_following.py",
+    ),
     planted("a backup is not synced", f"{ENGINE}.backup:_copy", "files.sync(writing)", "pass", BACKUP),
 )
