@@ -10,6 +10,7 @@ from gossipkv.storage.directories import storage_error
 from gossipkv.storage.engine._view import PAGE_BYTES as SCAN_PAGE_BYTES
 from gossipkv.storage.engine.log_reader import Cursor, LogReader
 from gossipkv.storage.engine.policy import debt_bytes
+from gossipkv.storage.engine.segments import is_damage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -43,6 +44,11 @@ class Reading:
     def closed(self) -> str | None:
         """Why the store is closed; None: it is open."""
         return self.engine.closed
+
+    @property
+    def log_damage(self) -> str | None:
+        """For what damage the log begins later than it would; None: for none."""
+        return self.engine.log_damage
 
     def describe(self) -> dict[str, int]:
         """Return what it has counted since it was opened, and how it stands."""
@@ -135,11 +141,13 @@ class Reading:
         Returns the batches, in order, each with its operations in the cursor's spaces, and the position to go on from.
 
         Raises:
-            BelowFloor: the log was let go of meanwhile.
-            Corrupt: a frame is damaged.
+            BelowFloor: the log was let go of meanwhile, or for damage that was met.
+            Corrupt: a frame is damaged that is in no run yet.
             StorageError: the system refused.
         """
         if read.trouble is not None:
+            if is_damage(read.trouble):
+                self.engine.lose_log(read.place.number, read.trouble)
             self._check_floor(cursor)
             if isinstance(read.trouble, OSError):
                 raise storage_error(read.trouble, self.engine.directory, "the log cannot be read") from read.trouble

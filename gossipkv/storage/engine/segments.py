@@ -27,6 +27,7 @@ process.  What is read is a part of a segment, longer only when a frame is.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
@@ -182,6 +183,11 @@ def write_frames(files: Files, descriptor: int, salt: int, frames: Iterable[tupl
     if stamped.size_bytes:
         files.pwrite(descriptor, stamped.view(), offset)
     return offset + stamped.size_bytes
+
+
+def is_damage(error: Corrupt | OSError) -> bool:
+    """Whether bytes of a segment are lost for good; else the system may give them another time."""
+    return isinstance(error, Corrupt) or error.errno == errno.EIO
 
 
 @final

@@ -204,5 +204,33 @@ MUTANTS_OF_THE_STORE = (
         "pass",
         f"{TESTS}/test_following.py",
     ),
+    planted(
+        "damage in log that only its readers need closes the store",
+        f"{ENGINE}.segments:is_damage",
+        "return isinstance(error, Corrupt) or error.errno == errno.EIO",
+        "return False",
+        DAMAGE,
+    ),
+    planted(
+        "a segment that is missing in the middle is not missed",
+        f"{ENGINE}.recovery:_Recovery._kept_names",
+        "if manifest.kept:",
+        "if False:",
+        DAMAGE,
+    ),
+    planted(
+        "who follows the log reads over damage",
+        f"{ENGINE}.recovery:_Recovery._lose",
+        "self._kept.clear()",
+        "pass",
+        DAMAGE,
+    ),
+    planted(
+        "positions begin anew when log that only readers need is lost",
+        f"{ENGINE}.recovery:_Recovery._before",
+        "if self._damage is not None and not max(self._least, self._lived):",
+        "if False:",
+        f"{TESTS}/test_recovery.py",
+    ),
     planted("a backup is not synced", f"{ENGINE}.backup:_copy", "files.sync(writing)", "pass", BACKUP),
 )
