@@ -39,7 +39,7 @@ GATEWAY, GENERATOR = "gateway", "load generator"
 REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 QUART, NGINX = "quart-trio, hypercorn", "nginx"
-ROCKSDB, ROCKSDB_THREADS = "RocksDB", "RocksDB, C interface"
+ROCKSDB, ROCKSDB_GROUPS, ROCKSDB_THREADS = "RocksDB", "RocksDB, group commit", "RocksDB, C interface"
 ETCD = "etcd"
 
 GET_HIT_SMALL = Row(
@@ -172,7 +172,7 @@ LOAD_LATENESS = Row("open loop at half of capacity, lateness, p99.9", "us", 200.
 
 STORE_PUT = Row("durable put, one writer, time", "us", {ROCKSDB: 2.5})
 STORE_PUT_BATCH = Row("durable batches of 100, a put, time", "us", {ROCKSDB: 0.8})
-STORE_PUT_WRITERS = Row("durable put, 64 writers, time", "us", {ROCKSDB: 0.8, ROCKSDB_THREADS: 0.8})
+STORE_PUT_WRITERS = Row("durable put, 64 writers, time", "us", {ROCKSDB_GROUPS: 1.0, ROCKSDB_THREADS: 0.8})
 STORE_GET = Row("random get from a store, one run", "ns", {"LMDB": 0.6})
 STORE_GET_YOUNG = Row("random get from a store, memtable and 8 young runs", "ns", {"LMDB": 1.2})
 STORE_MISS_YOUNG = Row("the same, miss", "ns", {"LMDB": 1.0})

@@ -289,13 +289,16 @@ def followed(log):
 
 def read(reader, files, cursor, named, synced, *, most_bytes=SLICE_BYTES):
     """What comes next for a cursor, as a store reads it; None: nothing."""
-    while (part := reader.next(cursor, named, synced, most_bytes)) is not None:
+    for _ in range(10_000):
+        part = reader.next(cursor, named, synced, most_bytes)
+        if part is None:
+            return None
         told = part.read(files)
         if told.trouble is not None:
             raise told.trouble
         if reader.took(cursor, told.place, named[0].first - 1):
             return told.batches
-    return None
+    raise AssertionError("it never comes to the cursor's position")
 
 
 @cache
