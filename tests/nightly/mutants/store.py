@@ -9,6 +9,7 @@ TESTS = "tests/unit/storage/engine"
 STORE = f"{TESTS}/test_store.py"
 CRASHES = f"{TESTS}/test_store_crashes.py"
 DAMAGE = f"{TESTS}/test_store_damage.py"
+KEPT = f"{DAMAGE}::test_damage_in_log_that_is_kept_for_readers"
 FAULTS = f"{TESTS}/test_store_faults.py"
 BACKUP = f"{TESTS}/test_store_backup.py"
 
@@ -209,21 +210,35 @@ MUTANTS_OF_THE_STORE = (
         f"{ENGINE}.segments:is_damage",
         "return isinstance(error, Corrupt) or error.errno == errno.EIO",
         "return False",
-        DAMAGE,
+        f"{DAMAGE}::test_files_that_are_missing_or_empty",
+    ),
+    planted(
+        "damage that a follower meets stays in the log",
+        f"{ENGINE}.engine:Engine.lose_log",
+        "if self.upkeep.lose_log(number):",
+        "if False:",
+        KEPT,
+    ),
+    planted(
+        "log that was let go of for damage stays on the disk",
+        f"{ENGINE}.upkeep:Upkeep._keep_log",
+        "self.abandon(lost)",
+        "pass",
+        KEPT,
     ),
     planted(
         "a segment that is missing in the middle is not missed",
         f"{ENGINE}.recovery:_Recovery._kept_names",
         "if manifest.kept:",
         "if False:",
-        DAMAGE,
+        KEPT,
     ),
     planted(
         "who follows the log reads over damage",
         f"{ENGINE}.recovery:_Recovery._lose",
         "self._kept.clear()",
         "pass",
-        DAMAGE,
+        KEPT,
     ),
     planted(
         "positions begin anew when log that only readers need is lost",
