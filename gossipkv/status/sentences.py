@@ -54,6 +54,8 @@ def of_node(info: Mapping[str, Value]) -> Iterator[str]:
         yield f"source: {plain(info['source_error'])}"
     if (why := map_of(info.get("tables")).get("why")) is not None:
         yield f"tables: closed: {plain(why)}"
+    if (damage := map_of(info.get("tables")).get("log_damage")) is not None:
+        yield f"tables: log that was kept for its readers alone is damaged, and was let go of: {plain(damage)}"
 
 
 def of_memory(info: Mapping[str, Value]) -> str | None:

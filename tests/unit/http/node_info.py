@@ -67,7 +67,10 @@ def info(databases=("geo",), **more):
             "residency": "auto", "resident": "active", "mapped_bytes": 5 << 30, "active_bytes": 3 << 30,
             "compressed_bytes": 1 << 30, "room_bytes": 4 << 30, "limit": "MemAvailable",
         },
-        "tables": {"state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "counters": store_counters()},
+        "tables": {
+            "state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "log_damage": None,
+            "counters": store_counters(),
+        },
         "ready": {"joined": True, "opened": True, "draining": False},
     } | more  # fmt: skip
 
