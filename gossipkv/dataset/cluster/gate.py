@@ -6,8 +6,8 @@ An owner counts for a partition when
     it has answered the direct question (`question.py`) on a connection that lives, and not too long ago,
     and its file has the seal that is required, or where none is, no other owner's file of its kind has another one.
 
-Required are the seals that are fixed (`fixed_seals.py`): by this node, once its clients may have the identity, or before
-by the first member that answers what its clients have.
+Required are the seals that are fixed (`fixed_seals.py`): by this node, once its clients may have the identity, or
+before by the first member that answers what its clients have.
 
 So a suspect, a dead owner still believed alive, one that has started anew, one about to drop its copy, and one that
 holds other bytes under the same name do not count.  This node's own partitions count without a question.
