@@ -302,6 +302,7 @@ class _Node:
         began_ns = clock.monotonic_ns()
         return Measures(
             counters=lambda: {**self._core.counters(), **elsewhere.counters()},
+            unreadable=lambda: self._sharing.unreadable,
             reads=lambda: self._reads.counts.with_those_of(self._table.reads()),
             errors=lambda: self._handlers.errors,
             latency=self._core.latency,

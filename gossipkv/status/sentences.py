@@ -48,6 +48,8 @@ def of_node(info: Mapping[str, Value]) -> Iterator[str]:
     if twice := list_of(info.get("claimed_twice")):
         names = ", ".join(map(plain, twice))
         yield f"claimed twice: two nodes are called {names}; `gossipkv tree duplicates` says where"
+    if unread := list_of(info.get("unreadable")):
+        yield f"unreadable: {', '.join(map(plain, unread))} say what this release cannot read; let all run one that can"
     if info.get("silent") is not None:
         yield f"silent: nothing is built or switched, and no node hears of it: {plain(info['silent'])}"
     if info.get("source_error") is not None:
