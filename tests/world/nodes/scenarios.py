@@ -29,6 +29,7 @@ from tests.world.nodes.losses import (
     death_before_the_gate,
     laggard,
     left_alone,
+    stalled,
     views_that_differ,
     wrong_dead,
 )
@@ -82,6 +83,7 @@ SHARING: Final = _named(
     death_after_the_gate,
     all_cut_off,
     wrong_dead,
+    stalled,
     laggard,
     left_alone,
     back_alone,
