@@ -27,7 +27,7 @@ cdef struct Reason:  # for which a request waits, and what is done when somethin
     void (*put_keys)(Buffer* out, const Relay* relay) noexcept nogil  # behind the subject; NULL: there are none
     Step go_on  # somebody has refused or is gone, or its pages are there
     Step expire  # its deadline is over; of what other nodes are asked it is `expire_asked`, which needs the next three
-    int64_t (*heard)(Asking asking, const Relay* relay) noexcept nogil  # when half an answer last grew; 0: none has begun
+    int64_t (*heard)(Asking asking, const Relay* relay) noexcept nogil  # when half an answer last grew; 0: never
     Step begin_round  # all were asked, and the pause is over
     Step give_up
     bint (*is_answer)(const Relay* relay, Cursor result) noexcept nogil  # whether a node that was asked may say that
