@@ -59,6 +59,7 @@ class ClusterTree(Protocol):
     def publish(self, path: str, value: bytes) -> None: ...  # Raises TooLarge.
     def withdraw(self, path: str) -> bool: ...
     def watch(self, path: str, wake: Callable[[], None]) -> Watch: ...
+    def news(self) -> bytes | None: ...  # What was published since the last call, for the method `gossip`.
 
 
 class SharedLibrary(Protocol):
@@ -294,6 +295,13 @@ class Sharing:
                     self._ask(core, member, identity)
                 case Route(identity, owner, partitions):
                     self._route(owner, identity, partitions)
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        """Tell what was published on the connections to members, too: a read may wait for what gossip takes time for."""
+        news = self._tree.news()
+        for member in self._membership.others if news is not None else ():
+            self._peers.ask_unread(member.name, "gossip", [news], self._ask_timeout_ms, _pass_over)
 
     def _publish(self, core: DatabaseCore, effect: Publish) -> None:
         pieces = encode(effect.statement)
@@ -343,6 +351,10 @@ class Sharing:
         column = self._peers.column(owner.name)
         if column is not None:  # Else it is forgotten, with all that it held.
             self._routes.set_holder(identity.wire_id, identity.partitions, column, partitions.to_bytes())
+
+
+def _pass_over(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+    """Who has not heard it hears it from gossip."""
 
 
 def _now_ms() -> int:

@@ -45,6 +45,7 @@ from tests.world.nodes.upgrades import (
     rolling_restart,
     slow_source,
     source_gone,
+    told_at_once,
     upgrade,
     upgrade_restarts,
 )
@@ -72,6 +73,7 @@ SHARING: Final = _named(
     one_version,
     automatic_ids,
     upgrade,
+    told_at_once,
     slow_source,
     late_source,
     source_gone,

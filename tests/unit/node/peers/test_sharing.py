@@ -2,6 +2,7 @@
 
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.effects import PublishDatabase, Withdraw
+from gossipkv.dataset.cluster.members import Member
 from gossipkv.errors import TooLarge
 from gossipkv.node.peers.sharing import Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
@@ -12,9 +13,15 @@ class Tree:
 
     def __init__(self):
         self.paths = {"partitions/db/v1/h:1": b"old"}
+        self.told = {*self.paths}
 
     def watch(self, path, wake):
         """Nothing comes in."""
+
+    def news(self):
+        """What is there, once."""
+        news, self.told = self.paths.keys() - self.told, {*self.paths}
+        return b" ".join(sorted(map(str.encode, news))) or None
 
     def publish(self, path, value):
         """It fits, if it is the only one."""
@@ -49,11 +56,29 @@ class Library:
         self.woken.append(name)
 
 
+class Peers:
+    """The members, who are told."""
+
+    def __init__(self):
+        self.others = [Member(name, bytes(16), 1, Address(name, 1)) for name in "ab"]
+        self.asked = []
+
+    def ask_unread(self, name, method, params, timeout_ms, on_answer):
+        """One of them."""
+        assert timeout_ms == 1
+        self.asked.append((name, method, params))
+        on_answer(None, None, None)
+
+
 async def test_room_is_made_for_what_is_said_of_a_database():
-    """And the database looks again, so that it knows when to try what had no room."""
+    """And the database looks again, so that it knows when to try what had no room; all members are told, once."""
     tree, library = Tree(), Library()
-    sharing = Sharing(tree, library, None, None, None, address=Address("h", 1), ask_timeout_ms=1)
+    peers = Peers()
+    sharing = Sharing(tree, library, peers, peers, None, address=Address("h", 1), ask_timeout_ms=1)
     said = DatabaseStatement(told=True)
     sharing.perform(Core(), [PublishDatabase(said)])
     assert tree.paths == {"databases/db/h:1": encode_database(said)}
     assert library.woken == ["db"]
+    assert peers.asked == [(name, "gossip", [b"databases/db/h:1"]) for name in "ab"]
+    sharing.perform(Core(), [PublishDatabase(said)])
+    assert len(peers.asked) == 2
