@@ -298,7 +298,7 @@ class Sharing:
         self._tell_news()
 
     def _tell_news(self) -> None:
-        """Tell what was published on the connections to members, too: a read may wait for what gossip takes time for."""
+        """Tell what was published on connections to members, too: a read may wait for what gossip takes time for."""
         news = self._tree.news()
         for member in self._membership.others if news is not None else ():
             self._peers.ask_unread(member.name, "gossip", [news], self._ask_timeout_ms, _pass_over)

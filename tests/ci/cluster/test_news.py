@@ -75,6 +75,8 @@ def publish(source, version):
     making = source / f"db/_{version}"
     making.mkdir(parents=True)
     for number in range(PARTITIONS):
-        lines = [b"%b\t%b\n" % (key, version.encode()) for key in KEYS if partition("sequins", key, PARTITIONS) == number]
+        lines = [
+            b"%b\t%b\n" % (key, version.encode()) for key in KEYS if partition("sequins", key, PARTITIONS) == number
+        ]
         (making / f"part-{number:05}").write_bytes(b"".join(lines))
     making.rename(source / "db" / version)

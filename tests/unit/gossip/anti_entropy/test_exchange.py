@@ -60,7 +60,7 @@ def test_both_become_equal_in_three_datagrams() -> None:
 
 
 def test_news_over_a_connection_that_is_there() -> None:
-    """What was published since the last news, whole; it asks nothing, and whoever misses what was before passes it over."""
+    """What was published since the last news; it asks nothing, and whoever misses what was before passes it over."""
     link, one, two = pair()
     three = link.node("three")
     for node in (one, two):
