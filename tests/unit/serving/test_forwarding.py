@@ -296,7 +296,7 @@ def test_an_answer_under_way_has_its_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["get", "get_many"])
 @pytest.mark.parametrize("heard_ms", [1, 25, 200])
 def test_an_answer_that_stalls_is_silence(tmp_path: Path, method: str, heard_ms: int) -> None:
-    """A stage after its last byte another owner is asked as well, however long it went on; who is whole first counts."""
+    """A stage after its last byte the next owner is asked too, however long it went on; the first whole one counts."""
     asker = Asker(tmp_path, 2)
     subject, value = (AWAY[0], b"x" * 200) if method == "get" else ([AWAY[0]], [b"x" * 200])
     assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
