@@ -109,7 +109,10 @@ class Sharing:
         self._ask_timeout_ms = ask_timeout_ms
         self._wake = trio.Event()
         self._watches: dict[str, tuple[Watch, ...]] = {}  # By database.
-        self._roots = [tree.watch(path, self.wake) for path in (NODES, DATABASES)]
+        self._places = tree.watch(NODES, self.wake)
+        self._names = tree.watch(DATABASES, self.wake)
+        self._known: list[gossip.Member] = []  # The members, and the names of databases, at the last look.
+        self._named: list[str] = []
         self._heard: dict[tuple[str, str], Heard] = {}  # By database and member.
         self._owners: dict[str, Owner] = {}  # Those of the last run that nobody has heard of in this one.
         self._published: dict[tuple[str, str], int] = {}  # Pieces, by database and version.
@@ -134,10 +137,16 @@ class Sharing:
     def look(self) -> None:
         """Tell the databases what has changed among the members, and in what they say."""
         revision = self._membership.revision
-        for root in self._roots:
-            root.look()
-        self._look_at_members()
-        self._library.hear_of(self._tree.names(DATABASES))
+        known = [*self._tree.members_known()]
+        if self._places.changed or known != self._known:  # Each look has a price for each member, and most are idle.
+            self._places.look()
+            self._known = known
+            self._look_at_members()
+        self._membership.isolate(isolated=self._tree.isolated(), now_ms=_now_ms())
+        if self._names.changed:
+            self._names.look()
+            self._named = self._tree.names(DATABASES)
+        self._library.hear_of(self._named)
         moved = self._membership.revision != revision
         for core in self._library.cores():
             if self._hear(core) or moved:
@@ -147,9 +156,9 @@ class Sharing:
 
     def _look_at_members(self) -> None:
         now_ms = _now_ms()
-        places = self._places()
+        places = self._claimed()
         known = {self._membership.own.name}
-        for member in self._tree.members_known():
+        for member in self._known:
             shard_id, is_firm = places.get(member.name, (None, False))
             known.add(member.name)
             told = Member(
@@ -160,10 +169,9 @@ class Sharing:
             self._membership.forget(name)
             for core in self._library.cores():
                 core.forget(name)
-        self._membership.isolate(isolated=self._tree.isolated(), now_ms=now_ms)
         self._tell_peers()
 
-    def _places(self) -> dict[str, tuple[str, bool]]:
+    def _claimed(self) -> dict[str, tuple[str, bool]]:
         """Each owner's place in the ring, and whether its claim is firm."""
         found = ((entry.owner, place_of(entry.name, entry.value)) for entry in self._tree.below(NODES))
         return {owner: place for owner, place in found if place is not None}
