@@ -25,6 +25,20 @@ MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
         SHARING,
     ),
     planted(
+        "members are taken in at each look",
+        "gossipkv.node.peers.sharing:Sharing.look",
+        "if self._places.changed or known != self._known:  # Each look has a price for each member, and most are idle.",
+        "if True:",
+        SHARING,
+    ),
+    planted(
+        "who is known in another way is taken in when a claim changes",
+        "gossipkv.node.peers.sharing:Sharing.look",
+        "if self._places.changed or known != self._known:  # Each look has a price for each member, and most are idle.",
+        "if self._places.changed or not self._known:",
+        SHARING,
+    ),
+    planted(
         "each news are all that was ever published",
         "gossipkv.gossip.anti_entropy.exchange:Exchange.news",
         "before, self._told = self._told, self._tree.head(self._own)",

@@ -2,8 +2,10 @@
 
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.effects import PublishDatabase, Withdraw
-from gossipkv.dataset.cluster.members import Member
+from gossipkv.dataset.cluster.members import Member, Membership, State
 from gossipkv.errors import TooLarge
+from gossipkv.gossip import member as gossip
+from gossipkv.gossip.tree.watch import Watch
 from gossipkv.node.peers.sharing import Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
 
@@ -82,3 +84,76 @@ async def test_room_is_made_for_what_is_said_of_a_database():
     assert peers.asked == [(name, "gossip", [b"databases/db/h:1"]) for name in "ab"]
     sharing.perform(Core(), [PublishDatabase(said)])
     assert len(peers.asked) == 2
+
+
+class Gossiped:
+    """A tree of which it is counted how often it is listed."""
+
+    def __init__(self):
+        self.watches = {}
+        self.members = [at_rest("a"), at_rest("b")]
+        self.listed = []
+
+    def watch(self, path, wake):
+        """One for each path."""
+        return self.watches.setdefault(path, Watch(path, wake))
+
+    def members_known(self):
+        """Made anew, as gossip does."""
+        return [*self.members]
+
+    def isolated(self):
+        """Never."""
+        return False
+
+    def names(self, path):
+        """None yet."""
+        self.listed.append(path)
+        return []
+
+    below = names
+
+
+class Many(Peers):
+    """Peers of a library without databases."""
+
+    def tell(self, peers):
+        """Who is known."""
+        self.told = [peer.name for peer in peers]
+
+    def hear_of(self, names):
+        """Nothing is named."""
+        assert list(names) == []
+
+    def cores(self):
+        """None."""
+        return []
+
+
+def at_rest(name, state=gossip.State.ALIVE):
+    """A member as gossip has it."""
+    return gossip.Member(gossip.member_id(name), name, bytes(16), Address(name, 1), 1, 0, state)
+
+
+async def test_a_look_at_what_has_not_changed_lists_nothing():
+    """Members and claims are taken in when there are others, or one is known in another way."""
+    tree, many = Gossiped(), Many()
+    own = Member("a", bytes(16), 1, Address("a", 1))
+    membership = Membership(own, expects_others=False, retire_max_ms=1, now_ms=0)
+    sharing = Sharing(tree, many, membership, many, None, address=Address("a", 1), ask_timeout_ms=1)
+    sharing.look()
+    assert (tree.listed, many.told) == (["nodes"], ["b"])
+    sharing.look()
+    assert tree.listed == ["nodes"]
+    tree.members[1] = at_rest("b", gossip.State.SUSPECT)
+    sharing.look()
+    assert (tree.listed, membership.get("b").state) == (["nodes"] * 2, State.SUSPECT)
+    tree.members.append(at_rest("c"))
+    sharing.look()
+    assert many.told == ["b", "c"]
+    for path in ("nodes", "databases"):
+        tree.watches[path].revision += 1
+        sharing.look()
+        sharing.look()
+        assert tree.listed.pop() == path
+    assert tree.listed == ["nodes"] * 3
