@@ -2,6 +2,7 @@
 
     receive     a datagram                      wake     timers that are due, at `wakes_at_ms`
     reply       answers an Ask of another node  answered, stored    what an Ask or a Store came to
+    news        an Ask that tells at once what was published, for whoever has connections anyway
     pin         from now on this node takes no other cluster id
     take        the effects, after each of these
 
@@ -163,6 +164,11 @@ class Gossip:
     def reply(self, request: bytes, *, now_ms: int) -> bytes | None:
         """Return the reply to another node's Ask; None: refused."""
         return None if self._outbox.silent else self._inbox.reply(request, now_ms)
+
+    def news(self) -> bytes | None:
+        """Return an Ask that tells any member what this node has published since the last one; None: nothing."""
+        news = None if self._outbox.silent else self._exchange.news()
+        return None if news is None else self._outbox.envelope.wrap(news)
 
     def answered(self, token: int, reply: bytes | None, *, now_ms: int) -> None:
         """Take in what came of an Ask."""

@@ -172,6 +172,10 @@ class Gossiping:
         self.agent.act()
         return was_there
 
+    def news(self) -> bytes | None:
+        """What was published since the last call, as the method `gossip` takes it; None: nothing."""
+        return self._core.news()
+
     def watch(self, path: str, wake: Callable[[], None]) -> Watch:
         """A watcher of what happens at and below a path; `wake` is called when there is something new to look at."""
         return self._tree.watch(path, wake)

@@ -14,6 +14,7 @@ from tests.oracle import msgpack_scanner
 
 ALIVE, SUSPECT, DEAD = 0, 1, 2
 PAUSE_MS = 1
+DEFAULT_MS = 1000  # For a read whose client does not say.
 REFUSALS = {"NOT_SERVED", "NOT_READY", "UNKNOWN_VERSION", "CORRUPT", "OVERLOADED", "INTERNAL", "BAD_REQUEST"}
 
 
@@ -25,6 +26,8 @@ class Peer:
     slow: bool = False
     connected: bool = True
     holds: bool = True
+    arriving: object = None  # The read of whose answer there is a beginning.
+    heard_ms: int = 0  # When that last grew.
 
 
 @dataclass
@@ -32,6 +35,7 @@ class Read:
     """One that is under way."""
 
     whole_ms: int
+    limit_ms: int
     is_part: bool
     pause_ms: int = PAUSE_MS
     due_ms: float = 0
@@ -62,7 +66,9 @@ class Relay:
     def begin(self, name: object, timeout_ms: int | None = None, *, is_part: bool = False) -> None:
         """A client asks; a part of a batch has the request's own time, if that says how much."""
         time_ms = self.whole_ms if timeout_ms is None else timeout_ms
-        self.reads[name] = Read(self.now_ms + (time_ms if is_part else min(time_ms, self.whole_ms)), is_part)
+        whole_ms = self.now_ms + (time_ms if is_part else min(time_ms, self.whole_ms))
+        limit_ms = self.now_ms + (max(DEFAULT_MS, self.whole_ms) if timeout_ms is None else timeout_ms)
+        self.reads[name] = Read(whole_ms, limit_ms, is_part)
 
     def candidates(self, name: object) -> set[int]:
         """Who may be asked next: those of the least rank who were not asked in this round and do not owe an answer."""
@@ -112,9 +118,13 @@ class Relay:
                 read.due_ms = min(self.now_ms + read.pause_ms, read.whole_ms)
                 read.pause_ms = min(2 * read.pause_ms, self.stage_ms)
 
+    def heard(self, column: int, name: object) -> None:
+        """Some of an answer has come."""
+        self.peers[column].arriving, self.peers[column].heard_ms = name, self.now_ms
+
     def answered(self, column: int, name: object) -> bool:
         """A value or a miss has come: whether it is the client's answer."""
-        self.peers[column].slow = False
+        self.peers[column].slow, self.peers[column].arriving = False, None
         if not self.unanswered[column].pop(name):
             return False
         self.end(name)
@@ -144,7 +154,7 @@ class Relay:
 
     def lost(self, column: int, nonsense: object = None) -> None:
         """Its connection has ended; by nonsense, in the place of that read's answer."""
-        self.peers[column].connected = False
+        self.peers[column].connected, self.peers[column].arriving = False, None
         names, self.unanswered[column] = self.unanswered[column], {}
         for name, awaited in names.items():
             if awaited:
@@ -174,7 +184,14 @@ class Relay:
         for name, read in list(self.reads.items()):
             if self.now_ms < read.due_ms:
                 continue
-            if self.now_ms >= read.whole_ms:
+            heard_ms = max(
+                (self.peers[column].heard_ms for column in read.awaited if self.peers[column].arriving == name),
+                default=-self.stage_ms,
+            )
+            if self.now_ms < min(read.limit_ms, heard_ms + self.stage_ms):
+                read.whole_ms = min(max(read.whole_ms, heard_ms + self.whole_ms), read.limit_ms)
+                read.due_ms = min(heard_ms + self.stage_ms, read.limit_ms)
+            elif self.now_ms >= read.whole_ms:
                 failed[name] = read
                 self.end(name)
             elif read.resting:

@@ -47,6 +47,7 @@ class NetworkLink:
     cut: bool = False  # Nothing passes.
     datagrams_cut: bool = False  # Connections pass.
     connects_cut: bool = False  # Connections that there are pass; no new one begins.
+    stalls: bool = False  # Of a connection half of what comes next passes, and nothing behind it.
     clogged_until_us: int = 0  # What comes before waits until then.
     mtu_bytes: int = MTU_BYTES
     least_delay_us: int = LEAST_DELAY_US

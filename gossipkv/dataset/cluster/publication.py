@@ -1,8 +1,9 @@
 """The statements that this node publishes of its versions, and when.
 
-The first statement of a version goes out at once, what follows is told once a second, and what only says how far a
-build is, more seldom: a cluster hears of each change on every node.  What takes something back goes out at once, since
-a copy is dropped only when it is published no more.
+The first statement of a version goes out at once, and so does the one with which a build ends: this node counts on it
+at once, and may switch.  What else follows is told once a second, and what only says how far a build is, more seldom: a
+cluster hears of each change on every node.  What takes something back goes out at once, since a copy is dropped only
+when it is published no more.
 
 A branch has room for so much.  What it has no room for is left out, the versions that matter least first: the active
 one comes before the one that is to be next, and newer ones before older.
@@ -116,7 +117,7 @@ class Publication:
             return now_ms
         if refused_ms is not None:
             return refused_ms + AGAIN_MS
-        if shown is None:
+        if shown is None or (shown.building and not statement.building):
             return now_ms
         is_progress = replace(shown, progress=statement.progress) == statement
         return self._told_ms[version] + (PROGRESS_MS if is_progress else COALESCED_MS)

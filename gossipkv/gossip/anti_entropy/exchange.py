@@ -112,6 +112,7 @@ class Exchange:
         self._asked: set[Address] = set()
         self._more: set[Address] = set()  # Who has more to tell, when it has answered the present request.
         self._wanted_ms: dict[bytes, int] = {}
+        self._told = tree.head(self._own)  # Where this node's branch was at the last `news`.
         self.hash.touch(self._own)
 
     def start(self, *, now_ms: int) -> None:
@@ -204,6 +205,15 @@ class Exchange:
         """Return a request that tells all that is known here, and asks what is known there."""
         parts = [messages.record(self._members.own), *self._knowledge.digest(MAX_PART_BYTES, now_ms)]
         return pack(self._own, self.state_hash, flags, b"".join(parts))
+
+    def news(self) -> bytes | None:
+        """Return a request that tells what this node has published since the last one, and asks nothing; None: nothing.
+
+        Who misses an older one passes it over, and hears all of it as ever.
+        """
+        before, self._told = self._told, self._tree.head(self._own)
+        parts = b"".join(self._tree.deltas(self._own, before.epoch, before.version, part_bytes=MAX_PART_BYTES))
+        return pack(self._own, self.state_hash, REPLY, parts) if parts else None
 
     def reply(self, message: bytes, *, now_ms: int) -> bytes:
         """The answer to a request of this kind.

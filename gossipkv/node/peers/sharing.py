@@ -59,6 +59,7 @@ class ClusterTree(Protocol):
     def publish(self, path: str, value: bytes) -> None: ...  # Raises TooLarge.
     def withdraw(self, path: str) -> bool: ...
     def watch(self, path: str, wake: Callable[[], None]) -> Watch: ...
+    def news(self) -> bytes | None: ...  # What was published since the last call, for the method `gossip`.
 
 
 class SharedLibrary(Protocol):
@@ -108,7 +109,10 @@ class Sharing:
         self._ask_timeout_ms = ask_timeout_ms
         self._wake = trio.Event()
         self._watches: dict[str, tuple[Watch, ...]] = {}  # By database.
-        self._roots = [tree.watch(path, self.wake) for path in (NODES, DATABASES)]
+        self._places = tree.watch(NODES, self.wake)
+        self._names = tree.watch(DATABASES, self.wake)
+        self._known: list[gossip.Member] = []  # The members, and the names of databases, at the last look.
+        self._named: list[str] = []
         self._heard: dict[tuple[str, str], Heard] = {}  # By database and member.
         self._owners: dict[str, Owner] = {}  # Those of the last run that nobody has heard of in this one.
         self._published: dict[tuple[str, str], int] = {}  # Pieces, by database and version.
@@ -133,10 +137,16 @@ class Sharing:
     def look(self) -> None:
         """Tell the databases what has changed among the members, and in what they say."""
         revision = self._membership.revision
-        for root in self._roots:
-            root.look()
-        self._look_at_members()
-        self._library.hear_of(self._tree.names(DATABASES))
+        known = [*self._tree.members_known()]
+        if self._places.changed or known != self._known:  # Each look has a price for each member, and most are idle.
+            self._places.look()
+            self._known = known
+            self._look_at_members()
+        self._membership.isolate(isolated=self._tree.isolated(), now_ms=_now_ms())
+        if self._names.changed:
+            self._names.look()
+            self._named = self._tree.names(DATABASES)
+        self._library.hear_of(self._named)
         moved = self._membership.revision != revision
         for core in self._library.cores():
             if self._hear(core) or moved:
@@ -146,9 +156,9 @@ class Sharing:
 
     def _look_at_members(self) -> None:
         now_ms = _now_ms()
-        places = self._places()
+        places = self._claimed()
         known = {self._membership.own.name}
-        for member in self._tree.members_known():
+        for member in self._known:
             shard_id, is_firm = places.get(member.name, (None, False))
             known.add(member.name)
             told = Member(
@@ -159,10 +169,9 @@ class Sharing:
             self._membership.forget(name)
             for core in self._library.cores():
                 core.forget(name)
-        self._membership.isolate(isolated=self._tree.isolated(), now_ms=now_ms)
         self._tell_peers()
 
-    def _places(self) -> dict[str, tuple[str, bool]]:
+    def _claimed(self) -> dict[str, tuple[str, bool]]:
         """Each owner's place in the ring, and whether its claim is firm."""
         found = ((entry.owner, place_of(entry.name, entry.value)) for entry in self._tree.below(NODES))
         return {owner: place for owner, place in found if place is not None}
@@ -301,6 +310,13 @@ class Sharing:
                     self._ask(core, member, identity)
                 case Route(identity, owner, partitions):
                     self._route(owner, identity, partitions)
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        """Tell what was published on connections to members, too: a read may wait for what gossip takes time for."""
+        news = self._tree.news()
+        for member in self._membership.others if news is not None else ():
+            self._peers.ask_unread(member.name, "gossip", [news], self._ask_timeout_ms, _pass_over)
 
     def _publish(self, core: DatabaseCore, effect: Publish) -> None:
         pieces = encode(effect.statement)
@@ -350,6 +366,10 @@ class Sharing:
         column = self._peers.column(owner.name)
         if column is not None:  # Else it is forgotten, with all that it held.
             self._routes.set_holder(identity.wire_id, identity.partitions, column, partitions.to_bytes())
+
+
+def _pass_over(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+    """Who has not heard it hears it from gossip."""
 
 
 def _now_ms() -> int:

@@ -27,7 +27,7 @@ cdef struct Reason:  # for which a request waits, and what is done when somethin
     void (*put_keys)(Buffer* out, const Relay* relay) noexcept nogil  # behind the subject; NULL: there are none
     Step go_on  # somebody has refused or is gone, or its pages are there
     Step expire  # its deadline is over; of what other nodes are asked it is `expire_asked`, which needs the next three
-    bint (*is_under_way)(Asking asking, const Relay* relay) noexcept nogil  # the beginning of an answer is here
+    int64_t (*heard)(Asking asking, const Relay* relay) noexcept nogil  # when half an answer last grew; 0: never
     Step begin_round  # all were asked, and the pause is over
     Step give_up
     bint (*is_answer)(const Relay* relay, Cursor result) noexcept nogil  # whether a node that was asked may say that
@@ -60,6 +60,7 @@ cdef void know_reason(Asking asking, RelayKind kind, Reason reason) noexcept nog
 
 cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil
 
+cdef void limit_asking(Asking asking, Relay* relay) noexcept nogil
 cdef void ask_next(Asking asking, Relay* relay) noexcept nogil
 cdef int next_to_ask(Asking asking, Relay* relay, Py_ssize_t partition) noexcept nogil
 cdef void rest_relay(Asking asking, Relay* relay) noexcept nogil
@@ -68,7 +69,7 @@ cdef bint send_request(Asking asking, Relay* relay, int column) noexcept nogil
 cdef void go_on_with_relays(Asking asking) noexcept nogil
 cdef void expire_relays(Asking asking) noexcept nogil
 cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil
-cdef bint has_begun(Asking asking, const Relay* relay) noexcept nogil
+cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil
 
 cdef Connection* claim_client(Asking asking, const Relay* relay) noexcept nogil
 cdef void note_damage(

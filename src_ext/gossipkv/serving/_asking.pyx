@@ -11,7 +11,8 @@ What waits for others is a relay (`_relays.pyx`)::
 * Who is asked is who holds the partition of that very identity, in the order of `gossipkv.placement.candidates`.
 * The first answer wins; what comes later is dropped.  Who has not answered yet is not asked again.
 * What goes to a peer gathers in its output and leaves once a round, however many requests it is.
-* While an answer is arriving, the relay has all of its own time: a large value may take longer than a stage.
+* While an answer is arriving, nobody else is asked, for all of the relay's own time: a large value may take longer
+  than a stage.  One that stalls for a stage is silence, and whom to ask next has its time from the last byte on.
 
 What is asked, what counts as an answer and what becomes of it is told by the reason for which a relay waits
 (`Reason`); `_reasons.pyx` has the table of them.
@@ -34,7 +35,7 @@ from gossipkv.serving._peers cimport Peers
 from gossipkv.serving._published cimport DatabaseRow, Lookup, PublishedTable
 from gossipkv.serving._read_options cimport IDENTITY_BYTES
 from gossipkv.serving._relays cimport (
-    ASKED_STILL, MOST_TRIED, WAS_FULL, WAS_SILENT, WAS_UNCONNECTED, Attempt, Relay, RelayKind, attempt_begin,
+    ASKED_STILL, MOST_TRIED, NEVER, WAS_FULL, WAS_SILENT, WAS_UNCONNECTED, Attempt, Relay, RelayKind, attempt_begin,
     next_restless, pop_due, relay_end, relay_note, relay_note_size, relay_stir, relays_know, set_due, version_name,
 )
 from gossipkv.serving._scans cimport Scanner, scans_go_on
@@ -48,6 +49,8 @@ from gossipkv.wire._message cimport (
 cdef enum:
     # What a request to an owner has beside subject and keys.
     REQUEST_BYTES = 128
+    # What others have for a read whose client does not say; `proxy_timeout` where that is longer.
+    READ_TIMEOUT_NS = 1000000000
 
 
 @cython.final
@@ -94,6 +97,12 @@ cdef int set_version(Asking asking, Relay* relay, const Lookup* lookup) noexcept
 
 
 # Whom to ask --------------------------------------------------------------------------------------------------
+
+
+cdef void limit_asking(Asking asking, Relay* relay) noexcept nogil:
+    """Have it end, now that others are asked, though its client has not said when."""
+    if relay.limit_ns == NEVER:
+        relay.limit_ns = asking.connections.now_ns + max(<int64_t>READ_TIMEOUT_NS, asking.whole_ns)
 
 
 cdef void ask_next(Asking asking, Relay* relay) noexcept nogil:
@@ -211,11 +220,14 @@ cdef void expire_relays(Asking asking) noexcept nogil:
 cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil:
     """A stage, a pause or the time is over of what other nodes are asked for."""
     cdef int64_t now_ns = asking.connections.now_ns
+    cdef int64_t heard_ns = reason_of(asking, relay).heard(asking, relay)
     cdef const Attempt* attempt = relay.attempts
     if now_ns >= relay.limit_ns:
         reason_of(asking, relay).give_up(asking, relay)
-    elif reason_of(asking, relay).is_under_way(asking, relay):
-        set_due(asking.relays, relay, min(now_ns + asking.stage_ns, relay.limit_ns))
+    elif heard_ns > 0 and now_ns < heard_ns + asking.stage_ns:
+        relay.whole.whole_ns = min(max(relay.whole.whole_ns, heard_ns + asking.whole_ns), relay.limit_ns)
+        relay.whole_ns = relay.whole.whole_ns
+        set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))
     elif now_ns >= relay.whole_ns:
         reason_of(asking, relay).give_up(asking, relay)
     elif relay.resting:
@@ -230,19 +242,20 @@ cdef void expire_asked(Asking asking, Relay* relay) noexcept nogil:
         relay_stir(asking.relays, relay)
 
 
-cdef bint has_begun(Asking asking, const Relay* relay) noexcept nogil:
-    """Whether the beginning of an answer to that has arrived."""
+cdef int64_t last_heard(Asking asking, const Relay* relay) noexcept nogil:
+    """When the last bytes of an answer to that came of which the end is missing; 0: none has begun."""
     cdef const Attempt* attempt = relay.attempts
     cdef Connection* connection
     cdef Cursor begun
     cdef uint32_t id
+    cdef int64_t heard_ns = 0
     while attempt != NULL:
         connection = asking.connections.find(attempt.handle)
         begun = Cursor(connection.input.data + connection.input.start, connection.input.data + connection.input.end)
         if buffer_size(&connection.input) > 0 and take_response(&begun, &id) and id == attempt.id:
-            return True
+            heard_ns = max(heard_ns, connection.received_ns)
         attempt = attempt.next_of_relay
-    return False
+    return heard_ns
 
 
 # The end ------------------------------------------------------------------------------------------------------

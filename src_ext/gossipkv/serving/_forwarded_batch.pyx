@@ -9,7 +9,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from gossipkv.serving._asking cimport (
-    Asking, Reason, claim_client, database_of, fail_client, hand_back, note_damage, set_limits,
+    Asking, Reason, claim_client, database_of, fail_client, hand_back, limit_asking, note_damage,
+    set_limits,
 )
 from gossipkv.serving._batches cimport (
     Batch, Place, Reading, begin_reading, count_reading, end_reading, pass_over, place_count, places_of, plan_reading,
@@ -213,8 +214,9 @@ cdef void count_asking(Asking asking, Batch* batch) noexcept nogil:
     if not batch.head.forwarded:
         batch.head.forwarded = True
         batch.head.whole_ns = batch.head.limit_ns
-        if batch.head.limit_ns == NEVER:
-            batch.head.whole_ns = asking.connections.now_ns + asking.whole_ns
+        limit_asking(asking, &batch.head)
+        if batch.head.whole_ns == NEVER:
+            batch.head.whole_ns = min(asking.connections.now_ns + asking.whole_ns, batch.head.limit_ns)
         asking.counts[FORWARDED] += 1
         if version != NULL:
             count_forwarded(version, batch.reading.by_name)

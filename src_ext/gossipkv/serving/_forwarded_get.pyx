@@ -9,10 +9,10 @@
 from libc.string cimport memcmp, memset
 
 from gossipkv.serving._asking cimport (
-    Asking, Reason, ask_next, claim_client, database_of, expire_asked, hand_back, has_begun, note_damage,
-    set_limits, set_version,
+    Asking, Reason, ask_next, claim_client, database_of, expire_asked, hand_back, last_heard, limit_asking,
+    note_damage, set_limits, set_version,
 )
-from gossipkv.serving._cold_reads cimport DISK_NS, Get, is_patient, refuse_slow, release_get, wait_for_page
+from gossipkv.serving._cold_reads cimport Get, is_patient, refuse_slow, release_get, wait_for_page
 from gossipkv.serving._connections cimport Connection
 from gossipkv.serving._counters cimport (
     CLOSED_MEMORY, COLD_READS, FORWARDED, FORWARD_CORRUPT, FORWARD_NOT_READY, FORWARD_NOT_SERVED, FORWARD_OVERLOADED,
@@ -63,7 +63,6 @@ cdef int begin_cold_get(
     if get == NULL:
         return OUT_OF_MEMORY
     asking.counts[COLD_READS] += 1
-    get.head.limit_ns = min(get.head.limit_ns, asking.connections.now_ns + DISK_NS)
     wait_for_page(asking, get, lookup.file)
     return UNDER_WAY
 
@@ -108,6 +107,7 @@ cdef Get* keep_get(Asking asking, Connection* client, const Envelope* request) n
 cdef void go_elsewhere(Asking asking, Relay* relay, const Lookup* lookup) noexcept nogil:
     """Ask an owner in place of what is here."""
     relay.kind = READ
+    limit_asking(asking, relay)
     relay.whole_ns = min(asking.connections.now_ns + asking.whole_ns, relay.limit_ns)
     if not relay.forwarded:  # It may have waited for the disk since.
         relay.forwarded = True
@@ -339,7 +339,7 @@ cdef Reason waiting_for_an_owner() noexcept nogil:
     reason.method = b"get"
     reason.go_on = go_on_with_get
     reason.expire = expire_asked
-    reason.is_under_way = has_begun
+    reason.heard = last_heard
     reason.begin_round = begin_get_round
     reason.give_up = give_get_up
     reason.is_answer = is_value

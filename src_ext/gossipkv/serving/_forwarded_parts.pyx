@@ -7,11 +7,11 @@
 A part that begins a new round has the whole batch read anew if the version is another by then, or a key is here.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
 from gossipkv.serving._asking cimport (
-    Asking, Reason, expire_asked, fail_client, hand_back, has_begun, next_to_ask, reason_of, rest_relay, send_request,
+    Asking, Reason, expire_asked, fail_client, hand_back, last_heard, next_to_ask, reason_of, rest_relay, send_request,
 )
 from gossipkv.serving._batches cimport MISSING_VALUE, Batch, Place, place_count, places_of
 from gossipkv.serving._counters cimport FORWARD_ROUNDS
@@ -229,18 +229,17 @@ cdef void begin_part_round(Asking asking, Relay* relay) noexcept nogil:
         reason_of(asking, relay.whole).begin_round(asking, relay.whole)
 
 
-cdef bint is_under_way(Asking asking, const Relay* relay) noexcept nogil:
-    """Whether the beginning of an answer has arrived, to it or to one that it was passed on from."""
+cdef int64_t last_heard_of_part(Asking asking, const Relay* relay) noexcept nogil:
+    """When what is here of an answer last grew, to it or to one that it was passed on from; 0: none has begun."""
     cdef const Part* part = <const Part*>relay
     cdef const Part* other
-    if has_begun(asking, relay):
-        return True
+    cdef int64_t heard_ns = last_heard(asking, relay)
     other = <const Part*>batch_of(part).parts.first if batch_of(part).hedged else NULL
     while other != NULL:
-        if other.passed_on and asks_for(other, first_missing(part)) and has_begun(asking, &other.head):
-            return True
+        if other.passed_on and asks_for(other, first_missing(part)):
+            heard_ns = max(heard_ns, last_heard(asking, &other.head))
         other = <const Part*>other.head.next
-    return False
+    return heard_ns
 
 
 cdef void give_part_up(Asking asking, Relay* relay) noexcept nogil:
@@ -299,7 +298,7 @@ cdef Reason waiting_for_an_owner_of_keys() noexcept nogil:
     reason.put_keys = put_keys
     reason.go_on = pass_on
     reason.expire = expire_asked
-    reason.is_under_way = is_under_way
+    reason.heard = last_heard_of_part
     reason.begin_round = begin_part_round
     reason.give_up = give_part_up
     reason.is_answer = are_values

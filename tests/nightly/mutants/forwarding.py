@@ -11,11 +11,12 @@ COLD = ("tests/unit/serving/test_cold_reads.py",)
 DAMAGED = ("tests/unit/serving/test_damaged_here.py",)
 
 EXPIRE_ONE = "gossipkv.serving._asking:expire_asked"
-UNDER_WAY = "set_due(asking.relays, relay, min(now_ns + asking.stage_ns, relay.limit_ns))"
+UNDER_WAY = "set_due(asking.relays, relay, min(heard_ns + asking.stage_ns, relay.limit_ns))"
 HELD_ELSEWHERE = (
     "return may_go_elsewhere(version, &options) and asking.peers.is_held(version.identity, lookup.partition)"
 )
-ANOTHER_STAGE = "set_due(asking.relays, relay, now_ns + asking.stage_ns)"
+ANOTHER_STAGE = "set_due(asking.relays, relay, heard_ns + asking.stage_ns)"
+ARRIVING = "elif heard_ns > 0 and now_ns < heard_ns + asking.stage_ns:"
 
 MUTANTS_OF_FORWARDING = (
     planted(
@@ -146,6 +147,29 @@ MUTANTS_OF_FORWARDING = (
         (Edit(EXPIRE_ONE, "if now_ns >= relay.limit_ns:", "if False:"), Edit(EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE)),
         BY_HAND,
         "property",
+    ),
+    Mutant(
+        "an answer that has begun is waited for, though it stalls",
+        (
+            Edit(EXPIRE_ONE, ARRIVING, "elif heard_ns > 0:"),
+            Edit(EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE.replace("heard", "now")),
+        ),
+        BY_HAND,
+        "property",
+    ),
+    planted(
+        "an answer that stalls late leaves no time to ask others",
+        EXPIRE_ONE,
+        "relay.whole.whole_ns = min(max(relay.whole.whole_ns, heard_ns + asking.whole_ns), relay.limit_ns)",
+        "pass",
+        *BY_HAND,
+    ),
+    planted(
+        "a read without a time of its own goes on as long as its answer trickles",
+        "gossipkv.serving._asking:limit_asking",
+        "relay.limit_ns = asking.connections.now_ns + max(<int64_t>READ_TIMEOUT_NS, asking.whole_ns)",
+        "pass",
+        *BY_HAND,
     ),
     planted("an answer that trickles has the rest of a stage", EXPIRE_ONE, UNDER_WAY, ANOTHER_STAGE, *BY_HAND),
     planted(

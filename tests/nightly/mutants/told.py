@@ -12,7 +12,53 @@ SURVEY = "tests/unit/dataset/cluster/test_survey.py"
 MANIFEST = "tests/unit/dataset/local/test_manifest.py"
 USAGE = "tests/unit/processes/test_usage.py"
 
+SHARING = "tests/unit/node/peers/test_sharing.py"
+PUBLICATION = "tests/unit/dataset/cluster/test_publication.py"
+EXCHANGE = "tests/unit/gossip/anti_entropy/test_exchange.py"
+
 MUTANTS_OF_WHAT_IS_TOLD: tuple[Mutant, ...] = (
+    planted(
+        "what is published is left to gossip alone",
+        "gossipkv.node.peers.sharing:Sharing.perform",
+        "self._tell_news()",
+        "pass",
+        SHARING,
+    ),
+    planted(
+        "members are taken in at each look",
+        "gossipkv.node.peers.sharing:Sharing.look",
+        "if self._places.changed or known != self._known:  # Each look has a price for each member, and most are idle.",
+        "if True:",
+        SHARING,
+    ),
+    planted(
+        "who is known in another way is taken in when a claim changes",
+        "gossipkv.node.peers.sharing:Sharing.look",
+        "if self._places.changed or known != self._known:  # Each look has a price for each member, and most are idle.",
+        "if self._places.changed or not self._known:",
+        SHARING,
+    ),
+    planted(
+        "each news are all that was ever published",
+        "gossipkv.gossip.anti_entropy.exchange:Exchange.news",
+        "before, self._told = self._told, self._tree.head(self._own)",
+        "before = self._told",
+        EXCHANGE,
+    ),
+    planted(
+        "news leave out what was withdrawn and published before the last of it",
+        "gossipkv.gossip.anti_entropy.exchange:Exchange.news",
+        "before, self._told = self._told, self._tree.head(self._own)",
+        "before = self._told = self._tree.head(self._own)._replace(version=self._tree.head(self._own).version - 1)",
+        EXCHANGE,
+    ),
+    planted(
+        "the end of a build is told when its time has come",
+        "gossipkv.dataset.cluster.publication:Publication._when",
+        "if shown is None or (shown.building and not statement.building):",
+        "if shown is None:",
+        PUBLICATION,
+    ),
     planted(
         "what was counted of a version goes with it",
         "gossipkv.serving._published:PublishedTable.inherit",

@@ -246,8 +246,10 @@ def test_an_answer_to_a_part_has_its_time(tmp_path: Path) -> None:
     frame = rpc.response(msgid, [[b"v" * 900] * len(keys), "v1"])
     first.say(frame[:1000])
     second.refuse(part(second)[0], "NOT_READY")
-    assert asker.wait(500) == []
-    first.say(frame[1000:])
+    for at in range(1000, 1500):
+        assert asker.wait(1) == []
+        first.say(frame[at : at + 1])
+    first.say(frame[1500:])
     assert asker.answers() == [[1, 1, None, [[b"v" * 900] * len(keys), "v1"]]]
 
 

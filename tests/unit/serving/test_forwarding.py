@@ -280,17 +280,53 @@ def test_the_first_one_asked_may_still_answer(tmp_path: Path) -> None:
 
 
 def test_an_answer_under_way_has_its_time(tmp_path: Path) -> None:
-    """A large value whose beginning has arrived is waited for: nobody else is asked, and it is not given up."""
+    """A large value that goes on arriving is waited for: nobody else is asked, and it is not given up."""
     asker = Asker(tmp_path, 2)
-    asker.get(AWAY[0], timeout_ms=5000)
+    asker.get(AWAY[0])
     first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
     frame = rpc.response(first.asked(), [b"x" * 100_000, "v1"])
     for at in range(0, 100_000, 10_000):
         first.say(frame[at : at + 10_000])
-        assert asker.wait(40) == []
+        assert asker.wait(29) == []
     first.say(frame[100_000:])
     assert asker.answers() == [[1, 1, None, [b"x" * 100_000, "v1"]]]
     assert second.requests() == []
+
+
+@pytest.mark.parametrize("method", ["get", "get_many"])
+@pytest.mark.parametrize("heard_ms", [1, 25, 200])
+def test_an_answer_that_stalls_is_silence(tmp_path: Path, method: str, heard_ms: int) -> None:
+    """A stage after its last byte the next owner is asked too, however long it went on; the first whole one counts."""
+    asker = Asker(tmp_path, 2)
+    subject, value = (AWAY[0], b"x" * 200) if method == "get" else ([AWAY[0]], [b"x" * 200])
+    assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
+    first, second = asker.links if asker.links[0].has_requests() else reversed(asker.links)
+    frame = rpc.response(first.asked(method.encode()), [value, "v1"])
+    for at in range(heard_ms):
+        first.say(frame[at : at + 1])
+        assert asker.wait(1) == []
+    assert asker.wait(28) == []
+    assert second.requests() == []
+    assert asker.wait(1) == []
+    msgid = second.asked(method.encode())
+    assert asker.wait(29) == []
+    second.say(rpc.response(msgid, [value, "v1"]))
+    assert asker.answers() == [[1, 1, None, [value, "v1"]]]
+    first.say(frame[heard_ms:])
+    assert (asker.answers(), first.ends, asker.count("forward_answers_late")) == ([], False, 1)
+
+
+@pytest.mark.parametrize("method", ["get", "get_many"])
+def test_an_answer_that_trickles_has_a_second(asker: Asker, method: str) -> None:
+    """Where the client does not say how long it waits."""
+    subject, value = (AWAY[0], b"x" * 2000) if method == "get" else ([AWAY[0]], [b"x" * 2000])
+    assert asker.client.send(rpc.request(1, method, ["db", subject])) == []
+    (link,) = asker.links
+    frame = rpc.response(link.asked(method.encode()), [value, "v1"])
+    for at in range(999):
+        assert link.say(frame[at : at + 1]) == []
+        assert asker.wait(1) == []
+    assert [(msgid, name) for _, msgid, name, _ in asker.wait(1)] == [(1, None)]
 
 
 @pytest.mark.parametrize("method", ["get", "get_many"])

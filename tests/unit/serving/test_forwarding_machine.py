@@ -33,7 +33,7 @@ class Relays(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asker = Asker(Path(), PEERS, files=self.files, seed=7)
+        self.asker = Asker(Path(), PEERS, files=self.files, seed=7, frame_timeout_ms=1 << 30)
         self.model = Relay(PEERS, whole_ms=90, stage_ms=30)
         self.clients = [self.asker.client, Peer(self.asker.core)]
         self.clients[1].driver = self.asker.client.driver
@@ -42,6 +42,7 @@ class Relays(RuleBasedStateMachine):
         self.keys: dict[bytes, int] = {}  # By what travels: the message id of the read that asks for it now.
         self.owner: dict[int, int] = {}  # By message id: whose it is.
         self.on_wire: dict[int, dict[int, int]] = {column: {} for column in self.links}  # By id there: message id.
+        self.half: dict[int, tuple[int, int, list[object], bytes]] = {}  # By peer: what comes behind the half.
         self.expected: dict[int, object] = {}
         self.many: set[int] = set()  # The batches,
         self.explained: set[int] = set()  # and the reads that ask who has answered.
@@ -89,24 +90,47 @@ class Relays(RuleBasedStateMachine):
         self.settle()
 
     def pick(self, which: int) -> tuple[int, int, int] | None:
-        """Peer, id there and read of something that is not answered yet."""
-        waiting = [(column, wire, name) for column, ids in self.on_wire.items() for wire, name in ids.items()]
+        """Peer, id there and read of something that is not answered yet, of a peer that is not amid an answer."""
+        waiting = [
+            (column, wire, name)
+            for column, ids in self.on_wire.items()
+            for wire, name in ids.items()
+            if column not in self.half
+        ]
         return waiting[which % len(waiting)] if waiting else None
 
-    @precondition(lambda self: any(self.on_wire.values()))
-    @rule(which=st.integers(0, 50), value=st.sampled_from([None, b"value", b"v" * 300]))
-    def answer(self, which: int, value: bytes | None) -> None:
-        """A peer has a value, or none."""
+    @precondition(lambda self: self.pick(0))
+    @rule(which=st.integers(0, 50), value=st.sampled_from([None, b"value", b"v" * 300]), half=st.booleans())
+    def answer(self, which: int, value: bytes | None, half: bool) -> None:  # Hypothesis gives it by name.
+        """A peer has a value, or none; maybe it says the beginning only."""
         column, wire, name = self.pick(which) or (0, 0, 0)
-        del self.on_wire[column][wire]
         is_part = name in self.many
-        if self.model.answered(column, name):
-            who = [{"node": f"peer{column}:1"}] if name in self.explained else []
-            self.expected[name] = [[RECORDS[HERE[0]], value, value] if is_part else value, "v1", *who]
-        assert self.links[column].say(rpc.response(wire, [[value, value] if is_part else value, "v1"])) == []
+        frame = rpc.response(wire, [[value, value] if is_part else value, "v1"])
+        who = [{"node": f"peer{column}:1"}] if name in self.explained else []
+        result = [[RECORDS[HERE[0]], value, value] if is_part else value, "v1", *who]
+        self.half[column] = wire, name, result, frame
+        self.go_on(column, 8 if half else len(frame))
+
+    @precondition(lambda self: self.half)
+    @rule(which=st.integers(0, 3), size=st.sampled_from([1, 1, 300]))
+    def trickle(self, which: int, size: int) -> None:
+        """A peer goes on with its answer."""
+        self.go_on(list(self.half)[which % len(self.half)], size)
+
+    def go_on(self, column: int, size: int) -> None:
+        """So much of its answer comes from a peer."""
+        wire, name, result, frame = self.half.pop(column)
+        if size < len(frame):
+            self.half[column] = wire, name, result, frame[size:]
+            self.model.heard(column, name)
+        else:
+            del self.on_wire[column][wire]
+            if self.model.answered(column, name):
+                self.expected[name] = result
+        assert self.links[column].say(frame[:size]) == []
         self.settle()
 
-    @precondition(lambda self: any(self.on_wire.values()))
+    @precondition(lambda self: self.pick(0))
     @rule(which=st.integers(0, 50), code=st.sampled_from(CODES))
     def refuse(self, which: int, code: str) -> None:
         """A peer refuses."""
@@ -117,7 +141,7 @@ class Relays(RuleBasedStateMachine):
         assert self.links[column].refuse(wire, code) == []
         self.settle()
 
-    @precondition(lambda self: any(self.on_wire.values()))
+    @precondition(lambda self: self.pick(0))
     @rule(which=st.integers(0, 50), kind=st.integers(0, 5))
     def lie(self, which: int, kind: int) -> None:
         """A peer answers nonsense, and loses its connection."""
@@ -143,6 +167,7 @@ class Relays(RuleBasedStateMachine):
         self.model.lost(column, nonsense)
         self.links[column].close()
         self.on_wire[column] = {}
+        self.half.pop(column, None)
         del self.links[column]
         self.settle()
 
@@ -151,7 +176,7 @@ class Relays(RuleBasedStateMachine):
     def reset(self, which: int, half: bool) -> None:  # Hypothesis gives it by name.
         """A peer is gone, maybe amid an answer."""
         column = list(self.links)[which % len(self.links)]
-        if half and self.on_wire[column]:
+        if half and self.on_wire[column] and column not in self.half:
             self.links[column].say(rpc.response(next(iter(self.on_wire[column])), [b"x" * 50, "v1"])[:20])
         self.cut(column)
 
@@ -164,6 +189,7 @@ class Relays(RuleBasedStateMachine):
             assert older.ends
             older.close()
         self.on_wire[column] = {}
+        self.half.pop(column, None)
         self.model.joined(column)
         self.links[column] = Link(self.asker, column, handle)
         self.settle()
@@ -221,6 +247,8 @@ class Relays(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end all are answered or given up, and nothing is held."""
         self.wait(600)
+        for column in list(self.half):
+            self.go_on(column, 1 << 10)
         counters = self.asker.core.counters()
         assert (counters["in_flight"], counters["held_bytes"]) == (0, 0)
         self.met.update(counters)

@@ -126,6 +126,19 @@ async def wrong_dead(cluster: SimulatedCluster) -> None:
         database.must_not_fail()
 
 
+async def stalled(cluster: SimulatedCluster) -> None:
+    """What one node says to another stops amid an answer, and gossip goes on: others are asked; no read fails."""
+    async with formed(cluster, replication=2) as database:
+        await trio.sleep(10)
+        one, other = cluster.chance.sample(database.machines, 2)
+        cluster.network.link(one.host, other.host).stalls = True
+        await trio.sleep(cluster.chance.choice((3, 30)))
+        cluster.network.heal()
+        await trio.sleep(10)
+        database.must(cluster.struck["stalled"], "no connection stalled")
+        database.must_not_fail()
+
+
 async def laggard(cluster: SimulatedCluster) -> None:
     """One that is cut off keeps its version on the others, for as long as it may come back; then they go on alone."""
     async with formed(cluster, replication=1) as database:

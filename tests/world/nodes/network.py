@@ -167,6 +167,10 @@ class SimulatedNetwork:
             return None
         return self.delay_s(link)
 
+    def stalls(self, source: str, target: str) -> bool:
+        """Whether a connection gets no further than amid what it is given next."""
+        return self._link(source, target).stalls
+
     def lets_connect(self, source: str, target: str) -> bool:
         """Whether a new connection can begin, as far as that depends on its being new."""
         return not self._link(source, target).connects_cut
@@ -205,6 +209,7 @@ class StreamEnd:
         self._closed = False  # By us.
         self.is_lost = False  # The machine is off or the process gone: nobody is here.
         self._sending: deque[bytes] = deque()  # Segments on their way, the first one under way.
+        self._is_halved = False  # The first is the rest of one that the link has stalled amid.
         self.unread_bytes = 0  # What we sent and the peer has not taken.
         self.give_up_s = GIVE_UP_S  # How long one segment is sent again.
 
@@ -286,7 +291,9 @@ class StreamEnd:
         assert peer is not None
         if self.is_lost or self.is_broken or not self._sending:
             return
-        delay_s = self._network.segment_s(self.host, peer.host) if peer.host in self._network.running else None
+        stalls = self._is_halved and self._network.stalls(self.host, peer.host)
+        passes = peer.host in self._network.running and not stalls
+        delay_s = self._network.segment_s(self.host, peer.host) if passes else None
         if delay_s is not None:
             self._network.after(delay_s, self._arrive)
         elif tried_s >= self.give_up_s:
@@ -309,6 +316,11 @@ class StreamEnd:
             peer.reset_peer(LEAST_AGAIN_S, 0.0)
             return
         segment = self._sending.popleft()
+        self._is_halved = self._network.stalls(self.host, peer.host) and len(segment) > 1
+        if self._is_halved:
+            self._network.struck["stalled"] += 1
+            self._sending.appendleft(segment[len(segment) // 2 :])
+            segment = segment[: len(segment) // 2]
         peer.take_in(segment)
         if self._sending:
             self._transmit(LEAST_AGAIN_S, 0.0)

@@ -29,6 +29,7 @@ from tests.world.nodes.losses import (
     death_before_the_gate,
     laggard,
     left_alone,
+    stalled,
     views_that_differ,
     wrong_dead,
 )
@@ -44,6 +45,7 @@ from tests.world.nodes.upgrades import (
     rolling_restart,
     slow_source,
     source_gone,
+    told_at_once,
     upgrade,
     upgrade_restarts,
 )
@@ -71,6 +73,7 @@ SHARING: Final = _named(
     one_version,
     automatic_ids,
     upgrade,
+    told_at_once,
     slow_source,
     late_source,
     source_gone,
@@ -82,6 +85,7 @@ SHARING: Final = _named(
     death_after_the_gate,
     all_cut_off,
     wrong_dead,
+    stalled,
     laggard,
     left_alone,
     back_alone,

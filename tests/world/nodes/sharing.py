@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, NotReady
 from tests.world.datasets.checkers import AnswerCheckers
-from tests.world.datasets.contents import DATABASE
+from tests.world.datasets.contents import DATABASE, KEY_NAMES
 from tests.world.datasets.sharing_cluster import content_of
 from tests.world.nodes.phases import start_later
 from tests.world.nodes.readers import Readers
@@ -98,6 +98,14 @@ class SharedDatabase:
             return None
         assert isinstance(told, list)
         return next((_text(_field(entry, "version")) for entry in told if _field(entry, "name") == DATABASE), None)
+
+    async def has(self, machine: NodeMachine, version: str) -> bool:
+        """Whether a node answers from a version that is that one or newer."""
+        try:
+            await self.cluster.ask(machine, "get", DATABASE, KEY_NAMES[0], {"min_version": version})
+        except NotReady:
+            return False
+        return True
 
     async def status(self, machine: NodeMachine, *, local: bool = True) -> dict[str, Value]:
         """What a node says of the database; raises what it says instead."""

@@ -16,6 +16,7 @@ from tests.world.nodes.sources import upload
 if TYPE_CHECKING:
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
+TOLD_S: Final = 0.2  # From a switch until others know of it: some round trips, and two looks of who hears it.
 MOST_OPERATIONS: Final = 60  # On the disk, of a node in an upgrade.
 
 
@@ -88,6 +89,25 @@ async def upgrade(cluster: SimulatedCluster) -> None:
             await database.until_active(version)
             database.readers.names_versions = False
             await database.until_gone(str(int(version) - 1))
+        database.must_not_fail()
+
+
+async def told_at_once(cluster: SimulatedCluster) -> None:
+    """No datagram arrives: a version that one has switched to can be had at all others at once (`min_version`)."""
+    async with formed(cluster, replication=2) as database:
+        cluster.network.partition(*([machine.host] for machine in cluster.machines), datagrams_only=True)
+        database.offer("102")
+
+        async def one_has_switched() -> bool:
+            return "102" in [await database.active(machine) for machine in database.machines]
+
+        async def all_answer() -> bool:
+            return all([await database.has(machine, "102") for machine in database.machines])
+
+        await database.until("one has switched to 102", one_has_switched, within_s=ACTIVE_S, every_s=0.01)
+        await database.until("all answer from 102", all_answer, within_s=TOLD_S, every_s=0.01)
+        cluster.network.heal()
+        await database.until_active("102")
         database.must_not_fail()
 
 

@@ -35,6 +35,18 @@ def test_the_first_at_once_then_one_a_second():
     assert said(node) == ["1", "1"]
 
 
+def test_the_end_of_a_build_is_told_at_once():
+    """This node may switch from then on, and whoever hears of that has to know who has the version."""
+    node = Node()
+    node.copy(identity=ONE, building=some(0, 1))
+    node.step()
+    node.step(10)
+    node.has(0, building=some(1))
+    assert (said(node), node.published["1"].ready) == (["1"], some())
+    node.has(0, 1)
+    assert (said(node), node.published["1"].ready) == (["1", "1"], some(0, 1))
+
+
 def test_what_is_taken_back_is_told_at_once():
     """A copy is dropped only when it is published no more."""
     node = Node()

@@ -59,6 +59,32 @@ def test_both_become_equal_in_three_datagrams() -> None:
     assert not link.asked
 
 
+def test_news_over_a_connection_that_is_there() -> None:
+    """What was published since the last news; it asks nothing, and whoever misses what was before passes it over."""
+    link, one, two = pair()
+    three = link.node("three")
+    for node in (one, two):
+        three.knows(node)
+        node.knows(three)
+    fill(one, 3)
+    first = one.exchange.news()
+    assert first is not None
+    assert one.exchange.news() is None
+    assert messages.read_sync(reply := two.exchange.reply(first, now_ms=link.now_ms))[1] == REPLY
+    assert unpack(reply) == b""
+    one.tree.withdraw(one.tree.published().popitem()[0])
+    one.tree.publish("k", b"v")
+    second = one.exchange.news()
+    assert second is not None
+    for node in (two, three):
+        node.exchange.reply(second, now_ms=link.now_ms)
+    assert two.view() == one.view()
+    assert three.view() == []
+    three.exchange.reply(first, now_ms=link.now_ms)
+    three.exchange.reply(second, now_ms=link.now_ms)
+    assert three.view() == one.view()
+
+
 def test_nothing_is_said_while_news_are_on_their_way() -> None:
     """Rumours take their time to everybody; until then a difference means nothing."""
     link, one, two = pair()

@@ -4,7 +4,10 @@ from types import SimpleNamespace
 
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.effects import PublishDatabase, Withdraw
+from gossipkv.dataset.cluster.members import Member, Membership, State
 from gossipkv.errors import TooLarge
+from gossipkv.gossip import member as gossip
+from gossipkv.gossip.tree.watch import Watch
 from gossipkv.node.peers.sharing import Heard, Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
 
@@ -14,9 +17,15 @@ class Tree:
 
     def __init__(self):
         self.paths = {"partitions/db/v1/h:1": b"old"}
+        self.told = {*self.paths}
 
     def watch(self, path, wake):
         """Nothing comes in."""
+
+    def news(self):
+        """What is there, once."""
+        news, self.told = self.paths.keys() - self.told, {*self.paths}
+        return b" ".join(sorted(map(str.encode, news))) or None
 
     def publish(self, path, value):
         """It fits, if it is the only one."""
@@ -54,14 +63,105 @@ class Library:
         self.woken.append(name)
 
 
+class Peers:
+    """The members, who are told."""
+
+    def __init__(self):
+        self.others = [Member(name, bytes(16), 1, Address(name, 1)) for name in "ab"]
+        self.asked = []
+
+    def ask_unread(self, name, method, params, timeout_ms, on_answer):
+        """One of them."""
+        assert timeout_ms == 1
+        self.asked.append((name, method, params))
+        on_answer(None, None, None)
+
+
 async def test_room_is_made_for_what_is_said_of_a_database():
-    """And the database looks again, so that it knows when to try what had no room."""
+    """And the database looks again, so that it knows when to try what had no room; all members are told, once."""
     tree, library = Tree(), Library()
-    sharing = Sharing(tree, library, None, None, None, address=Address("h", 1), ask_timeout_ms=1)
+    peers = Peers()
+    sharing = Sharing(tree, library, peers, peers, None, address=Address("h", 1), ask_timeout_ms=1)
     said = DatabaseStatement(told=True)
     sharing.perform(Core(), [PublishDatabase(said)])
     assert tree.paths == {"databases/db/h:1": encode_database(said)}
     assert library.woken == ["db"]
+    assert peers.asked == [(name, "gossip", [b"databases/db/h:1"]) for name in "ab"]
+    sharing.perform(Core(), [PublishDatabase(said)])
+    assert len(peers.asked) == 2
+
+
+class Gossiped:
+    """A tree of which it is counted how often it is listed."""
+
+    def __init__(self):
+        self.watches = {}
+        self.members = [at_rest("a"), at_rest("b")]
+        self.listed = []
+
+    def watch(self, path, wake):
+        """One for each path."""
+        return self.watches.setdefault(path, Watch(path, wake))
+
+    def members_known(self):
+        """Made anew, as gossip does."""
+        return [*self.members]
+
+    def isolated(self):
+        """Never."""
+        return False
+
+    def names(self, path):
+        """None yet."""
+        self.listed.append(path)
+        return []
+
+    below = names
+
+
+class Many(Peers):
+    """Peers of a library without databases."""
+
+    def tell(self, peers):
+        """Who is known."""
+        self.told = [peer.name for peer in peers]
+
+    def hear_of(self, names):
+        """Nothing is named."""
+        assert list(names) == []
+
+    def cores(self):
+        """None."""
+        return []
+
+
+def at_rest(name, state=gossip.State.ALIVE):
+    """A member as gossip has it."""
+    return gossip.Member(gossip.member_id(name), name, bytes(16), Address(name, 1), 1, 0, state)
+
+
+async def test_a_look_at_what_has_not_changed_lists_nothing():
+    """Members and claims are taken in when there are others, or one is known in another way."""
+    tree, many = Gossiped(), Many()
+    own = Member("a", bytes(16), 1, Address("a", 1))
+    membership = Membership(own, expects_others=False, retire_max_ms=1, now_ms=0)
+    sharing = Sharing(tree, many, membership, many, None, address=Address("a", 1), ask_timeout_ms=1)
+    sharing.look()
+    assert (tree.listed, many.told) == (["nodes"], ["b"])
+    sharing.look()
+    assert tree.listed == ["nodes"]
+    tree.members[1] = at_rest("b", gossip.State.SUSPECT)
+    sharing.look()
+    assert (tree.listed, membership.get("b").state) == (["nodes"] * 2, State.SUSPECT)
+    tree.members.append(at_rest("c"))
+    sharing.look()
+    assert many.told == ["b", "c"]
+    for path in ("nodes", "databases"):
+        tree.watches[path].revision += 1
+        sharing.look()
+        sharing.look()
+        assert tree.listed.pop() == path
+    assert tree.listed == ["nodes"] * 3
 
 
 def test_who_says_what_cannot_be_read_is_named_until_it_can():
