@@ -200,6 +200,13 @@ class Proposer:
         effects, self._effects = self._effects, []
         return effects
 
+    def end(self, why: str) -> None:
+        """Tell what waits that it comes to nothing more, and propose nothing by itself."""
+        for pending in self._pendings():
+            self._refuse(pending, "UNAVAILABLE", why)
+        self._queue.clear()
+        self._round, self._cache, self._committed = None, None, 0
+
     # -- what happens ------------------------------------------------------------------------------------------------
 
     @property

@@ -11,14 +11,14 @@ What is decided is decided by the cores; here is who waits, and when the disk an
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.register.acceptor import Acceptor, Answer, Keep
 from gossipkv.register.changes import READ
-from gossipkv.register.force import Force
+from gossipkv.register.force import PHASE_MS, READ_MS, Force
 from gossipkv.register.messages import Kind, Request, decode_reply, encode_request
 from gossipkv.register.proposer import NEVER_MS, End, Outcome, Proposer, Reconfigure, Send
 from gossipkv.register.space import RECORD
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from gossipkv.register.configuration import AcceptorId, Acceptors
     from gossipkv.register.messages import Record
     from gossipkv.register.space import Space
+
+
+LATE_S: Final = 0.2  # A core says itself what became of a change by its deadline; it may be woken late.
+FORCE_S: Final = (READ_MS + 2 * PHASE_MS) / 1000
 
 
 class OnReply(Protocol):
@@ -89,10 +93,11 @@ class Registers:
         return proposer
 
     def forget(self, register: bytes) -> None:
-        """Propose nothing more to a register."""
+        """Propose nothing more to a register; who waits for a change of it hears so now."""
         proposer = self._proposers.pop(register, None)
         if proposer is not None:
-            self._busy.pop(proposer, None)
+            proposer.end("this node has let go of the register")
+            self._act(proposer)
 
     async def change(
         self, register: bytes, want: Change | Reconfigure, *, timeout_s: float, hint: Acceptors | None = None
@@ -111,7 +116,7 @@ class Registers:
             proposer.submit(ticket, want, now_ms=now_ms, deadline_ms=now_ms + max(1, int(timeout_s * 1000)))
             return proposer
 
-        return await self._outcome(submit)
+        return await self._outcome(submit, timeout_s)
 
     async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
         """Read a register, as of some moment of this call.  Raises as `change`."""
@@ -125,9 +130,10 @@ class Registers:
         def begin(ticket: int) -> Force:
             return Force(register, ticket, survivors, proposer.known, self._random, now_ms=self._now_ms())
 
-        return await self._outcome(begin)
+        return await self._outcome(begin, FORCE_S)
 
-    async def _outcome(self, begin: Callable[[int], Proposer | Force]) -> Outcome:
+    async def _outcome(self, begin: Callable[[int], Proposer | Force], timeout_s: float) -> Outcome:
+        """What the core says by that deadline; who wakes it may end before."""
         self._tokens += 1
         ticket, done, told = self._tokens, trio.Event(), []
 
@@ -138,10 +144,11 @@ class Registers:
         self._waiting[ticket] = tell
         try:
             self._act(begin(ticket))
-            await done.wait()
+            with trio.move_on_after(timeout_s + LATE_S):
+                await done.wait()
         finally:
             del self._waiting[ticket]
-        return told[0]
+        return told[0] if told else Outcome(ticket, End.UNKNOWN, message="no answer in time")
 
     def record(self, register: bytes) -> Record | None:
         """The record that the acceptor here has of a register, synced or not."""

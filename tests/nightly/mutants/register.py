@@ -15,6 +15,8 @@ FORCE_TESTS = f"{TESTS}/test_force.py"
 ACCEPTOR = f"{REGISTER}.acceptor"
 PROPOSER = f"{REGISTER}.proposer:Proposer"
 FORCE = f"{REGISTER}.force:Force"
+SHELL = f"{REGISTER}.shell:Registers"
+DEADLINES = f"{TESTS}/test_shell.py::test_a_deadline_ends_every_wait"
 
 JUDGE_ACCEPT = f"{ACCEPTOR}:_judge_accept"
 BEHIND = "if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):"
@@ -404,4 +406,21 @@ OF_FORCES = (
     ),
 )
 
-MUTANTS_OF_THE_REGISTER = (*OF_ACCEPTORS, *OF_ROUNDS, *OF_CHANGES, *OF_FORCES)
+OF_WAITS = (
+    planted(
+        "who waits for a register that is let go of waits on",
+        f"{SHELL}.forget",
+        'proposer.end("this node has let go of the register")',
+        "self._busy.pop(proposer, None)",
+        f"{DEADLINES}[a change-is let go of]",
+    ),
+    planted(
+        "a wait is ended by its core alone",
+        f"{SHELL}._outcome",
+        "with trio.move_on_after(timeout_s + LATE_S):",
+        "if done:",
+        f"{DEADLINES}[a read-wakes nobody]",
+    ),
+)
+
+MUTANTS_OF_THE_REGISTER = (*OF_ACCEPTORS, *OF_ROUNDS, *OF_CHANGES, *OF_FORCES, *OF_WAITS)

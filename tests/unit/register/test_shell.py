@@ -93,3 +93,40 @@ async def test_what_was_promised_outlives_a_crash(autojump_clock):
                 restarting.start_soon(nodes.restart, letter)
         after = await nodes["c"].metadata.registers.read(CATALOGUE, timeout_s=3)
         assert after.value == before.value
+
+
+TROUBLES = ("is let go of", "wakes nobody", "has no room")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("path", ["a change", "a read", "a force"])
+async def test_a_deadline_ends_every_wait(autojump_clock, path, trouble):
+    """Whatever becomes of the register here meanwhile, in the pause between two rounds or in one."""
+    async with quiet() as nodes:
+        await nodes.found()
+        registers, here = nodes["a"].metadata.registers, nodes["a"].node
+        others = [node.uuid for node in nodes.nodes.values() if node.uuid != here]
+        nodes.network.cuts |= {(here, other) for other in others}
+        waits = {
+            "a change": lambda: registers.change(CATALOGUE, DROP, timeout_s=2),
+            "a read": lambda: registers.read(CATALOGUE, timeout_s=2),
+            "a force": lambda: registers.force(CATALOGUE, [registers.me, AcceptorId(others[0], ord("b"))]),
+        }
+        ends = []
+
+        async def wait():
+            ends.append((await waits[path]()).end)
+
+        nodes.nodes["a"].mood.is_full = trouble == "has no room"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(1.7)
+            if trouble == "is let go of":
+                registers.forget(CATALOGUE)
+                await trio.sleep(0.01)
+                assert ends or path == "a force"
+            elif trouble == "wakes nobody":
+                nodes["a"].metadata._nursery.cancel_scope.cancel()
+            await trio.sleep(21 if path == "a force" else 0.6)
+            nursery.cancel_scope.cancel()
+        assert set(ends) & {End.UNKNOWN, End.REFUSED}
