@@ -418,7 +418,7 @@ OF_WAITS = (
         "a wait is ended by its core alone",
         f"{SHELL}._outcome",
         "with trio.move_on_after(timeout_s + LATE_S):",
-        "if done:",
+        "with trio.CancelScope():",
         f"{DEADLINES}[a read-wakes nobody]",
     ),
 )
