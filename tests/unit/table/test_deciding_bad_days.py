@@ -49,6 +49,9 @@ class Answering:
     def store(self, name):
         return 1, 1
 
+    def speaks(self, name):
+        return 1
+
 
 GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
 
@@ -62,7 +65,7 @@ async def test_answers_that_are_no_messagepack_are_errors(data):
         await Asking(Members(), Answering(None, data), None).ask(UUID, "ping", [], 1)
     told = []
     for answering in (Answering(data), Answering(None, data)):
-        Asking(Members(), answering, None).ask_acceptor(AcceptorId(UUID, 1), b"", lambda *what: told.append(what))
+        Asking(Members(), answering, None).ask_acceptor(AcceptorId(UUID, 1), b"", b"", lambda *what: told.append(what))
     assert [reply for reply, _ in told] == [None, None]
 
 
