@@ -71,6 +71,7 @@ class Seen:
         self._appended = 0  # Batches.
         self._changed: set[AcceptorId] = set()  # Of whom more was seen than is kept.
         self._heard_itself: dict[AcceptorId, Position] = {}  # What each has said of itself last.
+        self._right: dict[AcceptorId, Positions] = {}  # What each was told of its past, and counted on.
 
     def _load(self, kind: bytes, key: bytes, value: bytes) -> None:
         if kind == POSITION:
@@ -104,6 +105,11 @@ class Seen:
         """Take in that the next of those batches is on the disk."""
         self._now = self._past[self._now.incarnation] = self._now._replace(batches=self._now.batches + 1)
 
+    @property
+    def position(self) -> Position:
+        """Where this store is, as synced."""
+        return self._now
+
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def seen_of(self, acceptor: AcceptorId) -> Mapping[int, Position]:
@@ -134,24 +140,32 @@ class Seen:
             ProtocolError: it does not have that form.
         """
         is_news, by = False, None
-        for acceptor, position in _told(data):
+        for acceptor, position in positions_in(data):
             by = by or acceptor
             if acceptor == self.me:
                 self._check(position)
-            elif acceptor == by:
+                continue
+            right = self._right.get(acceptor, {}).get(position.incarnation)
+            if acceptor == by:
                 self._heard_itself[acceptor] = position  # Of two the last is where it is now.
+            if position.batches and not (right is not None and right.reaches(position)):
+                is_news |= self._is_news(acceptor, position)
                 self._see(acceptor, position)
-            elif self._see(acceptor, position):
-                itself = self._heard_itself.get(acceptor)
-                is_news |= itself is not None and itself[:2] != position[:2]
         return is_news
+
+    def _is_news(self, acceptor: AcceptorId, position: Position) -> bool:
+        """Whether hearsay is of another life of a store than the one that spoke here last, and not known yet."""
+        itself, known = self._heard_itself.get(acceptor), self._others.get(acceptor, {}).get(position.incarnation)
+        if itself is None or itself[:2] == position[:2]:
+            return False
+        return known is None or (position.incarnation < itself.incarnation and not known.reaches(position))
 
     def is_counted(self, by: AcceptorId, told: Mapping[int, Position], data: bytes) -> bool:
         """Whether a reply counts: of who was told so much of itself with the request, and has said this, which is heard.
 
         If so, all that was known of its past is right, and only the newest is told again.
         """
-        itself = {position.incarnation: position for acceptor, position in _told(data) if acceptor == by}
+        itself = {position.incarnation: position for acceptor, position in positions_in(data) if acceptor == by}
         known = self._others.get(by, {})
         if not itself:
             return False
@@ -163,14 +177,12 @@ class Seen:
             if not (was_checked or was_said or position[:2] == now[:2]):
                 return False
         for incarnation in sorted(known)[:-1]:
-            del known[incarnation]
+            self._right.setdefault(by, {})[incarnation] = known.pop(incarnation)
             self._changed.add(by)
         return True
 
-    def _see(self, acceptor: AcceptorId, position: Position) -> bool:
-        """Know of a position; whether that is more than was known."""
-        if not position.batches:
-            return False
+    def _see(self, acceptor: AcceptorId, position: Position) -> None:
+        """Know of a position."""
         if acceptor not in self._others and len(self._others) >= MOST_ACCEPTORS:
             oldest = next(iter(self._others))
             del self._others[oldest]
@@ -178,12 +190,11 @@ class Seen:
         known = self._others.setdefault(acceptor, {})
         before = known.get(position.incarnation)
         if before is not None and not (before[:2] == position[:2] and before.batches < position.batches):
-            return False  # Also where it is of another opening of that number: the first that was seen is told on.
+            return  # Also where it is of another opening of that number: the first that was seen is told on.
         known[position.incarnation] = position
         if len(known) > MOST_UNCHECKED:
             del known[min(known)]
         self._changed.add(acceptor)
-        return True
 
     def _check(self, position: Position) -> None:
         """Look whether this store has been where it was seen."""
@@ -198,7 +209,7 @@ class Seen:
         )
 
 
-def _told(data: bytes) -> Iterator[tuple[AcceptorId, Position]]:
+def positions_in(data: bytes) -> Iterator[tuple[AcceptorId, Position]]:
     """What somebody tells, row by row; of more columns than these the others are passed over."""
     if len(data) > MOST_BYTES:
         raise ProtocolError(f"what was seen is told in at most {MOST_BYTES} bytes", {"got": len(data)})
