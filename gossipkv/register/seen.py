@@ -47,12 +47,14 @@ class Position(NamedTuple):
     drawn: int
     batches: int  # That are synced in it; 0: none yet, and the next opening takes the number again.
 
-    def reaches(self, other: Position) -> bool:
-        """Whether who is here has been there, too, in the same incarnation."""
-        return self[:2] == other[:2] and self.batches >= other.batches
+    @property
+    def opening(self) -> Opening:
+        """In which opening of the store."""
+        return self[:2]
 
 
-Positions = dict[int, Position]  # By incarnation.
+Opening = tuple[int, int]  # Of a store: the incarnation, and what was drawn for it.
+Reached = dict[Opening, int]  # How many batches each had.
 
 
 @final
@@ -63,24 +65,24 @@ class Seen:
         """`records`: those of the space under the keys above.  Raises ProtocolError: they cannot be read."""
         self.me = me
         self.behind = ""  # Why this store is behind; empty: nobody has said so.
-        self._past: Positions = {}
-        self._others: dict[AcceptorId, Positions] = {}
+        self._past: Reached = {}
+        self._others: dict[AcceptorId, Reached] = {}
         for key, value in records:
             self._load(key[:1], key[1:], value)
-        self._now = Position(max(self._past, default=0) + 1, draw_id(random), 0)  # As synced.
+        self._now = Position(max(self._past, default=(0, 0))[0] + 1, draw_id(random), 0)  # As synced.
         self._appended = 0  # Batches.
         self._changed: set[AcceptorId] = set()  # Of whom more was seen than is kept.
-        self._heard_itself: dict[AcceptorId, Position] = {}  # What each has said of itself last.
-        self._right: dict[AcceptorId, Positions] = {}  # What each was told of its past, and counted on.
+        self._speaks: dict[AcceptorId, Opening] = {}  # In which opening each has spoken here last.
+        self._right: dict[AcceptorId, Reached] = {}  # What each was told of its past, and has not denied.
 
     def _load(self, kind: bytes, key: bytes, value: bytes) -> None:
         if kind == POSITION:
-            incarnation = int.from_bytes(key, "big")
-            self._past[incarnation] = Position(incarnation, *_numbers(_unpacked(value), 2))
+            drawn, batches = _numbers(_unpacked(value), 2)
+            self._past[int.from_bytes(key, "big"), drawn] = batches
         elif kind == SEEN:
             acceptor = AcceptorId(key[:UUID_BYTES], int.from_bytes(key[UUID_BYTES:], "big"))
             positions = [Position(*_numbers(row, 3)) for row in _rows(value)]
-            self._others[acceptor] = {position.incarnation: position for position in positions}
+            self._others[acceptor] = {position.opening: position.batches for position in positions}
         elif key == _key(self.me.store):
             self.behind = value.decode()
 
@@ -91,36 +93,43 @@ class Seen:
         self._appended += 1
         incarnation, drawn, _ = self._now
         records: dict[bytes, bytes | None] = {POSITION + _key(incarnation): msgpack.packb([drawn, self._appended])}
-        if incarnation - MOST_INCARNATIONS in self._past:
-            del self._past[incarnation - MOST_INCARNATIONS]
-            records[POSITION + _key(incarnation - MOST_INCARNATIONS)] = None
+        if len(self._past) > MOST_INCARNATIONS:
+            oldest = min(self._past)
+            del self._past[oldest]
+            records[POSITION + _key(oldest[0])] = None
         for acceptor in self._changed:
-            positions = self._others.get(acceptor)
-            kept = None if positions is None else msgpack.packb([*positions.values()])
-            records[SEEN + acceptor.node + _key(acceptor.store)] = kept
+            seen = self._others.get(acceptor)
+            rows = None if seen is None else msgpack.packb([[*opening, batches] for opening, batches in seen.items()])
+            records[SEEN + acceptor.node + _key(acceptor.store)] = rows
         self._changed.clear()
         return records
 
     def synced(self) -> None:
         """Take in that the next of those batches is on the disk."""
-        self._now = self._past[self._now.incarnation] = self._now._replace(batches=self._now.batches + 1)
+        self._now = self._now._replace(batches=self._now.batches + 1)
+        self._past[self._now.opening] = self._now.batches
+
+    # -- what is told ------------------------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:
         """Where this store is, as synced."""
         return self._now
 
-    # -- what is told ------------------------------------------------------------------------------------------------
-
-    def seen_of(self, acceptor: AcceptorId) -> Mapping[int, Position]:
-        """The positions in which an acceptor was seen."""
+    def seen_of(self, acceptor: AcceptorId) -> Reached:
+        """Where an acceptor was seen."""
         return {**self._others.get(acceptor, {})}
 
     def tell(self, acceptors: Iterable[AcceptorId]) -> bytes:
         """What to say: where this store is, and where these were seen."""
-        rows = [_row(self.me, position) for position in self._told_of_me()]
+        rows: list[object] = []
+        if not self._now.batches and self._past:
+            last = max(self._past)
+            rows.append([*self.me, *last, self._past[last]])
+        rows.append([*self.me, *self._now])
         for acceptor in acceptors:
-            rows += [_row(acceptor, position) for position in self._others.get(acceptor, {}).values()]
+            seen = self._others.get(acceptor, {})
+            rows += [[*acceptor, *opening, batches] for opening, batches in seen.items()]
         packed: bytes = msgpack.packb(rows)
         return packed
 
@@ -128,13 +137,8 @@ class Seen:
         """What to say to a node of which only the uuid is known."""
         return self.tell([acceptor for acceptor in self._others if acceptor.node == node])
 
-    def _told_of_me(self) -> Iterator[Position]:
-        if not self._now.batches and self._past:
-            yield self._past[max(self._past)]
-        yield self._now
-
     def hear(self, data: bytes) -> bool:
-        """Take in what somebody tells; whether that may be of another life of a store than the one that was counted on.
+        """Take in what somebody tells; whether rounds may count on a store that has gone back: they are to begin anew.
 
         Raises:
             ProtocolError: it does not have that form.
@@ -143,70 +147,60 @@ class Seen:
         for acceptor, position in positions_in(data):
             by = by or acceptor
             if acceptor == self.me:
-                self._check(position)
+                is_news |= self._check(position)
                 continue
-            right = self._right.get(acceptor, {}).get(position.incarnation)
             if acceptor == by:
-                self._heard_itself[acceptor] = position  # Of two the last is where it is now.
-            if position.batches and not (right is not None and right.reaches(position)):
-                is_news |= self._is_news(acceptor, position)
-                self._see(acceptor, position)
+                self._speaks[acceptor] = position.opening  # Of two the last is where it is now.
+            if position.batches > self._right.get(acceptor, {}).get(position.opening, 0):
+                is_news |= self._see(acceptor, position)
         return is_news
 
-    def _is_news(self, acceptor: AcceptorId, position: Position) -> bool:
-        """Whether hearsay is of another life of a store than the one that spoke here last, and not known yet."""
-        itself, known = self._heard_itself.get(acceptor), self._others.get(acceptor, {}).get(position.incarnation)
-        if itself is None or itself[:2] == position[:2]:
-            return False
-        return known is None or (position.incarnation < itself.incarnation and not known.reaches(position))
-
-    def is_counted(self, by: AcceptorId, told: Mapping[int, Position], data: bytes) -> bool:
-        """Whether a reply counts: of who was told so much of itself with the request, and has said this, which is heard.
+    def is_counted(self, by: AcceptorId, told: Mapping[Opening, int], data: bytes) -> bool:
+        """Whether a reply counts: of who was told so much of itself with the request, and has said this, as was heard.
 
         If so, all that was known of its past is right, and only the newest is told again.
         """
-        itself = {position.incarnation: position for acceptor, position in positions_in(data) if acceptor == by}
-        known = self._others.get(by, {})
-        if not itself:
+        said = {position.opening: position.batches for acceptor, position in positions_in(data) if acceptor == by}
+        if not said:
             return False
-        now = itself[max(itself)]
-        for position in known.values():
-            asked, said = told.get(position.incarnation), itself.get(position.incarnation)
-            was_checked = asked is not None and asked.reaches(position)
-            was_said = said is not None and said.reaches(position)
-            if not (was_checked or was_said or position[:2] == now[:2]):
+        known, now = self._others.get(by, {}), max(said)
+        for opening, batches in known.items():
+            if opening != now and batches > max(told.get(opening, 0), said.get(opening, 0)):
                 return False
-        for incarnation in sorted(known)[:-1]:
-            self._right.setdefault(by, {})[incarnation] = known.pop(incarnation)
+        for opening in sorted(known)[:-1]:
+            self._right.setdefault(by, {})[opening] = known.pop(opening)
             self._changed.add(by)
         return True
 
-    def _see(self, acceptor: AcceptorId, position: Position) -> None:
-        """Know of a position."""
+    def _see(self, acceptor: AcceptorId, position: Position) -> bool:
+        """Know of a position; whether it is in another opening than the one that spoke here last, and news of that."""
         if acceptor not in self._others and len(self._others) >= MOST_ACCEPTORS:
-            oldest = next(iter(self._others))
-            del self._others[oldest]
-            self._changed.add(oldest)
-        known = self._others.setdefault(acceptor, {})
-        before = known.get(position.incarnation)
-        if before is not None and not (before[:2] == position[:2] and before.batches < position.batches):
-            return  # Also where it is of another opening of that number: the first that was seen is told on.
-        known[position.incarnation] = position
+            first = next(iter(self._others))
+            del self._others[first]
+            self._changed.add(first)
+        known, opening = self._others.setdefault(acceptor, {}), position.opening
+        is_too_old = len(known) >= MOST_UNCHECKED and opening < min(known)
+        before = known.get(opening, 0)
+        if before >= position.batches or is_too_old:
+            return False
+        known[opening] = position.batches
         if len(known) > MOST_UNCHECKED:
             del known[min(known)]
         self._changed.add(acceptor)
+        speaks = self._speaks.get(acceptor, opening)
+        return opening != speaks and (not before or opening < speaks)
 
-    def _check(self, position: Position) -> None:
-        """Look whether this store has been where it was seen."""
-        mine = self._past.get(position.incarnation)
-        is_forgotten = position.incarnation <= self._now.incarnation - MOST_INCARNATIONS
-        if self.behind or is_forgotten or not position.batches or (mine is not None and mine.reaches(position)):
-            return
-        has = "nothing of that" if mine is None else f"{mine.batches} of another" if mine[1] != position[1] else mine[2]
+    def _check(self, position: Position) -> bool:
+        """Look whether this store has been where it was seen; whether it is known only now to be behind."""
+        mine = self._past.get(position.opening, 0)
+        is_forgotten = len(self._past) >= MOST_INCARNATIONS and position.opening < min(self._past)
+        if self.behind or position.batches <= mine or is_forgotten:
+            return False
         self.behind = (
-            f"an older copy of the store {self.me.store:016x} was put back: others have seen {position.batches} batches "
-            f"of its incarnation {position.incarnation}, and it has {has}"
+            f"an older copy of the store {self.me.store:016x} was put back: others have seen "
+            f"{position.batches} batches of its incarnation {position.incarnation}, and it has {mine} of them"
         )
+        return True
 
 
 def positions_in(data: bytes) -> Iterator[tuple[AcceptorId, Position]]:
@@ -219,11 +213,7 @@ def positions_in(data: bytes) -> Iterator[tuple[AcceptorId, Position]]:
                 store, *position = _numbers(numbers[:4], 4)
                 yield AcceptorId(node, store), Position(*position)
             case _:
-                raise ProtocolError("what was seen is [node, store, incarnation, drawn, batches]", {"got": repr(row)[:80]})
-
-
-def _row(acceptor: AcceptorId, position: Position) -> list[object]:
-    return [*acceptor, *position]
+                raise ProtocolError("what was seen is [node, store, three numbers]", {"got": repr(row)[:80]})
 
 
 def _key(number: int) -> bytes:

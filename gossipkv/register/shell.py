@@ -40,7 +40,7 @@ FORCE_S: Final = (READ_MS + 2 * PHASE_MS) / 1000
 
 
 class OnReply(Protocol):
-    """A function that is told the reply to a request, or why there is none; `seen`: what the acceptor tells beside it."""
+    """A function that is told the reply to a request, and what the acceptor has seen, or why there is none."""
 
     def __call__(self, reply: bytes | None, why: str, seen: bytes | None = None) -> None: ...
 
@@ -207,10 +207,9 @@ class Registers:
         """Take in what another node tells of stores.  Raises ProtocolError: it does not have that form."""
         is_news = self._seen.hear(seen)
         self._close_behind()
-        if is_news:  # Rounds may count on who has gone back since.
-            for proposer in self._proposers.values():
-                proposer.begin_anew("the store of an acceptor may have gone back", now_ms=self._now_ms())
-                self._act(proposer)
+        for proposer in [*self._proposers.values()] if is_news else ():
+            proposer.begin_anew("the store of an acceptor may have gone back", now_ms=self._now_ms())
+            self._act(proposer)
 
     def _close_behind(self) -> None:
         why = self._seen.behind

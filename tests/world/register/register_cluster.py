@@ -1,9 +1,9 @@
 """What the machines of a world have in common where registers run on them: connections, and what gossip would tell.
 
-Gossip is not simulated here.  Where a node is, and who the acceptors were last, all machines know at once; a process may
-begin with what was true once.  A store that has gone back (a machine restored from a snapshot) is known by production's
-rule alone.  For those who strike and judge it is written down who has durably seen what of whom, by what a batch has to
-take along: a store goes back only where no quorum has it that has none of those who know better.
+Gossip is not simulated here.  Where a node is, and who the acceptors were last, all machines know at once; a process
+may begin with what was true once.  A store that has gone back (a machine restored from a snapshot) is known by the
+product's rule alone.  For those who strike and judge it is written down who has durably seen what of whom, by what a batch has to
+take along: a store goes back only where each quorum with it has one of those who know better.
 """
 
 from __future__ import annotations
@@ -74,11 +74,9 @@ class Cluster:
             for who in alive
             if any(is_beyond(position, reached) for position in self.seen.get(who, {}).get(acceptor, ()))
         }
+        sets = {value.acceptors for history in self.histories.values() for value in history.values.values()}
         return bool(knowing) and not any(
-            value.acceptors.is_quorum(value.acceptors.everyone - knowing)
-            for history in self.histories.values()
-            for ballot, value in history.values.items()
-            if acceptor in value.acceptors.everyone and (history.top is None or ballot >= history.top)
+            acceptor in each.everyone and each.is_quorum(each.everyone - knowing) for each in sets
         )
 
     def alive(self) -> set[AcceptorId]:

@@ -21,7 +21,7 @@ from gossipkv.register.configuration import AcceptorId, Value
 from gossipkv.register.force import Force
 from gossipkv.register.messages import Kind, Request, decode_record, decode_reply, decode_request, encode_request
 from gossipkv.register.proposer import Outcome, Proposer
-from gossipkv.register.seen import BEHIND, POSITION, SEEN, Position, Seen, positions_in
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, Opening, Position, Seen, positions_in
 from gossipkv.register.space import RECORD
 from tests.world.connections import Identity
 from tests.world.register.register_cluster import disk_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.register.changes import Change
     from gossipkv.register.configuration import Acceptors
-    from gossipkv.register.messages import Record, Reply
+    from gossipkv.register.messages import Reply
     from gossipkv.register.proposer import Effect, Reconfigure
     from tests.world.connections import Peer
     from tests.world.machine import Machine
@@ -86,7 +86,7 @@ class RegisterRig:
         self._seen: Seen | None = None
         self._appended = 0  # Batches.
         self._heard: list[tuple[AcceptorId, Position]] = []  # Of stores, since the last of them.
-        self._told: dict[tuple[AcceptorId, bytes, int], Mapping[int, Position]] = {}  # Of itself, with which request.
+        self._told: dict[tuple[AcceptorId, bytes, int], Mapping[Opening, int]] = {}  # Of itself, with which request.
         self._proposers: dict[bytes, Proposer] = {}
         self._cores: list[Core] = []  # Those, and forces that are under way.
         self._told: dict[int, Callable[[Outcome], None]] = {}  # By ticket.
@@ -298,7 +298,7 @@ class RegisterRig:
             if keep is None:
                 continue
             record = _decode_record(keep.record)
-            if self.me.store in self.cluster.gone_back:  # Its promises have fallen; what it accepts is held against all.
+            if self.me.store in self.cluster.gone_back:  # Its promises have fallen; what it accepts counts.
                 self.cluster.histories[keep.register].note_synced(self.me, record)
             else:
                 self.cluster.checkers.synced(self.machine, self.me, keep.register, record)
@@ -326,6 +326,8 @@ class RegisterRig:
 
     def _ask(self, peer: Peer | None, request: bytes) -> None:
         assert self._acceptor is not None
+        if self.is_behind:
+            raise ProtocolError("its store is behind")
         self._tokens += 1
         self._askers[self._tokens] = peer
         self._acceptor.receive(self._tokens, request)
@@ -358,8 +360,6 @@ class RegisterRig:
             request, seen = msgpack.unpackb(data)
             self._hear(seen, now_ms)
             try:
-                if self._seen.behind:
-                    raise ProtocolError(self._seen.behind)
                 self._ask(peer, request)
             except ProtocolError:
                 self._connections.answer(self.machine, peer, NOT_ME + request)
