@@ -2,8 +2,8 @@
 
 Gossip is not simulated here.  Where a node is, and who the acceptors were last, all machines know at once; a process
 may begin with what was true once.  A store that has gone back (a machine restored from a snapshot) is known by the
-product's rule alone.  For those who strike and judge it is written down who has durably seen what of whom, by what a batch has to
-take along: a store goes back only where each quorum with it has one of those who know better.
+product's rule alone.  For those who strike and judge it is written down who has durably seen what of whom, by what a
+batch has to take along: a store goes back only where each quorum with it has one of those who know better.
 """
 
 from __future__ import annotations
