@@ -324,6 +324,16 @@ class Deciding:
     def _hear(self) -> None:
         self._news.set()
 
+    def tell_seen(self, node: bytes) -> bytes:
+        """What hello tells a node of its store; nothing, while this one does not take part."""
+        return b"" if self.metadata is None else self.metadata.registers.tell_node(node)
+
+    def hear_seen(self, seen: bytes) -> None:
+        """Take in what hello told of stores."""
+        if seen and self.metadata is not None:
+            with contextlib.suppress(ProtocolError):  # Each request tells it again.
+                self.metadata.registers.hear(seen)
+
     # -- founding ----------------------------------------------------------------------------------------------------
 
     def may_not_found(self) -> str | None:
