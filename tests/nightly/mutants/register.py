@@ -15,6 +15,9 @@ FORCE_TESTS = f"{TESTS}/test_force.py"
 ACCEPTOR = f"{REGISTER}.acceptor"
 PROPOSER = f"{REGISTER}.proposer:Proposer"
 FORCE = f"{REGISTER}.force:Force"
+SEEN = f"{REGISTER}.seen:Seen"
+SEEN_TESTS = f"{TESTS}/test_seen.py"
+OLDER_COPIES = f"{TESTS_AT_NIGHT}/test_older_copies.py"
 SHELL = f"{REGISTER}.shell:Registers"
 DEADLINES = f"{TESTS}/test_shell.py::test_a_deadline_ends_every_wait"
 
@@ -423,4 +426,70 @@ OF_WAITS = (
     ),
 )
 
-MUTANTS_OF_THE_REGISTER = (*OF_ACCEPTORS, *OF_ROUNDS, *OF_CHANGES, *OF_FORCES, *OF_WAITS)
+OF_SIGHTINGS = (
+    planted(
+        "what was seen is not synced with the batch",
+        f"{SEEN}.records",
+        "for acceptor in self._changed:",
+        "for acceptor in ():",
+        f"{SEEN_TESTS}::test_what_is_seen_goes_along_with_the_next_batch",
+    ),
+    planted(
+        "what others have seen is not passed on",
+        f"{SEEN}.tell",
+        "for acceptor in acceptors:",
+        "for acceptor in ():",
+        OLDER_COPIES,
+    ),
+    planted(
+        "a store that is behind goes on",
+        f"{SEEN}._check",
+        "if self.behind or position.batches <= mine or is_forgotten:",
+        "if True:",
+        OLDER_COPIES,
+    ),
+    planted(
+        "a copy that is opened passes for the store by its number alone",
+        f"{SEEN}._check",
+        "mine = self._past.get(position.opening, 0)",
+        "mine = {opening[0]: batches for opening, batches in self._past.items()}.get(position.incarnation, 0)",
+        f"{SEEN_TESTS}::test_an_opening_that_takes_its_number_again",
+    ),
+    planted(
+        "an opening without a batch is remembered",
+        f"{SEEN}.hear",
+        "if position.batches > self._right.get(acceptor, {}).get(position.opening, 0):",
+        "if position.batches >= self._right.get(acceptor, {}).get(position.opening, 0):",
+        f"{SEEN_TESTS}::test_what_was_never_synced_was_never_told",
+    ),
+    planted(
+        "a reply counts from a store that was not told what is known of it",
+        f"{SEEN}.is_counted",
+        "if opening != now and batches > max(told.get(opening, 0), said.get(opening, 0)):",
+        "if False:",
+        f"{SEEN_TESTS}::test_a_reply_counts_of_who_was_told_all",
+    ),
+    planted(
+        "a proposer goes on counting its own store that is behind",
+        f"{SEEN}.hear",
+        "is_news |= self._check(position)",
+        "self._check(position)",
+        OLDER_COPIES,
+    ),
+    planted(
+        "what was seen is told in hello alone",
+        f"{SHELL}._send",
+        "self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply)",
+        "self._ask(send.to, send.request, self._seen.tell(()), on_reply)",
+        f"{TESTS}/test_shell.py::test_a_store_that_is_behind_decides_nothing",
+    ),
+    planted(
+        "who was found behind forgets it with the process",
+        f"{SHELL}._close_behind",
+        'self._space.close(why, {BEHIND + self.me.store.to_bytes(8, "big"): why.encode()})',
+        "self._space.close(why, {})",
+        f"{TESTS}/test_shell.py::test_a_store_that_is_behind_decides_nothing",
+    ),
+)
+
+MUTANTS_OF_THE_REGISTER = (*OF_ACCEPTORS, *OF_ROUNDS, *OF_CHANGES, *OF_FORCES, *OF_WAITS, *OF_SIGHTINGS)

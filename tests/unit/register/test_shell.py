@@ -95,6 +95,46 @@ async def test_what_was_promised_outlives_a_crash(autojump_clock):
         assert after.value == before.value
 
 
+async def test_a_store_that_is_behind_decides_nothing(autojump_clock):
+    """It is told with the next request, refuses from then on, for good, and the others go on without it."""
+    async with quiet() as nodes:
+        await nodes.found()
+        b = nodes.nodes["b"]
+        copy = dict(b.disk.records)
+        await nodes.table()
+        nodes.witness.lost.add(nodes["b"].metadata.me)
+        nodes.witness.put_back.add(nodes["b"].metadata.me)
+        b.disk.records = copy
+        await nodes.restart("b")
+        assert not nodes["b"].metadata.registers.behind
+        assert (await nodes["a"].metadata.registers.read(CATALOGUE, timeout_s=3)).end is End.DONE
+        for _ in range(2):
+            await trio.sleep(0.1)
+            registers = nodes["b"].metadata.registers
+            assert "an older copy of the store" in registers.behind
+            for wait in (
+                registers.read(CATALOGUE, timeout_s=3),
+                registers.answer(encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1))),
+            ):
+                with pytest.raises(Unavailable, match="an older copy of the store"):
+                    await wait
+            nodes.network.cuts |= {(nodes[letter].node, b.uuid) for letter in "ac"}
+            await nodes.restart("b")
+        assert (await nodes["c"].metadata.registers.change(CATALOGUE, DROP, timeout_s=3)).end is End.DONE
+
+
+async def test_what_was_seen_of_stores_has_a_form(autojump_clock):
+    """What has none is an error to whoever asks, and changes nothing; who tells nothing is answered as before."""
+    async with quiet() as nodes:
+        await nodes.found()
+        registers = nodes["a"].metadata.registers
+        request = encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1))
+        with pytest.raises(ProtocolError, match="what was seen"):
+            await registers.answer(request, b"\xc1")
+        seen = nodes["b"].metadata.registers.tell(CATALOGUE)
+        assert await registers.answer(request) == await registers.answer(request, seen)
+
+
 TROUBLES = ("is let go of", "wakes nobody", "has no room")
 
 

@@ -90,6 +90,7 @@ class Witness:
         self.chains: dict[bytes, Chain] = {}
         self.disks: dict[AcceptorId, Disk] = {}
         self.lost: set[AcceptorId] = set()
+        self.put_back: set[AcceptorId] = set()  # To what they had once: they are lost as well.
         self.wanted: dict[bytes, Operation] = {}  # All operations that clients wanted, by id.
         self.told: list[Answered] = []
         self.moves = 0  # Changes of acceptors that somebody waits for.
@@ -316,7 +317,7 @@ class Witness:
     def _rises(self, seen: _Places, who: AcceptorId, register: bytes, known: Known, where: str) -> None:
         before = seen.get((who, register), (0, 0, False))
         seen[who, register] = max(before, known.place)
-        if known.place < before:
+        if known.place < before and who not in self.put_back:
             self.found("rising", f"{register.hex()[:8]} falls from {before} to {known.place} {where} of {who}")
 
 

@@ -86,7 +86,9 @@ class RegisterRig:
         self._seen: Seen | None = None
         self._appended = 0  # Batches.
         self._heard: list[tuple[AcceptorId, Position]] = []  # Of stores, since the last of them.
-        self._told: dict[tuple[AcceptorId, bytes, int], Mapping[Opening, int]] = {}  # Of itself, with which request.
+        self._told_itself: dict[
+            tuple[AcceptorId, bytes, int], Mapping[Opening, int]
+        ] = {}  # Of itself, with which request.
         self._proposers: dict[bytes, Proposer] = {}
         self._cores: list[Core] = []  # Those, and forces that are under way.
         self._told: dict[int, Callable[[Outcome], None]] = {}  # By ticket.
@@ -319,7 +321,7 @@ class RegisterRig:
             core.unreachable(to, effect.number, "nobody knows where it is", now_ms=now_ms)
         else:
             self._asked.setdefault(machine.address, {})[core, to] = effect.number
-            self._told[to, core.register, effect.number] = self._seen.seen_of(to)
+            self._told_itself[to, core.register, effect.number] = self._seen.seen_of(to)
             others = {to, *(core.known.everyone if core.known is not None else ())}
             message = REQUEST + msgpack.packb([effect.request, self._seen.tell(sorted(others))])
             self._connections.send(self.machine, machine.address, message)
@@ -367,7 +369,7 @@ class RegisterRig:
             answer, seen = msgpack.unpackb(data)
             reply = _decode_reply(answer)
             self._hear(seen, now_ms)
-            told = self._told.pop((reply.by, reply.register, reply.number), {})
+            told = self._told_itself.pop((reply.by, reply.register, reply.number), {})
             if self._seen.is_counted(reply.by, told, seen):
                 self._replied(reply, now_ms)
             else:
