@@ -15,6 +15,7 @@ What is not synced was never told, so no crash takes a store behind.  What nobod
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
@@ -24,7 +25,7 @@ from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import UUID_BYTES, AcceptorId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from gossipkv.register.ballot import Random
 
@@ -190,12 +191,16 @@ class Seen:
         speaks = self._speaks.get(acceptor, opening)
         return opening != speaks and (not before or opening < speaks)
 
+    def has_been(self, position: Position) -> bool:
+        """Whether this store has been there, as far as it remembers."""
+        is_forgotten = len(self._past) >= MOST_INCARNATIONS and position.opening < min(self._past)
+        return position.batches <= self._past.get(position.opening, 0) or is_forgotten
+
     def _check(self, position: Position) -> bool:
         """Look whether this store has been where it was seen; whether it is known only now to be behind."""
-        mine = self._past.get(position.opening, 0)
-        is_forgotten = len(self._past) >= MOST_INCARNATIONS and position.opening < min(self._past)
-        if self.behind or position.batches <= mine or is_forgotten:
+        if self.behind or self.has_been(position):
             return False
+        mine = self._past.get(position.opening, 0)
         self.behind = (
             f"an older copy of the store {self.me.store:016x} was put back: others have seen "
             f"{position.batches} batches of its incarnation {position.incarnation}, and it has {mine} of them"
@@ -203,17 +208,25 @@ class Seen:
         return True
 
 
-def positions_in(data: bytes) -> Iterator[tuple[AcceptorId, Position]]:
-    """What somebody tells, row by row; of more columns than these the others are passed over."""
+@lru_cache(maxsize=16)  # Of a reply it is heard first, and then asked whether it counts.
+def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
+    """What somebody tells, its own position first; of rows with more columns than these the others are passed over.
+
+    Raises:
+        ProtocolError: it does not have that form.
+    """
     if len(data) > MOST_BYTES:
         raise ProtocolError(f"what was seen is told in at most {MOST_BYTES} bytes", {"got": len(data)})
+    rows = []
     for row in _rows(data):
         match row:
-            case [bytes(node), *numbers] if len(node) == UUID_BYTES:
-                store, *position = _numbers(numbers[:4], 4)
-                yield AcceptorId(node, store), Position(*position)
+            case [bytes(node), int(store), int(incarnation), int(drawn), int(batches), *_] if (
+                len(node) == UUID_BYTES and store >= 0 <= incarnation and drawn >= 0 <= batches
+            ):
+                rows.append((AcceptorId(node, store), Position(incarnation, drawn, batches)))
             case _:
                 raise ProtocolError("what was seen is [node, store, three numbers]", {"got": repr(row)[:80]})
+    return tuple(rows)
 
 
 def _key(number: int) -> bytes:

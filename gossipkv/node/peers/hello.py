@@ -2,8 +2,8 @@
 
 An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
 Both ends check.  Fields that a later version adds are passed over; `store` and `life`, which the first did not say, are
-0 where they are missing, `speaks` is 1, and `seen` nothing.  They are as they were when the connection began: a life ends with its
-connections, but a first store may be made while there are some.
+0 where they are missing, `speaks` is 1, and `seen` nothing.  They are as they were when the connection began: a life
+ends with its connections, but a first store may be made while there are some.
 """
 
 from __future__ import annotations

@@ -444,15 +444,15 @@ OF_SIGHTINGS = (
     planted(
         "a store that is behind goes on",
         f"{SEEN}._check",
-        "if self.behind or position.batches <= mine or is_forgotten:",
+        "if self.behind or self.has_been(position):",
         "if True:",
         OLDER_COPIES,
     ),
     planted(
         "a copy that is opened passes for the store by its number alone",
-        f"{SEEN}._check",
-        "mine = self._past.get(position.opening, 0)",
-        "mine = {opening[0]: batches for opening, batches in self._past.items()}.get(position.incarnation, 0)",
+        f"{SEEN}.has_been",
+        "return position.batches <= self._past.get(position.opening, 0) or is_forgotten",
+        "return position.batches <= max([n for one, n in self._past.items() if one[0] == position.incarnation] + [0])",
         f"{SEEN_TESTS}::test_an_opening_that_takes_its_number_again",
     ),
     planted(

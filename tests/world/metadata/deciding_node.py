@@ -96,6 +96,7 @@ class Life:
     def end(self) -> None:
         """Crash."""
         self.is_over = self.store.is_over = True
+        self._of.witness.forgets(self.store.disk)
         self._network.lives.pop(self.node, None)
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
@@ -147,6 +148,7 @@ class Life:
             self._look_at_itself()
             match value:
                 case [bytes(reply), bytes(theirs)]:
+                    self._of.witness.heard(self.store.disk, theirs)
                     on_reply(reply, "", theirs)
                 case _:
                     on_reply(value if isinstance(value, bytes) else None, "" if error is None else error.message)
@@ -190,6 +192,7 @@ class Life:
             case "register", [bytes(request)]:
                 return await self.metadata.answer(request)
             case "register", [bytes(request), bytes(seen)]:
+                self._of.witness.heard(self.store.disk, seen)
                 reply = await self.metadata.answer(request, seen)
                 return [reply, self.metadata.registers.tell(decode_request(request).register)]
             case "gossip", [bytes(source), list(rows)]:
