@@ -456,13 +456,6 @@ OF_SIGHTINGS = (
         f"{SEEN_TESTS}::test_an_opening_that_takes_its_number_again",
     ),
     planted(
-        "an opening without a batch is remembered",
-        f"{SEEN}.hear",
-        "if position.batches > self._right.get(acceptor, {}).get(position.opening, 0):",
-        "if position.batches >= self._right.get(acceptor, {}).get(position.opening, 0):",
-        f"{SEEN_TESTS}::test_what_was_never_synced_was_never_told",
-    ),
-    planted(
         "a reply counts from a store that was not told what is known of it",
         f"{SEEN}.is_counted",
         "if opening != now and batches > max(told.get(opening, 0), said.get(opening, 0)):",
@@ -474,7 +467,14 @@ OF_SIGHTINGS = (
         f"{SEEN}.hear",
         "is_news |= self._check(position)",
         "self._check(position)",
-        OLDER_COPIES,
+        f"{SEEN_TESTS}::test_rounds_begin_anew_once",
+    ),
+    planted(
+        "a round goes on that counts on a store of which another life was seen",
+        f"{SHELL}.hear",
+        "for proposer in [*self._proposers.values()] if is_news else ():",
+        "for proposer in ():",
+        f"{TESTS}/test_shell.py::test_what_was_promised_by_another_life_counts_no_more",
     ),
     planted(
         "what was seen is told in hello alone",

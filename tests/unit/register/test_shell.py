@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 import trio
 
@@ -121,6 +122,22 @@ async def test_a_store_that_is_behind_decides_nothing(autojump_clock):
             nodes.network.cuts |= {(nodes[letter].node, b.uuid) for letter in "ac"}
             await nodes.restart("b")
         assert (await nodes["c"].metadata.registers.change(CATALOGUE, DROP, timeout_s=3)).end is End.DONE
+
+
+async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
+    """A proposer that stays goes without a prepare, until it hears of another life of who has promised."""
+    async with quiet() as nodes:
+        await nodes.found()
+        registers, rounds = nodes["a"].metadata.registers, []
+        for number in range(4):
+            if number == 3:
+                other = [*nodes["b"].metadata.me, 7, 7, 7]
+                registers.hear(msgpack.packb([[*nodes["c"].metadata.me, 1, 1, 0], other]))
+            before = nodes.times("register")
+            assert (await registers.change(CATALOGUE, DROP, timeout_s=3)).end is End.DONE
+            await trio.sleep(1)
+            rounds.append((nodes.times("register") - before) / 2)
+        assert rounds[2:] == [1, 2]
 
 
 async def test_what_was_seen_of_stores_has_a_form(autojump_clock):
