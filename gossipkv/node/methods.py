@@ -111,6 +111,14 @@ class DecidedTables(Protocol):
         """The methods that are about nothing else."""
         ...
 
+    def tell_seen(self, node: bytes) -> bytes:
+        """Return what hello tells a node of its store."""
+        ...
+
+    def hear_seen(self, seen: bytes) -> None:
+        """Take in what hello told of this node's."""
+        ...
+
     def tables(self) -> list[Value]:
         """Return what `databases` tells of tables."""
         ...
@@ -278,9 +286,10 @@ class Handlers:
     def _hello(self, arguments: Arguments) -> Value:
         fields = arguments.map("hello")
         arguments.end()
-        mine = self._cluster.hello
-        mine.check(hello.of_fields(fields))
-        return mine.to_map()
+        mine, theirs = self._cluster.hello, hello.of_fields(fields)
+        mine.check(theirs)
+        self._deciding.hear_seen(theirs.seen)
+        return mine._replace(seen=self._deciding.tell_seen(theirs.uuid)).to_map()
 
     def _serves(self, arguments: Arguments) -> Value:
         database, wire_id, asker = arguments.text("database"), arguments.blob("identity"), arguments.text("node")

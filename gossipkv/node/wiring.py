@@ -336,6 +336,7 @@ class _Node:
             self._core,
             self._adopt,
             mine=lambda: self._gossiping.hello,
+            seen=lambda: self._deciding,
             wake=self._wake_loop,
             on_lost=self._lost,
             on_unreached=self._gossiping.suspect_hint,

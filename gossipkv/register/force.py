@@ -46,6 +46,7 @@ class Force:
         self.register = register
         self._ticket = ticket
         self._survivors = Acceptors.of(survivors).new
+        self.known = known
         self._random = random
         self._kind = Kind.READ
         self._number = random.getrandbits(40)

@@ -200,6 +200,20 @@ class Proposer:
         effects, self._effects = self._effects, []
         return effects
 
+    def begin_anew(self, why: str, *, now_ms: int) -> None:
+        """Drop the round that is under way, and what is cached: who was counted is to be asked again."""
+        self._cache = None
+        if self._round is not None:
+            self._fail(self._round, now_ms)
+            self._why = why
+
+    def end(self, why: str) -> None:
+        """Tell what waits that it comes to nothing more, and propose nothing by itself."""
+        for pending in self._pendings():
+            self._refuse(pending, "UNAVAILABLE", why)
+        self._queue.clear()
+        self._round, self._cache, self._committed = None, None, 0
+
     # -- what happens ------------------------------------------------------------------------------------------------
 
     @property

@@ -11,16 +11,17 @@ What is decided is decided by the cores; here is who waits, and when the disk an
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
 from gossipkv.errors import GossipKVError, ProtocolError
 from gossipkv.register.acceptor import Acceptor, Answer, Keep
 from gossipkv.register.changes import READ
-from gossipkv.register.force import Force
+from gossipkv.register.force import PHASE_MS, READ_MS, Force
 from gossipkv.register.messages import Kind, Request, decode_reply, encode_request
 from gossipkv.register.proposer import NEVER_MS, End, Outcome, Proposer, Reconfigure, Send
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, Seen
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
@@ -34,17 +35,21 @@ if TYPE_CHECKING:
     from gossipkv.register.space import Space
 
 
-class OnReply(Protocol):
-    """A function that is told the reply to a request, or why there is none."""
+LATE_S: Final = 0.2  # A core says itself what became of a change by its deadline; it may be woken late.
+FORCE_S: Final = (READ_MS + 2 * PHASE_MS) / 1000
 
-    def __call__(self, reply: bytes | None, why: str) -> None: ...
+
+class OnReply(Protocol):
+    """A function that is told the reply to a request, and what the acceptor has seen, or why there is none."""
+
+    def __call__(self, reply: bytes | None, why: str, seen: bytes | None = None) -> None: ...
 
 
 class AskAcceptor(Protocol):
     """A function that asks the acceptors of other nodes."""
 
-    def __call__(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
-        """Ask one; `on_reply` is called once, now if it is known that nobody answers."""
+    def __call__(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
+        """Ask one, and tell it what was seen; `on_reply` is called once, now if it is known that nobody answers."""
         ...
 
 
@@ -61,6 +66,7 @@ class Registers:
         self._ask = ask
         self._random = random
         self._acceptor = Acceptor(me, lambda register: space.get(RECORD + register), holds)
+        self._seen = Seen(me, [record for kind in (POSITION, SEEN, BEHIND) for record in space.scan(kind)], random)
         self._proposers: dict[bytes, Proposer] = {}
         self._busy: dict[Proposer | Force, None] = {}  # Who is to be woken some time, in an order of its own.
         self._waiting: dict[int, Callable[[Outcome], None]] = {}
@@ -68,6 +74,8 @@ class Registers:
         self._tokens = 0
         self._has_work = trio.Event()
         space.on_closed(self._close)
+        space.take_along(self._seen)
+        self._close_behind()
 
     # -- what is wanted ----------------------------------------------------------------------------------------------
 
@@ -89,10 +97,11 @@ class Registers:
         return proposer
 
     def forget(self, register: bytes) -> None:
-        """Propose nothing more to a register."""
+        """Propose nothing more to a register; who waits for a change of it hears so now."""
         proposer = self._proposers.pop(register, None)
         if proposer is not None:
-            self._busy.pop(proposer, None)
+            proposer.end("this node has let go of the register")
+            self._act(proposer)
 
     async def change(
         self, register: bytes, want: Change | Reconfigure, *, timeout_s: float, hint: Acceptors | None = None
@@ -111,7 +120,7 @@ class Registers:
             proposer.submit(ticket, want, now_ms=now_ms, deadline_ms=now_ms + max(1, int(timeout_s * 1000)))
             return proposer
 
-        return await self._outcome(submit)
+        return await self._outcome(submit, timeout_s)
 
     async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
         """Read a register, as of some moment of this call.  Raises as `change`."""
@@ -125,9 +134,10 @@ class Registers:
         def begin(ticket: int) -> Force:
             return Force(register, ticket, survivors, proposer.known, self._random, now_ms=self._now_ms())
 
-        return await self._outcome(begin)
+        return await self._outcome(begin, FORCE_S)
 
-    async def _outcome(self, begin: Callable[[int], Proposer | Force]) -> Outcome:
+    async def _outcome(self, begin: Callable[[int], Proposer | Force], timeout_s: float) -> Outcome:
+        """What the core says by that deadline; who wakes it may end before."""
         self._tokens += 1
         ticket, done, told = self._tokens, trio.Event(), []
 
@@ -138,10 +148,11 @@ class Registers:
         self._waiting[ticket] = tell
         try:
             self._act(begin(ticket))
-            await done.wait()
+            with trio.move_on_after(timeout_s + LATE_S):
+                await done.wait()
         finally:
             del self._waiting[ticket]
-        return told[0]
+        return told[0] if told else Outcome(ticket, End.UNKNOWN, message="no answer in time")
 
     def record(self, register: bytes) -> Record | None:
         """The record that the acceptor here has of a register, synced or not."""
@@ -155,13 +166,17 @@ class Registers:
 
     # -- the acceptor here -------------------------------------------------------------------------------------------
 
-    async def answer(self, request: bytes) -> bytes:
+    async def answer(self, request: bytes, seen: bytes | None = None) -> bytes:
         """Have the acceptor here answer; returns when all that the answer tells of is synced.
+
+        `seen`: what whoever asks tells beside it.
 
         Raises:
             ProtocolError, UnsupportedFormat: this is no request, or for another store.
-            Unavailable: the store is closed, or waits for room.
+            Unavailable: the store is closed, or waits for room, or is behind.
         """
+        if seen is not None:
+            self.hear(seen)
         done, told = trio.Event(), []
 
         def tell(reply: bytes) -> None:
@@ -173,6 +188,33 @@ class Registers:
         if not told[0]:
             self._space.check_open()
         return told[0]
+
+    @property
+    def behind(self) -> str:
+        """Why the store is behind what was seen of it; empty: nobody has said so."""
+        return self._seen.behind
+
+    def tell(self, register: bytes) -> bytes:
+        """What the acceptor here tells of stores, to whom that register is of interest."""
+        record = self._acceptor.record(register)
+        return self._seen.tell(() if record is None or record.value is None else record.value.acceptors.everyone)
+
+    def tell_node(self, node: bytes) -> bytes:
+        """What to tell a node of its store."""
+        return self._seen.tell_node(node)
+
+    def hear(self, seen: bytes) -> None:
+        """Take in what another node tells of stores.  Raises ProtocolError: it does not have that form."""
+        is_news = self._seen.hear(seen)
+        self._close_behind()
+        for proposer in [*self._proposers.values()] if is_news else ():
+            proposer.begin_anew("the store of an acceptor may have gone back", now_ms=self._now_ms())
+            self._act(proposer)
+
+    def _close_behind(self) -> None:
+        why = self._seen.behind
+        if why:
+            self._space.close(why, {BEHIND + self.me.store.to_bytes(8, "big"): why.encode()})
 
     def _receive(self, request: bytes, tell: Callable[[bytes], None]) -> None:
         """Have the acceptor here answer by and by: with nothing, when the store was closed first."""
@@ -193,7 +235,9 @@ class Registers:
                 case Keep(serial, register, record):
                     self._space.append({RECORD + register: record}, partial(self._synced, serial))
                 case Answer(token, reply):
-                    self._asked.pop(token)(reply)
+                    tell = self._asked.pop(token, None)
+                    if tell is not None:  # It was told that the space is closed.
+                        tell(reply)
 
     def _synced(self, serial: int) -> None:
         self._acceptor.synced(serial)
@@ -224,12 +268,18 @@ class Registers:
             self._busy.pop(proposer, None)
 
     def _send(self, proposer: Proposer | Force, send: Send) -> None:
-        def on_reply(reply: bytes | None, why: str) -> None:
+        known, told = proposer.known, self._seen.seen_of(send.to)
+
+        def on_reply(reply: bytes | None, why: str, seen: bytes | None = None) -> None:
             try:
+                if seen is not None:
+                    self.hear(seen)
                 if reply:
                     answer = decode_reply(reply)
                     if answer.by != send.to:
                         raise ProtocolError(f"{answer.by} answered in the place of {send.to}")
+                    if seen is not None and not self._seen.is_counted(send.to, told, seen):
+                        raise ProtocolError("more was seen of its store than it was told")
                     proposer.receive(answer, now_ms=self._now_ms())
             except GossipKVError as error:
                 reply, why = None, error.message
@@ -238,7 +288,8 @@ class Registers:
             self._act(proposer)
 
         if send.to != self.me:
-            self._ask(send.to, send.request, on_reply)
+            acceptors = {send.to} if known is None else {send.to, *known.everyone}
+            self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply)
             return
         try:
             self._receive(send.request, lambda reply: on_reply(reply, "its store is closed"))

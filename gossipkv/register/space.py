@@ -5,6 +5,8 @@ with a letter:
 
     a <register>          what this node has promised and accepted there (`acceptor.py`)
     m <register> …        what it holds of the map whose heads are in that register (`metadata/ledger.py`)
+    k <register>          what a full round has shown of it last (`metadata/server.py`)
+    p, s, b …             where this store is, and where others were seen (`seen.py`)
 
 What is appended is written in that order, one batch at a time; what comes meanwhile goes together in the next, as in
 the log below.  While there is no room it waits, and so do all who wait for it; when the store is closed, it is over.
@@ -13,7 +15,7 @@ the log below.  While there is no room it waits, and so do all who wait for it; 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
@@ -33,6 +35,18 @@ MOST_BATCH_BYTES: Final = 256 << 10  # Of what goes together; the smallest log t
 RETRY_S: Final = 0.5  # Until what the store had no room for is tried again.
 
 
+class Along(Protocol):
+    """Whose records go along with every batch."""
+
+    def records(self) -> Mapping[bytes, bytes | None]:
+        """Those for the batch that is written next."""
+        ...
+
+    def synced(self) -> None:
+        """Hear that this batch is synced, before who waits for it does."""
+        ...
+
+
 @final
 class Space:
     """The space of decisions in an open store."""
@@ -45,6 +59,7 @@ class Space:
         self._appended: list[tuple[Mapping[bytes, bytes | None], Callable[[], object]]] = []
         self._more = trio.Event()
         self._closing: list[Callable[[], object]] = []
+        self._along: Along | None = None
         self._log = Log("gossipkv.register")
 
     def get(self, key: bytes) -> bytes | None:
@@ -102,6 +117,16 @@ class Space:
             self._closing.remove(done.set)
         self.check_open()
 
+    def take_along(self, along: Along) -> None:
+        """Have these records go along with every batch from now on."""
+        self._along = along
+
+    def close(self, why: str, last: Mapping[bytes, bytes | None]) -> None:
+        """Write this last, after what was appended, and take nothing more."""
+        if self.closed is None:
+            self.append(last, lambda: None)
+            self._close(why)
+
     def on_closed(self, told: Callable[[], object]) -> None:
         """Have this called when the space is closed."""
         self._closing.append(told)
@@ -134,6 +159,8 @@ class Space:
             try:
                 await self._write(self._batch([records for records, _ in together]))
                 self._space = self._store.first_space
+                if self._along is not None:
+                    self._along.synced()
             except (GossipKVError, OSError) as error:
                 self._close(str(error))
                 return
@@ -149,6 +176,8 @@ class Space:
         latest: dict[bytes, bytes | None] = {}  # Of a key that was appended twice the last is enough.
         for records in together:
             latest |= records
+        if self._along is not None:
+            latest |= self._along.records()
         for key, value in latest.items():
             if value is None:
                 batch.delete(space, key)
@@ -169,7 +198,7 @@ class Space:
                 return
 
     def _close(self, why: str) -> None:
-        self.closed = why
+        self.closed = self.closed or why
         self._log.error("decisions_closed", reason=why)
         for told in [*self._closing]:
             told()

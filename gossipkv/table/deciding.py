@@ -42,6 +42,7 @@ RETRY_S: Final = 3.0  # Until a register is looked at again that could not be re
 MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn within a minute or so.
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may found the catalogue says so.
+SPEAKS_OF_SEEN: Final = 2  # Who reads so much is told with each request what was seen of stores.
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 INVITE_S: Final = 10.0  # To be pinned, and to make a store.
@@ -101,8 +102,8 @@ class Asking:
             raise Unavailable(f"{name} is not reached") if epoch is None else Unknown(f"{name} has not answered")
         return _read(result, name)
 
-    def ask_acceptor(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
-        """Ask an acceptor; `on_reply` is called once."""
+    def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
+        """Ask an acceptor, and tell it what was seen; `on_reply` is called once."""
 
         def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
             del epoch
@@ -110,17 +111,21 @@ class Asking:
                 reply = None if result is None else _read(result, name)
             except ProtocolError:
                 reply = None
-            if isinstance(reply, bytes):
-                on_reply(reply, "")
-            else:
-                on_reply(None, "does not answer" if error is None else _error_of(error, name).message)
+            match reply:
+                case bytes():
+                    on_reply(reply, "")
+                case [bytes(data), bytes(theirs)]:
+                    on_reply(data, "", theirs)
+                case _:
+                    on_reply(None, "does not answer" if error is None else _error_of(error, name).message)
 
         try:
             name = self._name(to.node)
         except Unavailable as unknown:
             on_reply(None, unknown.message)
             return
-        self._peers.ask_unread(name, "register", [request], ANSWER_MS, on_answer)
+        params: list[Value] = [request, seen] if self._peers.speaks(name) >= SPEAKS_OF_SEEN else [request]
+        self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
     def _name(self, node: bytes) -> str:
         for member in self._cluster.members_known():
@@ -227,7 +232,13 @@ class Deciding:
                 metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
             )
             self.metadata = metadata
+            metadata.space.on_closed(self._look_whether_behind)
+            self._look_whether_behind()
             self._hear()
+
+    def _look_whether_behind(self) -> None:
+        if self.metadata is not None and self.metadata.registers.behind:
+            self._tables.refuse(self.metadata.registers.behind)
 
     async def _tend(self) -> None:
         """Have the catalogue grow, and look at everything now and then; who hears of changes waits for none of it."""
@@ -312,6 +323,16 @@ class Deciding:
 
     def _hear(self) -> None:
         self._news.set()
+
+    def tell_seen(self, node: bytes) -> bytes:
+        """What hello tells a node of its store; nothing, while this one does not take part."""
+        return b"" if self.metadata is None else self.metadata.registers.tell_node(node)
+
+    def hear_seen(self, seen: bytes) -> None:
+        """Take in what hello told of stores."""
+        if seen and self.metadata is not None:
+            with contextlib.suppress(ProtocolError):  # Each request tells it again.
+                self.metadata.registers.hear(seen)
 
     # -- founding ----------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The methods by which nodes decide on tables with each other.
 
 register            [request]                                           an acceptor's reply
+                    [request, what was seen of stores]                  [an acceptor's reply, what it has seen]
 metadata_hold       [register, source, base or nil, root, config, [page, …]]   [store, root]: it is held
 metadata_pages      [register, [name, …]]                               [page or nil, …]
 metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
@@ -20,7 +21,7 @@ from gossipkv.errors import (
     UnsupportedFormat,
 )
 from gossipkv.register.configuration import UUID_BYTES
-from gossipkv.register.messages import REGISTER_BYTES
+from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata.discovery import discover
 from gossipkv.register.metadata.operations import decode_operation
 from gossipkv.register.metadata.pages import (
@@ -67,13 +68,14 @@ class PeerMethods:
         }
 
     def _register(self, arguments: Arguments) -> Waiting:
-        request = arguments.blob("request")
+        request, seen = arguments.blob("request"), arguments.blob_or_nil("what was seen", optional=True)
         arguments.end()
         metadata, _ = self._deciding.taking_part()
 
         async def answer() -> Value:
             try:
-                return await metadata.answer(request)
+                reply = await metadata.answer(request, seen)
+                return reply if seen is None else [reply, metadata.registers.tell(decode_request(request).register)]
             except UnsupportedFormat as error:
                 raise BadRequest(error.message, error.details) from error
 

@@ -52,6 +52,14 @@ class TableMethods:
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
         }
 
+    def tell_seen(self, node: bytes) -> bytes:
+        """What hello tells a node of its store."""
+        return self._deciding.tell_seen(node)
+
+    def hear_seen(self, seen: bytes) -> None:
+        """Take in what hello told of this node's."""
+        self._deciding.hear_seen(seen)
+
     def tables(self) -> list[Value]:
         """Return what `databases` tells of tables."""
         return [] if self._deciding.catalogue is None else self._for_clients().tables()

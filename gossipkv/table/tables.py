@@ -12,6 +12,8 @@ is not the one in which this node has kept what it told others, or not all of it
     store s, n   s in life n or n + 1        it is opened: a crash comes between the two at any opening
     store s, n   s, before life n            an older copy
     store s, n   s, beyond life n + 1        NODE is an older copy
+    store s, n   s in life n or n + 1        an older copy, too, where others have seen more of it (`register.seen`):
+                                             NODE and the store were put back together
 
 The manifest takes the next life first, and NODE is brought level before another is taken; so they are never further
 apart.  In all other cases, and where the store is damaged or the system refuses, the store *stays closed*: whoever asks
@@ -131,6 +133,11 @@ class Tables:
         self._end.set()
         self._look.set()
         await self._ended.wait()
+
+    def refuse(self, why: str) -> None:
+        """Say no more of an open store than why it is closed: others have seen more of it."""
+        self._why = f"{self.path}: {why}: {FORGET}"
+        self._log.error("tables_closed", reason=self._why)
 
     def look_again(self) -> None:
         """Try again to open it, if it is closed: the data directory can be written now."""

@@ -121,8 +121,10 @@ class Arguments:
             raise BadRequest(f"{self.method}: the {what} must be bytes, not {kind_of(value)}")
         return value
 
-    def blob_or_nil(self, what: str) -> bytes | None:
-        """Bytes, or nil."""
+    def blob_or_nil(self, what: str, *, optional: bool = False) -> bytes | None:
+        """Bytes, or nil; or nothing at all, where it is `optional`."""
+        if optional and self._at == len(self._values):
+            return None
         value = self._next(what)
         if value is not None and not isinstance(value, bytes):
             raise BadRequest(f"{self.method}: the {what} must be bytes or nil, not {kind_of(value)}")

@@ -73,6 +73,13 @@ class OnReply(Protocol):
     def __call__(self, result: Value, epoch: int | None) -> None: ...
 
 
+class Seen(Protocol):
+    """What was seen of the stores under the tables, as far as hello tells it."""
+
+    def tell_seen(self, node: bytes) -> bytes: ...
+    def hear_seen(self, seen: bytes) -> None: ...
+
+
 @final
 class _Line:
     """The way to one member."""
@@ -118,6 +125,7 @@ class Peers:
         adopt: Adopt,
         *,
         mine: Callable[[], Hello],
+        seen: Callable[[], Seen],
         on_lost: Callable[[str], None],
         on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
@@ -135,6 +143,7 @@ class Peers:
         self._table = table
         self._adopt = adopt
         self._mine = mine
+        self._seen = seen
         self._on_lost = on_lost
         self._on_unreached = on_unreached
         self._on_not_served = on_not_served
@@ -331,7 +340,7 @@ class Peers:
             OSError: nobody answers.
             Unauthorized, ProtocolError: whoever does is not that member.
         """
-        mine = self._mine()
+        mine = self._mine()._replace(seen=self._seen().tell_seen(peer.uuid))
         await stream.send_all(request(0, "hello", [mine.to_map()]))
         reader = FrameReader(MOST_HELLO_BYTES)
         while True:
@@ -350,6 +359,7 @@ class Peers:
                         f"{peer.address} is the node {theirs.uuid.hex()} now, not {peer.name}",
                         {"uuid": peer.uuid.hex(), "other": theirs.uuid.hex()},
                     )
+                self._seen().hear_seen(theirs.seen)
                 return theirs
 
     def _say(self, line: _Line, failure: str) -> None:

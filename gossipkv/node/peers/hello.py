@@ -2,8 +2,8 @@
 
 An address may be another node's by now, or of another cluster: such a connection ends before anything is asked on it.
 Both ends check.  Fields that a later version adds are passed over; `store` and `life`, which the first did not say, are
-0 where they are missing, and `speaks` is 1.  They are as they were when the connection began: a life ends with its
-connections, but a first store may be made while there are some.
+0 where they are missing, `speaks` is 1, and `seen` nothing.  They are as they were when the connection began: a life
+ends with its connections, but a first store may be made while there are some.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Hello(NamedTuple):
     store: int = 0  # The id of the store of its tables, and the life in which that is; 0: it has none, or does not say.
     life: int = 0
     speaks: int = 1  # The newest forms of messages that it reads.
+    seen: bytes = b""  # What it has seen of the other's store (`register.seen`); empty: it decides nothing.
 
     def to_map(self) -> Value:
         """Return it as it is sent."""
@@ -68,7 +69,7 @@ def of_fields(fields: Options) -> Hello:
     speaks = fields.number("speaks", most=MOST_SPOKEN) or 1
     if protocol is None or epoch is None or cluster_id is None or uuid is None or len(uuid) != UUID_BYTES:
         raise BadRequest("a hello says protocol, cluster_id, uuid and epoch")
-    return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks)
+    return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, fields.blob("seen") or b"")
 
 
 def of_answer(answer: Value) -> Hello:
@@ -77,7 +78,7 @@ def of_answer(answer: Value) -> Hello:
     Raises:
         ProtocolError: it is no hello.
     """
-    match {"store": 0, "life": 0, "speaks": 1, **answer} if isinstance(answer, dict) else None:
+    match {"store": 0, "life": 0, "speaks": 1, "seen": b"", **answer} if isinstance(answer, dict) else None:
         case {
             "protocol": int(protocol),
             "cluster_id": bytes(cluster_id),
@@ -86,6 +87,7 @@ def of_answer(answer: Value) -> Hello:
             "store": int(store),
             "life": int(life),
             "speaks": int(speaks),
+            "seen": bytes(seen),
         } if (
             len(uuid) == UUID_BYTES
             and 0 <= epoch <= MAX_EPOCH
@@ -93,5 +95,5 @@ def of_answer(answer: Value) -> Hello:
             and 0 <= life <= MAX_STORE
             and 1 <= speaks <= MOST_SPOKEN
         ):
-            return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks)
+            return Hello(protocol, cluster_id, uuid, epoch, store, life, speaks, seen)
     raise ProtocolError("a hello says protocol, cluster_id, uuid and epoch, and store, life and speaks as numbers")

@@ -296,8 +296,10 @@ class Metadata:
         each = self._maps.get(register) or (self._map(register) if register in self._known else None)
         return [None] * len(names) if each is None else each.ledger.pages(names)
 
-    async def answer(self, data: bytes) -> bytes:
+    async def answer(self, data: bytes, seen: bytes | None = None) -> bytes:
         """Have the acceptor here answer, which first gets the pages that a value needs, if they are to be had.
+
+        `seen`: what whoever asks tells of stores.
 
         Raises:
             ProtocolError, UnsupportedFormat: this is no request, or for another store.
@@ -307,7 +309,7 @@ class Metadata:
         payload = request.holding if request.value is None else request.value.payload
         if payload is not None and self._has_part(request.register) and not self._is_held(request.register, payload):
             await self._fetch(request.register, payload, request.value.acceptors if request.value is not None else None)
-        return await self.registers.answer(data)
+        return await self.registers.answer(data, seen)
 
     def _holds(self, register: bytes, payload: bytes) -> bool:
         """Whether all pages of a head are synced here; if not, they are fetched for the next time.

@@ -22,15 +22,17 @@ from gossipkv.register.changes import READ
 from gossipkv.register.configuration import AcceptorId, Acceptors, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.proposer import NEVER_MS, End, Proposer, Send
+from gossipkv.register.seen import Seen
 from gossipkv.wire import rpc
 from tests.bench.measurement import WrongAnswerError
 from tests.bench.register import tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from gossipkv.register.changes import Change
-    from gossipkv.register.proposer import Enter, Outcome
+    from gossipkv.register.proposer import Outcome, Reconfigure
+    from gossipkv.register.seen import Opening
 
     OnOutcome = Callable[[Outcome], None]
 
@@ -54,7 +56,7 @@ class Line:
         self._open(address)
         theirs = of_answer(self.ask("hello", mine.to_map())[3])
         self.to = AcceptorId(theirs.uuid, theirs.store)
-        self.asked: dict[int, tuple[Proposer, int]] = {}
+        self.asked: dict[int, tuple[Proposer, int, Mapping[Opening, int]]] = {}  # With what it was told of itself.
         self.unsent = bytearray()
         self.socket.settimeout(0)
 
@@ -104,6 +106,7 @@ class Loop:
             self._lines[line.to] = line
             self._selector.register(line.socket, selectors.EVENT_READ, line)
         self._waiting: dict[int, OnOutcome] = {}
+        self._seen = Seen(AcceptorId(uuid, 1), (), self._random)  # Of a store that writes nothing.
         self._busy: set[Proposer] = set()
         self._numbers = 0
 
@@ -129,7 +132,7 @@ class Loop:
         """A new one, which has heard of nothing."""
         return Proposer(register, tally.FUNCTIONS, random.Random(self._random.getrandbits(64)), acceptors)
 
-    def submit(self, proposer: Proposer, want: Change | Enter, on_outcome: OnOutcome) -> None:
+    def submit(self, proposer: Proposer, want: Change | Reconfigure, on_outcome: OnOutcome) -> None:
         """Have a change made; it has `TIMEOUT_S`."""
         self._numbers += 1
         self._waiting[self._numbers] = on_outcome
@@ -159,14 +162,18 @@ class Loop:
             self._selector.unregister(line.socket)
             line.socket.close()
             del self._lines[line.to]
-            for proposer, number in line.asked.values():
+            for proposer, number, _ in line.asked.values():
                 proposer.unreachable(line.to, number, "gone", now_ms=_now_ms())
                 self._act(proposer)
             return
         for _, number, error, result in answers:
-            proposer, send = line.asked.pop(number)
+            proposer, send, told = line.asked.pop(number)
             if error is None:
-                proposer.receive(decode_reply(result), now_ms=_now_ms())
+                reply, seen = result
+                self._seen.hear(seen)
+                if not self._seen.is_counted(line.to, told, seen):
+                    raise WrongAnswerError(f"{line.to} was put back")
+                proposer.receive(decode_reply(reply), now_ms=_now_ms())
             else:
                 proposer.unreachable(line.to, send, str(error), now_ms=_now_ms())
             self._act(proposer)
@@ -189,8 +196,9 @@ class Loop:
             proposer.unreachable(send.to, send.number, "gone", now_ms=_now_ms())
             return
         self._numbers += 1
-        line.asked[self._numbers] = proposer, send.number
-        line.unsent += rpc.request(self._numbers, "register", [send.request])
+        line.asked[self._numbers] = proposer, send.number, self._seen.seen_of(send.to)
+        seen = self._seen.tell([send.to] if proposer.known is None else sorted(proposer.known.everyone))
+        line.unsent += rpc.request(self._numbers, "register", [send.request, seen])
 
     def close(self) -> None:
         """Hang up."""

@@ -15,6 +15,11 @@ FORCE_TESTS = f"{TESTS}/test_force.py"
 ACCEPTOR = f"{REGISTER}.acceptor"
 PROPOSER = f"{REGISTER}.proposer:Proposer"
 FORCE = f"{REGISTER}.force:Force"
+SEEN = f"{REGISTER}.seen:Seen"
+SEEN_TESTS = f"{TESTS}/test_seen.py"
+OLDER_COPIES = f"{TESTS_AT_NIGHT}/test_older_copies.py"
+SHELL = f"{REGISTER}.shell:Registers"
+DEADLINES = f"{TESTS}/test_shell.py::test_a_deadline_ends_every_wait"
 
 JUDGE_ACCEPT = f"{ACCEPTOR}:_judge_accept"
 BEHIND = "if ballot < record.promise or (record.accepted is not None and ballot <= record.accepted):"
@@ -404,4 +409,87 @@ OF_FORCES = (
     ),
 )
 
-MUTANTS_OF_THE_REGISTER = (*OF_ACCEPTORS, *OF_ROUNDS, *OF_CHANGES, *OF_FORCES)
+OF_WAITS = (
+    planted(
+        "who waits for a register that is let go of waits on",
+        f"{SHELL}.forget",
+        'proposer.end("this node has let go of the register")',
+        "self._busy.pop(proposer, None)",
+        f"{DEADLINES}[a change-is let go of]",
+    ),
+    planted(
+        "a wait is ended by its core alone",
+        f"{SHELL}._outcome",
+        "with trio.move_on_after(timeout_s + LATE_S):",
+        "with trio.CancelScope():",
+        f"{DEADLINES}[a read-wakes nobody]",
+    ),
+)
+
+OF_SIGHTINGS = (
+    planted(
+        "what was seen is not synced with the batch",
+        f"{SEEN}.records",
+        "for acceptor in self._changed:",
+        "for acceptor in ():",
+        f"{SEEN_TESTS}::test_what_is_seen_goes_along_with_the_next_batch",
+    ),
+    planted(
+        "what others have seen is not passed on",
+        f"{SEEN}.tell",
+        "for acceptor in acceptors:",
+        "for acceptor in ():",
+        OLDER_COPIES,
+    ),
+    planted(
+        "a store that is behind goes on",
+        f"{SEEN}._check",
+        "if self.behind or self.has_been(position):",
+        "if True:",
+        OLDER_COPIES,
+    ),
+    planted(
+        "a copy that is opened passes for the store by its number alone",
+        f"{SEEN}.has_been",
+        "return position.batches <= self._past.get(position.opening, 0) or is_forgotten",
+        "return position.batches <= max([n for one, n in self._past.items() if one[0] == position.incarnation] + [0])",
+        f"{SEEN_TESTS}::test_an_opening_that_takes_its_number_again",
+    ),
+    planted(
+        "a reply counts from a store that was not told what is known of it",
+        f"{SEEN}.is_counted",
+        "if opening != now and batches > max(told.get(opening, 0), said.get(opening, 0)):",
+        "if False:",
+        f"{SEEN_TESTS}::test_a_reply_counts_of_who_was_told_all",
+    ),
+    planted(
+        "a proposer goes on counting its own store that is behind",
+        f"{SEEN}.hear",
+        "is_news |= self._check(position)",
+        "self._check(position)",
+        f"{SEEN_TESTS}::test_rounds_begin_anew_once",
+    ),
+    planted(
+        "a round goes on that counts on a store of which another life was seen",
+        f"{SHELL}.hear",
+        "for proposer in [*self._proposers.values()] if is_news else ():",
+        "for proposer in ():",
+        f"{TESTS}/test_shell.py::test_what_was_promised_by_another_life_counts_no_more",
+    ),
+    planted(
+        "what was seen is told in hello alone",
+        f"{SHELL}._send",
+        "self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply)",
+        "self._ask(send.to, send.request, self._seen.tell(()), on_reply)",
+        f"{TESTS}/test_shell.py::test_a_store_that_is_behind_decides_nothing",
+    ),
+    planted(
+        "who was found behind forgets it with the process",
+        f"{SHELL}._close_behind",
+        'self._space.close(why, {BEHIND + self.me.store.to_bytes(8, "big"): why.encode()})',
+        "self._space.close(why, {})",
+        f"{TESTS}/test_shell.py::test_a_store_that_is_behind_decides_nothing",
+    ),
+)
+
+MUTANTS_OF_THE_REGISTER = (*OF_ACCEPTORS, *OF_ROUNDS, *OF_CHANGES, *OF_FORCES, *OF_WAITS, *OF_SIGHTINGS)

@@ -13,6 +13,9 @@ from gossipkv.register.messages import Record, decode_record, decode_reply, enco
 from gossipkv.register.proposer import Outcome, Proposer, Send
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.register.seen import Opening
     from tests.unit.register.small_world import SmallWorld
 
 REGISTER = bytes(16)
@@ -26,6 +29,8 @@ class Message(NamedTuple):
     number: int
     data: bytes
     is_reply: bool
+    seen: bytes = b""  # Of stores, where that is told beside it.
+    told: Mapping[Opening, int] | None = None  # What the acceptor was told of itself.
 
 
 class Party:

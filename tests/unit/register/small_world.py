@@ -61,6 +61,7 @@ class Odds:
     stop: int = 6  # Or start again.
     lose: int = 0  # A disk.
     put_back: int = 0  # A disk as it once was.
+    go_back: int = 0  # Copy a disk that stays what it is, or put the copy back (`older_copies.py`).
     lag: int = 4  # An acceptor does not hold the bodies, or holds them again.
     force: int = 0
     dropped: float = 0.05  # Of messages.
@@ -71,6 +72,9 @@ class Odds:
 class SmallWorld:
     """One register."""
 
+    node_of: type[Node] = Node
+    party_of: type[Party] = Party
+
     def __init__(self, seed: int, odds: Odds, *, nodes: int = 5, parties: int = 3, founders: int | None = None) -> None:
         self.seed, self.odds = seed, odds
         self.random = Random(seed)
@@ -78,13 +82,13 @@ class SmallWorld:
         self.bag: list[Message] = []
         self.tokens: list[Message] = []  # Who asked; a token is a place in it.
         self.watch, self.history = Watch(), History()
-        self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
+        self.nodes = [self.node_of(self, number) for number in range(1, nodes + 1)]
         first = [node.id for node in self.nodes[: founders or self.random.choice((1, 2, 3, 3, 3, 4, 5))]]
         self.hints = [Acceptors.of(first)]
         for node in self.nodes[: len(first)]:
             node.create(Value(self.hints[0], b""))
         self.disks = [(node, dict(node.disk)) for node in self.nodes]  # As they once were.
-        self.parties = [Party(self, self._proposer()) for _ in range(parties)]
+        self.parties = [self.party_of(self, self._proposer()) for _ in range(parties)]
         self.forces: list[Party] = []
         self.tickets = 0
         happens = {name: count for name, count in vars(odds).items() if hasattr(self, f"_{name}")}
@@ -234,7 +238,7 @@ class SmallWorld:
         random = Random(self.random.getrandbits(64))
         self.forces = [
             *self.forces[-3:],
-            Party(self, Force(REGISTER, self.tickets, ids, known, random, now_ms=self.now_ms)),
+            self.party_of(self, Force(REGISTER, self.tickets, ids, known, random, now_ms=self.now_ms)),
         ]
         self.watch.forces[self.forces[-1].core] = frozenset(ids)
         self.forces[-1].perform()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 import trio
 
@@ -93,3 +94,96 @@ async def test_what_was_promised_outlives_a_crash(autojump_clock):
                 restarting.start_soon(nodes.restart, letter)
         after = await nodes["c"].metadata.registers.read(CATALOGUE, timeout_s=3)
         assert after.value == before.value
+
+
+async def test_a_store_that_is_behind_decides_nothing(autojump_clock):
+    """It is told with the next request, refuses from then on, for good, and the others go on without it."""
+    async with quiet() as nodes:
+        await nodes.found()
+        b = nodes.nodes["b"]
+        copy = dict(b.disk.records)
+        await nodes.table()
+        nodes.witness.lost.add(nodes["b"].metadata.me)
+        nodes.witness.put_back.add(nodes["b"].metadata.me)
+        b.disk.records = copy
+        await nodes.restart("b")
+        assert not nodes["b"].metadata.registers.behind
+        assert (await nodes["a"].metadata.registers.read(CATALOGUE, timeout_s=3)).end is End.DONE
+        for _ in range(2):
+            await trio.sleep(0.1)
+            registers = nodes["b"].metadata.registers
+            assert "an older copy of the store" in registers.behind
+            for wait in (
+                registers.read(CATALOGUE, timeout_s=3),
+                registers.answer(encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1))),
+            ):
+                with pytest.raises(Unavailable, match="an older copy of the store"):
+                    await wait
+            nodes.network.cuts |= {(nodes[letter].node, b.uuid) for letter in "ac"}
+            await nodes.restart("b")
+        assert (await nodes["c"].metadata.registers.change(CATALOGUE, DROP, timeout_s=3)).end is End.DONE
+
+
+async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
+    """A proposer that stays goes without a prepare, until it hears of another life of who has promised."""
+    async with quiet() as nodes:
+        await nodes.found()
+        registers, rounds = nodes["a"].metadata.registers, []
+        for number in range(4):
+            if number == 3:
+                other = [*nodes["b"].metadata.me, 7, 7, 7]
+                registers.hear(msgpack.packb([[*nodes["c"].metadata.me, 1, 1, 0], other]))
+            before = nodes.times("register")
+            assert (await registers.change(CATALOGUE, DROP, timeout_s=3)).end is End.DONE
+            await trio.sleep(1)
+            rounds.append((nodes.times("register") - before) / 2)
+        assert rounds[2:] == [1, 2]
+
+
+async def test_what_was_seen_of_stores_has_a_form(autojump_clock):
+    """What has none is an error to whoever asks, and changes nothing; who tells nothing is answered as before."""
+    async with quiet() as nodes:
+        await nodes.found()
+        registers = nodes["a"].metadata.registers
+        request = encode_request(Request(Kind.READ, CATALOGUE, registers.me, 1))
+        with pytest.raises(ProtocolError, match="what was seen"):
+            await registers.answer(request, b"\xc1")
+        seen = nodes["b"].metadata.registers.tell(CATALOGUE)
+        assert await registers.answer(request) == await registers.answer(request, seen)
+
+
+TROUBLES = ("is let go of", "wakes nobody", "has no room")
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("path", ["a change", "a read", "a force"])
+async def test_a_deadline_ends_every_wait(autojump_clock, path, trouble):
+    """Whatever becomes of the register here meanwhile, in the pause between two rounds or in one."""
+    async with quiet() as nodes:
+        await nodes.found()
+        registers, here = nodes["a"].metadata.registers, nodes["a"].node
+        others = [node.uuid for node in nodes.nodes.values() if node.uuid != here]
+        nodes.network.cuts |= {(here, other) for other in others}
+        waits = {
+            "a change": lambda: registers.change(CATALOGUE, DROP, timeout_s=2),
+            "a read": lambda: registers.read(CATALOGUE, timeout_s=2),
+            "a force": lambda: registers.force(CATALOGUE, [registers.me, AcceptorId(others[0], ord("b"))]),
+        }
+        ends = []
+
+        async def wait():
+            ends.append((await waits[path]()).end)
+
+        nodes.nodes["a"].mood.is_full = trouble == "has no room"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.sleep(1.7)
+            if trouble == "is let go of":
+                registers.forget(CATALOGUE)
+                await trio.sleep(0.01)
+                assert ends or path == "a force"
+            elif trouble == "wakes nobody":
+                nodes["a"].metadata._nursery.cancel_scope.cancel()
+            await trio.sleep(21 if path == "a force" else 0.6)
+            nursery.cancel_scope.cancel()
+        assert set(ends) & {End.UNKNOWN, End.REFUSED}

@@ -17,6 +17,14 @@ class MadeUpTables:
         self.methods = {b"metadata_known": lambda _arguments: b"nothing"}
         self.asked: list[object] = []
 
+    def tell_seen(self, node: bytes) -> bytes:
+        """Something of it."""
+        return b"of " + node
+
+    def hear_seen(self, seen: bytes) -> None:
+        """Note it."""
+        self.asked.append(seen)
+
     def tables(self) -> list[Value]:
         """One."""
         return [{"name": "orders", "kind": "hash"}]

@@ -42,12 +42,18 @@ class Answering:
 
     def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
         self.told = result, error, epoch
+        self.forms = 1
+        self.asked = []
 
     def ask_unread(self, name, method, params, timeout_ms, on_answer) -> None:
+        self.asked.append(params)
         on_answer(*self.told)
 
     def store(self, name):
         return 1, 1
+
+    def speaks(self, name):
+        return self.forms
 
 
 GARBAGE = [b"\xc1", b"\x81\x01\x02", b"\xa1\xff", b"", b"\x01\x01"]
@@ -62,8 +68,19 @@ async def test_answers_that_are_no_messagepack_are_errors(data):
         await Asking(Members(), Answering(None, data), None).ask(UUID, "ping", [], 1)
     told = []
     for answering in (Answering(data), Answering(None, data)):
-        Asking(Members(), answering, None).ask_acceptor(AcceptorId(UUID, 1), b"", lambda *what: told.append(what))
+        Asking(Members(), answering, None).ask_acceptor(AcceptorId(UUID, 1), b"", b"", lambda *what: told.append(what))
     assert [reply for reply, _ in told] == [None, None]
+
+
+async def test_what_was_seen_of_stores_is_told_to_who_reads_it():
+    """A node of the former program would refuse it, and answers with a reply alone."""
+    answering, told = Answering(msgpack.packb(b"reply")), []
+    for forms, answer in ((1, b"reply"), (2, [b"reply", b"theirs"]), (2, b"reply"), (2, [b"reply"])):
+        answering.forms, answering.told = forms, (msgpack.packb(answer), None, 3)
+        asking = Asking(Members(), answering, None)
+        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: told.append(what))
+    assert answering.asked == [[b"request"], *3 * [[b"request", b"seen"]]]
+    assert told == [(b"reply", ""), (b"reply", "", b"theirs"), (b"reply", ""), (None, "does not answer")]
 
 
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():

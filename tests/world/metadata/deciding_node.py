@@ -13,6 +13,7 @@ import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, Unavailable, Unknown
 from gossipkv.register.configuration import AcceptorId, Acceptors, members_of
+from gossipkv.register.messages import decode_request
 from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.register.metadata.operations import decode_operation
 from gossipkv.register.metadata.pages import name_of
@@ -95,6 +96,7 @@ class Life:
     def end(self) -> None:
         """Crash."""
         self.is_over = self.store.is_over = True
+        self._of.witness.forgets(self.store.disk)
         self._network.lives.pop(self.node, None)
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
@@ -139,14 +141,19 @@ class Life:
         await trio.sleep(self._random.uniform(0, 0.05))
         return do()
 
-    def ask_acceptor(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
+    def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
         """Ask an acceptor, see `AskAcceptor`."""
 
         def told(value: Value, error: GossipKVError | None) -> None:
             self._look_at_itself()
-            on_reply(value if isinstance(value, bytes) else None, "" if error is None else error.message)
+            match value:
+                case [bytes(reply), bytes(theirs)]:
+                    self._of.witness.heard(self.store.disk, theirs)
+                    on_reply(reply, "", theirs)
+                case _:
+                    on_reply(value if isinstance(value, bytes) else None, "" if error is None else error.message)
 
-        self._network.tell(self, to.node, Question("register", [request], ANSWER_S), told)
+        self._network.tell(self, to.node, Question("register", [request, seen], ANSWER_S), told)
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, see `Members`."""
@@ -184,6 +191,10 @@ class Life:
         match method, params:
             case "register", [bytes(request)]:
                 return await self.metadata.answer(request)
+            case "register", [bytes(request), bytes(seen)]:
+                self._of.witness.heard(self.store.disk, seen)
+                reply = await self.metadata.answer(request, seen)
+                return [reply, self.metadata.registers.tell(decode_request(request).register)]
             case "gossip", [bytes(source), list(rows)]:
                 self._hear(source, rows)
                 return None

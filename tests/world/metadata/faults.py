@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.messages import decode_record
 from gossipkv.register.proposer import End
+from gossipkv.register.seen import POSITION, Seen
 from gossipkv.register.space import RECORD
 from tests.world.metadata.chance import happens
 from tests.world.metadata.deciding_node import CATALOGUE
 from tests.world.metadata.store import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from random import Random
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from gossipkv.register.configuration import Acceptors
     from gossipkv.register.proposer import Outcome
     from tests.world.metadata.deciding_node import Life, Node
     from tests.world.metadata.network import Network
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 LEAST_FORCED: Final = 3  # Acceptors of a register that is forced.
 FORCES: Final = 5  # Until an operator gives up.
 FORCE_S: Final = 13.0
-RARE: Final = ("lose a disk", "force")
+FOUND_S: Final = 10.0  # Until a store that was put back is found; everybody reads the catalogue every three.
+RARE: Final = ("lose a disk", "put a disk back", "force")
 
 
 @final
@@ -58,12 +60,15 @@ class Faults:
             "crash around syncs": self._change_crashes,
             "lie": self._lie,
             "lose a disk": self._lose,
+            "put a disk back": self._put_back,
             "force": self._force,
         }
         self.kinds = random.sample([kind for kind in self._strikes if kind not in RARE], random.randint(2, 6))
         self.kinds += [kind for kind in RARE if happens(random, 0.3)]
         self._done: set[str] = set()  # Of those that strike once.
         self._forced: tuple[bytes, AcceptorId] | None = None  # A force that is not ended.
+        self._gone_back: Node | None = None
+        self._copies: list[tuple[Node, int, dict[bytes, bytes]]] = []  # Of disks, with the ids of their stores.
 
     async def run(self, *, pause_s: float) -> None:
         """Strike, again and again."""
@@ -119,7 +124,23 @@ class Faults:
             node.life.end()
 
     async def finish(self) -> None:
-        """Repeat a force that has come to nothing, as its operator would: it may have stopped its register."""
+        """Have a disk that was put back found, and replaced; repeat a force that has come to nothing."""
+        await self._replace()
+        await self._force_again()
+
+    async def _replace(self) -> None:
+        node = self._gone_back
+        if node is None:
+            return
+        with trio.move_on_after(FOUND_S):
+            while node.life is None or not node.life.metadata.registers.behind:
+                await trio.sleep(0.1)
+        if node.life is None or not node.life.metadata.registers.behind:
+            self._witness.found("behind", f"{node.uuid.hex()[:8]} does not know that its store is an older copy")
+        self._give_disk(node)
+
+    async def _force_again(self) -> None:
+        """Repeat a force, as its operator would: it may have stopped its register."""
         if self._forced is None:
             return
         register, survivor = self._forced
@@ -160,24 +181,64 @@ class Faults:
         if self._witness.moves or "lose a disk" in self._done:  # Somebody may be about to rely on it.
             return
         gone = AcceptorId(node.uuid, node.disk.store)
-        records = [
-            decode_record(data)
-            for disk in self._witness.disks.values()
-            for key, data in disk.records.items()
-            if key[:1] == RECORD and key in node.disk.records
-        ]
-        for record in records:
-            acceptors = None if record.value is None else record.value.acceptors
-            if acceptors is not None and not acceptors.is_quorum(acceptors.everyone - {gone}):
-                return
-        self._done.add("lose a disk")
+        if not all(acceptors.is_quorum(acceptors.everyone - {gone}) for acceptors in self._sets_with(node)):
+            return
+        self._done |= {"lose a disk", "put a disk back"}  # Who has it from now on may be who has to tell.
         self._witness.counts["a disk is lost"] += 1
         self._witness.lost.add(gone)
+        self._give_disk(node)
+
+    def _give_disk(self, node: Node) -> None:
         node.disk = Disk(node.uuid, self._random.getrandbits(63) + 1)
         node.may_found = False
         self._witness.disks[AcceptorId(node.uuid, node.disk.store)] = node.disk
         if node.life is not None:
             node.life.end()
+
+    def _sets_with(self, node: Node) -> list[Acceptors]:
+        """The acceptors of all that anybody has accepted in the registers of which a node has a record."""
+        return [
+            value.acceptors
+            for register, chain in self._witness.chains.items()
+            if RECORD + register in node.disk.records
+            for value in chain.values.values()
+        ]
+
+    async def _put_back(self, node: Node) -> None:
+        """Copy a disk, and put a copy of any back, once, where that may be."""
+        if self._witness.moves or "put a disk back" in self._done:
+            return
+        for other, store, records in self._random.sample(self._copies, len(self._copies)):
+            if store == other.disk.store and self._may_go_back(other, records):
+                self._go_back(other, records)
+                return
+        self._copies.append((node, node.disk.store, dict(node.disk.records)))
+
+    def _may_go_back(self, node: Node, records: Mapping[bytes, bytes]) -> bool:
+        """Whether nothing is lost with it, and each quorum that has it has one who has to know better."""
+        gone = AcceptorId(node.uuid, node.disk.store)
+        past = Seen(gone, [(key, value) for key, value in records.items() if key[:1] == POSITION], Random(0))
+        knowing = {
+            who
+            for who, seen in self._witness.sightings.items()
+            if who != gone and any(one == gone and not past.has_been(position) for one, position in seen)
+        }
+        sets = [each for each in self._sets_with(node) if gone in each.everyone]
+        return bool(sets) and all(
+            each.is_quorum(each.everyone - {gone}) and not each.is_quorum(each.everyone - knowing) for each in sets
+        )
+
+    def _go_back(self, node: Node, records: Mapping[bytes, bytes]) -> None:
+        gone = AcceptorId(node.uuid, node.disk.store)
+        self._done |= {"lose a disk", "put a disk back"}
+        self._witness.counts["a disk is put back"] += 1
+        self._witness.lost.add(gone)
+        self._witness.put_back.add(gone)
+        node.may_found = False
+        if node.life is not None:
+            node.life.end()
+        node.disk.records = dict(records)
+        self._gone_back = node
 
     async def _force(self, node: Node) -> None:
         """Cut one acceptor of three off, and have it go on alone, once; then all meet."""

@@ -29,6 +29,7 @@ from gossipkv.register.metadata.pages import MissingPage, Outcome, generation_of
 from gossipkv.register.metadata.server import KNOWN, known_of
 from gossipkv.register.metadata.tables import NamedTable, decode_named
 from gossipkv.register.metadata.tree import Tree, pages_of
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, positions_in
 from gossipkv.register.space import MAP, RECORD
 from tests.world.metadata.model import Content, content_of, replay
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from gossipkv.register.messages import Record
     from gossipkv.register.metadata.operations import Operation
     from gossipkv.register.metadata.server import Known, Metadata
+    from gossipkv.register.seen import Position
     from tests.world.metadata.store import Disk
 
     _Places = dict[tuple[AcceptorId, bytes], tuple[int, int, bool]]
@@ -90,9 +92,12 @@ class Witness:
         self.chains: dict[bytes, Chain] = {}
         self.disks: dict[AcceptorId, Disk] = {}
         self.lost: set[AcceptorId] = set()
+        self.put_back: set[AcceptorId] = set()  # To what they had once: they are lost as well.
         self.wanted: dict[bytes, Operation] = {}  # All operations that clients wanted, by id.
         self.told: list[Answered] = []
         self.moves = 0  # Changes of acceptors that somebody waits for.
+        self.sightings: dict[AcceptorId, set[tuple[AcceptorId, Position]]] = {}  # Of stores, that a node has to know.
+        self._hearing: dict[AcceptorId, list[tuple[int, bytes]]] = {}  # What it was told, so many batches ago.
         self._catalogue = catalogue
         self._shown: _Places = {}
         self._kept: _Places = {}
@@ -112,9 +117,12 @@ class Witness:
     def synced(self, disk: Disk, records: list[tuple[bytes, bytes | None]]) -> None:
         """See a batch on a disk, in its order; None: a deletion."""
         who = AcceptorId(disk.node, disk.store)
+        self._takes_along(who)
         changed: dict[bytes, bool] = {}  # Registers, and whether something of them was collected.
         for key, value in records:
             register, rest = key[1 : 1 + REGISTER_BYTES], key[1 + REGISTER_BYTES :]
+            if key[:1] in (POSITION, SEEN, BEHIND):
+                continue
             if value is None:
                 changed[register] = True
             elif key[:1] == RECORD:
@@ -173,6 +181,21 @@ class Witness:
         self.counts["heads"] += 1
         self._check_held(register, f"{_said(head)} is committed")
         self._judge(register, chain, head, is_anew=before is None or is_forced)
+
+    def heard(self, disk: Disk, seen: bytes) -> None:
+        """A node was told where stores are: it has to know that from the second batch on that is synced then."""
+        self._hearing.setdefault(AcceptorId(disk.node, disk.store), []).append((0, seen))
+
+    def forgets(self, disk: Disk) -> None:
+        """A life is over: what it has heard is gone, but for what is synced."""
+        self._hearing.pop(AcceptorId(disk.node, disk.store), None)
+
+    def _takes_along(self, who: AcceptorId) -> None:
+        heard = [(batches + 1, seen) for batches, seen in self._hearing.pop(who, [])]
+        self._hearing[who] = [(batches, seen) for batches, seen in heard if batches < 2]
+        for batches, seen in heard:
+            if batches == 2:
+                self.sightings.setdefault(who, set()).update(positions_in(seen))
 
     # -- what is held ------------------------------------------------------------------------------------------------
 
@@ -316,7 +339,7 @@ class Witness:
     def _rises(self, seen: _Places, who: AcceptorId, register: bytes, known: Known, where: str) -> None:
         before = seen.get((who, register), (0, 0, False))
         seen[who, register] = max(before, known.place)
-        if known.place < before:
+        if known.place < before and who not in self.put_back:
             self.found("rising", f"{register.hex()[:8]} falls from {before} to {known.place} {where} of {who}")
 
 

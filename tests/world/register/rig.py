@@ -2,7 +2,8 @@
 
 It is the shell that production has, without its waiting: a request goes to an acceptor's node, is answered when the
 disk has synced, over the connection on which it came; what was asked over one that broke is not reached.  The machine's
-own acceptor is asked without a connection.
+own acceptor is asked without a connection.  What was seen of stores is told when a connection begins, and beside each
+request and reply.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+import msgpack
+
 from gossipkv.errors import ProtocolError
 from gossipkv.register.acceptor import Acceptor, Answer, Keep
 from gossipkv.register.ballot import ZERO
@@ -18,17 +21,19 @@ from gossipkv.register.configuration import AcceptorId, Value
 from gossipkv.register.force import Force
 from gossipkv.register.messages import Kind, Request, decode_record, decode_reply, decode_request, encode_request
 from gossipkv.register.proposer import Outcome, Proposer
+from gossipkv.register.seen import BEHIND, POSITION, SEEN, Opening, Position, Seen, positions_in
+from gossipkv.register.space import RECORD
 from tests.world.connections import Identity
 from tests.world.register.register_cluster import disk_of
 from tests.world.rig import NEVER_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from gossipkv.address import Address
     from gossipkv.register.changes import Change
     from gossipkv.register.configuration import Acceptors
-    from gossipkv.register.messages import Record, Reply
+    from gossipkv.register.messages import Reply
     from gossipkv.register.proposer import Effect, Reconfigure
     from tests.world.connections import Peer
     from tests.world.machine import Machine
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
     from tests.world.store_disk import Snapshot as Contents
 
 SPACE: Final = 1  # Of the store.
-REQUEST, REPLY, NOT_ME = b"?", b".", b"!"  # How a message begins; the last one repeats a request.
+HELLO, REQUEST, REPLY, NOT_ME = b"h", b"?", b".", b"!"  # How a message begins; the last one repeats a request.
 
 Core = Proposer | Force
 
@@ -46,11 +51,19 @@ _decode_record = lru_cache(256)(decode_record)
 
 
 class Snapshot(NamedTuple):
-    """The contents of a disk at one time, in which incarnation of which store."""
+    """The contents of a disk at one time, of which store, and how far that had come at most."""
 
     store: int
-    incarnation: int
+    reached: Position
     contents: Contents
+
+
+class Kept(NamedTuple):
+    """A batch that is appended."""
+
+    serial: int  # Of the disk.
+    keep: Keep | None
+    heard: list[tuple[AcceptorId, Position]]  # Of stores, before it was.
 
 
 @final
@@ -60,7 +73,7 @@ class RegisterRig:
     def __init__(self, machine: Machine, cluster: Cluster) -> None:
         self.machine = machine
         self.disk = disk_of(machine)
-        self._cluster = cluster
+        self.cluster = cluster
         self._connections = cluster.connections
         self._connections.listen(machine, self)
         self.snapshot: Snapshot | None = None
@@ -70,6 +83,12 @@ class RegisterRig:
     def _forget(self) -> None:
         self.me: AcceptorId | None = None
         self._acceptor: Acceptor | None = None
+        self._seen: Seen | None = None
+        self._appended = 0  # Batches.
+        self._heard: list[tuple[AcceptorId, Position]] = []  # Of stores, since the last of them.
+        self._told_itself: dict[
+            tuple[AcceptorId, bytes, int], Mapping[Opening, int]
+        ] = {}  # Of itself, with which request.
         self._proposers: dict[bytes, Proposer] = {}
         self._cores: list[Core] = []  # Those, and forces that are under way.
         self._told: dict[int, Callable[[Outcome], None]] = {}  # By ticket.
@@ -78,7 +97,7 @@ class RegisterRig:
         self._tokens = 0
         self._asked: dict[Address, dict[tuple[Core, AcceptorId], int]] = {}  # The last number, by where it was sent.
         self._peers: dict[Address, Peer] = {}
-        self._keeping: deque[tuple[int, Keep, Record]] = deque()  # By the disk's serial.
+        self._keeping: deque[Kept] = deque()
 
     def end(self) -> None:
         """Forget the process."""
@@ -96,9 +115,11 @@ class RegisterRig:
         machine = self.machine
         if not self.disk.open_or_end(machine, self._synced):
             return
-        self._cluster.began(machine, self.identity)
+        self.cluster.began(machine, self.identity)
         self.me = AcceptorId(self.disk.uuid, self.disk.store)
-        self._acceptor = Acceptor(self.me, lambda register: self.disk.get(SPACE, register), _holds)
+        self._acceptor = Acceptor(self.me, lambda register: self.disk.get(SPACE, RECORD + register), _holds)
+        kept = [(key, self._kept(key)) for key in self.disk.keys(SPACE) if key[:1] in (POSITION, SEEN, BEHIND)]
+        self._seen = Seen(self.me, kept, machine.world.streams[f"seen/{machine.name}"])
         self._found()
         machine.began(self)
         machine.after_input()
@@ -106,12 +127,28 @@ class RegisterRig:
     def _found(self) -> None:
         """Tell what is on the disk: a crash may have kept what nobody was told is synced, and all may go by it now."""
         assert self.me is not None
-        if self._cluster.is_refused(self.me.store):
-            return  # It is older than what was synced, and nobody goes by it.
-        for register in self.disk.keys(SPACE):
-            kept = self.disk.get(SPACE, register)
-            assert kept is not None
-            self._cluster.checkers.synced(self.machine, self.me, register, _decode_record(kept))
+        if self.me.store in self.cluster.gone_back:
+            return  # It is older than what was synced, and nobody should go by it.
+        for key in self.disk.keys(SPACE):
+            if key[:1] == RECORD:
+                record = _decode_record(self._kept(key))
+                self.cluster.checkers.synced(self.machine, self.me, key[len(RECORD) :], record)
+
+    def _kept(self, key: bytes) -> bytes:
+        kept = self.disk.get(SPACE, key)
+        assert kept is not None
+        return kept
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it knows that its store is."""
+        return self._seen is not None and bool(self._seen.behind)
+
+    def take_snapshot(self) -> None:
+        """Have an image of the disk, to which it may go back."""
+        assert self._seen is not None
+        reached = self._seen.position._replace(batches=self._appended)
+        self.snapshot = Snapshot(self.disk.store, reached, self.disk.snapshot())
 
     @property
     def wakes_at_ms(self) -> int:
@@ -153,13 +190,13 @@ class RegisterRig:
         if proposer is None:
             assert self._acceptor is not None
             chance = self.machine.world.streams[f"proposers/{self.machine.name}"]
-            proposer = Proposer(register, self._cluster.logs.functions, chance, None)
+            proposer = Proposer(register, self.cluster.logs.functions, chance, None)
             self._proposers[register] = proposer
             self._cores.append(proposer)
             record = self._acceptor.record(register)
             if record is not None:
                 proposer.learn(record)
-            proposer.known = proposer.known or self._cluster.hint(register)
+            proposer.known = proposer.known or self.cluster.hint(register)
         return proposer
 
     def submit(
@@ -205,21 +242,47 @@ class RegisterRig:
 
     def _decided(self, effect: Keep | Answer, now_ms: int) -> None:
         assert self.me is not None
-        checkers = self._cluster.checkers
+        checkers = self.cluster.checkers
         if isinstance(effect, Keep):
             record = _decode_record(effect.record)
             checkers.kept(self.machine, effect.register, record)
-            serial = self.disk.append([(SPACE, effect.register, effect.record)])
-            self._keeping.append((serial, effect, record))
+            self._append({RECORD + effect.register: effect.record}, effect)
+            return
+        assert self._seen is not None
+        assert self._acceptor is not None
+        if self._seen.behind:
             return
         reply = _decode_reply(effect.reply)
-        kept = self.disk.get(SPACE, reply.register)
+        kept = self.disk.get(SPACE, RECORD + reply.register)
         checkers.answered(self.machine, reply, None if kept is None else _decode_record(kept))
         peer = self._askers.pop(effect.token)
         if peer is None:
             self._replied(reply, now_ms)
         else:
-            self._connections.answer(self.machine, peer, REPLY + effect.reply)
+            known = self._acceptor.record(reply.register)
+            others = () if known is None or known.value is None else sorted(known.value.acceptors.everyone)
+            seen = self._seen.tell(others)
+            self._connections.answer(self.machine, peer, REPLY + msgpack.packb([effect.reply, seen]))
+
+    def _append(self, records: Mapping[bytes, bytes], keep: Keep | None) -> None:
+        assert self._seen is not None
+        batch = [(SPACE, key, value) for key, value in {**records, **self._seen.records()}.items()]
+        self._appended += 1
+        self._keeping.append(Kept(self.disk.append(batch), keep, self._heard))
+        self._heard = []
+
+    def _hear(self, seen: bytes, now_ms: int) -> None:
+        """Take in what somebody tells of stores."""
+        assert self._seen is not None
+        was_behind = self._seen.behind
+        self._heard += [row for row in positions_in(seen) if row[1].batches]
+        is_news = self._seen.hear(seen)
+        if self._seen.behind and not was_behind:
+            self.machine.world.struck["found_behind"] += 1
+            self._append({BEHIND + self._seen.me.store.to_bytes(8, "big"): self._seen.behind.encode()}, None)
+        for proposer in self._proposers.values() if is_news else ():
+            self.machine.world.struck["began_anew"] += 1
+            proposer.begin_anew("news of a store", now_ms=now_ms)
 
     def _replied(self, reply: Reply, now_ms: int) -> None:
         for core in self._cores:
@@ -229,9 +292,18 @@ class RegisterRig:
     def _synced(self, serial: int) -> None:
         assert self._acceptor is not None
         assert self.me is not None
-        while self._keeping and self._keeping[0][0] <= serial:
-            _, keep, record = self._keeping.popleft()
-            self._cluster.checkers.synced(self.machine, self.me, keep.register, record)
+        assert self._seen is not None
+        while self._keeping and self._keeping[0].serial <= serial:
+            _, keep, heard = self._keeping.popleft()
+            self._seen.synced()
+            self.cluster.saw(self.me, heard)
+            if keep is None:
+                continue
+            record = _decode_record(keep.record)
+            if self.me.store in self.cluster.gone_back:  # Its promises have fallen; what it accepts counts.
+                self.cluster.histories[keep.register].note_synced(self.me, record)
+            else:
+                self.cluster.checkers.synced(self.machine, self.me, keep.register, record)
             self._acceptor.synced(keep.serial)
 
     def _wanted(self, core: Core, effect: Effect, now_ms: int) -> None:
@@ -241,17 +313,23 @@ class RegisterRig:
             self._told.pop(effect.ticket)(effect)
             return
         to = effect.to
-        machine = self._cluster.where(to.node)
-        if to == self.me and not self._cluster.is_refused(to.store):
+        machine = self.cluster.where(to.node)
+        assert self._seen is not None
+        if to == self.me and not self._seen.behind:
             self._ask(None, effect.request)
         elif machine is None or machine is self.machine:
             core.unreachable(to, effect.number, "nobody knows where it is", now_ms=now_ms)
         else:
             self._asked.setdefault(machine.address, {})[core, to] = effect.number
-            self._connections.send(self.machine, machine.address, REQUEST + effect.request)
+            self._told_itself[to, core.register, effect.number] = self._seen.seen_of(to)
+            others = {to, *(core.known.everyone if core.known is not None else ())}
+            message = REQUEST + msgpack.packb([effect.request, self._seen.tell(sorted(others))])
+            self._connections.send(self.machine, machine.address, message)
 
     def _ask(self, peer: Peer | None, request: bytes) -> None:
         assert self._acceptor is not None
+        if self.is_behind:
+            raise ProtocolError("its store is behind")
         self._tokens += 1
         self._askers[self._tokens] = peer
         self._acceptor.receive(self._tokens, request)
@@ -259,12 +337,10 @@ class RegisterRig:
     # Connections
 
     def on_connected(self, peer: Peer) -> None:
-        """Refuse whose store has gone back."""
+        """Say hello."""
         self._peers[peer.address] = peer
-        if self._cluster.is_refused(peer.store):
-            self.machine.world.struck["refused_life"] += 1
-            self._connections.close(self.machine, peer)
-            self.on_broken(peer.address, peer)
+        if self._seen is not None:
+            self._connections.answer(self.machine, peer, HELLO + self._seen.tell([AcceptorId(peer.uuid, peer.store)]))
 
     def break_any(self, drawn: float) -> bool:
         """Have one of the connections break, if there is any."""
@@ -278,22 +354,34 @@ class RegisterRig:
 
     def on_message(self, peer: Peer, message: bytes) -> None:
         """Take in a request or a reply."""
-        if self._cluster.is_refused(peer.store):
-            return
-        kind, data = message[:1], message[1:]
-        if kind == REQUEST:
+        kind, data, now_ms = message[:1], message[1:], self.machine.now_ms
+        assert self._seen is not None
+        if kind == HELLO:
+            self._hear(data, now_ms)
+        elif kind == REQUEST:
+            request, seen = msgpack.unpackb(data)
+            self._hear(seen, now_ms)
             try:
-                self._ask(peer, data)
+                self._ask(peer, request)
             except ProtocolError:
-                self._connections.answer(self.machine, peer, NOT_ME + data)
-            return
-        now_ms = self.machine.now_ms
-        if kind == REPLY:
-            self._replied(_decode_reply(data), now_ms)
-            return
-        request = decode_request(data)
+                self._connections.answer(self.machine, peer, NOT_ME + request)
+        elif kind == REPLY:
+            answer, seen = msgpack.unpackb(data)
+            reply = _decode_reply(answer)
+            self._hear(seen, now_ms)
+            told = self._told_itself.pop((reply.by, reply.register, reply.number), {})
+            if self._seen.is_counted(reply.by, told, seen):
+                self._replied(reply, now_ms)
+            else:
+                self.machine.world.struck["not_counted"] += 1
+                self._not_reached(reply.by, reply.number, now_ms)
+        else:
+            refused = decode_request(data)
+            self._not_reached(refused.to, refused.number, now_ms)
+
+    def _not_reached(self, acceptor: AcceptorId, number: int, now_ms: int) -> None:
         for core in [*self._cores]:
-            core.unreachable(request.to, request.number, "another store", now_ms=now_ms)
+            core.unreachable(acceptor, number, "another store, or behind", now_ms=now_ms)
 
     def on_broken(self, address: Address, peer: Peer | None) -> None:
         """Tell who waits that there will be no reply."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.register.configuration import Acceptors
+from gossipkv.register.configuration import AcceptorId, Acceptors
 from tests.world import faults
 from tests.world.faults import Faults, Strike
 from tests.world.promises import Promises
 from tests.world.register.register_cluster import Cluster
-from tests.world.register.rig import RegisterRig, Snapshot
+from tests.world.register.rig import RegisterRig
 from tests.world.register.workload import Probe, Style, Workload, rig_of
 from tests.world.scheduler import MS, SECOND
 from tests.world.store_disk import Aim, IdealDisk, StoreDisk
@@ -48,23 +48,32 @@ def _strike_sync(strikes: Faults, chance: Random) -> None:
 
 
 def _go_back(strikes: Faults, chance: Random) -> None:
-    """Take a snapshot of a disk; go back to it two incarnations later: one later nobody could tell."""
+    """Take a snapshot of a disk; go back to it, once, when others have seen so much more that they can tell."""
     machine = strikes.up(chance)
     taken = [other for other in strikes.world.machines if rig_of(other).snapshot is not None and other.is_up]
     machine = taken[0] if taken else machine
     if machine is None:
         return
     rig = rig_of(machine)
-    (store, incarnation), snapshot = rig.identity[1:], rig.snapshot
+    store, snapshot = rig.identity.store, rig.snapshot
     if snapshot is None or snapshot.store != store:
-        rig.snapshot = Snapshot(store, incarnation, rig.disk.snapshot())
+        rig.take_snapshot()
+        return
+    cluster = rig.cluster
+    if cluster.gone_back or not cluster.may_go_back(AcceptorId(rig.identity.uuid, store), snapshot.reached):
         return
     machine.crash()
-    if snapshot.incarnation + 2 <= incarnation:
-        strikes.struck("go_back")
-        rig.disk.go_back(snapshot.contents)
-        rig.snapshot, rig.has_gone_back = None, True
+    strikes.struck("go_back")
+    cluster.gone_back.add(store)
+    rig.disk.go_back(snapshot.contents)
+    rig.snapshot, rig.has_gone_back = None, True
     strikes.restart_later(chance, machine)
+
+
+def _lose(strikes: Faults, chance: Random) -> None:
+    """Lose a disk, if it is not one that has to tell that another went back."""
+    if not any(rig_of(machine).has_gone_back for machine in strikes.world.machines):
+        faults.STRIKES["lose_disk"].strike(strikes, chance)
 
 
 def _break(strikes: Faults, chance: Random) -> None:
@@ -81,7 +90,7 @@ STRIKES: Final = {
     "strike_sync": Strike(6, _strike_sync),
     "break": Strike(1, _break),
     "go_back": Strike(5, _go_back),
-    "lose_disk": Strike(60, faults.STRIKES["lose_disk"].strike),
+    "lose_disk": Strike(60, _lose),
 }
 FAULTS: Final = (*faults.LINK_FAULTS, *STRIKES)
 

@@ -137,12 +137,22 @@ class World:
             self.table,
             lambda column, stream: self.adopted.append((column, stream)),
             mine=lambda: MINE,
+            seen=lambda: self,
             wake=lambda: self.woken.append(None),
             on_lost=self.lost.append,
             on_unreached=self.unreached.append,
             on_not_served=lambda: self.lost.append("not served"),
             on_damaged=lambda record: self.lost.append(record.decode()),
         )
+        self.heard: list[bytes] = []
+
+    def tell_seen(self, node: bytes) -> bytes:
+        """Something of it."""
+        return b"of " + node
+
+    def hear_seen(self, seen: bytes) -> None:
+        """Note it."""
+        self.heard.append(seen)
 
 
 @pytest.fixture
@@ -184,6 +194,17 @@ async def test_what_a_member_says_of_its_store(autojump_clock, world):
     assert world.peers.store("b") is None
     await trio.sleep(60)
     assert world.peers.store("b") == (2**64 - 1, 4)
+
+
+async def test_both_ends_say_what_they_have_seen_of_the_other_s_store(autojump_clock, world):
+    """With hello; of a member of the former program nothing is heard."""
+    world.network.answers.append(greeting(THEIRS._replace(seen=b"theirs")))
+    world.peers.tell([B])
+    await trio.sleep(0.01)
+    [(_, stream)] = world.adopted
+    assert world.heard == [b"theirs"]
+    [said] = msgpack.unpackb(stream.sent)[3]
+    assert said["seen"] == b"of " + B.uuid
 
 
 @pytest.mark.parametrize("answer", [
@@ -347,9 +368,9 @@ def test_a_hello_is_checked_by_both():
         with pytest.raises(Unauthorized, match="this node"):
             MINE.check(other)
     assert hello.of_answer({"more": 1, **THEIRS._asdict()}) == THEIRS
-    former = {name: value for name, value in THEIRS._asdict().items() if name != "speaks"}
+    former = {name: value for name, value in THEIRS._asdict().items() if name not in {"speaks", "seen"}}
     assert hello.of_answer(former) == THEIRS._replace(speaks=1)
-    changed = ({"uuid": b"u"}, {"epoch": -1}, {"speaks": 0})
+    changed = ({"uuid": b"u"}, {"epoch": -1}, {"speaks": 0}, {"seen": None})
     for wrong in (None, [], {}, *(THEIRS._asdict() | each for each in changed)):
         with pytest.raises(ProtocolError):
             hello.of_answer(wrong)

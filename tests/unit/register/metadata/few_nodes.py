@@ -154,7 +154,7 @@ class OneNode:
                 return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
         raise AssertionError(method)
 
-    def ask_acceptor(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
+    def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
         async def carry() -> None:
             try:
                 reply = await self.ask(to.node, "register", [request], 3)

@@ -1,0 +1,255 @@
+"""What acceptors have seen of each other's stores: so one that was put back to an older copy is known for what it is.
+
+A store is at a *position*: an incarnation, which is an opening of it in which something was written, and the batches
+that are synced in that.  An incarnation has a number and something drawn at random: an older copy that is opened takes
+the next number again.  Every message between nodes that decide tells the position of its sender and what that has seen
+of the other acceptors; what is seen is kept in the batch that is synced next, whatever that is for.  No message and no
+sync is made for it.
+
+A store is *behind* where its own past has not what anybody has seen of it; it finds that itself, as soon as it is told,
+and neither promises nor accepts nor answers from then on, for good.  Who asks counts a reply only of who was told with
+the request what is known of it by now.
+
+What is not synced was never told, so no crash takes a store behind.  What nobody who is left has seen, nobody can miss.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.configuration import UUID_BYTES, AcceptorId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gossipkv.register.ballot import Random
+
+# In the space of decisions.
+POSITION: Final = b"p"  # With the number of an incarnation: what was drawn for it, and its batches.
+SEEN: Final = b"s"  # With an acceptor: the positions in which that was seen.
+BEHIND: Final = b"b"  # With the id of a store: why that is behind.
+
+MOST_NUMBER: Final = (1 << 64) - 1
+MOST_BYTES: Final = 4096  # Of what is told.
+MOST_INCARNATIONS: Final = 1000  # Of its own that a store remembers: nobody who is told has been away for longer.
+MOST_UNCHECKED: Final = 4  # Incarnations of another that are known by hearsay alone.
+MOST_ACCEPTORS: Final = 256
+
+
+class Position(NamedTuple):
+    """A point in the life of a store."""
+
+    incarnation: int
+    drawn: int
+    batches: int  # That are synced in it; 0: none yet, and the next opening takes the number again.
+
+    @property
+    def opening(self) -> Opening:
+        """In which opening of the store."""
+        return self[:2]
+
+
+Opening = tuple[int, int]  # Of a store: the incarnation, and what was drawn for it.
+Reached = dict[Opening, int]  # How many batches each had.
+
+
+@final
+class Seen:
+    """The position of one store, and what was seen of others."""
+
+    def __init__(self, me: AcceptorId, records: Iterable[tuple[bytes, bytes]], random: Random) -> None:
+        """`records`: those of the space under the keys above.  Raises ProtocolError: they cannot be read."""
+        self.me = me
+        self.behind = ""  # Why this store is behind; empty: nobody has said so.
+        self._past: Reached = {}
+        self._others: dict[AcceptorId, Reached] = {}
+        for key, value in records:
+            self._load(key[:1], key[1:], value)
+        self._now = Position(max(self._past, default=(0, 0))[0] + 1, draw_id(random), 0)  # As synced.
+        self._appended = 0  # Batches.
+        self._changed: set[AcceptorId] = set()  # Of whom more was seen than is kept.
+        self._speaks: dict[AcceptorId, Opening] = {}  # In which opening each has spoken here last.
+        self._right: dict[AcceptorId, Reached] = {}  # What each was told of its past, and has not denied.
+
+    def _load(self, kind: bytes, key: bytes, value: bytes) -> None:
+        if kind == POSITION:
+            drawn, batches = _numbers(_unpacked(value), 2)
+            self._past[int.from_bytes(key, "big"), drawn] = batches
+        elif kind == SEEN:
+            acceptor = AcceptorId(key[:UUID_BYTES], int.from_bytes(key[UUID_BYTES:], "big"))
+            positions = [Position(*_numbers(row, 3)) for row in _rows(value)]
+            self._others[acceptor] = {position.opening: position.batches for position in positions}
+        elif key == _key(self.me.store):
+            self.behind = value.decode()
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def records(self) -> dict[bytes, bytes | None]:
+        """What goes along with the batch that is appended now; `synced` is to be said when that is on the disk."""
+        self._appended += 1
+        incarnation, drawn, _ = self._now
+        records: dict[bytes, bytes | None] = {POSITION + _key(incarnation): msgpack.packb([drawn, self._appended])}
+        if len(self._past) > MOST_INCARNATIONS:
+            oldest = min(self._past)
+            del self._past[oldest]
+            records[POSITION + _key(oldest[0])] = None
+        for acceptor in self._changed:
+            seen = self._others.get(acceptor)
+            rows = None if seen is None else msgpack.packb([[*opening, batches] for opening, batches in seen.items()])
+            records[SEEN + acceptor.node + _key(acceptor.store)] = rows
+        self._changed.clear()
+        return records
+
+    def synced(self) -> None:
+        """Take in that the next of those batches is on the disk."""
+        self._now = self._now._replace(batches=self._now.batches + 1)
+        self._past[self._now.opening] = self._now.batches
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """Where this store is, as synced."""
+        return self._now
+
+    def seen_of(self, acceptor: AcceptorId) -> Reached:
+        """Where an acceptor was seen."""
+        return {**self._others.get(acceptor, {})}
+
+    def tell(self, acceptors: Iterable[AcceptorId]) -> bytes:
+        """What to say: where this store is, and where these were seen."""
+        rows: list[object] = []
+        if not self._now.batches and self._past:
+            last = max(self._past)
+            rows.append([*self.me, *last, self._past[last]])
+        rows.append([*self.me, *self._now])
+        for acceptor in acceptors:
+            seen = self._others.get(acceptor, {})
+            rows += [[*acceptor, *opening, batches] for opening, batches in seen.items()]
+        packed: bytes = msgpack.packb(rows)
+        return packed
+
+    def tell_node(self, node: bytes) -> bytes:
+        """What to say to a node of which only the uuid is known."""
+        return self.tell([acceptor for acceptor in self._others if acceptor.node == node])
+
+    def hear(self, data: bytes) -> bool:
+        """Take in what somebody tells; whether rounds may count on a store that has gone back: they are to begin anew.
+
+        Raises:
+            ProtocolError: it does not have that form.
+        """
+        is_news, by = False, None
+        for acceptor, position in positions_in(data):
+            by = by or acceptor
+            if acceptor == self.me:
+                is_news |= self._check(position)
+                continue
+            if acceptor == by:
+                self._speaks[acceptor] = position.opening  # Of two the last is where it is now.
+            if position.batches > self._right.get(acceptor, {}).get(position.opening, 0):
+                is_news |= self._see(acceptor, position)
+        return is_news
+
+    def is_counted(self, by: AcceptorId, told: Mapping[Opening, int], data: bytes) -> bool:
+        """Whether a reply counts: of who was told so much of itself with the request, and has said this, as was heard.
+
+        If so, all that was known of its past is right, and only the newest is told again.
+        """
+        said = {position.opening: position.batches for acceptor, position in positions_in(data) if acceptor == by}
+        if not said:
+            return False
+        known, now = self._others.get(by, {}), max(said)
+        for opening, batches in known.items():
+            if opening != now and batches > max(told.get(opening, 0), said.get(opening, 0)):
+                return False
+        for opening in sorted(known)[:-1]:
+            self._right.setdefault(by, {})[opening] = known.pop(opening)
+            self._changed.add(by)
+        return True
+
+    def _see(self, acceptor: AcceptorId, position: Position) -> bool:
+        """Know of a position; whether it is in another opening than the one that spoke here last, and news of that."""
+        if acceptor not in self._others and len(self._others) >= MOST_ACCEPTORS:
+            first = next(iter(self._others))
+            del self._others[first]
+            self._changed.add(first)
+        known, opening = self._others.setdefault(acceptor, {}), position.opening
+        is_too_old = len(known) >= MOST_UNCHECKED and opening < min(known)
+        before = known.get(opening, 0)
+        if before >= position.batches or is_too_old:
+            return False
+        known[opening] = position.batches
+        if len(known) > MOST_UNCHECKED:
+            del known[min(known)]
+        self._changed.add(acceptor)
+        speaks = self._speaks.get(acceptor, opening)
+        return opening != speaks and (not before or opening < speaks)
+
+    def has_been(self, position: Position) -> bool:
+        """Whether this store has been there, as far as it remembers."""
+        is_forgotten = len(self._past) >= MOST_INCARNATIONS and position.opening < min(self._past)
+        return position.batches <= self._past.get(position.opening, 0) or is_forgotten
+
+    def _check(self, position: Position) -> bool:
+        """Look whether this store has been where it was seen; whether it is known only now to be behind."""
+        if self.behind or self.has_been(position):
+            return False
+        mine = self._past.get(position.opening, 0)
+        self.behind = (
+            f"an older copy of the store {self.me.store:016x} was put back: others have seen "
+            f"{position.batches} batches of its incarnation {position.incarnation}, and it has {mine} of them"
+        )
+        return True
+
+
+@lru_cache(maxsize=16)  # Of a reply it is heard first, and then asked whether it counts.
+def positions_in(data: bytes) -> tuple[tuple[AcceptorId, Position], ...]:
+    """What somebody tells, its own position first; of rows with more columns than these the others are passed over.
+
+    Raises:
+        ProtocolError: it does not have that form.
+    """
+    if len(data) > MOST_BYTES:
+        raise ProtocolError(f"what was seen is told in at most {MOST_BYTES} bytes", {"got": len(data)})
+    rows = []
+    for row in _rows(data):
+        match row:
+            case [bytes(node), int(store), int(incarnation), int(drawn), int(batches), *_] if (
+                len(node) == UUID_BYTES and store >= 0 <= incarnation and drawn >= 0 <= batches
+            ):
+                rows.append((AcceptorId(node, store), Position(incarnation, drawn, batches)))
+            case _:
+                raise ProtocolError("what was seen is [node, store, three numbers]", {"got": repr(row)[:80]})
+    return tuple(rows)
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def _unpacked(data: bytes) -> object:
+    try:
+        return msgpack.unpackb(data)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError("what was seen should be MessagePack", {"got": repr(data[:40])}) from error
+
+
+def _rows(data: bytes) -> list[object]:
+    rows = _unpacked(data)
+    if not isinstance(rows, list):
+        raise ProtocolError("what was seen is an array", {"got": repr(rows)[:80]})
+    return rows
+
+
+def _numbers(row: object, count: int) -> list[int]:
+    if isinstance(row, list) and len(row) == count:
+        numbers = [number for number in row if type(number) is int and 0 <= number <= MOST_NUMBER]
+        if len(numbers) == count:
+            return numbers
+    raise ProtocolError(f"a position is {count} numbers", {"got": repr(row)[:80]})

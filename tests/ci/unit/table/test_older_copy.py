@@ -1,0 +1,111 @@
+"""A node's directory is put back to an older copy, of which nothing on its own disk tells: the others do."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import GossipKVError
+from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import simulate
+
+ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
+
+
+async def state_of(cluster, machine):
+    """What a node says of its tables."""
+    return (await cluster.ask(machine, "info"))["tables"]
+
+
+async def until_open(cluster, machine):
+    """Return when a node has its tables open."""
+
+    async def holds():
+        return (await state_of(cluster, machine))["state"] == "open"
+
+    await cluster.until(holds, within_s=20)
+
+
+async def until_behind(cluster, machine):
+    """Return when a node says that its store is an older copy."""
+
+    async def holds():
+        told = await state_of(cluster, machine)
+        return told["state"] == "closed" and "an older copy of the store" in told["why"]
+
+    await cluster.until(holds, within_s=40)
+
+
+async def put_back(cluster, *, c_has_seen_more):
+    """Two tables are made by a and b; then a is away, b has what it had before, and c comes back."""
+    a, b, c = cluster.machines
+    await begin(cluster)
+    await cluster.ask(a, "create_table", "first", ONE_COPY)
+
+    async def all_decide():
+        (catalogue, *_) = await cluster.ask(a, "metadata_status", None)
+        return len(catalogue["new"]) == len(cluster.machines)
+
+    await cluster.until(all_decide, within_s=60)
+    if not c_has_seen_more:
+        await c.stop()
+    await b.stop()
+    copy = b.disk.copied()
+    await b.start()
+    await until_open(cluster, b)
+    if c_has_seen_more:
+        await cluster.ask(a, "create_table", "second", ONE_COPY)
+        await c.stop()
+    made = [await cluster.ask(a, "create_table", name, ONE_COPY, timeout_s=30) for name in ("t0", "t1")]
+    await a.stop()
+    await b.stop()
+    b.disk = copy
+    await b.start()
+    await c.start()
+    return [table["table"] for table in made]
+
+
+def test_who_is_there_has_seen_more():
+    """Nothing is decided with the store that is behind, which says so, also alone; what was told is found again."""
+
+    async def scenario(cluster):
+        a, b, c = cluster.machines
+        made = await put_back(cluster, c_has_seen_more=True)
+        await until_behind(cluster, b)
+        for machine in (b, c):
+            with pytest.raises(GossipKVError):
+                await cluster.ask(machine, "create_table", "t0", ONE_COPY, timeout_s=30)
+        await a.start()
+
+        async def holds():
+            names = [one["name"] for one in await cluster.ask(c, "databases")]
+            return {"first", "second", "t0", "t1"} == set(names)
+
+        await cluster.until(holds, within_s=60)
+        assert [(await cluster.ask(a, "partition_map", name))["table"] for name in ("t0", "t1")] == made
+        for machine in (a, c, b):
+            await machine.stop()
+        await b.start()
+        await until_behind(cluster, b)
+
+    simulate(scenario, 3, machines=3, limit_s=600)
+
+
+def test_who_has_seen_more_is_away():
+    """Then nobody can tell, and it is decided twice; who comes back tells, and nothing more is decided with it."""
+
+    async def scenario(cluster):
+        a, b, c = cluster.machines
+        await put_back(cluster, c_has_seen_more=False)
+
+        async def decided_again():
+            try:
+                return bool(await cluster.ask(c, "create_table", "t0", ONE_COPY, timeout_s=30))
+            except GossipKVError:
+                return False
+
+        await cluster.until(decided_again, within_s=60)
+        assert (await state_of(cluster, b))["state"] == "open"
+        await a.start()
+        await until_behind(cluster, b)
+
+    simulate(scenario, 3, machines=3, limit_s=600)

@@ -1,0 +1,190 @@
+"""What is seen of stores: what is kept and told of it, who finds that it is behind, and whose reply counts."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgpack
+import pytest
+
+from gossipkv.errors import ProtocolError
+from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.seen import MOST_BYTES, MOST_INCARNATIONS, MOST_UNCHECKED, Seen, positions_in
+
+A, B, C = (AcceptorId(16 * letter, 1) for letter in (b"a", b"b", b"c"))
+
+
+class Store:
+    """A store, and what it has seen in one life after the other."""
+
+    def __init__(self, me):
+        self.me = me
+        self.records = {}
+        self.openings = 0
+        self.open()
+
+    def open(self, records=None):
+        """Begin a life, with what is kept or with these."""
+        self.records = dict(self.records if records is None else records)
+        self.openings += 1
+        self.seen = Seen(self.me, self.records.items(), Random(f"{self.me} {self.openings}"))
+
+    def write(self, batches=1):
+        """Have so many batches synced."""
+        for _ in range(batches):
+            for key, value in self.seen.records().items():
+                if value is None:
+                    del self.records[key]
+                else:
+                    self.records[key] = value
+            self.seen.synced()
+
+    def tell(self, *others):
+        """Tell others what this one has seen of all."""
+        for other in others:
+            other.seen.hear(self.seen.tell([A, B, C]))
+
+
+@pytest.fixture
+def stores():
+    """Three of them, of which `b` has written, was copied, and has written more in two lives."""
+    a, b, c = Store(A), Store(B), Store(C)
+    b.write(3)
+    copy = dict(b.records)
+    b.write(2)
+    b.open()
+    b.write(4)
+    return a, b, c, copy
+
+
+def test_who_was_told_finds_that_it_is_behind(stores):
+    """By who has seen it, or who was told by that; what has nothing of it has gone back as well; restarts have not."""
+    a, b, c, copy = stores
+    b.tell(a)
+    a.tell(c)
+    good = b.records
+    for told in (a, c):
+        for records in (good, copy, {}):
+            b.open(records)
+            told.tell(b)
+            assert bool(b.seen.behind) == (records is not good)
+    assert "others have seen 4 batches of its incarnation 2, and it has 0 of them" in b.seen.behind
+
+
+def test_an_opening_that_takes_its_number_again(stores):
+    """It is another one: what was drawn for it tells, however much it has written since."""
+    a, b, _, copy = stores
+    b.tell(a)
+    b.open(copy)
+    b.write(9)
+    a.tell(b)
+    assert b.seen.behind
+
+
+def test_what_was_never_synced_was_never_told(stores):
+    """Batches on their way are lost in a crash, and nobody misses them; an opening without any takes no number."""
+    a, b, _, _ = stores
+    b.seen.records()
+    b.tell(a)
+    for _ in range(3):
+        b.open()
+        b.tell(a)
+        a.tell(b)
+    b.write()
+    b.tell(a)
+    a.tell(b)
+    assert not b.seen.behind
+
+
+def test_what_is_seen_goes_along_with_the_next_batch(stores):
+    """It is there after a crash; and without a batch, it is not written for its own sake."""
+    a, b, c, _ = stores
+    b.tell(a, c)
+    a.write()
+    for store in (a, c):
+        store.open()
+    assert list(a.seen.seen_of(B).values()) == [4]
+    assert c.seen.seen_of(B) == {}
+    before = dict(a.records)
+    a.write()
+    changed = {key for key, value in a.records.items() if before.get(key) != value}
+    assert len(changed) == 1  # Where it is itself.
+
+
+def test_a_reply_counts_of_who_was_told_all(stores):
+    """Or has said it; not of one that was asked before more was seen of it, nor of one of which two lives were seen."""
+    a, b, c, copy = stores
+    told = a.seen.seen_of(B)
+    b.tell(a, c)
+    assert a.seen.is_counted(B, told, b.seen.tell([A]))
+    b.open()
+    b.write()
+    late = b.seen.tell([A])
+    b.open(copy)
+    a.seen.hear(late)
+    reply = b.seen.tell([A])
+    a.seen.hear(reply)
+    assert not a.seen.is_counted(B, told, reply)
+    assert not a.seen.is_counted(B, {}, c.seen.tell([]))
+    b.write()
+    a.seen.hear(b.seen.tell([A]))
+    assert not a.seen.is_counted(B, told, b.seen.tell([A]))
+    a.tell(b)
+    assert b.seen.behind
+
+
+def test_rounds_begin_anew_once(stores):
+    """When somebody tells of another life than the one that was counted on: then, and not again."""
+    a, b, c, copy = stores
+    b.tell(c)
+    b.open(copy)
+    b.tell(a)
+    assert a.seen.hear(c.seen.tell([B])) is True
+    assert a.seen.hear(c.seen.tell([B])) is False
+    assert b.seen.hear(a.seen.tell([B])) is True  # Its own reply was counted, too.
+    assert b.seen.hear(a.seen.tell([B])) is False
+
+
+def test_what_a_store_says_of_its_past_is_told_no_more(stores):
+    """Who was counted has been where it was seen: the newest is enough, and hearsay of the rest is no news."""
+    a, b, c, _ = stores
+    for _ in range(3):
+        c.seen.hear(b.seen.tell([]))
+        b.open()
+        b.write()
+    a.seen.hear(b.seen.tell([]))
+    a.seen.hear(c.seen.tell([B]))
+    assert len(a.seen.seen_of(B)) == 4
+    assert a.seen.is_counted(B, a.seen.seen_of(B), b.seen.tell([]))
+    assert len(a.seen.seen_of(B)) == 1
+    assert a.seen.hear(c.seen.tell([B])) is False
+    assert len(a.seen.seen_of(B)) == 1
+
+
+def test_there_is_a_limit_to_everything(stores):
+    """A store remembers so many incarnations of its own, and of others the newest; longer than that is nobody away."""
+    a, b, _, _ = stores
+    first = b.seen.tell([])
+    for _ in range(MOST_INCARNATIONS + 5):
+        b.open()
+        b.write()
+        a.seen.hear(b.seen.tell([]))
+    assert len(b.records) <= MOST_INCARNATIONS + 1
+    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
+    a.seen.hear(first)
+    assert len(a.seen.seen_of(B)) == MOST_UNCHECKED
+    b.seen.hear(first)
+    assert not b.seen.behind
+
+
+def test_what_a_later_version_adds_is_passed_over():
+    """Columns beyond these; what has another form is no such message."""
+    a = Seen(A, [], Random(1))
+    a.hear(msgpack.packb([[*B, 1, 2, 3, "more"]]))
+    assert a.seen_of(B) == {(1, 2): 3}
+    for wrong in ([[*B, 1, 2]], [[*B, 1, 2, -1]], [["b", 1, 1, 2, 3]], [3], {}, 3):
+        with pytest.raises(ProtocolError):
+            a.hear(msgpack.packb(wrong))
+    for data in (b"", b"\xc1", bytes(MOST_BYTES + 1)):
+        with pytest.raises(ProtocolError):
+            list(positions_in(data))
