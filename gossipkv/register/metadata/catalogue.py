@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -35,11 +36,12 @@ from gossipkv.register.ballot import ZERO, Ballot, draw_id
 from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.metadata.head import DROP, TRANSACTION_BYTES, Head
-from gossipkv.register.metadata.operations import EXPIRED, Answer, Operation
+from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Answer, Operation
 from gossipkv.register.metadata.pages import (
     OPERATION_ID_BYTES,
     Outcome,
     config_id,
+    pack,
 )
 from gossipkv.register.metadata.partitions import HASH, TABLE_ID_BYTES, Table, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, NamedTable, decode_named
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
+    from gossipkv.errors import Detail
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.server import Metadata, Others
     from gossipkv.register.metadata.tree import Changed
@@ -60,6 +63,7 @@ WHOLE_S: Final = 10.0  # Of a table's creation, unless it is told.
 ASK_S: Final = 5.0
 SMALL_BYTES: Final = 1 << 20  # A first map goes along with the question whether it is held; a larger one is fetched.
 FEW_PARTITIONS: Final = 4096  # Are placed at once; more, beside the loop.
+MARK_BYTES: Final = 8  # Of a table's id: the rest of its 16 bytes is drawn at random.
 SIZES: Final = (1, 3, 5)  # Of the catalogue's acceptors, as it grows.
 
 
@@ -225,13 +229,13 @@ class Catalogue:
             Unknown: it may have been made.
         """
         known = await self._metadata.quorum_read(self.register)
-        if (made := self._made(wanted.name, operation)) is not None:
+        if (made := self._made(wanted, operation)) is not None:
             return made
         if wanted.name in self.tables():
             raise Conflict(f"there is a table {wanted.name} already")
         hosts = await self._hosts(wanted.replication)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
-        id_ = self._random.randbytes(TABLE_ID_BYTES)
+        id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = Table(id_, wanted.name, wanted.kind, wanted.replication, shards)
         nodes = [host.node for host in hosts]
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
@@ -243,30 +247,51 @@ class Catalogue:
         servers = Acceptors.of(hosts[: max(size for size in SIZES if size <= min(len(hosts), self._most_copies))])
         await self._write_first(table.id, servers, first)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
-        argument = (wanted.name.encode(), *named)
-        add = Operation(operation, known.config, "add_table", 1, argument)
-        await self._decide(add, timeout_s)
-        with contextlib.suppress(GossipKVError):  # It is made, whatever is known of it here.
-            named = self._made(wanted.name, operation) or named
-            await self._metadata.quorum_read(named.id, Acceptors.of(named.acceptors))
-        return named
+        adding = _adding(wanted.name, named, operation, known.config)
+        (answer,) = await self.transact(self.register, [adding], timeout_s)
+        if answer.code != ID_USED:  # Or it was asked for twice at once: which table there is, is found by the id.
+            _check_done(answer)
+        details: dict[str, Detail] = {"operation": operation.hex()}
+        try:
+            await self._metadata.quorum_read(self.register)
+            judged = self._metadata.tree(self.register).judgement(operation)
+            is_own = judged is not None and judged[1].digest == adding.digest
+            made = named if is_own else self._made(wanted, operation)
+        except (NotReady, Unavailable) as error:
+            raise Unknown(f"which table was made is not known: {error.message}", details) from error
+        if made is None:
+            raise Conflict(answer.message or f"the table {wanted.name} is not to be found", details)
+        with contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
+            await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
+        return made
 
-    def _made(self, name: str, operation: bytes) -> NamedTable | None:
+    def _made(self, wanted: Wanted, operation: bytes) -> NamedTable | None:
         """The table that an operation has made, asked for again; None: no operation of that id is known.
 
         Raises:
-            Conflict: it made nothing, or what it made was dropped since.
+            Conflict: it made nothing, or what it made was dropped since, or it was another operation.
         """
         tree = self._metadata.tree(self.register)
         judged = tree.judgement(operation)
         if judged is None:
             return None
-        config, outcome = judged
-        entry = tree.get(name.encode())
-        if outcome is Outcome.DONE and entry is not None and entry.version == config:
-            return decode_named(entry.record)
-        words = "was dropped since" if outcome is Outcome.DONE else "was refused when it was asked for"
-        raise Conflict(f"the table {name} {words}", {"operation": operation.hex()})
+        config, kept = judged
+        entry = tree.get(wanted.name.encode())
+        if kept.outcome is Outcome.DONE and entry is not None and entry.version == config:
+            named = decode_named(entry.record)
+            is_so = named.id.endswith(_mark_of(wanted, operation)) and kept.is_of(
+                _adding(wanted.name, named, operation, config).digest
+            )
+            if is_so or not kept.digest:
+                return named
+        words = "was used before, for another table, or for one that was dropped since"
+        if kept.outcome is not Outcome.DONE:
+            words = "was used before, and was refused when it was asked for"
+        raise Conflict(
+            f"the table {wanted.name} is not made: the operation's id {operation.hex()} {words}; each operation has an "
+            "id of its own, drawn at random",
+            {"operation": operation.hex()},
+        )
 
     async def drop(
         self, name: str, operation: bytes, timeout_s: float = WHOLE_S, *, table: bytes | None = None
@@ -339,20 +364,9 @@ class Catalogue:
     async def _decide(self, operation: Operation, timeout_s: float) -> None:
         """Have one operation done on the catalogue.  Raises as `create`."""
         (answer,) = await self.transact(self.register, [operation], timeout_s)
-        match answer.outcome:
-            case Outcome.DONE:
-                with contextlib.suppress(GossipKVError):  # It is done, whatever is known of it here.
-                    await self._metadata.quorum_read(self.register)
-            case Outcome.CONFLICT:
-                raise Conflict(answer.message or "another change of the catalogue came first")
-            case Outcome.REFUSED:
-                raise (
-                    Conflict(answer.message)
-                    if answer.code in {EXISTS, EXPIRED}
-                    else BadRequest(answer.message or "refused")
-                )
-            case Outcome.UNKNOWN:
-                raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
+        _check_done(answer)
+        with contextlib.suppress(GossipKVError):  # It is done, whatever is known of it here.
+            await self._metadata.quorum_read(self.register)
 
     async def _hosts(self, wanted: int) -> list[AcceptorId]:
         """Nodes that take part, of those that seem to be alive.  Raises `Unavailable`: fewer than are wanted."""
@@ -461,6 +475,28 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
     if any(one >= other for one, other in zip([b"", *bounds], bounds, strict=False)):
         raise BadRequest("bounds ascend, and the first is above the lowest key")
     return [b"", *bounds]
+
+
+def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
+    """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
+    return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
+
+
+def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:
+    return Operation(operation, base, "add_table", 1, (name.encode(), *named))
+
+
+def _check_done(answer: Answer) -> None:
+    """Raise as `create` where an operation on the catalogue is not done."""
+    match answer.outcome:
+        case Outcome.CONFLICT:
+            raise Conflict(answer.message or "another change of the catalogue came first")
+        case Outcome.REFUSED if answer.code in {EXISTS, EXPIRED, ID_USED}:
+            raise Conflict(answer.message)
+        case Outcome.REFUSED:
+            raise BadRequest(answer.message or "refused")
+        case Outcome.UNKNOWN:
+            raise Unknown("whether it was done is not known: ask by its id", {"operation": answer.operation.hex()})
 
 
 def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[Answer]:

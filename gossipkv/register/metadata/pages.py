@@ -6,7 +6,9 @@ A page is one array in MessagePack, at most 64 KiB.  `docs/development/metadata.
              leaf         [first key, name, entries, size in bytes, newest version in it]
              page of ids  [first config id, last config id, name]
     leaf   [2, format, [[key, version, record], ...]]
-    ids    [3, format, [[config id, ids], ...]]    ids: 20 bytes and one of the outcome, for each operation
+    ids    [3, format, [[config id, ids], ...]]    ids: 20 bytes and one of the outcome, for each operation,
+             and behind them as many for the digests of each three: a mark, and 4 bytes each; to programs that
+             know of no digests that is an operation, too, for which nobody asks
 
 A config id is (generation, sequence) as one number, 16 bits above 48: what a head of the register has.
 
@@ -26,7 +28,7 @@ import msgpack
 from gossipkv.errors import NotReady, ProtocolError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 FORMAT: Final = 1
 ROOT, LEAF, IDS = 1, 2, 3
@@ -40,11 +42,16 @@ MOST_META_BYTES: Final = 4 << 10
 MOST_KIND_CHARACTERS: Final = 32
 
 OPERATION_ID_BYTES: Final = 20
-MOST_OPERATIONS: Final = 64  # Of one transaction; 1,000 in a burst are 16.
+MOST_OPERATIONS: Final = 64  # Of one request, and rows of ids of one transaction.
+MOST_JUDGED: Final = MOST_OPERATIONS * 3 // 4  # Of one transaction: the rest is for digests; 1,000 in a burst are 21.
+DIGEST_MARK: Final = bytes.fromhex("d16e57c0ffb0a7e5")  # Begins a row of digests; no operation's id does.
+DIGEST_BYTES: Final = 4  # Who uses an id again by mistake is found out, but for one in four billion.
 SEQUENCE_BITS: Final = 48
 MOST_CONFIG: Final = (1 << 64) - 1
 
 _ID_ROW: Final = OPERATION_ID_BYTES + 1
+_DIGESTS_BYTES: Final = OPERATION_ID_BYTES - len(DIGEST_MARK)  # Of one row.
+_DIGESTS_OUTCOME: Final = b"\1"  # Which a row has to have.
 
 
 class MissingPage(NotReady):
@@ -106,22 +113,45 @@ class Root(NamedTuple):
         return (*(leaf.name for leaf in self.leaves), *(page.name for page in self.ids))
 
 
+class Kept(NamedTuple):
+    """What is kept of an operation that was judged."""
+
+    outcome: Outcome
+    digest: bytes = b""  # Of the operation; empty: a program that knew of none has judged it.
+
+    def is_of(self, digest: bytes) -> bool:
+        """Whether it may be of the operation with that digest."""
+        return self.digest in {b"", digest}
+
+
 class Judged(NamedTuple):
-    """Operations that one transaction judged: 20 bytes and an outcome each."""
+    """Operations that one transaction judged: 20 bytes and an outcome each, and behind them their digests."""
 
     config: int
     rows: bytes
 
     @classmethod
-    def of(cls, config: int, outcomes: dict[bytes, Outcome]) -> Judged:
+    def of(cls, config: int, kept: Mapping[bytes, Kept]) -> Judged:
         """Write them down in their order."""
-        return cls(config, b"".join(operation + bytes((outcome,)) for operation, outcome in outcomes.items()))
+        rows = b"".join(operation + bytes((outcome,)) for operation, (outcome, _) in kept.items())
+        digests = b"".join(digest for _, digest in kept.values())
+        for at in range(0, len(digests), _DIGESTS_BYTES):
+            rows += DIGEST_MARK + digests[at : at + _DIGESTS_BYTES].ljust(_DIGESTS_BYTES, b"\0") + _DIGESTS_OUTCOME
+        return cls(config, rows)
+
+    @property
+    def kept(self) -> dict[bytes, Kept]:
+        """The operations by their ids."""
+        rows = [self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW)]
+        digests = b"".join(row[len(DIGEST_MARK) : -1] for row in rows if row.startswith(DIGEST_MARK))
+        told = [row for row in rows if not row.startswith(DIGEST_MARK)]
+        cut = (digests[at : at + DIGEST_BYTES] for at in range(0, DIGEST_BYTES * len(told), DIGEST_BYTES))
+        return {row[:-1]: Kept(Outcome(row[-1]), digest) for row, digest in zip(told, cut, strict=True)}
 
     @property
     def outcomes(self) -> dict[bytes, Outcome]:
-        """The operations by their ids."""
-        rows = (self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW))
-        return {row[:-1]: Outcome(row[-1]) for row in rows}
+        """What became of the operations, by their ids."""
+        return {id_: kept.outcome for id_, kept in self.kept.items()}
 
 
 def config_id(generation: int, sequence: int) -> int:

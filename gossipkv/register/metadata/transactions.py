@@ -20,7 +20,7 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.head import TRANSACTION_BYTES, Head, decode_head, swap
 from gossipkv.register.metadata.operations import Answer, judge
-from gossipkv.register.metadata.pages import MOST_OPERATIONS, Outcome, config_id, sequence_of
+from gossipkv.register.metadata.pages import MOST_JUDGED, Outcome, config_id, sequence_of
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.register.proposer import End
 
@@ -120,7 +120,7 @@ class Transactions:
     def _next(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         seen: set[bytes] = set()
-        while self._queue and len(batch) < MOST_OPERATIONS and self._queue[0].operation.id not in seen:
+        while self._queue and len(batch) < MOST_JUDGED and self._queue[0].operation.id not in seen:
             one = self._queue.popleft()
             if not one.gone:
                 batch.append(one)

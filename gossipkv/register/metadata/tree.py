@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.errors import LimitExceeded, ProtocolError
 from gossipkv.register.metadata.pages import (
+    DIGEST_MARK,
     MOST_CONFIG,
     MOST_IDS_BYTES,
     MOST_KEY_BYTES,
@@ -35,6 +36,7 @@ from gossipkv.register.metadata.pages import (
     Entry,
     IdsReference,
     Judged,
+    Kept,
     LeafReference,
     Outcome,
     Root,
@@ -59,7 +61,7 @@ KEPT: Final = 4096  # Sequences for which its outcome is kept.
 
 _LEAST_BYTES: Final = MOST_PAGE_BYTES // 4
 _PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
-# What of a root its pages of ids may take: 12 transactions of 64 operations fill one, so 4,096 take 343 of 53 bytes.
+# What of a root its pages of ids may take: 12 transactions of 64 rows fill one, so 4,096 take 343 of 53 bytes.
 _IDS_SHARE_BYTES: Final = 20 << 10
 
 _key = itemgetter(0)
@@ -147,22 +149,27 @@ class Tree:
 
     def outcome(self, operation: bytes, base: int) -> Outcome | None:
         """The outcome of an operation of that base; None: no transaction that is kept here judged it."""
+        kept = self.kept(operation, base)
+        return None if kept is None else kept.outcome
+
+    def kept(self, operation: bytes, base: int) -> Kept | None:
+        """What is kept of an operation of that base; None: no transaction that is kept here judged it."""
         for page in self.root.ids:
             if page.first <= base + LIFE and page.last > base:
                 if page.name not in self._ids:
                     self._ids[page.name] = self.judged(page)
                 for row in self._ids[page.name]:
                     if base < row.config <= base + LIFE and operation in row.rows:  # Else there is nothing to unpack.
-                        found = row.outcomes.get(operation)
+                        found = row.kept.get(operation)
                         if found is not None:
                             return found
         return None
 
-    def judgement(self, operation: bytes) -> tuple[int, Outcome] | None:
-        """When an operation of whatever base was judged, by the config id, and what became of it; None: not kept."""
+    def judgement(self, operation: bytes) -> tuple[int, Kept] | None:
+        """When an operation of whatever base was judged, by the config id, and what is kept of it; None: nothing."""
         for page in reversed(self.root.ids):
             for row in self.judged(page):
-                found = row.outcomes.get(operation) if operation in row.rows else None
+                found = row.kept.get(operation) if operation in row.rows else None
                 if found is not None:
                     return row.config, found
         return None
@@ -199,7 +206,7 @@ class Tree:
 class Edit:
     """Changes to a tree, all of one config id; it shows the map as they leave it."""
 
-    __slots__ = ("_outcomes", "_puts", "_tree", "config", "meta", "version")
+    __slots__ = ("_kept", "_puts", "_tree", "config", "meta", "version")
 
     def __init__(self, tree: Tree, config: int) -> None:
         """Requires: a sequence above that of the transaction which made the tree."""
@@ -210,7 +217,7 @@ class Edit:
         self.version = tree.root.version
         self._tree = tree
         self._puts: dict[bytes, bytes | None] = {}
-        self._outcomes: dict[bytes, Outcome] = {}
+        self._kept: dict[bytes, Kept] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -257,17 +264,18 @@ class Edit:
         self.meta = meta
         self.version = self.config
 
-    def outcome(self, operation: bytes, base: int) -> Outcome | None:
-        """The outcome of an operation; this edit counts."""
-        return self._outcomes.get(operation) or self._tree.outcome(operation, base)
+    def kept(self, operation: bytes, base: int) -> Kept | None:
+        """What is kept of an operation; this edit counts."""
+        return self._kept.get(operation) or self._tree.kept(operation, base)
 
-    def record(self, operation: bytes, outcome: Outcome) -> None:
-        """Keep an operation's outcome."""
+    def record(self, operation: bytes, outcome: Outcome, digest: bytes = b"") -> None:
+        """Keep an operation's outcome, and its digest."""
         assert len(operation) == OPERATION_ID_BYTES, operation
-        assert operation not in self._outcomes, operation
+        assert not operation.startswith(DIGEST_MARK), operation
+        assert operation not in self._kept, operation
         assert outcome is not Outcome.UNKNOWN, operation
-        self._outcomes[operation] = outcome
-        assert len(self._outcomes) <= MOST_OPERATIONS, len(self._outcomes)
+        self._kept[operation] = Kept(outcome, digest)
+        assert len(self._kept) <= MOST_OPERATIONS, len(self._kept)
 
     def finish(self) -> Changed:
         """Make the pages.
@@ -322,8 +330,8 @@ class Edit:
         """Let go of what is old, and write the last page anew, or one behind it."""
         oldest = sequence_of(self.config) - KEPT
         kept = [page for page in self._tree.root.ids if sequence_of(page.last) >= oldest]
-        if self._outcomes:
-            row = Judged.of(self.config, self._outcomes)
+        if self._kept:
+            row = Judged.of(self.config, self._kept)
             rows = [*self._tree.judged(kept[-1]), row] if kept else [row]
             page = encode_ids(rows)
             if len(page) > MOST_IDS_BYTES:
@@ -436,8 +444,8 @@ def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
     if new.root.version == edit.config:
         edit.set_meta(new.root.meta)
     if new.root.ids and new.root.ids[-1].last == edit.config:
-        for operation, outcome in new.judged(new.root.ids[-1])[-1].outcomes.items():
-            edit.record(operation, outcome)
+        for operation, kept in new.judged(new.root.ids[-1])[-1].kept.items():
+            edit.record(operation, *kept)
     return edit
 
 

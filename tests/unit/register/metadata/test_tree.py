@@ -14,6 +14,7 @@ from gossipkv.register.metadata.pages import (
     Entry,
     IdsReference,
     Judged,
+    Kept,
     MissingPage,
     Outcome,
     config_id,
@@ -48,7 +49,7 @@ def test_a_root_that_outgrows_its_page():
 
 def test_ids_of_4096_full_transactions_fit():
     """As many pages of ids as 64 operations in each of them make leave a root the room that leaves may take."""
-    row = Judged.of(config_id(1, 0), {identity(number): Outcome.DONE for number in range(64)})
+    row = Judged.of(config_id(1, 0), {identity(number): Kept(Outcome.DONE) for number in range(64)})
     fitting = next(number for number in range(99) if len(encode_ids([row] * (number + 1))) > 16 << 10)
     number = -(-(KEPT + 1) // fitting) + 1
     pages = tuple(IdsReference(config_id(1, at), config_id(1, at), b"n" * 32) for at in range(number))
@@ -109,7 +110,7 @@ def test_an_edit_shows_what_it_did():
     edit.delete(b"d")
     assert edit.get(b"d") is None
     edit.record(identity(2), Outcome.CONFLICT)
-    assert [edit.outcome(identity(at), 0) for at in (1, 2, 3)] == [Outcome.DONE, Outcome.CONFLICT, None]
+    assert [edit.kept(identity(at), 0) for at in (1, 2, 3)] == [Kept(Outcome.DONE), Kept(Outcome.CONFLICT), None]
     assert [entry.key for entry in store.open(store.take(edit.finish())).scan()] == [b"a", b"b"]
 
 
