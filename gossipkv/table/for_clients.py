@@ -13,6 +13,7 @@ from gossipkv.errors import (
     BadRequest,
     Conflict,
     GossipKVError,
+    NotReady,
     Unavailable,
     Unknown,
     UnknownDatabase,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from gossipkv.errors import Detail
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
@@ -48,6 +50,9 @@ MOST_TIMEOUT_MS: Final = 60_000
 MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
 LOOK_S: Final = 2.0
 FORWARD_S: Final = 60.0
+START_OR_FORCE: Final = (
+    "too few of those that decide on it answer: start them again, or see `gossipkv metadata force --help`"
+)
 
 
 @final
@@ -65,6 +70,7 @@ class ClientMethods:
             b"metadata_status": self._status,
             b"metadata_join": self._join,
             b"metadata_leave": self._leave,
+            b"metadata_replace": self._replace,
             b"metadata_force": self._force,
         }
 
@@ -183,16 +189,71 @@ class ClientMethods:
             register = await _register_of(metadata, catalogue, wanted.table)
             known = await metadata.quorum_read(register)
             node = self._deciding.uuid_of(wanted.node)
-            members = {one for one in known.acceptors.new if one.node != node}
+            before = known.acceptors.new
+            members = {one for one in before if one.node != node}
             if joins:
                 members.add(await self._deciding.invite(node))
             if not members:
                 raise BadRequest(f"{wanted.node} is the last that decides, and cannot leave")
-            if not await catalogue.reconfigure(register, sorted(members)):
-                raise Unknown("whether that has changed who decides is not known: `gossipkv metadata status` tells")
+            await catalogue.reconfigure(register, sorted(members), before)
             return await self._tell(metadata, catalogue, wanted.table)
 
         return Waiting(change)
+
+    def _replace(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.replacement(arguments)
+
+        async def replace() -> Value:
+            metadata, catalogue = await self._deciding.informed()
+            leaver = self._deciding.uuid_of(wanted.old)
+            comer = await self._invite(wanted.new)
+            register = await _register_of(metadata, catalogue, wanted.table)
+            name = "the catalogue" if wanted.table is None else wanted.table
+            details: dict[str, Detail] = {"register": name}  # It stands in the way of this one alone.
+            hint = None if wanted.table is None else Acceptors.of(catalogue.table(wanted.table).acceptors)
+            try:
+                known = await metadata.quorum_read(register, hint)
+            except (NotReady, Unavailable) as error:
+                raise Unavailable(f"{name}: {error.message}; {START_OR_FORCE}", details) from error
+            if wanted.old == wanted.new:
+                leaver = self._former(wanted.old, comer, known.acceptors.new)
+            try:
+                is_new = await catalogue.replace(register, leaver, comer)
+            except (Conflict, NotReady, Unavailable, Unknown) as error:
+                raise type(error)(f"{name}: {error.message}", details) from error
+            nodes: list[Value] = [self._deciding.name_of(one.node) for one in metadata.known[register].acceptors.new]
+            return {"table": wanted.table, "replaced": is_new, "nodes": nodes}
+
+        return Waiting(replace)
+
+    async def _invite(self, name: str) -> AcceptorId:
+        """Have a member take part, which is to take a place.
+
+        Raises:
+            Unavailable: it is no member, or not alive, or has no store with which it could decide.
+        """
+        node = self._deciding.uuid_of(name)
+        if node not in self._deciding.alive():
+            raise Unavailable(f"{name} cannot take a place: it is no member of this cluster that is alive")
+        try:
+            return await self._deciding.invite(node)
+        except GossipKVError as error:
+            raise Unavailable(f"{name} cannot take a place: it has no store to decide with: {error.message}") from error
+
+    def _former(self, name: str, comer: AcceptorId, members: Sequence[AcceptorId]) -> bytes:
+        """The node whose place a member takes that had another store, and maybe another uuid, before.
+
+        Raises:
+            BadRequest: it may have been one of several.
+        """
+        nodes = {one.node for one in members}
+        strangers = sorted(nodes - self._deciding.names().keys())
+        if comer.node in nodes or not strangers:
+            return comer.node
+        if len(strangers) > 1:
+            digits = " or ".join(node.hex() for node in strangers)
+            raise BadRequest(f"{name} had another uuid before, and that may be {digits}: say which in its place")
+        return strangers[0]
 
     def _force(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.force(arguments)

@@ -61,6 +61,14 @@ class Membership(NamedTuple):
     node: str
 
 
+class Replacement(NamedTuple):
+    """A node that is to decide on a register in the place of another, or of itself with another store."""
+
+    table: str | None
+    old: str
+    new: str
+
+
 class Force(NamedTuple):
     """The nodes that are to decide on a register from now on, whatever the others knew."""
 
@@ -137,6 +145,17 @@ def membership(arguments: Arguments) -> Membership:
     table, node = arguments.text_or_nil("table"), arguments.text("node")
     arguments.end()
     return Membership(table, node)
+
+
+def replacement(arguments: Arguments) -> Replacement:
+    """Read `[table or nil, old node, new node]`.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    table, old, new = arguments.text_or_nil("table"), arguments.text("old node"), arguments.text("new node")
+    arguments.end()
+    return Replacement(table, old, new)
 
 
 def force(arguments: Arguments) -> Force:

@@ -2,7 +2,8 @@
 
 The catalogue is a map like a table's, in a register whose id all nodes of a cluster know.  It is founded at the first
 `create_table`, with one acceptor, by the node that drew the cluster's id, and by no other: so two sides of a cut cannot
-each found one.  As nodes join it grows to 3 and 5 acceptors; one that is dead is replaced by command only.
+each found one.  As nodes join it grows to 3 and 5 acceptors, and so does every table that was made while there were
+fewer; one that is dead is replaced by command only.
 
 A table's first map is held by all of its servers, and ballot 0 is on each of them, before the catalogue names it; what
 comes in between leaves pages that nobody names, which go in time (`tend`).  A table is dropped in its own register
@@ -63,6 +64,7 @@ WHOLE_S: Final = 10.0  # Of a table's creation, unless it is told.
 ASK_S: Final = 5.0
 SMALL_BYTES: Final = 1 << 20  # A first map goes along with the question whether it is held; a larger one is fetched.
 FEW_PARTITIONS: Final = 4096  # Are placed at once; more, beside the loop.
+MOST_GROWN: Final = 16  # Registers, before anything else has its turn.
 MARK_BYTES: Final = 8  # Of a table's id: the rest of its 16 bytes is drawn at random.
 SIZES: Final = (1, 3, 5)  # Of the catalogue's acceptors, as it grows.
 
@@ -170,34 +172,90 @@ class Catalogue:
         await self._create_at(metadata.me, self.register, ballot, Value(Acceptors.of([metadata.me]), head.encode()))
 
     async def grow(self) -> bool:
-        """Have more acceptors, if nodes have joined and this one is to see to it; whether there are more now.
+        """Have registers have more acceptors, if nodes have joined and this one is to see to it; whether one has now.
 
-        The one that is first among the acceptors that seem to be alive sees to it; two who try are harmless.
+        The acceptor that is first among those that seem to be alive sees to it; two who try are harmless.  What comes
+        to nothing ends it: the next time is soon, and another register may come first.
+
+        Raises:
+            GossipKVError: one could not be changed.
         """
-        known = self._metadata.known.get(self.register)
         alive = self._members.alive()
-        if known is None or self._metadata.me not in known.acceptors.new:
-            return False
-        members = known.acceptors.new
-        if min((one.node for one in members if one.node in alive), default=b"") != self._metadata.me.node:
-            return False
-        if len(members) not in SIZES:  # A command has left it so.
-            return False
-        missing = next((size for size in SIZES if size > len(members)), 0) - len(members)
-        strangers = [node for node in alive if node not in {one.node for one in members}]
-        if missing <= 0 or len(members) + missing > self._most_copies or len(strangers) < missing:
-            return False
-        newcomers: list[AcceptorId] = []
-        for node in strangers:
-            if len(newcomers) < missing:
-                with contextlib.suppress(GossipKVError):  # Another one, then.
-                    newcomers.append(await self._members.invite(node))
-        return len(newcomers) == missing and await self.reconfigure(self.register, [*members, *newcomers])
+        short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]
+        self._random.shuffle(short)
+        has_grown = False
+        for register in short[:MOST_GROWN]:
+            if missing := self._missing(register, alive):  # Still.
+                members = self._metadata.known[register].acceptors.new
+                newcomers = await self._strangers(members, missing)
+                if len(newcomers) < missing:
+                    break
+                await self.reconfigure(register, [*members, *newcomers], members)
+                has_grown = True
+        return has_grown
 
-    async def reconfigure(self, register: bytes, members: Sequence[AcceptorId]) -> bool:
-        """Have these be the acceptors of a register, and the servers of its map; whether they are.
+    def _missing(self, register: bytes, alive: Sequence[bytes]) -> int:
+        """How many acceptors a register is to have more by the doing of this node."""
+        known = self._metadata.known.get(register)
+        members = () if known is None or known.head.ended else known.acceptors.new
+        nodes = {one.node for one in members}
+        if self._metadata.me not in members or self._metadata.me.node != min(nodes.intersection(alive), default=b""):
+            return 0
+        if len(members) not in SIZES:  # A command has left it so.
+            return 0
+        missing = next((size for size in SIZES if size > len(members)), len(members)) - len(members)
+        is_possible = len(members) + missing <= self._most_copies and missing <= len(set(alive) - nodes)
+        return missing if is_possible else 0
+
+    async def _strangers(self, members: Sequence[AcceptorId], wanted: int, *, but: bytes = b"") -> list[AcceptorId]:
+        """Find so many nodes that take part, are no acceptors yet, and are not `but`; or fewer."""
+        nodes = [node for node in self._members.alive() if node not in {but, *(one.node for one in members)}]
+        self._random.shuffle(nodes)  # Not the same for all tables.
+        found: list[AcceptorId] = []
+        for node in nodes:
+            if len(found) < wanted:
+                with contextlib.suppress(GossipKVError):  # Another one, then.
+                    found.append(await self._members.invite(node))
+        return found
+
+    async def replace(self, register: bytes, leaver: bytes, comer: AcceptorId) -> bool:
+        """Have an acceptor take the place of those of the node `leaver`, which may be its own node; whether it had to.
+
+        Where it is one already, some other node takes the place, so that there are as many as before.  It may be
+        repeated after whatever has ended it.
+
+        Raises:
+            Conflict: nobody is there to take the place; or somebody else has changed the acceptors meanwhile.
+            Unavailable: too few acceptors answer, or whoever is to join; nothing has changed.
+            Unknown: it may have been done.
+        """
+        known = await self._metadata.quorum_read(register)
+        members = known.acceptors.new
+        if not any(one.node == leaver and one != comer for one in members):
+            if known.acceptors.joint:  # Somebody, maybe who asked before, was stopped on the way.
+                await self.reconfigure(register, members, members)
+            return bool(known.acceptors.joint)
+        stay = [one for one in members if one.node not in {leaver, comer.node} or one == comer]
+        if comer not in stay:
+            stay.append(comer)
+        stay += await self._strangers(stay, len(members) - len(stay), but=leaver)
+        if len(stay) < len(members):
+            raise Conflict("whoever is to take the place decides already, and there is no other node that could")
+        await self.reconfigure(register, stay, members)
+        return True
+
+    async def reconfigure(
+        self, register: bytes, members: Sequence[AcceptorId], instead: Sequence[AcceptorId] | None = None
+    ) -> None:
+        """Have these be the acceptors of a register, and the servers of its map; `instead` of these, if it is said.
 
         Who is new gets the head's pages first, and those of a later head when it is asked for its promise.
+
+        Raises:
+            BadRequest: these cannot be acceptors.
+            Conflict: somebody else has changed the acceptors.
+            Unavailable: too few of them answer, or whoever is to join; nothing has changed.
+            Unknown: it may have been done.
         """
         metadata, known = self._metadata, await self._metadata.quorum_read(register)
         head = known.head
@@ -207,13 +265,13 @@ class Catalogue:
                 held = await self._ask(newcomer.node, "metadata_hold", params, WHOLE_S)
                 if held != [newcomer.store, head.root]:
                     raise Unavailable(f"{newcomer} has another store by now")
-        outcome = await metadata.registers.change(
-            register, Reconfigure(tuple(members), known.acceptors.new), timeout_s=WHOLE_S
-        )
-        if outcome.end is not End.DONE:
-            return False
+        wanted = Reconfigure(tuple(members), known.acceptors.new if instead is None else tuple(instead))
+        outcome = await metadata.registers.change(register, wanted, timeout_s=WHOLE_S)
+        if outcome.end is End.UNKNOWN:
+            raise Unknown(f"whether that has changed who decides is not known: {outcome.message}")
+        if outcome.end is End.REFUSED:
+            raise (Conflict if outcome.code == Conflict.code else Unavailable)(outcome.message)
         await metadata.quorum_read(register)
-        return True
 
     # -- tables ------------------------------------------------------------------------------------------------------
 

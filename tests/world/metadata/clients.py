@@ -197,7 +197,9 @@ class Clients:
             members = {one for one in known.acceptors.new if one.node != node.uuid and one not in self._witness.lost}
             if joins:
                 members.add(await life.invite(node.uuid))
-            return len(members) > 1 and await life.catalogue.reconfigure(register, sorted(members))
+            if len(members) > 1:
+                await life.catalogue.reconfigure(register, sorted(members), known.acceptors.new)
+            return len(members) > 1
 
         self._witness.moves += 1
         try:

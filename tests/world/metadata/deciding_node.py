@@ -219,7 +219,8 @@ class Life:
                     await self.catalogue.found()
                 await self._heed()
                 if CATALOGUE in self.metadata.known:
-                    await self.catalogue.grow()
+                    with contextlib.suppress(GossipKVError):
+                        await self.catalogue.grow()
                 if trio.current_time() >= tend_at_s:
                     tend_at_s = trio.current_time() + TEND_S
                     self._heeded.clear()

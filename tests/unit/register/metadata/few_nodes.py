@@ -183,6 +183,6 @@ async def founded(world: FewNodes) -> None:
         hint = first.metadata.known[CATALOGUE].acceptors
         for node in others:
             await node.metadata.quorum_read(CATALOGUE, hint)
-        assert await first.catalogue.reconfigure(CATALOGUE, members)
+        await first.catalogue.reconfigure(CATALOGUE, members)
         for node in others:
             await node.metadata.quorum_read(CATALOGUE, Acceptors.of(members))
