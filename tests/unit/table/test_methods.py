@@ -6,6 +6,7 @@ import errno
 import random
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from gossipkv.errors import (
     UnknownMethod,
 )
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.phases import begin
+from tests.world.nodes.phases import begin, shown
 from tests.world.nodes.trace import Trace
 from tests.world.nodes.whole_cluster import simulate
 
@@ -274,6 +275,91 @@ def test_who_decides_is_changed_by_command():
     simulate(scenario, 1, machines=3)
 
 
+def test_a_node_that_is_gone_is_replaced():
+    """On each register by one question; what stands in the way of one of them, or of all, is said in so many words."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, *others = cluster.machines
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        await grown_to(cluster, one, 3)
+        deciding = await deciders(cluster, one)
+        old = next(machine for machine in others if machine.name in deciding)
+        (new,) = (machine for machine in cluster.machines if machine.name not in deciding)
+
+        async def words(*params):
+            error = await refused(cluster, one, "metadata_replace", *params)
+            return error.message, error.details.get("register")
+
+        assert await words(None, "n9", new.name) == ("no member n9 is known", None)
+        assert await words(None, old.name, "n9") == ("no member n9 is known", None)
+        assert isinstance(await refused(cluster, one, "metadata_replace", "nothing", old.name, "n1"), UnknownDatabase)
+        old.kill()
+        await shown(cluster, old, "dead", 60)
+        assert "no member of this cluster that is alive" in (await words(None, one.name, old.name))[0]
+        for table in (None, "t"):
+            had = old.name in await deciders(cluster, one, table)
+            for is_new in (had, False):
+                told = await cluster.ask(one, "metadata_replace", table, old.name, new.name, timeout_s=30)
+                assert (told["table"], told["replaced"]) == (table, is_new)
+            assert sorted(told["nodes"]) == await deciders(cluster, one, table)
+            assert (len(told["nodes"]), old.name in told["nodes"]) == (3, False)
+            assert not (await cluster.ask(one, "metadata_replace", table, "n1", "n1", timeout_s=30))["replaced"]
+        message, register = await words(None, new.name, one.name)
+        assert ("no other node that could" in message, register) == (True, "the catalogue")
+        for machine in others:
+            machine.kill()
+        message, register = await words("t", new.name, one.name)
+        assert ("`gossipkv metadata force --help`" in message, register) == (True, "t")
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_a_node_that_has_lost_its_store_takes_its_own_place():
+    """It has the name that it had, and another uuid, which is found where nobody else is gone."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, other, third = cluster.machines
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        await grown_to(cluster, one, 3)
+        for machine in (other, third):
+            machine.kill()
+            machine.lose_disk()
+            machine.config = replace(machine.config, join=(one.address,))
+            await machine.start()
+            await shown(cluster, machine, "alive", 60)
+            for table in (None, "t"):
+                told = await cluster.ask(one, "metadata_replace", table, machine.name, machine.name, timeout_s=30)
+                assert (told["replaced"], machine.name in told["nodes"]) == (True, True)
+        for table in (None, "t"):
+            assert await deciders(cluster, one, table) == ["n1", "n2", "n3"]
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_tables_that_were_made_on_one_node_grow():
+    """As the catalogue does, with the nodes that come later."""
+
+    async def scenario(cluster):
+        one, *others = cluster.machines
+        await one.start()
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        for machine in others:
+            machine.config = replace(machine.config, join=(one.address,))
+            await machine.start()
+        await grown_to(cluster, one, 3)
+        await grown_to(cluster, one, 3, "t")
+
+    simulate(scenario, 1, machines=3)
+
+
+async def deciders(cluster, machine, table=None):
+    """The names of those that decide on the catalogue, or on a table."""
+    told = await cluster.ask(machine, "metadata_status", table)
+    return sorted(each["node"] for each in told[0]["new"])
+
+
 def test_a_majority_that_is_lost():
     """Nothing is decided until a force names all that are left; it says what may be lost; then all goes on."""
 
@@ -304,12 +390,12 @@ def test_a_majority_that_is_lost():
     simulate(scenario, 1, machines=3)
 
 
-async def grown_to(cluster, machine, count):
-    """Returns when so many decide on the catalogue."""
+async def grown_to(cluster, machine, count, table=None):
+    """Returns when so many decide on the catalogue, or on a table."""
 
     async def holds():
-        """So many decide on the catalogue."""
-        told = await cluster.ask(machine, "metadata_status", None)
+        """So many decide on it."""
+        told = await cluster.ask(machine, "metadata_status", table)
         return len(told[0]["new"]) == count and told[0]["old"] == told[0]["new"]
 
     await cluster.until(holds, within_s=20)

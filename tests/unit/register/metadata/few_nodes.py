@@ -116,10 +116,10 @@ class FewNodes:
 class OneNode:
     """One of them."""
 
-    def __init__(self, world: FewNodes, letter: str, store: MemoryStore | None = None) -> None:
+    def __init__(self, world: FewNodes, letter: str, store: MemoryStore | None = None, store_id: int = 7) -> None:
         self.world = world
         self.store = store or MemoryStore()
-        me = AcceptorId(16 * letter.encode(), 7)
+        me = AcceptorId(16 * letter.encode(), store_id)
         self.metadata = Metadata(self.store, me, self, Random(f"{letter} {world.random.random()}"), CATALOGUE)
         self.catalogue = Catalogue(self.metadata, world, self, Random(letter), most_copies=5)
 
