@@ -325,6 +325,7 @@ def test_a_node_that_has_lost_its_store_takes_its_own_place():
         await grown_to(cluster, one, 3)
         for machine in (other, third):
             machine.kill()
+            await shown(cluster, machine, "dead", 60)
             machine.lose_disk()
             machine.config = replace(machine.config, join=(one.address,))
             await machine.start()
