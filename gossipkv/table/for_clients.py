@@ -205,7 +205,10 @@ class ClientMethods:
 
         async def replace() -> Value:
             metadata, catalogue = await self._deciding.informed()
-            leaver = self._deciding.uuid_of(wanted.old)
+            try:
+                leaver = self._deciding.uuid_of(wanted.old)
+            except Unavailable as error:
+                raise Unavailable(f"{error.message}: `gossipkv metadata status` names those that decide") from error
             comer = await self._invite(wanted.new)
             register = await _register_of(metadata, catalogue, wanted.table)
             name = "the catalogue" if wanted.table is None else wanted.table
