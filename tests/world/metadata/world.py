@@ -83,7 +83,7 @@ async def _world(seed: int, witness: Witness) -> None:
         for node in nodes:
             node.others = [other.uuid for other in nodes if other is not node]
             nursery.start_soon(node.run)
-        clients = Clients(nodes, witness, streams["clients"])
+        clients = Clients(nodes, witness, streams["clients"], streams["ids"])
         faults = Faults(nodes, network, witness, streams["faults"])
         async with trio.open_nursery() as striking:
             for _ in range(random.randint(2, 4)):
@@ -173,7 +173,7 @@ async def _operate(life: Life, clients: Clients, witness: Witness, register: byt
             operations = burst_of(1, life.metadata.tree(register), known.config, random)
     except GossipKVError:
         return False
-    witness.wanted |= {one.id: one for one in operations}
+    witness.wanted |= {one.id: [one] for one in operations}
     answers: list[Answer] = await clients.transact(life, register, operations)
     return any(answer.outcome is Outcome.DONE for answer in answers)
 

@@ -84,7 +84,7 @@ class Scene:
     def wish(self, name, *argument, base=1):
         """An operation that somebody wants."""
         operation = Operation(self.random.randbytes(20), base, name, 1, argument)
-        self.witness.wanted[operation.id] = operation
+        self.witness.wanted[operation.id] = [operation]
         return operation
 
     def judged(self, register, *operations, functions=OPERATIONS, config=None):
