@@ -232,9 +232,7 @@ class Catalogue:
         known = await self._metadata.quorum_read(register)
         members = known.acceptors.new
         if not any(one.node == leaver and one != comer for one in members):
-            if known.acceptors.joint:  # Somebody, maybe who asked before, was stopped on the way.
-                await self.reconfigure(register, members, members)
-            return bool(known.acceptors.joint)
+            return False  # Where somebody was stopped on the way, the look at the register has it go on.
         stay = [one for one in members if one.node not in {leaver, comer.node} or one == comer]
         if comer not in stay:
             stay.append(comer)

@@ -12,6 +12,8 @@ SERVER = f"{TESTS}/test_server.py"
 BAD_DAYS = f"{TESTS}/test_server_bad_days.py"
 LEDGER = f"{TESTS}/test_ledger.py"
 CATALOGUE = f"{TESTS}/test_catalogue.py"
+CATALOGUE_BAD_DAYS = f"{TESTS}/test_catalogue_bad_days.py"
+REPLACEMENT = f"{TESTS}/test_replacement.py"
 
 TRANSACT = f"{METADATA}.transactions:Transactions._transact"
 HELD = f"{METADATA}.transactions:Transactions._have_held"
@@ -153,5 +155,68 @@ MUTANTS_OF_METADATA = (
         "await self.metadata.quorum_read(register, hint.acceptors)",
         HEEDS,
         f"{DECIDING_TESTS}::test_lies_about_what_was_decided_cause_one_look_each",
+    ),
+    planted(
+        "whoever has an id is taken for the operation that had it before",
+        f"{METADATA}.operations:_judge",
+        "if kept is not None and kept.is_of(operation.digest):",
+        "if kept is not None:",
+        f"{TESTS}/test_operations.py::test_an_id_that_is_used_again_for_another_operation_is_refused",
+    ),
+    planted(
+        "digests are not kept",
+        f"{METADATA}.operations:_judge",
+        "edit.record(operation.id, answers[-1].outcome, operation.digest)",
+        "edit.record(operation.id, answers[-1].outcome)",
+        f"{TESTS}/test_operations.py::test_an_id_that_is_used_again_for_another_operation_is_refused",
+    ),
+    planted(
+        "whose id was another table's is told of the one that it drew",
+        f"{METADATA}.catalogue:Catalogue.create",
+        "made = named if is_own else self._made(wanted, operation)",
+        "made = named",
+        f"{CATALOGUE_BAD_DAYS}::test_an_operation_s_id_that_is_used_for_other_tables_makes_one",
+    ),
+    planted(
+        "any table of that name is the one that an operation has made",
+        f"{METADATA}.catalogue:Catalogue._made",
+        "if is_so or not kept.digest:",
+        "if True:",
+        f"{CATALOGUE_BAD_DAYS}::test_an_operation_s_id_that_is_used_for_other_tables_makes_one",
+    ),
+    planted(
+        "tables do not grow",
+        f"{METADATA}.catalogue:Catalogue.grow",
+        "short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]",
+        "short = [register for register in [self.register] if self._missing(register, alive)]",
+        f"{REPLACEMENT}::test_all_registers_grow_with_the_cluster",
+    ),
+    planted(
+        "acceptors that somebody else has changed meanwhile are changed again",
+        f"{METADATA}.catalogue:Catalogue.reconfigure",
+        "wanted = Reconfigure(tuple(members), known.acceptors.new if instead is None else tuple(instead))",
+        "wanted = Reconfigure(tuple(members), known.acceptors.new)",
+        f"{REPLACEMENT}::test_all_registers_grow_with_the_cluster",
+    ),
+    planted(
+        "where a node decides already, its register has one acceptor less",
+        f"{METADATA}.catalogue:Catalogue.replace",
+        "stay += await self._strangers(stay, len(members) - len(stay), but=leaver)",
+        "members = tuple(stay)",
+        f"{REPLACEMENT}::test_a_node_takes_the_place_of_another",
+    ),
+    planted(
+        "a node whose store is another one keeps its place as it was",
+        f"{METADATA}.catalogue:Catalogue.replace",
+        "if not any(one.node == leaver and one != comer for one in members):",
+        "if comer.node == leaver or not any(one.node == leaver for one in members):",
+        f"{REPLACEMENT}::test_a_node_whose_store_is_another_takes_its_own_place",
+    ),
+    planted(
+        "one register that cannot be changed keeps all others as they are",
+        "gossipkv.cli.metadata:replace",
+        'if "register" not in error.details:  # It stands in the way of all.',
+        "if True:",
+        "tests/unit/cli/test_metadata.py::test_replacing_where_something_stands_in_the_way",
     ),
 )
