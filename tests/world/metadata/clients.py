@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -53,7 +54,9 @@ class Clients:
 
     async def run(self, *, pause_s: float) -> None:
         """Want something, again and again."""
-        wishes = (self.change, self.change, self.change, self.change, self.create, self.drop, self.move, self.inquire)
+        wishes = (
+            *4 * (self.change,), self.create, self.drop, self.move, self.replace, self.inquire
+        )  # fmt: skip
         while True:
             await trio.sleep(self._random.expovariate(1 / pause_s))
             life = self._random.choice(self._nodes).life
@@ -222,6 +225,31 @@ class Clients:
         try:
             if await life.have(move):
                 self._witness.counts["joined" if joins else "left"] += 1
+        finally:
+            self._witness.moves -= 1
+
+    async def replace(self, life: Life) -> None:
+        """Have a node take the place of another; or its own, on another disk."""
+        leaver, comer = self._random.sample(self._nodes, 2)
+        lost = {one.node for one in self._witness.lost}
+        again = [node for node in self._nodes if node.uuid in lost]
+        await self.replace_all(life, *((again[0], again[0]) if again else (leaver, comer)))
+
+    async def replace_all(self, life: Life, leaver: Node, comer: Node) -> None:
+        """Have a node take another's place on all registers, as the command does; what comes to nothing is passed over.
+
+        The node that does it may crash meanwhile.
+        """
+
+        async def replace(life: Life, register: bytes) -> bool:
+            return await life.catalogue.replace(register, leaver.uuid, await life.invite(comer.uuid))
+
+        self._witness.moves += 1
+        try:
+            for register in [CATALOGUE, *(table.id for _, table in sorted(life.catalogue.tables().items()))]:
+                with contextlib.suppress(GossipKVError):
+                    is_new = await life.have(partial(replace, register=register))
+                    self._witness.counts["replaced"] += is_new
         finally:
             self._witness.moves -= 1
 

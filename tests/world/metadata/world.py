@@ -6,6 +6,7 @@ of the code under test.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -111,6 +112,7 @@ async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: R
     """Look at what must be so soon after healing."""
     await _until(lambda: _is_right(nodes, witness), LIVE_S)
     check_right(nodes, witness)
+    await _replace_lost(nodes, clients, witness, random)
     for register in [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]:
         begun_s = trio.current_time()
         is_done = False
@@ -125,6 +127,26 @@ async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: R
     if is_long:
         await _check_gone(nodes, clients, witness, random)
     witness.check_told()
+
+
+async def _replace_lost(nodes: list[Node], clients: Clients, witness: Witness, random: Random) -> None:
+    """Have whoever has lost its disk take its own place on all registers, again and again until it has."""
+
+    def left() -> list[bytes]:
+        registers = [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]
+        tops = [(register, witness.chain(register).top) for register in registers]
+        return [register for register, top in tops if top is not None and top[1].acceptors.everyone & witness.lost]
+
+    until_s = trio.current_time() + LIVE_S
+    while left() and trio.current_time() < until_s:
+        life = random.choice(nodes).life
+        for node in nodes:
+            if life is not None and any(one.node == node.uuid for one in witness.lost):
+                with contextlib.suppress(GossipKVError):
+                    await clients.replace_all(life, node, node)
+        await trio.sleep(STEP_S)
+    for register in left():
+        witness.found("replaced", f"whoever has lost its disk decides on {register.hex()[:8]} still")
 
 
 async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
