@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -64,9 +65,12 @@ WHOLE_S: Final = 10.0  # Of a table's creation, unless it is told.
 ASK_S: Final = 5.0
 SMALL_BYTES: Final = 1 << 20  # A first map goes along with the question whether it is held; a larger one is fetched.
 FEW_PARTITIONS: Final = 4096  # Are placed at once; more, beside the loop.
+GROWN_S: Final = 10.0  # Until all registers are looked at again, where nobody came, went or made a table.
 MOST_GROWN: Final = 16  # Registers, before anything else has its turn.
 MARK_BYTES: Final = 8  # Of a table's id: the rest of its 16 bytes is drawn at random.
 SIZES: Final = (1, 3, 5)  # Of the catalogue's acceptors, as it grows.
+
+_STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 
 
 class Members(Protocol):
@@ -103,6 +107,8 @@ class Catalogue:
         self._random = random
         self._most_copies = most_copies
         self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # Of which root, and what that says.
+        self._grown_for: tuple[int, Sequence[bytes]] | None = None  # So many maps and these alive: nothing is to grow.
+        self._grown_until_s = 0.0  # So long that counts.
 
     @property
     def register(self) -> bytes:
@@ -181,7 +187,12 @@ class Catalogue:
             GossipKVError: one could not be changed.
         """
         alive = self._members.alive()
+        seen, now_s = (len(self._metadata.known), alive), trio.current_time()
+        if seen == self._grown_for and now_s < self._grown_until_s:  # It is asked for at each step.
+            return False
         short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]
+        if not short:
+            self._grown_for, self._grown_until_s = seen, now_s + GROWN_S
         self._random.shuffle(short)
         has_grown = False
         for register in short[:MOST_GROWN]:
@@ -198,14 +209,12 @@ class Catalogue:
         """How many acceptors a register is to have more by the doing of this node."""
         known = self._metadata.known.get(register)
         members = () if known is None or known.head.ended else known.acceptors.new
+        missing = _STEPS.get(len(members), 0)  # None of another size: a command has left it so.
+        if not missing or len(members) + missing > self._most_copies:
+            return 0
         nodes = {one.node for one in members}
-        if self._metadata.me not in members or self._metadata.me.node != min(nodes.intersection(alive), default=b""):
-            return 0
-        if len(members) not in SIZES:  # A command has left it so.
-            return 0
-        missing = next((size for size in SIZES if size > len(members)), len(members)) - len(members)
-        is_possible = len(members) + missing <= self._most_copies and missing <= len(set(alive) - nodes)
-        return missing if is_possible else 0
+        is_first = self._metadata.me.node == min(nodes.intersection(alive), default=b"")
+        return missing if is_first and self._metadata.me in members and missing <= len(set(alive) - nodes) else 0
 
     async def _strangers(self, members: Sequence[AcceptorId], wanted: int, *, but: bytes = b"") -> list[AcceptorId]:
         """Find so many nodes that take part, are no acceptors yet, and are not `but`; or fewer."""

@@ -10,7 +10,7 @@ import trio
 
 from gossipkv.errors import Conflict
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.register.metadata.catalogue import Wanted
+from gossipkv.register.metadata.catalogue import GROWN_S, Wanted
 from gossipkv.register.metadata.partitions import shard_key
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, OneNode
 
@@ -65,6 +65,7 @@ async def test_all_registers_grow_with_the_cluster(autojump_clock):
         assert deciders(world, registers) == "abcde"
         table, members = registers[1], [world[letter].metadata.me for letter in "ab"]
         await world["a"].catalogue.reconfigure(table, members)
+        await trio.sleep(GROWN_S)
         assert not await world["a"].catalogue.grow()  # A command has left it so.
         stale = world["a"].metadata.known[CATALOGUE].acceptors.new
         with contextlib.suppress(Conflict):  # Who does not know that undoes no command of somebody else.
