@@ -339,6 +339,24 @@ def test_a_node_that_has_lost_its_store_takes_its_own_place():
     simulate(scenario, 1, machines=3)
 
 
+def test_a_node_without_a_store_takes_no_place():
+    """It is said of it, with the reason, and not of the register."""
+
+    async def scenario(cluster):
+        one, other = cluster.machines
+        await one.start()
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        other.config = replace(other.config, join=(one.address,))
+        await other.start()
+        await shown(cluster, other, "alive", 60)
+        other.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
+        error = await refused(cluster, one, "metadata_replace", None, "n1", "n2")
+        assert error.message.startswith("n2 cannot take a place: it has no store to decide with: ")
+        assert "register" not in error.details
+
+    simulate(scenario, 1, machines=2)
+
+
 def test_tables_that_were_made_on_one_node_grow():
     """As the catalogue does, with the nodes that come later."""
 
