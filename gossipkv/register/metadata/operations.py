@@ -3,8 +3,8 @@
 An operation has a random id, chosen by its requester, and the config id that it is based on.  A transaction takes a
 list of them and judges each, on the map as those before it leave it:
 
-1. judged before, by its id: that outcome stands, where the digest of what was judged is its own (or was not kept);
-   else the id was used for another operation, and it is refused;
+1. judged before, by its id, within 64 sequences of its base: that outcome stands, where the digest of what was judged
+   is its own (or was not kept); else the id was used for another operation, and it is refused;
 2. its base + 64 is over, or of another generation: it is dead, and never happens (any more: see `ask`);
 3. its function finds that all is done: DONE, on any base;
 4. the version of something that it touched (of the whole, if higher) is newer than its base: CONFLICT.  What it looked

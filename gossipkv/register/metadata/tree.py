@@ -153,17 +153,20 @@ class Tree:
         return None if kept is None else kept.outcome
 
     def kept(self, operation: bytes, base: int) -> Kept | None:
-        """What is kept of an operation of that base; None: no transaction that is kept here judged it."""
+        """What is kept of an operation of that base; None: no transaction that is kept here judged it.
+
+        It could be judged behind its base alone; before it, also before a force, stands what may have had its id first.
+        """
+        kept, oldest = None, sequence_of(base) - LIFE
         for page in self.root.ids:
-            if page.first <= base + LIFE and page.last > base:
+            if page.first <= base + LIFE and sequence_of(page.last) > oldest:
                 if page.name not in self._ids:
                     self._ids[page.name] = self.judged(page)
                 for row in self._ids[page.name]:
-                    if base < row.config <= base + LIFE and operation in row.rows:  # Else there is nothing to unpack.
-                        found = row.kept.get(operation)
-                        if found is not None:
-                            return found
-        return None
+                    is_near = row.config <= base + LIFE and sequence_of(row.config) > oldest
+                    if is_near and operation in row.rows:  # Else there is nothing to unpack.
+                        kept = row.kept.get(operation, kept)
+        return kept
 
     def judgement(self, operation: bytes) -> tuple[int, Kept] | None:
         """When an operation of whatever base was judged, by the config id, and what is kept of it; None: nothing."""

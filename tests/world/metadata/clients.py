@@ -93,11 +93,14 @@ class Clients:
         id_ = self._random.randbytes(OPERATION_ID_BYTES)
         name, argument = self._wish(tree, entry, partition)
         before = self._wanted.setdefault(register, deque(maxlen=8))
-        if before and happens(self._ids, self._again):
-            id_, base, *_ = self._ids.choice(before)
         operation = Operation(id_, base, name, 1, (entry.key, partition.id, *argument))
+        if before and happens(self._ids, self._again):
+            other = self._ids.choice(before)
+            again = operation._replace(id=other.id, base=self._ids.choice((other.base, self._bases[register][-1])))
+            is_another = again.digest not in {one.digest for one in self._witness.wanted[other.id]}
+            operation = again if is_another else operation
         before.append(operation)
-        self._witness.wanted.setdefault(id_, []).append(operation)
+        self._witness.wanted.setdefault(operation.id, []).append(operation)
         return operation
 
     def _wish(self, tree: Tree, entry: Entry, partition: Partition) -> tuple[str, tuple[object, ...]]:

@@ -102,8 +102,12 @@ def test_an_id_that_is_used_again_for_another_operation_is_refused():
         (Outcome.DONE, ""), (Outcome.REFUSED, ID_USED), (Outcome.DONE, "")
     ]  # fmt: skip
     tree = store.open(store.take(judgement.changed))
-    again = judge(tree, [other, one._replace(base=4), other._replace(base=4)], 6, FUNCTIONS)
-    assert [answer.code for answer in again.answers] == [ID_USED, "", ID_USED]
+    bases = (4, 5)  # Before that transaction, and on what it has made.
+    operations = [other, *(each._replace(base=base) for base in bases for each in (one, other))]
+    again = judge(tree, operations, 6, FUNCTIONS)
+    assert [answer.code for answer in again.answers] == [ID_USED, "", ID_USED, "", ID_USED]
+    forced = judge(tree, [other._replace(base=config_id(1, 5))], config_id(1, 6), FUNCTIONS)
+    assert [answer.code for answer in forced.answers] == [ID_USED]
     assert one.id.hex() in again.answers[0].message
     assert (again.changed, [entry.key for entry in tree.scan()]) == (None, [b"a"])
 

@@ -115,14 +115,15 @@ def test_an_edit_shows_what_it_did():
 
 
 def test_an_outcome_is_looked_for_where_the_operation_could_be_judged():
-    """Behind its base, up to 64 sequences; what another one of that id did before or after is not its own."""
+    """Up to 64 sequences behind its base; and as many before it, where another may have had its id first."""
     store, root = new_store(), None
     for config in (100, 101):
         root = store.take(put_all(store.open(root), config, {}, [(identity(config), Outcome.DONE)]))
     tree = store.open(root)
-    found = [(config, base) for config in (100, 101) for base in (35, 36, 37, 99, 100, 101)]
+    found = [(config, base) for config in (100, 101) for base in (35, 36, 37, 99, 100, 101, 163, 164, 165)]
     assert [one for one in found if tree.outcome(identity(one[0]), one[1])] == [
-        (100, 36), (100, 37), (100, 99), (101, 37), (101, 99), (101, 100),
+        (100, 36), (100, 37), (100, 99), (100, 100), (100, 101), (100, 163), (101, 37), (101, 99), (101, 100),
+        (101, 101), (101, 163), (101, 164),
     ]  # fmt: skip
     assert tree.outcome(b"\1" + identity(100)[:19], 99) is None  # Where one ends and the next begins.
 
