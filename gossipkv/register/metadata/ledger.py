@@ -103,6 +103,7 @@ class Ledger:
         self._uses: Counter[bytes] = Counter()  # How many pinned roots name a page.
         self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages; the batch of one until it is synced.
         self._fetching = trio.Lock()
+        self._is_over = False
         self.sources: list[bytes] = []  # Who has given what is new of it last.
         configs: dict[bytes, int] = {}
         for key, value in records:  # Pins are before pages.
@@ -150,6 +151,8 @@ class Ledger:
             Overloaded: too many roots are pinned, of which none was chosen.
             Unavailable: the store is closed.
         """
+        if self._is_over:
+            raise MissingPage(root)
         if not self.holds(root) and len(self._pins) >= MOST_PINS:
             raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
         for piece in _pieces(root, pages):
@@ -249,6 +252,11 @@ class Ledger:
     async def discard(self) -> None:
         """End all pins: the table is gone, or its creation was lost."""
         await self._unpin(list(self._pins))
+
+    async def end(self) -> None:
+        """Keep nothing here any more, whoever is about to bring some of it: nobody would ever let go of that."""
+        self._is_over = True
+        await self.discard()
 
     def _add(self, root: bytes, pin: _Pin) -> None:
         self._pins[root] = pin

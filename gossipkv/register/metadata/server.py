@@ -246,7 +246,7 @@ class Metadata:
             self._appended.pop(register, None)
         if each is not None:
             each.transactions.end()
-            await each.ledger.discard()
+            await each.ledger.end()
         if not is_kept:
             await self.space.write({KNOWN + register: None})
 

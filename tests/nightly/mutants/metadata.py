@@ -185,6 +185,13 @@ MUTANTS_OF_METADATA = (
         f"{CATALOGUE_BAD_DAYS}::test_an_operation_s_id_that_is_used_for_other_tables_makes_one",
     ),
     planted(
+        "what comes late of a map that was let go of stays for good",
+        f"{METADATA}.ledger:Ledger.end",
+        "self._is_over = True",
+        "pass",
+        f"{TESTS}/test_ledger_bad_days.py::test_what_comes_while_a_map_is_let_go_of_stays_nowhere",
+    ),
+    planted(
         "tables do not grow",
         f"{METADATA}.catalogue:Catalogue.grow",
         "short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]",
