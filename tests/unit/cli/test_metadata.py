@@ -142,7 +142,9 @@ def test_replacing_twice(ask):
     """The second time there is nothing to do, which is no failure."""
     done, _ = ask("replace", "n3", "n4", metadata_replace=replaced_all, databases=lambda: TABLES)
     assert (done.status, done.out) == (0, "")
-    assert "nothing was to be done: of 3 registers" in done.err
+    assert "nothing to do: there are 3 registers, and n3 decides on none" in done.err
+    done, _ = ask("replace", "n3", "n3", metadata_replace=replaced_all, databases=lambda: TABLES)
+    assert "n3 decides with the store that it has" in done.err
 
 
 def test_replacing_where_something_stands_in_the_way(ask):
