@@ -99,11 +99,11 @@ class Ledger:
         self._space = space
         self._ask = ask
         self._beside = beside
+        self._is_over = False
         self._pins: dict[bytes, _Pin] = {}  # By the root's name.
         self._uses: Counter[bytes] = Counter()  # How many pinned roots name a page.
         self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages; the batch of one until it is synced.
         self._fetching = trio.Lock()
-        self._is_over = False
         self.sources: list[bytes] = []  # Who has given what is new of it last.
         configs: dict[bytes, int] = {}
         for key, value in records:  # Pins are before pages.
