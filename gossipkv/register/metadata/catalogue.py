@@ -323,7 +323,7 @@ class Catalogue:
             is_own = judged is not None and judged[1].digest == adding.digest
             made = named if is_own else self._made(wanted, operation)
         except (NotReady, Unavailable) as error:
-            raise Unknown(f"which table was made is not known: {error.message}", details) from error
+            raise Unknown("which table was made is not known yet: ask again by that id", details) from error
         if made is None:
             raise Conflict(answer.message or f"the table {wanted.name} is not to be found", details)
         with contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
