@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from gossipkv.errors import Detail
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.server import Metadata, Others
     from gossipkv.register.metadata.tree import Changed
@@ -83,6 +82,10 @@ class Members(Protocol):
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part: it is pinned, and has a store, when this returns.  Raises GossipKVError."""
         ...
+
+
+class _IdUsed(Conflict):
+    """Another operation had the id before."""
 
 
 class Wanted(NamedTuple):
@@ -313,19 +316,16 @@ class Catalogue:
         await self._write_first(table.id, servers, first)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
-        (answer,) = await self.transact(self.register, [adding], timeout_s)
-        if answer.code != ID_USED:  # Or it was asked for twice at once: which table there is, is found by the id.
-            _check_done(answer)
-        details: dict[str, Detail] = {"operation": operation.hex()}
-        try:
-            await self._metadata.quorum_read(self.register)
+        with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
+            await self._decide(adding, timeout_s)
+        made = None
+        with contextlib.suppress(NotReady):
             judged = self._metadata.tree(self.register).judgement(operation)
             is_own = judged is not None and judged[1].digest == adding.digest
             made = named if is_own else self._made(wanted, operation)
-        except (NotReady, Unavailable) as error:
-            raise Unknown("which table was made is not known yet: ask again by that id", details) from error
         if made is None:
-            raise Conflict(answer.message or f"the table {wanted.name} is not to be found", details)
+            words = "which table was made is not known yet: ask again by that id"
+            raise Unknown(words, {"operation": operation.hex()})
         with contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
             await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
         return made
@@ -429,9 +429,17 @@ class Catalogue:
     async def _decide(self, operation: Operation, timeout_s: float) -> None:
         """Have one operation done on the catalogue.  Raises as `create`."""
         (answer,) = await self.transact(self.register, [operation], timeout_s)
-        _check_done(answer)
-        with contextlib.suppress(GossipKVError):  # It is done, whatever is known of it here.
-            await self._metadata.quorum_read(self.register)
+        if answer.outcome is Outcome.DONE or answer.code == ID_USED:
+            with contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+                await self._metadata.quorum_read(self.register)
+        match answer.outcome:
+            case Outcome.CONFLICT:
+                raise Conflict(answer.message or "another change of the catalogue came first")
+            case Outcome.REFUSED:
+                refusals = {ID_USED: _IdUsed, EXISTS: Conflict, EXPIRED: Conflict}
+                raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
+            case Outcome.UNKNOWN:
+                raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
 
     async def _hosts(self, wanted: int) -> list[AcceptorId]:
         """Nodes that take part, of those that seem to be alive.  Raises `Unavailable`: fewer than are wanted."""
@@ -549,19 +557,6 @@ def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
 
 def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:
     return Operation(operation, base, "add_table", 1, (name.encode(), *named))
-
-
-def _check_done(answer: Answer) -> None:
-    """Raise as `create` where an operation on the catalogue is not done."""
-    match answer.outcome:
-        case Outcome.CONFLICT:
-            raise Conflict(answer.message or "another change of the catalogue came first")
-        case Outcome.REFUSED if answer.code in {EXISTS, EXPIRED, ID_USED}:
-            raise Conflict(answer.message)
-        case Outcome.REFUSED:
-            raise BadRequest(answer.message or "refused")
-        case Outcome.UNKNOWN:
-            raise Unknown("whether it was done is not known: ask by its id", {"operation": answer.operation.hex()})
 
 
 def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[Answer]:
