@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.shell import OnReply
+    from gossipkv.table.hints import Hint
     from gossipkv.table.host import Cluster, Identity, Peers
     from gossipkv.table.tables import Tables
     from gossipkv.wire.rpc import Value
 
 T = TypeVar("T")
 
-STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes.
+STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
+BREATH_S: Final = 0.2  # and what is known here is told at once, but no more often: a map may change all the time.
 POLL_S: Final = 30.0  # Between two looks at a register of which nobody says anything new.
 RETRY_S: Final = 3.0  # Until a register is looked at again that could not be read.
 MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn within a minute or so.
@@ -159,6 +161,7 @@ class Deciding:
         self._forget_at = math.inf  # When all that is said is to be looked at again.
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
+        self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
         self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
@@ -222,6 +225,7 @@ class Deciding:
             store = self._tables.opened()
             me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
+            metadata.heads.on_known = self._hear
             await self._nursery.start(metadata.run)
             self.catalogue = Catalogue(
                 metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
@@ -259,10 +263,9 @@ class Deciding:
                 if error.message != why:  # It may stay so for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
-            with trio.move_on_after(STEP_S) as step:
+            await trio.sleep(BREATH_S)
+            with trio.move_on_after(STEP_S - BREATH_S):
                 await self._news.wait()
-            if not step.cancelled_caught:
-                await trio.sleep(STEP_S / 20)  # What comes at once is looked at once.
 
     async def _look_at_some(self) -> None:
         """Look at those tables that were not looked at for longest."""
@@ -298,14 +301,26 @@ class Deciding:
         if self.metadata is None or self.catalogue is None:
             return
         for register in [self.register, *(table.id for table in self.catalogue.tables().values())]:
-            for hint in self._hints.news(register, heard.get(register, {}), self.metadata.known.get(register)):
-                try:
-                    await self.metadata.quorum_read(register, hint.acceptors)
-                except GossipKVError:  # Such as a page that has not come yet.
-                    self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
+            if register in self._looking:
+                continue
+            hints = self._hints.news(register, heard.get(register, {}), self.metadata.known.get(register))
+            if hints and self._nursery is not None:
+                self._looking.add(register)
+                self._nursery.start_soon(self._look, self.metadata, register, hints)
         if trio.current_time() >= self._forget_at:
             self._forget_at = math.inf
             self._hints.forget()
+
+    async def _look(self, metadata: Metadata, register: bytes, hints: Sequence[Hint]) -> None:
+        """Read a register of which others say more than is known; one that cannot be read holds up no other."""
+        for hint in hints:
+            if hint.is_news_to(metadata.known.get(register)):  # One look answers most of them.
+                try:
+                    await metadata.quorum_read(register, hint.acceptors)
+                except GossipKVError:  # Such as a page that has not come yet.
+                    self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
+        self._looking.discard(register)
+        self._hear()
 
     def _founded(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> bool:
         return any(is_hint(value) for value in heard.get(self.register, {}).values())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.metadata.server import Known
+    from gossipkv.register.metadata.heads import Known
 
 TABLES: Final = "tables"  # In the tree.
 ROOM_PART: Final = 4  # Of this node's branch hints take one in so many; the rest is for what it serves.
@@ -76,16 +76,18 @@ class Hints:
         self._own = own
         self._room_bytes = branch_bytes // ROOM_PART
         self._said: dict[bytes, bytes] = {}  # By register, the one that changed last at the end.
+        self._known: dict[bytes, Known] = {}  # What that was made of.
         self._silent: set[bytes] = set()  # Of those, without room in the tree until they change.
         self._heeded: dict[tuple[bytes, str], bytes] = {}  # What was said of a register, by whom: it was looked at.
 
     def say(self, known: Mapping[bytes, Known], me: AcceptorId | None, founds: bytes | None) -> None:
         """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may."""
         wanted = {
-            register: encode_hint(each)
+            register: self._said[register] if self._known.get(register) is each else encode_hint(each)
             for register, each in known.items()
             if not each.head.ended and me in each.acceptors.new
         }
+        self._known = {register: known[register] for register in wanted}
         if founds is not None and founds not in known:
             wanted[founds] = b""
         for register in [register for register in self._said if register not in wanted]:

@@ -44,6 +44,7 @@ from gossipkv.register.metadata.pages import (
     encode_ids,
     encode_leaf,
     encode_root,
+    keep_ids,
     name_of,
     pack,
     sequence_of,
@@ -101,8 +102,8 @@ class Tree:
         self.root = root
         self._read = read
         self._firsts = [leaf.first for leaf in root.leaves]
-        self._leaves: dict[int, list[Entry]] = {}
-        self._ids: dict[bytes, list[Judged]] = {}
+        self._leaves: dict[int, tuple[Entry, ...]] = {}
+        self._ids: dict[bytes, tuple[Judged, ...]] = {}
 
     @classmethod
     def opened(cls, read: Read, name: bytes, kind: str) -> Tree:
@@ -175,7 +176,7 @@ class Tree:
         """Which leaf a key is in, or would be."""
         return max(0, bisect_right(self._firsts, key) - 1)
 
-    def leaf(self, at: int) -> list[Entry]:
+    def leaf(self, at: int) -> tuple[Entry, ...]:
         """Read a leaf, which is what the root says of it."""
         if at in self._leaves:
             return self._leaves[at]
@@ -187,7 +188,7 @@ class Tree:
             raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not what its root says of it")
         return entries
 
-    def judged(self, reference: IdsReference) -> list[Judged]:
+    def judged(self, reference: IdsReference) -> tuple[Judged, ...]:
         """Read a page of ids, which is what the root says of it."""
         rows = decode_ids(reference.name, self._read(reference.name))
         if (rows[0].config, rows[-1].config) != reference[:2]:
@@ -302,7 +303,7 @@ class Edit:
             if at not in touched:
                 leaf: LeafReference | _Leaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
             else:
-                stands = self._tree.leaf(at) if self._tree.root.leaves else []
+                stands = self._tree.leaf(at) if self._tree.root.leaves else ()
                 leaf = _Leaf.of(_overlaid(stands, touched[at]))
             if leaf is None or (isinstance(leaf, _Leaf) and not leaf.entries):
                 continue
@@ -315,7 +316,7 @@ class Edit:
             for reference in ([leaf] if isinstance(leaf, LeafReference) else leaf.write(pages))
         )
 
-    def _entries(self, leaf: LeafReference | _Leaf) -> list[Entry]:
+    def _entries(self, leaf: LeafReference | _Leaf) -> Sequence[Entry]:
         return leaf.entries if isinstance(leaf, _Leaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
 
     def _ids(self, pages: dict[bytes, bytes]) -> tuple[IdsReference, ...]:
@@ -330,8 +331,9 @@ class Edit:
                 rows, page = [row], encode_ids([row])
             elif kept:
                 kept.pop()
-            pages[name_of(page)] = page
-            kept.append(IdsReference(rows[0].config, self.config, name_of(page)))
+            name = keep_ids(rows, page)
+            pages[name] = page
+            kept.append(IdsReference(rows[0].config, self.config, name))
         return tuple(kept)
 
 
@@ -441,7 +443,7 @@ def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
     return edit
 
 
-def _overlaid(stands: list[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
+def _overlaid(stands: Sequence[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
     others = [entry for entry in stands if entry.key not in touched]
     return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
 

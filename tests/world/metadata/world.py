@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from gossipkv.register.metadata.heads import Known
     from gossipkv.register.metadata.operations import Answer
-    from gossipkv.register.metadata.server import Known
     from tests.world.metadata.witness import Violation
 
 FAULTS_S: Final = 12.0
