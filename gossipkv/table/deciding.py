@@ -256,8 +256,9 @@ class Deciding:
             self._news = trio.Event()
             watch.look()
             try:
-                self._say()
-                await self._heed()
+                heard = self._hints.heard()
+                self._say(heard)
+                await self._heed(heard)
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # It may stay so for days.
@@ -285,17 +286,16 @@ class Deciding:
         """The register of the catalogue of this node's cluster."""
         return 2 * bytes.fromhex(self._identity.record.cluster_id)
 
-    def _say(self) -> None:
+    def _say(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> None:
         metadata = self.metadata
         founds = self.register if self.register and self.may_not_found() is None else None
         if metadata is None:
-            self._hints.say({}, None, founds)
+            self._hints.say({}, None, founds, heard)
         else:
-            self._hints.say(metadata.known, metadata.me, founds)
+            self._hints.say(metadata.known, metadata.me, founds, heard)
 
-    async def _heed(self) -> None:
+    async def _heed(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> None:
         """Look at registers of which others say what this node does not know."""
-        heard = self._hints.heard()
         if self.metadata is None and self._founded(heard) and self._identity.silence is None:
             await self.take_part()
         if self.metadata is None or self.catalogue is None:
@@ -375,7 +375,7 @@ class Deciding:
         with trio.move_on_after(PATIENCE_S):
             while self.register not in metadata.known:
                 self._hints.forget()  # What could not be read a moment ago may be by now.
-                await self._heed()
+                await self._heed(self._hints.heard())
                 await trio.sleep(STEP_S / 10)
         return metadata, catalogue
 

@@ -76,24 +76,33 @@ class Hints:
         self._own = own
         self._room_bytes = branch_bytes // ROOM_PART
         self._said: dict[bytes, bytes] = {}  # By register, the one that changed last at the end.
-        self._known: dict[bytes, Known] = {}  # What that was made of.
+        self._encoded: dict[bytes, tuple[Known, bytes]] = {}  # By register, what may be said of it.
         self._silent: set[bytes] = set()  # Of those, without room in the tree until they change.
         self._heeded: dict[tuple[bytes, str], bytes] = {}  # What was said of a register, by whom: it was looked at.
 
-    def say(self, known: Mapping[bytes, Known], me: AcceptorId | None, founds: bytes | None) -> None:
-        """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may."""
-        wanted = {
-            register: self._said[register] if self._known.get(register) is each else encode_hint(each)
-            for register, each in known.items()
-            if not each.head.ended and me in each.acceptors.new
-        }
-        self._known = {register: known[register] for register in wanted}
+    def say(
+        self,
+        known: Mapping[bytes, Known],
+        me: AcceptorId | None,
+        founds: bytes | None,
+        heard: Mapping[bytes, Mapping[str, bytes]],
+    ) -> None:
+        """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may.
+
+        `heard`: what others say, which nobody says after them.
+        """
+        before, self._encoded = self._encoded, {}
+        for register, each in known.items():
+            if not each.head.ended and me in each.acceptors.new:
+                made = before.get(register)
+                self._encoded[register] = made if made and made[0] is each else (each, encode_hint(each))
+        wanted = {register: value for register, (_, value) in self._encoded.items()}
         if founds is not None and founds not in known:
             wanted[founds] = b""
         for register in [register for register in self._said if register not in wanted]:
             self._withdraw(register)
         for register, value in wanted.items():
-            if self._said.get(register) != value:
+            if self._said.get(register) != value and (not value or value not in heard.get(register, {}).values()):
                 self._said.pop(register, None)
                 self._said[register] = value
                 self._silent.discard(register)

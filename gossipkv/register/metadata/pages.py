@@ -251,6 +251,14 @@ def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
     return _IDS.keep(name, page, tuple(judged))
 
 
+def last_judged(page: bytes) -> Judged:
+    """The last row of a page of ids.  Raises ProtocolError: it has none; the others are not looked at."""
+    match unpack(page, MOST_IDS_BYTES):
+        case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
+            return Judged(config, rows)
+    raise ProtocolError("a page of ids ends with [config id, ids and outcomes]")
+
+
 def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
     """The name of a page of ids that was made of these here: the next transaction need not decode it."""
     name = name_of(page)

@@ -45,6 +45,7 @@ from gossipkv.register.metadata.pages import (
     encode_leaf,
     encode_root,
     keep_ids,
+    last_judged,
     name_of,
     pack,
     sequence_of,
@@ -64,6 +65,7 @@ _PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
 _IDS_SHARE_BYTES: Final = 20 << 10
 
 _key = itemgetter(0)
+_version = itemgetter(1)
 
 
 class Rules(Protocol):
@@ -184,9 +186,13 @@ class Tree:
         page = self._read(reference.name)
         entries = decode_leaf(reference.name, page)
         end = self._firsts[at + 1] if at + 1 < len(self._firsts) else None
-        if _refer(entries, page) != reference or (end is not None and entries[-1].key >= end):
+        if _refer(entries, page, reference.name) != reference or (end is not None and entries[-1].key >= end):
             raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not what its root says of it")
         return entries
+
+    def page(self, name: bytes) -> bytes:
+        """The bytes of a page."""
+        return self._read(name)
 
     def judged(self, reference: IdsReference) -> tuple[Judged, ...]:
         """Read a page of ids, which is what the root says of it."""
@@ -290,8 +296,9 @@ class Edit:
             )
         for known in before.names:  # Such as a leaf that a neighbour has joined and was cut off again.
             pages.pop(known, None)
-        pages[name_of(page)] = page
-        return Changed(name_of(page), pages)
+        name = name_of(page)
+        pages[name] = page
+        return Changed(name, pages)
 
     def _leaves(self, pages: dict[bytes, bytes]) -> tuple[LeafReference, ...]:
         """Write the leaves with a key that was touched, and their neighbours where they join."""
@@ -354,8 +361,9 @@ class _Leaf(NamedTuple):
     def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
         """Make its page, or several where it is too large for one."""
         pieces = [self] if self.size_bytes <= MOST_PAGE_BYTES else [_Leaf.of(piece) for piece in _cut(self.entries)]
-        pages.update((name_of(piece.page), piece.page) for piece in pieces)
-        return [_refer(piece.entries, piece.page) for piece in pieces]
+        references = [_refer(piece.entries, piece.page, name_of(piece.page)) for piece in pieces]
+        pages.update((reference.name, piece.page) for reference, piece in zip(references, pieces, strict=True))
+        return references
 
 
 def fits(key: bytes, record: bytes) -> bool:
@@ -438,7 +446,7 @@ def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
     if new.root.version == edit.config:
         edit.set_meta(new.root.meta)
     if new.root.ids and new.root.ids[-1].last == edit.config:
-        for operation, outcome in new.judged(new.root.ids[-1])[-1].outcomes.items():
+        for operation, outcome in last_judged(new.page(new.root.ids[-1].name)).outcomes.items():
             edit.record(operation, outcome)
     return edit
 
@@ -448,9 +456,8 @@ def _overlaid(stands: Sequence[Entry], touched: dict[bytes, Entry | None]) -> li
     return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
 
 
-def _refer(entries: Sequence[Entry], page: bytes) -> LeafReference:
-    newest = max(entry.version for entry in entries)
-    return LeafReference(entries[0].key, name_of(page), len(entries), len(page), newest)
+def _refer(entries: Sequence[Entry], page: bytes, name: bytes) -> LeafReference:
+    return LeafReference(entries[0].key, name, len(entries), len(page), max(map(_version, entries)))
 
 
 def _cut(entries: list[Entry]) -> Iterator[list[Entry]]:
