@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
-BREATH_S: Final = 0.2  # and what is known here is told at once, but no more often: a map may change all the time.
+BREATH_S: Final = 0.1  # though not without a breath.
+TELL_S: Final = 0.4  # Between two hints: a map may change all the time, and what is told costs all nodes.
 POLL_S: Final = 30.0  # Between two looks at a register of which nobody says anything new.
 RETRY_S: Final = 3.0  # Until a register is looked at again that could not be read.
 MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn within a minute or so.
@@ -90,9 +91,7 @@ class Asking:
 
         name = self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
-            while True:
-                if self._peers.store(name) is not None:
-                    break
+            while self._peers.store(name) is None:  # noqa: ASYNC110  # Connections tell nobody that they have begun.
                 await trio.sleep(CONNECT_S / 20)
         self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
         await answered.wait()
@@ -252,12 +251,14 @@ class Deciding:
     async def _go_on(self) -> None:
         watch = self._cluster.watch(TABLES, self._hear)
         why = ""
+        say_at = trio.current_time()
         while True:
             self._news = trio.Event()
             watch.look()
             try:
                 heard = self._hints.heard()
-                self._say(heard)
+                if trio.current_time() >= say_at and self._say(heard):
+                    say_at = trio.current_time() + TELL_S
                 await self._heed(heard)
                 why = ""
             except GossipKVError as error:
@@ -265,7 +266,8 @@ class Deciding:
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
             await trio.sleep(BREATH_S)
-            with trio.move_on_after(STEP_S - BREATH_S):
+            now = trio.current_time()
+            with trio.move_on_after(min(STEP_S - BREATH_S, say_at - now) if say_at > now else STEP_S - BREATH_S):
                 await self._news.wait()
 
     async def _look_at_some(self) -> None:
@@ -286,13 +288,13 @@ class Deciding:
         """The register of the catalogue of this node's cluster."""
         return 2 * bytes.fromhex(self._identity.record.cluster_id)
 
-    def _say(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> None:
+    def _say(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> bool:
+        """Tell others what is known here; whether there was anything to tell."""
         metadata = self.metadata
         founds = self.register if self.register and self.may_not_found() is None else None
         if metadata is None:
-            self._hints.say({}, None, founds, heard)
-        else:
-            self._hints.say(metadata.known, metadata.me, founds, heard)
+            return self._hints.say({}, None, founds, heard)
+        return self._hints.say(metadata.known, metadata.me, founds, heard)
 
     async def _heed(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> None:
         """Look at registers of which others say what this node does not know."""

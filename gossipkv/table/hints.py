@@ -86,10 +86,10 @@ class Hints:
         me: AcceptorId | None,
         founds: bytes | None,
         heard: Mapping[bytes, Mapping[str, bytes]],
-    ) -> None:
+    ) -> bool:
         """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may.
 
-        `heard`: what others say, which nobody says after them.
+        `heard`: what others say, which nobody says after them.  Returns whether there was anything to tell.
         """
         before, self._encoded = self._encoded, {}
         for register, each in known.items():
@@ -101,14 +101,17 @@ class Hints:
             wanted[founds] = b""
         for register in [register for register in self._said if register not in wanted]:
             self._withdraw(register)
+        is_new = False
         for register, value in wanted.items():
             if self._said.get(register) != value and (not value or value not in heard.get(register, {}).values()):
                 self._said.pop(register, None)
                 self._said[register] = value
+                is_new = True
                 self._silent.discard(register)
                 with contextlib.suppress(TooLarge):  # It is told in `status`; others find it by their poll.
                     self._tree.publish(f"{TABLES}/{register.hex()}", value)
         self._make_room()
+        return is_new
 
     def _make_room(self) -> None:
         told = [
