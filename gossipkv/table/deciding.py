@@ -255,19 +255,19 @@ class Deciding:
         while True:
             self._news = trio.Event()
             watch.look()
+            is_late = trio.current_time() < say_at  # What is to be told waits for its time.
+            heard = self._hints.heard()
             try:
-                heard = self._hints.heard()
-                if trio.current_time() >= say_at and self._say(heard):
-                    say_at = trio.current_time() + TELL_S
                 await self._heed(heard)
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # It may stay so for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
+            if not is_late and self._say(heard):
+                say_at = trio.current_time() + TELL_S
             await trio.sleep(BREATH_S)
-            now = trio.current_time()
-            with trio.move_on_after(min(STEP_S - BREATH_S, say_at - now) if say_at > now else STEP_S - BREATH_S):
+            with trio.move_on_at(say_at if is_late else trio.current_time() + STEP_S - BREATH_S):
                 await self._news.wait()
 
     async def _look_at_some(self) -> None:
@@ -294,7 +294,7 @@ class Deciding:
         founds = self.register if self.register and self.may_not_found() is None else None
         if metadata is None:
             return self._hints.say({}, None, founds, heard)
-        return self._hints.say(metadata.known, metadata.me, founds, heard)
+        return self._hints.say(metadata.known, metadata.me, founds, heard, open_=self._looking)
 
     async def _heed(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> None:
         """Look at registers of which others say what this node does not know."""

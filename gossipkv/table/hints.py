@@ -21,7 +21,7 @@ from gossipkv.register.configuration import Acceptors, members_of
 from gossipkv.register.metadata.pages import config_id, generation_of, sequence_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch
@@ -86,10 +86,13 @@ class Hints:
         me: AcceptorId | None,
         founds: bytes | None,
         heard: Mapping[bytes, Mapping[str, bytes]],
+        *,
+        open_: Container[bytes] = (),
     ) -> bool:
         """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may.
 
-        `heard`: what others say, which nobody says after them.  Returns whether there was anything to tell.
+        `heard`: what others say, which nobody says after them; `open_`: registers that are read just now, since others
+        seem to know more.  Returns whether there was anything to tell.
         """
         before, self._encoded = self._encoded, {}
         for register, each in known.items():
@@ -103,7 +106,8 @@ class Hints:
             self._withdraw(register)
         is_new = False
         for register, value in wanted.items():
-            if self._said.get(register) != value and (not value or value not in heard.get(register, {}).values()):
+            is_said = value and value in heard.get(register, {}).values()
+            if self._said.get(register) != value and not is_said and register not in open_:
                 self._said.pop(register, None)
                 self._said[register] = value
                 is_new = True
