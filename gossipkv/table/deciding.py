@@ -46,6 +46,8 @@ MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn wi
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may found the catalogue says so.
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
+WAITING: Final = 2  # What a node speaks that can be asked to wait.
+WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 INVITE_S: Final = 10.0  # To be pinned, and to make a store.
 
@@ -101,6 +103,21 @@ class Asking:
         if result is None:
             raise Unavailable(f"{name} is not reached") if epoch is None else Unknown(f"{name} has not answered")
         return _read(result, name)
+
+    async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> Hint | None:
+        """What a node knows of a register, once that is at least of that config id; None: nothing.
+
+        Who cannot wait answers at once, and so does everybody when the time is nearly over: `Hint.config` tells.
+
+        Raises:
+            GossipKVError: as `ask`.
+            ProtocolError: it answered something else.
+        """
+        params: list[Value] = [register]
+        if config and self._peers.speaks(self._name(node)) >= WAITING:
+            params.append({"config": config, "wait_ms": int(timeout_s * 1000 * WAIT_PART)})
+        answer = await self.ask(node, "metadata_known", params, timeout_s)
+        return decode_hint(answer) if isinstance(answer, bytes) and answer else None
 
     def ask_acceptor(self, to: AcceptorId, request: bytes, on_reply: OnReply) -> None:
         """Ask an acceptor; `on_reply` is called once."""
@@ -398,9 +415,8 @@ class Deciding:
             if node.hex() == self._identity.record.uuid:
                 continue
             with contextlib.suppress(GossipKVError):
-                answer = await self.asking.ask(node, "metadata_known", [self.register], 1.0)
-                if isinstance(answer, bytes) and answer:
-                    hint = decode_hint(answer)
+                hint = await self.asking.known(node, self.register, 1.0)
+                if hint is not None:
                     metadata, _ = await self.take_part()
                     await metadata.quorum_read(self.register, hint.acceptors)
                     return True

@@ -74,12 +74,13 @@ def test_the_life_of_a_table():
         assert [one["table"] for one in registers] == [None, "orders"]
         (acceptor,) = registers[0]["new"]
         assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-        options = {*ONE_COPY, "operation", "bounds"}
+        options = {*ONE_COPY, "operation", "bounds", "timeout_ms"}
         page = keys_on_the_page("tables") - options - {"partitioner", "owners"}
         assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
         assert page <= {*shown, *registers[0]}
         dropped = await cluster.ask(machine, "drop_table", "orders")
-        assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config"})
+        assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config", "before"})
+        assert dropped["before"] is False
         assert await cluster.ask(machine, "databases") == []
         assert isinstance(await refused(cluster, machine, "drop_table", "orders"), UnknownDatabase)
         error = await refused(cluster, machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})

@@ -147,6 +147,9 @@ class Witness:
     def _committed(self, register: bytes, chain: Chain, ballot: Ballot, value: Value) -> None:
         self.counts["commits"] += 1
         head = decode_head(value.payload)
+        if head.ended and head.last and head.last[0].config == head.config:  # It is as before, under the drop's id.
+            chain.heads.add(Past(*head[:3]))
+            head = Head(*head.last[0], head.last[1:], ended=True)
         before = chain.top
         name = register.hex()[:8]
         is_known = Past(*head[:3]) in chain.heads

@@ -113,6 +113,8 @@ class TableClients:
             else:
                 if _text(told, "table") != self.made[name]:
                     raise Violation(f"{name} was {self.made[name]}, and {told!r} was dropped")
+                if is_first and _field(told, "before"):
+                    raise Violation(f"nobody else drops {name}, and somebody is said to have: {told!r}")
                 break
         del self.made[name]
         self.done += 1

@@ -11,7 +11,7 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.catalogue import Wanted
-from gossipkv.register.metadata.head import DROP, Head
+from gossipkv.register.metadata.head import Head, drop
 from gossipkv.register.metadata.heads import KNOWN, Known
 from gossipkv.register.metadata.pages import Outcome, generation_of
 from gossipkv.register.metadata.partitions import shard_key
@@ -133,7 +133,7 @@ async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
         for node in world.nodes.values():
             with pytest.raises(UnknownDatabase):
                 await node.metadata.quorum_read(table)
-        outcome = await world["b"].metadata.registers.change(table, DROP, timeout_s=5)
+        outcome = await world["b"].metadata.registers.change(table, drop(bytes(20)), timeout_s=5)
         assert outcome.end is End.DONE
 
 
@@ -163,7 +163,7 @@ async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
     world.silent = {world["b"].uuid}  # It never hears: with it a is a quorum of what was lost.
     if heard:
         assert (await a.metadata.quorum_read(table, Acceptors.of([c.metadata.me]))).generation == 1
-    assert (await c.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
+    assert (await c.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is End.DONE
     assert (await a.on(CATALOGUE, "remove_table", b"t", table)).outcome is Outcome.DONE
     await a.metadata.quorum_read(CATALOGUE)
     await a.metadata.let_go(frozenset(), a.metadata.known[CATALOGUE].head.config)
@@ -224,6 +224,6 @@ async def test_a_drop_that_was_begun_is_finished_by_whoever_looks(autojump_clock
         await founded(world)
         node = world["b"]
         table = await made(world)
-        assert (await node.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
+        assert (await node.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is End.DONE
         await node.catalogue.tend_table("t")
         assert node.catalogue.tables() == {}
