@@ -75,6 +75,22 @@ def changed_from(first, config=2):
     return put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new"})
 
 
+async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene):
+    """In whichever order a node that was busy takes them: nothing is asked for, and all are held."""
+    first = large()
+    await scene.ledger.pin(first.root, 1, first.pages)
+    pages, changes = dict(first.pages), [first]
+    for config in range(2, 8):
+        tree = Tree.opened(pages.__getitem__, changes[-1].root, ANY.name)
+        changes.append(put_all(tree, config, {b"000": b"%d" % config}))
+        pages |= changes[-1].pages
+    async with trio.open_nursery() as nursery:
+        for at in Random(5).sample(range(1, 7), 6):
+            nursery.start_soon(scene.ledger.take, changes[at - 1].root, changes[at], at + 1, b"s" * 16)
+    assert scene.asked == []
+    assert all(scene.ledger.holds(change.root) for change in changes)
+
+
 async def test_a_first_map_and_a_change(autojump_clock, scene):
     """Held once all is synced, and in the next life; a change needs only what is new."""
     first = large()
