@@ -41,7 +41,7 @@ from gossipkv.wire.results import Waiting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.register.metadata.heads import Known
+    from gossipkv.register.metadata.known import Known
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.metadata.heads import Known
+    from gossipkv.register.metadata.known import Known
 
 TABLES: Final = "tables"  # In the tree.
 ROOM_PART: Final = 4  # Of this node's branch hints take one in so many; the rest is for what it serves.

@@ -15,7 +15,7 @@ from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, Pro
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import FUNCTIONS, decode_head
-from gossipkv.register.metadata.heads import KNOWN, Heads, Known
+from gossipkv.register.metadata.known import KNOWN, Heads, Known
 from gossipkv.register.metadata.ledger import MOST_PINS, AskNode, Beside, Ledger
 from gossipkv.register.metadata.operations import ask, is_dead
 from gossipkv.register.metadata.transactions import Transactions

@@ -19,7 +19,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.head import TRANSACTION_BYTES, decode_head, swap
-from gossipkv.register.metadata.heads import Known
+from gossipkv.register.metadata.known import Known
 from gossipkv.register.metadata.operations import Answer, judge
 from gossipkv.register.metadata.pages import MOST_OPERATIONS, Outcome, config_id, sequence_of
 from gossipkv.register.metadata.tree import Tree
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.configuration import AcceptorId, Acceptors
-    from gossipkv.register.metadata.heads import Heads
+    from gossipkv.register.metadata.known import Heads
     from gossipkv.register.metadata.ledger import AskNode, Ledger
     from gossipkv.register.metadata.operations import Functions, Judgement, Operation
     from gossipkv.register.shell import Registers

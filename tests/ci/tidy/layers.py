@@ -173,7 +173,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.register.metadata.ledger": "fetches pages from others",
     "gossipkv.register.metadata.transactions": "waits until a majority holds a map, and before it tries again",
     "gossipkv.register.metadata.server": "waits for pages, and for looks at registers",
-    "gossipkv.register.metadata.heads": "learns what is shown in tasks, and wakes who waits",
+    "gossipkv.register.metadata.known": "learns what is shown in tasks, and wakes who waits",
     "gossipkv.register.metadata.deadline": "ends what takes longer than it may",
     "gossipkv.register.metadata.catalogue": "asks all servers of a table at once",
     "gossipkv.table.deciding": "waits for the next look at registers, and for other nodes",

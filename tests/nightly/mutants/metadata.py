@@ -11,7 +11,7 @@ COORDINATOR = f"{TRANSACTIONS}::test_nothing_is_swapped_before_the_coordinator_h
 SERVER = f"{TESTS}/test_server.py"
 BAD_DAYS = f"{TESTS}/test_server_bad_days.py"
 LEDGER = f"{TESTS}/test_ledger.py"
-HEADS = f"{TESTS}/test_heads.py"
+HEADS = f"{TESTS}/test_known.py"
 CATALOGUE = f"{TESTS}/test_catalogue.py"
 
 TRANSACT = f"{METADATA}.transactions:Transactions._transact"
@@ -108,7 +108,7 @@ MUTANTS_OF_METADATA = (
     ),
     planted(
         "what was shown by a late quorum read takes the place of what is newer",
-        f"{METADATA}.heads:Heads.show",
+        f"{METADATA}.known:Heads.show",
         "if known.place >= standing.shown.place:",
         "if True:",
         f"{SERVER}::test_an_older_look_changes_nothing",
@@ -180,21 +180,21 @@ MUTANTS_OF_METADATA = (
     ),
     planted(
         "every head of a stream is written down",
-        f"{METADATA}.heads:Heads._learn",
+        f"{METADATA}.known:Heads._learn",
         "with trio.move_on_after(PAUSE_S):",
         "with trio.move_on_after(0):",
         f"{HEADS}::test_a_stream_is_learned_in_strides",
     ),
     planted(
         "who waits for a config id is told of any",
-        f"{METADATA}.heads:Heads.reached",
+        f"{METADATA}.known:Heads.reached",
         "if found is not None and found.config >= config:",
         "if found is not None:",
         f"{HEADS}::test_who_waits_is_told",
     ),
     planted(
         "a look that failed is not told to who waits",
-        f"{METADATA}.heads:Heads._learn",
+        f"{METADATA}.known:Heads._learn",
         "standing.failed = error",
         "pass",
         f"{HEADS}::test_a_head_that_cannot_be_held_is_tried_again",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
-    from gossipkv.register.metadata.heads import Known
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.shell import OnReply
     from gossipkv.wire.rpc import Value
     from tests.world.metadata.network import Network, OnAnswer

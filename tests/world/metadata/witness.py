@@ -25,7 +25,7 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import REGISTER_BYTES, decode_record
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import Head, Past, decode_head
-from gossipkv.register.metadata.heads import KNOWN, known_of
+from gossipkv.register.metadata.known import KNOWN, known_of
 from gossipkv.register.metadata.pages import MissingPage, Outcome, generation_of, name_of, sequence_of
 from gossipkv.register.metadata.tables import NamedTable, decode_named
 from gossipkv.register.metadata.tree import Tree, pages_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import Value
     from gossipkv.register.messages import Record
-    from gossipkv.register.metadata.heads import Known
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.operations import Operation
     from gossipkv.register.metadata.server import Metadata
     from tests.world.metadata.store import Disk

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gossipkv.register.metadata.heads import Known
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.operations import Answer
     from tests.world.metadata.witness import Violation
 

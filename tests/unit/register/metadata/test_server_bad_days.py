@@ -12,7 +12,7 @@ from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.catalogue import Wanted
 from gossipkv.register.metadata.head import Head, drop
-from gossipkv.register.metadata.heads import KNOWN, Known
+from gossipkv.register.metadata.known import KNOWN, Known
 from gossipkv.register.metadata.pages import Outcome, generation_of
 from gossipkv.register.metadata.partitions import shard_key
 from gossipkv.register.proposer import End

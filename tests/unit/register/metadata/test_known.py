@@ -7,7 +7,7 @@ import trio
 
 from gossipkv.errors import NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
-from gossipkv.register.metadata import heads, ledger, server
+from gossipkv.register.metadata import known, ledger, server
 from gossipkv.register.metadata.pages import Outcome
 from tests.unit.register.metadata.quiet_nodes import quiet
 from tests.world.metadata.deciding_node import CATALOGUE
@@ -34,12 +34,12 @@ async def test_what_a_node_commits_it_knows(autojump_clock):
         config = await stream(nodes, table)
         nodes.asked.clear()
         with trio.fail_after(SOON_S):
-            known = await nodes["a"].metadata.heads.reached(table.id, config)
-        assert known.config == config == nodes["a"].metadata.tree(table.id).root.config
+            reached = await nodes["a"].metadata.heads.reached(table.id, config)
+        assert reached.config == config == nodes["a"].metadata.tree(table.id).root.config
         assert not nodes.asked
         nodes.network.cuts |= {(nodes["a"].node, nodes[letter].node) for letter in "bc"}
         await nodes.restart("a")
-        assert nodes["a"].metadata.known[table.id] == known
+        assert nodes["a"].metadata.known[table.id] == reached
 
 
 async def test_pins_end_with_what_is_learned(autojump_clock, monkeypatch):
@@ -56,7 +56,7 @@ async def test_pins_end_with_what_is_learned(autojump_clock, monkeypatch):
 
 async def test_a_stream_is_learned_in_strides(autojump_clock, monkeypatch):
     """What is kept of a map that changes all the time is written now and then, and once more at its end."""
-    monkeypatch.setattr(heads, "PAUSE_S", 1.0)
+    monkeypatch.setattr(known, "PAUSE_S", 1.0)
     async with quiet("a") as nodes:
         await nodes.found("a")
         table = await nodes.table()
@@ -64,7 +64,7 @@ async def test_a_stream_is_learned_in_strides(autojump_clock, monkeypatch):
         write = nodes["a"].metadata.space.write
 
         async def noting(records, *told):
-            kept.extend(key for key in records if key == heads.KNOWN + table.id)
+            kept.extend(key for key in records if key == known.KNOWN + table.id)
             await write(records, *told)
 
         monkeypatch.setattr(nodes["a"].metadata.space, "write", noting)
