@@ -20,7 +20,7 @@ from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.table.founding import may_not_found
-from gossipkv.table.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
+from gossipkv.table.hints import TABLES, Hints, decode_hint, encode_hint, encode_named, is_hint
 from gossipkv.table.tables import OPEN
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn wi
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may found the catalogue says so.
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
+CATALOGUE: Final = ""  # Says of tables who decides on them, as nodes do under their names.
 WAITING: Final = 2  # What a node speaks that can be asked to wait.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
@@ -319,10 +320,15 @@ class Deciding:
             await self.take_part()
         if self.metadata is None or self.catalogue is None:
             return
-        for register in [self.register, *(table.id for table in self.catalogue.tables().values())]:
+        said = {self.register: heard.get(self.register, {})}
+        for table in self.catalogue.tables().values():
+            said[table.id] = heard.get(table.id, {})
+            if table.id not in self.metadata.known:  # Who made it may have gone before anybody has read its map.
+                said[table.id] = {**said[table.id], CATALOGUE: encode_named(table)}
+        for register, by_owner in said.items():
             if register in self._looking:
                 continue
-            hints = self._hints.news(register, heard.get(register, {}), self.metadata.known.get(register))
+            hints = self._hints.news(register, by_owner, self.metadata.known.get(register))
             if hints and self._nursery is not None:
                 self._looking.add(register)
                 self._nursery.start_soon(self._look, self.metadata, register, hints)

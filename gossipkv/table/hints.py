@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.known import Known
+    from gossipkv.register.metadata.tables import NamedTable
 
 TABLES: Final = "tables"  # In the tree.
 ROOM_PART: Final = 4  # Of this node's branch hints take one in so many; the rest is for what it serves.
@@ -166,6 +167,12 @@ def encode_hint(known: Known) -> bytes:
     """What is said of a map."""
     config = known.config
     packed: bytes = msgpack.packb((generation_of(config), sequence_of(config), known.head.root, known.acceptors.new))
+    return packed
+
+
+def encode_named(table: NamedTable) -> bytes:
+    """What the catalogue says of a table's map."""
+    packed: bytes = msgpack.packb((generation_of(table.config), sequence_of(table.config), b"", table.acceptors))
     return packed
 
 

@@ -241,4 +241,11 @@ MUTANTS_OF_METADATA = (
         "pass",
         "tests/unit/table/test_methods.py::test_who_asks_a_peer_may_wait_for_a_config_id",
     ),
+    planted(
+        "a table that nobody has read waits for the poll",
+        f"{DECIDING}._heed",
+        "if table.id not in self.metadata.known:  # Who made it may have gone before anybody has read its map.",
+        "if False:",
+        f"{DECIDING_TESTS}::test_a_table_whose_maker_is_gone_is_known",
+    ),
 )
