@@ -111,7 +111,7 @@ MUTANTS_OF_METADATA = (
         f"{METADATA}.known:Heads.show",
         "if known.place >= standing.shown.place:",
         "if True:",
-        f"{BAD_DAYS}::test_what_is_known_never_falls",
+        f"{SERVER}::test_an_older_look_changes_nothing",
     ),
     planted(
         "a lost creation is let go at once",

@@ -101,6 +101,7 @@ async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene
         tree = Tree.opened(pages.__getitem__, changes[-1].root, ANY.name)
         changes.append(put_all(tree, config, {b"%03d" % (5 * config): RECORD[1:]}))  # Another leaf each time.
         pages |= changes[-1].pages
+    scene.given[b"s" * 16] = pages
     async with trio.open_nursery() as nursery:
         for at in Random(5).sample(range(1, 7), 6):
             nursery.start_soon(scene.ledger.take, changes[at - 1].root, changes[at], at + 1, b"s" * 16)
