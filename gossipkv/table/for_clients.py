@@ -22,6 +22,7 @@ from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
+from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.pages import (
     OPERATION_ID_BYTES,
     generation_of,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     Method = Callable[[Arguments], Value | Waiting]
 
-MOST_TIMEOUT_MS: Final = 60_000
 MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
 LOOK_S: Final = 2.0
 FORWARD_S: Final = 60.0
@@ -125,24 +125,25 @@ class ClientMethods:
         operation = wanted.operation or self._random.randbytes(OPERATION_ID_BYTES)
 
         async def create() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
             try:
-                await self._deciding.found()
+                with deadline.step("looking for the catalogue"):
+                    await self._deciding.found()
             except Unavailable as elsewhere:
                 founder = elsewhere.details.get("founder")
                 if not isinstance(founder, str):
                     raise
                 sent: Value = {**wanted.options(), "operation": operation}
                 node = self._deciding.uuid_of(founder)
-                made = await self._deciding.asking.ask(
-                    node, "create_table", [wanted.name, sent], MOST_TIMEOUT_MS / 1000
-                )
-                with contextlib.suppress(GossipKVError):  # So that who is told finds it here, too.
+                made = await self._deciding.asking.ask(node, "create_table", [wanted.name, sent], deadline.left_s())
+                with deadline.rest(), contextlib.suppress(GossipKVError):  # So that who is told finds it here, too.
                     await self._deciding.found()
                 return made
             metadata, catalogue = self._deciding.taking_part()
             replication = self._replication if wanted.replication is None else wanted.replication
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            table = await catalogue.create(Wanted(wanted.name, wanted.kind, replication, keys), operation)
+            made_of = Wanted(wanted.name, wanted.kind, replication, keys)
+            table = await catalogue.create(made_of, operation, deadline.left_s())
             known = metadata.known.get(table.id)
             return {"table": table.id.hex(), "config": table.config if known is None else known.head.config}
 
@@ -150,11 +151,15 @@ class ClientMethods:
 
     def _drop_table(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.drop_table(arguments)
+        operation = wanted.operation or self._random.randbytes(OPERATION_ID_BYTES)
 
         async def drop() -> Value:
-            metadata, catalogue = await self._deciding.informed()
-            table = await catalogue.drop(wanted.name, self._random.randbytes(OPERATION_ID_BYTES), table=wanted.table)
-            return {"table": table.id.hex(), "config": metadata.known[catalogue.register].head.config}
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            with deadline.step("looking for the catalogue"):
+                metadata, catalogue = await self._deciding.informed()
+            dropped = await catalogue.drop(wanted.name, operation, deadline.left_s(), table=wanted.table)
+            config = metadata.known[catalogue.register].head.config
+            return {"table": dropped.table.id.hex(), "config": config, "before": dropped.before}
 
         return Waiting(drop)
 

@@ -37,7 +37,8 @@ from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.ballot import ZERO, Ballot, draw_id
 from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
-from gossipkv.register.metadata.head import DROP, TRANSACTION_BYTES, Head
+from gossipkv.register.metadata.deadline import Deadline
+from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, Head, drop
 from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Answer, Operation
 from gossipkv.register.metadata.pages import (
     OPERATION_ID_BYTES,
@@ -95,6 +96,13 @@ class Wanted(NamedTuple):
     kind: str
     replication: int
     keys: Sequence[bytes]  # The first key of each partition, in order.
+
+
+class Dropped(NamedTuple):
+    """A table that is dropped."""
+
+    table: NamedTable
+    before: bool  # By somebody else: what was asked twice is done once.
 
 
 @final
@@ -296,12 +304,15 @@ class Catalogue:
             Unavailable: not now; nothing was made.
             Unknown: it may have been made.
         """
-        known = await self._metadata.quorum_read(self.register)
+        deadline = Deadline(timeout_s)
+        with deadline.step("a read of the catalogue"):
+            known = await self._metadata.quorum_read(self.register)
         if (made := self._made(wanted, operation)) is not None:
             return made
         if wanted.name in self.tables():
             raise Conflict(f"there is a table {wanted.name} already")
-        hosts = await self._hosts(wanted.replication)
+        with deadline.step("asking nodes to take part"):
+            hosts = await self._hosts(wanted.replication)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = Table(id_, wanted.name, wanted.kind, wanted.replication, shards)
@@ -313,11 +324,12 @@ class Catalogue:
             raise BadRequest(f"no such table can be: {error.message}", error.details) from error
         self._random.shuffle(hosts)  # Not the same for all tables.
         servers = Acceptors.of(hosts[: max(size for size in SIZES if size <= min(len(hosts), self._most_copies))])
-        await self._write_first(table.id, servers, first)
+        with deadline.step("its first map at all of its servers"):
+            await self._write_first(table.id, servers, first)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
         with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
-            await self._decide(adding, timeout_s)
+            await self._decide(adding, deadline)
         made = None
         with contextlib.suppress(NotReady):
             judged = self._metadata.tree(self.register).judgement(operation)
@@ -326,7 +338,7 @@ class Catalogue:
         if made is None:
             words = "which table was made is not known yet: ask again by that id"
             raise Unknown(words, {"operation": operation.hex()})
-        with contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
+        with deadline.rest(), contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
             await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
         return made
 
@@ -360,8 +372,8 @@ class Catalogue:
 
     async def drop(
         self, name: str, operation: bytes, timeout_s: float = WHOLE_S, *, table: bytes | None = None
-    ) -> NamedTable:
-        """Drop a table, for good; returns which it was.
+    ) -> Dropped:
+        """Drop a table, for good; returns which it was, and whether another operation than this had dropped it before.
 
         `table`: the id that it has, so that who asks again does not drop the next one of that name.
 
@@ -370,25 +382,29 @@ class Catalogue:
             Unavailable: not now.
             Unknown: it may be dropped by now, or later.
         """
-        known = await self._metadata.quorum_read(self.register)
+        deadline = Deadline(timeout_s)
+        with deadline.step("a read of the catalogue"):
+            known = await self._metadata.quorum_read(self.register)
         named = self.table(name)
         if table is not None and named.id != table:
             raise UnknownDatabase(f"the table {name} is another one by now", {"database": name})
-        await self._end(named)
+        before = await self._end(named, operation, deadline.left_s(ASK_S))
         remove = Operation(operation, known.config, "remove_table", 1, (name.encode(), named.id))
         try:
-            await self._decide(remove, timeout_s)
+            await self._decide(remove, deadline)
         except GossipKVError as error:  # Its register is ended for good: whoever finds the name finishes.
             raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
-        return named
+        return Dropped(named, before)
 
-    async def _end(self, table: NamedTable) -> None:
+    async def _end(self, table: NamedTable, operation: bytes, timeout_s: float) -> bool:
+        """End a table's register; whether another operation had."""
         hint = Acceptors.of(table.acceptors)
-        outcome = await self._metadata.registers.change(table.id, DROP, timeout_s=ASK_S, hint=hint)
+        outcome = await self._metadata.registers.change(table.id, drop(operation), timeout_s=timeout_s, hint=hint)
         if outcome.end is End.REFUSED:
             raise Unavailable(f"the table is not dropped: {outcome.message}")
         if outcome.end is End.UNKNOWN:
             raise Unknown(f"whether the table is dropped is not known: {outcome.message}")
+        return outcome.result == DROPPED_BEFORE
 
     async def transact(
         self, register: bytes, operations: Sequence[Operation], timeout_s: float = WHOLE_S
@@ -400,21 +416,24 @@ class Catalogue:
             Unknown: one was asked, and has not answered.
             UnknownDatabase: the table was dropped.
         """
-        metadata = self._metadata
+        metadata, deadline = self._metadata, Deadline(timeout_s)
         known = metadata.known.get(register)
         if known is not None and metadata.me in known.acceptors.new:
             try:
                 return await metadata.transact(register, operations, timeout_s)
             except NotReady:  # It has left, and did not know.
-                known = await metadata.quorum_read(register)
+                with deadline.step("a read of who decides"):
+                    known = await metadata.quorum_read(register)
         servers = [] if known is None else [one.node for one in known.acceptors.new if one.node != metadata.me.node]
         self._random.shuffle(servers)
         sent: list[WireValue] = [operation.encode() for operation in operations]
         why, is_sent = "nobody is known", False
         for server in sorted(servers, key=lambda node: node not in self._members.alive()):
-            params: list[WireValue] = [register, sent, int(timeout_s * 1000)]
+            left_s = deadline.left_s()
+            if not left_s:
+                break
             try:
-                answer = await self._ask(server, "metadata_transact", params, timeout_s + 1)
+                answer = await self._ask(server, "metadata_transact", [register, sent, int(left_s * 1000)], left_s)
                 return _answers_of(answer, operations)
             except UnknownDatabase:
                 raise
@@ -426,11 +445,11 @@ class Catalogue:
             raise Unknown(f"whether it was done is not known: {why}")
         raise Unavailable(f"no server of that map takes operations: {why}")
 
-    async def _decide(self, operation: Operation, timeout_s: float) -> None:
+    async def _decide(self, operation: Operation, deadline: Deadline) -> None:
         """Have one operation done on the catalogue.  Raises as `create`."""
-        (answer,) = await self.transact(self.register, [operation], timeout_s)
+        (answer,) = await self.transact(self.register, [operation], deadline.left_s())
         if answer.outcome is Outcome.DONE or answer.code == ID_USED:
-            with contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await self._metadata.quorum_read(self.register)
         match answer.outcome:
             case Outcome.CONFLICT:
@@ -511,7 +530,7 @@ class Catalogue:
             config = self._metadata.known[self.register].head.config
             operation = self._random.randbytes(OPERATION_ID_BYTES)
             remove = Operation(operation, config, "remove_table", 1, (name.encode(), table.id))
-            await self._decide(remove, ASK_S)
+            await self._decide(remove, Deadline(ASK_S))
 
     async def tend(self) -> None:
         """Read the catalogue by a quorum, and let go of tables that are gone or never named; raises GossipKVError."""

@@ -19,9 +19,10 @@ can be compared in place of contents.  Whoever changes what a page means raises 
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeGuard, TypeVar, final
 
 import msgpack
 
@@ -29,6 +30,8 @@ from gossipkv.errors import NotReady, ProtocolError, UnsupportedFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_Decoded = TypeVar("_Decoded")
 
 FORMAT: Final = 1
 ROOT, LEAF, IDS = 1, 2, 3
@@ -52,6 +55,7 @@ MOST_CONFIG: Final = (1 << 64) - 1
 _ID_ROW: Final = OPERATION_ID_BYTES + 1
 _DIGESTS_BYTES: Final = OPERATION_ID_BYTES - len(DIGEST_MARK)  # Of one row.
 _DIGESTS_OUTCOME: Final = b"\1"  # Which a row has to have.
+_MOST_MEMO: Final = 16  # Pages of a kind: a transaction looks several times at those of the one before.
 
 
 class MissingPage(NotReady):
@@ -191,6 +195,35 @@ def encode_ids(rows: Sequence[Judged]) -> bytes:
     return pack((IDS, FORMAT, rows))
 
 
+@final
+class _Memo(Generic[_Decoded]):
+    """Pages of one kind that were decoded or made here last, by their names; what they say never changes."""
+
+    def __init__(self) -> None:
+        def make(name: bytes) -> list[tuple[bytes, _Decoded]]:
+            del name
+            return []
+
+        self._cell = lru_cache(maxsize=_MOST_MEMO)(make)  # Threads may look at the same time.
+
+    def get(self, name: bytes, page: bytes) -> _Decoded | None:
+        """What is known of a page of that name, if these are its bytes."""
+        for known, decoded in self._cell(name):
+            if known == page:
+                return decoded
+        return None
+
+    def keep(self, name: bytes, page: bytes, decoded: _Decoded) -> _Decoded:
+        """Keep what these bytes say, which have that name."""
+        self._cell(name)[:] = [(page, decoded)]
+        return decoded
+
+
+_ROOTS: Final = _Memo[Root]()
+_LEAVES: Final = _Memo[tuple[Entry, ...]]()
+_IDS: Final = _Memo[tuple[Judged, ...]]()
+
+
 def decode_root(name: bytes, page: bytes) -> Root:
     """Read a root.
 
@@ -198,6 +231,9 @@ def decode_root(name: bytes, page: bytes) -> Root:
         ProtocolError: these are not the bytes of that name, or no root.
         UnsupportedFormat: a newer one.
     """
+    known = _ROOTS.get(name, page)
+    if known is not None:
+        return known
     kind, config, version, meta, leaves, ids = _fields(ROOT, 6, name, page)
     if not isinstance(kind, str) or len(kind) > MOST_KIND_CHARACTERS or not isinstance(meta, bytes):
         raise ProtocolError("a root begins with the kind of its map", {"got": repr(kind)[:80]})
@@ -206,11 +242,14 @@ def decode_root(name: bytes, page: bytes) -> Root:
     root = Root(kind, config, version, meta, _leaves_of(leaves, config), _ids_of(ids, config))
     if len(set(root.names)) != len(root.names):
         raise ProtocolError("a root names a page twice")
-    return root
+    return _ROOTS.keep(name, page, root)
 
 
-def decode_leaf(name: bytes, page: bytes) -> list[Entry]:
+def decode_leaf(name: bytes, page: bytes) -> tuple[Entry, ...]:
     """Read the entries of a leaf; raises as `decode_root`."""
+    known = _LEAVES.get(name, page)
+    if known is not None:
+        return known
     (rows,) = _fields(LEAF, 1, name, page)
     entries = []
     for row in _rows(rows, 3):
@@ -222,11 +261,14 @@ def decode_leaf(name: bytes, page: bytes) -> list[Entry]:
         entries.append(Entry(key, version, record))
     if not entries or any(one.key >= other.key for one, other in pairwise(entries)):
         raise ProtocolError("the keys of a leaf do not ascend")
-    return entries
+    return _LEAVES.keep(name, page, tuple(entries))
 
 
-def decode_ids(name: bytes, page: bytes) -> list[Judged]:
+def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
     """Read what a page of ids has; raises as `decode_root`."""
+    known = _IDS.get(name, page)
+    if known is not None:
+        return known
     (rows,) = _fields(IDS, 1, name, page)
     judged = []
     for row in _rows(rows, 2):
@@ -236,7 +278,22 @@ def decode_ids(name: bytes, page: bytes) -> list[Judged]:
         judged.append(Judged(config, outcomes))
     if not judged or len(page) > MOST_IDS_BYTES or any(one.config >= other.config for one, other in pairwise(judged)):
         raise ProtocolError("a page of ids is empty, too large, or not in the order of config ids")
-    return judged
+    return _IDS.keep(name, page, tuple(judged))
+
+
+def last_judged(page: bytes) -> Judged:
+    """The last row of a page of ids.  Raises ProtocolError: it has none; the others are not looked at."""
+    match unpack(page, MOST_IDS_BYTES):
+        case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
+            return Judged(config, rows)
+    raise ProtocolError("a page of ids ends with [config id, ids and outcomes]")
+
+
+def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
+    """The name of a page of ids that was made of these here: the next transaction need not decode it."""
+    name = name_of(page)
+    _IDS.keep(name, page, tuple(rows))
+    return name
 
 
 def pack(value: object) -> bytes:

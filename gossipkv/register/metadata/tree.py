@@ -46,6 +46,8 @@ from gossipkv.register.metadata.pages import (
     encode_ids,
     encode_leaf,
     encode_root,
+    keep_ids,
+    last_judged,
     name_of,
     pack,
     sequence_of,
@@ -65,6 +67,7 @@ _PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
 _IDS_SHARE_BYTES: Final = 20 << 10
 
 _key = itemgetter(0)
+_version = itemgetter(1)
 
 
 class Rules(Protocol):
@@ -103,8 +106,8 @@ class Tree:
         self.root = root
         self._read = read
         self._firsts = [leaf.first for leaf in root.leaves]
-        self._leaves: dict[int, list[Entry]] = {}
-        self._ids: dict[bytes, list[Judged]] = {}
+        self._leaves: dict[int, tuple[Entry, ...]] = {}
+        self._ids: dict[bytes, tuple[Judged, ...]] = {}
 
     @classmethod
     def opened(cls, read: Read, name: bytes, kind: str) -> Tree:
@@ -185,7 +188,7 @@ class Tree:
         """Which leaf a key is in, or would be."""
         return max(0, bisect_right(self._firsts, key) - 1)
 
-    def leaf(self, at: int) -> list[Entry]:
+    def leaf(self, at: int) -> tuple[Entry, ...]:
         """Read a leaf, which is what the root says of it."""
         if at in self._leaves:
             return self._leaves[at]
@@ -193,11 +196,15 @@ class Tree:
         page = self._read(reference.name)
         entries = decode_leaf(reference.name, page)
         end = self._firsts[at + 1] if at + 1 < len(self._firsts) else None
-        if _refer(entries, page) != reference or (end is not None and entries[-1].key >= end):
+        if _refer(entries, page, reference.name) != reference or (end is not None and entries[-1].key >= end):
             raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not what its root says of it")
         return entries
 
-    def judged(self, reference: IdsReference) -> list[Judged]:
+    def page(self, name: bytes) -> bytes:
+        """The bytes of a page."""
+        return self._read(name)
+
+    def judged(self, reference: IdsReference) -> tuple[Judged, ...]:
         """Read a page of ids, which is what the root says of it."""
         rows = decode_ids(reference.name, self._read(reference.name))
         if (rows[0].config, rows[-1].config) != reference[:2]:
@@ -300,8 +307,9 @@ class Edit:
             )
         for known in before.names:  # Such as a leaf that a neighbour has joined and was cut off again.
             pages.pop(known, None)
-        pages[name_of(page)] = page
-        return Changed(name_of(page), pages)
+        name = name_of(page)
+        pages[name] = page
+        return Changed(name, pages)
 
     def _leaves(self, pages: dict[bytes, bytes]) -> tuple[LeafReference, ...]:
         """Write the leaves with a key that was touched, and their neighbours where they join."""
@@ -313,7 +321,7 @@ class Edit:
             if at not in touched:
                 leaf: LeafReference | _Leaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
             else:
-                stands = self._tree.leaf(at) if self._tree.root.leaves else []
+                stands = self._tree.leaf(at) if self._tree.root.leaves else ()
                 leaf = _Leaf.of(_overlaid(stands, touched[at]))
             if leaf is None or (isinstance(leaf, _Leaf) and not leaf.entries):
                 continue
@@ -326,7 +334,7 @@ class Edit:
             for reference in ([leaf] if isinstance(leaf, LeafReference) else leaf.write(pages))
         )
 
-    def _entries(self, leaf: LeafReference | _Leaf) -> list[Entry]:
+    def _entries(self, leaf: LeafReference | _Leaf) -> Sequence[Entry]:
         return leaf.entries if isinstance(leaf, _Leaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
 
     def _ids(self, pages: dict[bytes, bytes]) -> tuple[IdsReference, ...]:
@@ -341,8 +349,9 @@ class Edit:
                 rows, page = [row], encode_ids([row])
             elif kept:
                 kept.pop()
-            pages[name_of(page)] = page
-            kept.append(IdsReference(rows[0].config, self.config, name_of(page)))
+            name = keep_ids(rows, page)
+            pages[name] = page
+            kept.append(IdsReference(rows[0].config, self.config, name))
         return tuple(kept)
 
 
@@ -363,8 +372,9 @@ class _Leaf(NamedTuple):
     def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
         """Make its page, or several where it is too large for one."""
         pieces = [self] if self.size_bytes <= MOST_PAGE_BYTES else [_Leaf.of(piece) for piece in _cut(self.entries)]
-        pages.update((name_of(piece.page), piece.page) for piece in pieces)
-        return [_refer(piece.entries, piece.page) for piece in pieces]
+        references = [_refer(piece.entries, piece.page, name_of(piece.page)) for piece in pieces]
+        pages.update((reference.name, piece.page) for reference, piece in zip(references, pieces, strict=True))
+        return references
 
 
 def fits(key: bytes, record: bytes) -> bool:
@@ -447,19 +457,18 @@ def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
     if new.root.version == edit.config:
         edit.set_meta(new.root.meta)
     if new.root.ids and new.root.ids[-1].last == edit.config:
-        for operation, kept in new.judged(new.root.ids[-1])[-1].kept.items():
+        for operation, kept in last_judged(new.page(new.root.ids[-1].name)).kept.items():
             edit.record(operation, *kept)
     return edit
 
 
-def _overlaid(stands: list[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
+def _overlaid(stands: Sequence[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
     others = [entry for entry in stands if entry.key not in touched]
     return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
 
 
-def _refer(entries: Sequence[Entry], page: bytes) -> LeafReference:
-    newest = max(entry.version for entry in entries)
-    return LeafReference(entries[0].key, name_of(page), len(entries), len(page), newest)
+def _refer(entries: Sequence[Entry], page: bytes, name: bytes) -> LeafReference:
+    return LeafReference(entries[0].key, name, len(entries), len(page), max(map(_version, entries)))
 
 
 def _cut(entries: list[Entry]) -> Iterator[list[Entry]]:

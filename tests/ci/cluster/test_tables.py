@@ -8,13 +8,18 @@ import os
 import subprocess
 import sys
 import threading
+from random import Random
 
 import pytest
 
 from gossipkv.errors import Conflict
 from gossipkv.launcher import Cluster
+from gossipkv.register.metadata.ledger import MOST_PINS
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import Outcome
+from gossipkv.table.deciding import POLL_S
 from tests.ci.cluster.node_process import NodeProcess, connect
-from tests.ci.cluster.table_nodes import Loop, Nodes, judge, until
+from tests.ci.cluster.table_nodes import OPTIONS, Loop, Nodes, judge, until
 from tests.ci.cluster.test_cli import gossipkv
 from tests.ci.cluster.views import LOGGED, NAME, names
 
@@ -37,6 +42,24 @@ def test_a_catalogue_that_grows_while_tables_are_made(tmp_path):
         failed = [line for line in history if {*line.get("tries", ())} - {"OK", "CONFLICT", "UNKNOWN_DATABASE"}]
         assert failed == []
         nodes.all_answer(ALL)
+
+
+def test_a_stream_of_transactions(tmp_path):
+    """More than roots may be pinned, one after another at one server: each is done, and all nodes show the last."""
+    with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive((1, 2, 3))
+        made = nodes.ask(1, "create_table", "t", OPTIONS)
+        nodes.same((1, 2, 3))
+        first = nodes.ask(1, "partition_map", "t")["partitions"][0]
+        chance, config = Random(1), made["config"]
+        for _ in range(MOST_PINS + 44):
+            operation = Operation(chance.randbytes(20), config, "unassign", 1, (first["start"], first["id"], 0))
+            sent = [operation.encode()]
+            told = nodes.ask(1, "metadata_transact", bytes.fromhex(made["table"]), sent, 30_000)
+            assert told == [[operation.id, Outcome.DONE, "", ""]]
+            config += 1
+        known = until(lambda: nodes.same((1, 2, 3)), lambda known: known["t"][1] >= config, within_s=POLL_S / 2)
+        assert known == {"t": (made["table"], config)}
 
 
 def test_two_clusters_with_tables(tmp_path):

@@ -22,6 +22,8 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownMethod,
 )
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes.phases import begin, shown
 from tests.world.nodes.trace import Trace
@@ -75,12 +77,13 @@ def test_the_life_of_a_table():
         assert [one["table"] for one in registers] == [None, "orders"]
         (acceptor,) = registers[0]["new"]
         assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-        options = {*ONE_COPY, "operation", "bounds"}
+        options = {*ONE_COPY, "operation", "bounds", "timeout_ms"}
         page = keys_on_the_page("tables") - options - {"partitioner", "owners"}
         assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
         assert page <= {*shown, *registers[0]}
         dropped = await cluster.ask(machine, "drop_table", "orders")
-        assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config"})
+        assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config", "before"})
+        assert dropped["before"] is False
         assert await cluster.ask(machine, "databases") == []
         assert isinstance(await refused(cluster, machine, "drop_table", "orders"), UnknownDatabase)
         error = await refused(cluster, machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
@@ -445,6 +448,82 @@ def test_a_node_that_is_stopped():
 
     simulate(scenario, 1, machines=1, trace=trace)
     assert [line for line in trace.lines if " error event=" in line] == []
+
+
+def test_a_table_that_is_listed_and_not_known_yet():
+    """A node that has heard of a new table says NOT_READY until it has the map, and never that there is none."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, *others = cluster.machines
+        await cluster.ask(one, "create_table", "first", ONE_COPY, timeout_s=30)
+        await trio.sleep(10)
+        seen = set()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.ask, one, "create_table", "t", ONE_COPY)
+            for other in others:
+                while True:
+                    listed = [each["name"] for each in await cluster.ask(other, "databases")]
+                    try:
+                        await cluster.ask(other, "partition_map", "t")
+                        break
+                    except GossipKVError as error:
+                        if "t" in listed:
+                            seen.add(type(error))
+                    await trio.sleep(0.001)
+        assert seen == {NotReady}
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_who_asks_a_peer_may_wait_for_a_config_id():
+    """It answers when that is reached, or when the time is over with what it knows; who does not wait hears at once."""
+
+    async def scenario(cluster):
+        (machine,) = cluster.machines
+        await machine.start()
+        made = await cluster.ask(machine, "create_table", "t", ONE_COPY)
+        register, told = bytes.fromhex(made["table"]), []
+
+        async def wait(config, wait_ms):
+            hint = decode_hint(
+                await cluster.ask(machine, "metadata_known", register, {"config": config, "wait_ms": wait_ms})
+            )
+            told.append((hint.config, trio.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            began = trio.current_time()
+            nursery.start_soon(wait, 2, 4_000)
+            nursery.start_soon(wait, 3, 1_000)
+            await wait(1, 4_000)
+            await trio.sleep(2)
+            shown = await cluster.ask(machine, "partition_map", "t")
+            first = shown["partitions"][0]
+            operation = Operation(bytes(20), 1, "unassign", 1, (first["start"], first["id"], 0))
+            await cluster.ask(machine, "metadata_transact", register, [operation.encode()], 1_000)
+        assert [config for config, _ in told] == [1, 1, 2]
+        assert [round(at - began) for _, at in told] == [0, 1, 2]
+
+    simulate(scenario, 1, machines=1)
+
+
+def test_a_decision_ends_in_the_time_that_the_client_allows():
+    """Where two of three are stopped, at whichever step it is; who says nothing gets ten seconds."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, *others = cluster.machines
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        await trio.sleep(20)
+        cluster.network.partition([one.host], [other.host for other in others])
+        for method, params in (("create_table", ("u", ONE_COPY)), ("drop_table", ("t", {}))):
+            for timeout_ms in (300, 2_000, None):
+                began = trio.current_time()
+                error = await refused(cluster, one, method, params[0], {**params[1], "timeout_ms": timeout_ms})
+                assert isinstance(error, Unavailable | Unknown), error
+                assert trio.current_time() - began <= (timeout_ms or 10_000) / 1000 + 0.1
+
+    simulate(scenario, 1, machines=3)
 
 
 def test_a_disk_that_fails_below_the_tables():

@@ -27,8 +27,8 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import REGISTER_BYTES, decode_record
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import Head, Past, decode_head
+from gossipkv.register.metadata.known import KNOWN, known_of
 from gossipkv.register.metadata.pages import Kept, MissingPage, Outcome, generation_of, name_of, sequence_of
-from gossipkv.register.metadata.server import KNOWN, known_of
 from gossipkv.register.metadata.tables import NamedTable, decode_named
 from gossipkv.register.metadata.tree import Tree, pages_of
 from gossipkv.register.space import MAP, RECORD
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import Value
     from gossipkv.register.messages import Record
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.operations import Operation
-    from gossipkv.register.metadata.server import Known, Metadata
+    from gossipkv.register.metadata.server import Metadata
     from tests.world.metadata.store import Disk
 
     _Places = dict[tuple[AcceptorId, bytes], tuple[int, int, bool]]
@@ -149,6 +150,9 @@ class Witness:
     def _committed(self, register: bytes, chain: Chain, ballot: Ballot, value: Value) -> None:
         self.counts["commits"] += 1
         head = decode_head(value.payload)
+        if head.ended and head.last and head.last[0].config == head.config:  # It is as before, under the drop's id.
+            chain.heads.add(Past(*head[:3]))
+            head = Head(*head.last[0], head.last[1:], ended=True)
         before = chain.top
         name = register.hex()[:8]
         is_known = Past(*head[:3]) in chain.heads

@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.operations import Answer
-    from gossipkv.register.metadata.server import Known
     from tests.world.metadata.witness import Violation
 
 FAULTS_S: Final = 12.0
 LIVE_S: Final = 12.0  # After healing: an ask of one that crashed in that moment takes five of them.
 STEP_S: Final = 0.1
+LEARNED_S: Final = 2.5  # Until all know what was committed last: sooner than anybody polls.
 SOON_S: Final = 60.0  # Until pages that nobody needs are gone, behind the 64th transaction of the catalogue.
 LIMIT_S: Final = 600.0
 
@@ -124,6 +125,9 @@ async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: R
             is_done |= witness.is_ended(register)
         if not is_done:
             witness.found("live", f"{register.hex()[:8]} takes no operation {LIVE_S} s after all was healed")
+    await _until(lambda: not _behind(nodes, witness), LEARNED_S)
+    for what in _behind(nodes, witness):
+        witness.found("learned", what)
     if is_long:
         await _check_gone(nodes, clients, witness, random)
     witness.check_told()
@@ -147,6 +151,18 @@ async def _replace_lost(nodes: list[Node], clients: Clients, witness: Witness, r
         await trio.sleep(STEP_S)
     for register in left():
         witness.found("replaced", f"whoever has lost its disk decides on {register.hex()[:8]} still")
+
+
+def _behind(nodes: list[Node], witness: Witness) -> list[str]:
+    """Nodes that do not know what was committed last."""
+    behind = []
+    for register in [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]:
+        top = witness.chain(register).top
+        for node in nodes:
+            known = None if node.life is None else node.life.metadata.known.get(register)
+            if top is not None and not top[2].ended and (known is None or known.head.config < top[2].config):
+                behind.append(f"{node.uuid.hex()[:8]} is behind of {register.hex()[:8]}")
+    return behind
 
 
 async def _until(is_so: Callable[[], bool], limit_s: float) -> None:

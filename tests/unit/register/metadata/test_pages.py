@@ -59,9 +59,9 @@ def test_pages_are_read_as_they_were_written():
     assert read(decode_root, encode_root(ROOT)) == ROOT
     assert ROOT.names == (NAME, b"p" * 32, OTHER)
     entries = [Entry(b"", 0, b""), Entry(b"k" * 255, (1 << 64) - 1, b"r" * 8192)]
-    assert read(decode_leaf, encode_leaf(entries)) == entries
+    assert read(decode_leaf, encode_leaf(entries)) == tuple(entries)
     rows = [ROW, ROW._replace(config=4)]
-    assert read(decode_ids, encode_ids(rows)) == rows
+    assert read(decode_ids, encode_ids(rows)) == tuple(rows)
     assert ROW.kept == KEPT
     assert ROW.outcomes == {id_: kept.outcome for id_, kept in KEPT.items()}
 

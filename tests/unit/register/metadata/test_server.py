@@ -137,5 +137,7 @@ async def test_an_older_look_changes_nothing(autojump_clock):
         newer = await metadata.quorum_read(table.id)
         assert newer.head.config > older.head.config
         assert await metadata.learn(table.id, older) == newer
+        await trio.sleep(1)
+        assert metadata.known[table.id] == newer
         await nodes.restart("a")
         assert nodes["a"].metadata.known[table.id] == newer
