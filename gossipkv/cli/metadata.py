@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import click
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.text import Text
 
 from gossipkv.cli import FAILED, WRONG_USE, Group
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, print_json
-from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.cli.table import DECISION
-from gossipkv.errors import ServiceError
+from gossipkv.errors import ServiceError, UnknownDatabase
 from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.words import plain
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     Row = dict[str, Value]
 
 OF_TABLE: Final = click.option("--table", metavar="TABLE", help="Of this table.  [default: of the catalogue]")
+KINDS: Final = ("hash", "range")  # Of databases that are tables.
 ROOT_CHARACTERS: Final = 12  # Of a root's name; enough to tell two apart.
 
 
@@ -88,6 +90,59 @@ def leave(node: str, table: str | None, nodes: tuple[Address, ...], timeout_ms: 
     """Have the node named NODE decide no longer; the last one cannot leave."""
     with connect(nodes, timeout_ms) as client:
         _tell(client.call("metadata_leave", table, node), as_json=as_json)
+
+
+@metadata.command()
+@click.argument("old")
+@click.argument("new")
+@NODE
+@DECISION
+@JSON
+def replace(old: str, new: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
+    """Have the node named NEW decide where OLD does: on the catalogue, and on every table.
+
+    It may be repeated after whatever has stopped it, and does the rest.  A node that has another store by now takes its
+    own place, under its name twice; one that is no member any more is named by its uuid, as `metadata status` does.
+
+    Exit status 3: what could not be changed is told, each with the reason.
+    """
+    shown = description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    told, failures = [], 0
+    with connect(nodes, timeout_ms) as client, progress(*shown) as bar:
+        task = bar.add_task(f"{old} to {new}")
+        waiting: list[str | None] = [None]
+        done: set[str | None] = set()
+        while waiting:  # Of the tables that there are when the catalogue was read, and that were made meanwhile.
+            bar.update(task, total=len(done) + len(waiting))
+            for table in waiting:
+                try:
+                    told.append(map_of(client.call("metadata_replace", table, old, new)))
+                except UnknownDatabase:  # It was dropped meanwhile.
+                    pass
+                except ServiceError as error:
+                    if "register" not in error.details:  # It stands in the way of all.
+                        raise
+                    note(f"gossipkv: {error.message}")
+                    failures += 1
+                bar.advance(task)
+            done.update(waiting)
+            waiting = [name for name in _tables(client) if name not in done]
+    changed = [register for register in told if register.get("replaced") is True]
+    if as_json:
+        print_json([*told])
+    for register in [] if as_json else changed:
+        click.echo(f"{_name(register)}: decided by {', '.join(map(plain, list_of(register.get('nodes'))))}")
+    if not changed and not failures:
+        why = "decides with the store that it has" if old == new else "decides on none of them"
+        note(f"nothing to do: there are {len(told)} registers, and {old} {why}")
+    if failures:
+        note(f"gossipkv: {failures} of {len(done)} registers are as they were; repeat this when that is mended")
+    return FAILED if failures else 0
+
+
+def _tables(client: Client) -> list[str | None]:
+    """The names of the tables that the node knows."""
+    return [plain(database["name"]) for database in client.databases() if database.get("kind") in KINDS]
 
 
 @metadata.command()

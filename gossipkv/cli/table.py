@@ -17,7 +17,7 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.words import plain, shown
-from gossipkv.table.requests import KINDS
+from gossipkv.table.requests import DECISION_MS, KINDS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -81,6 +81,7 @@ def create(
         "replication": replication,
         "bounds": [*sorted(bounds)],
         "operation": secrets.token_bytes(OPERATION_ID_BYTES),
+        **_allowed(timeout_ms),
     }
     with connect(nodes, timeout_ms) as client:
         told = _create(client, name, asked)
@@ -99,6 +100,11 @@ def _create(client: Client, name: str, asked: dict[str, Value]) -> Value:
         return client.call("create_table", name, asked)
 
 
+def _allowed(timeout_ms: int) -> dict[str, Value]:
+    """The time allowed, where it is not what a node allows by itself: one of the last release takes no other."""
+    return {} if timeout_ms == DECISION_MS else {"timeout_ms": timeout_ms}
+
+
 @table.command()
 @click.argument("name")
 @NODE
@@ -113,7 +119,7 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         table = None
         with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of it yet.
             table = map_of(client.call("partition_map", name)).get("table")
-        told = _drop(client, name, {"table": table})
+        told = _drop(client, name, {"table": table, **_allowed(timeout_ms)})
     if as_json:
         print_json(told)
     else:

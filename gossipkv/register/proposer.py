@@ -48,6 +48,7 @@ MOST_PAUSE_MS: Final = 128
 # to this.  Who stays takes a ballot a millisecond; who outbids it by one is behind when it is heard, again and again.
 MOST_OUTBID: Final = 1 << 10
 
+MOST_LOOKS: Final = 5  # Of a read, before it takes a round: while somebody writes a quorum shows two ballots at times.
 MOST_BATCH: Final = 256  # Changes of one round.
 MOST_QUEUE: Final = 4096  # Changes that wait.
 NEVER_MS: Final = 1 << 60
@@ -100,8 +101,13 @@ class Pending:
     want: Change | Reconfigure
     deadline_ms: int
     sent: int = 0  # In how many rounds acceptors were asked to accept it.
-    needs_round: bool = False  # A read, where no quorum has shown one accepted ballot.
+    looks: int = 0  # Of a read, where no quorum has shown one accepted ballot.
     over: bool = False  # Its outcome is told.
+
+    @property
+    def needs_round(self) -> bool:
+        """Whether a read goes on by a whole round: who is about to write would be behind it, and begin anew."""
+        return self.looks >= MOST_LOOKS
 
 
 @final
@@ -493,16 +499,19 @@ class Proposer:
             self._end_read(phase, now_ms)
 
     def _end_read(self, phase: Round, now_ms: int) -> None:
-        """Go on where a quorum read has shown nothing: by a whole round, or not at all."""
+        """Go on where a quorum read has shown nothing: once more, then by a whole round, or not at all."""
         for pending in reversed(phase.batch):
-            pending.needs_round = True
+            pending.looks += 1
             if not pending.over:
                 self._queue.appendleft(pending)
-        phase.batch = []
         if not self._is_deposed(self._top):
             self._round = None
+            looks = min((pending.looks for pending in phase.batch), default=MOST_LOOKS)
+            if looks < MOST_LOOKS:
+                self._not_before_ms = now_ms + 1 + int(self._random.random() * (LEAST_PAUSE_MS << looks))
             self._begin(now_ms)
             return
+        phase.batch = []
         if self._heard.generation <= self._conflict:
             self._refuse_all(
                 f"two forces of generation {self._conflict} have met, each without the other: "
@@ -517,6 +526,8 @@ class Proposer:
         for acceptor in phase.unheard:
             phase.failed[acceptor] = f"silent for {PHASE_MS} ms"
         if phase.kind is Kind.READ:
+            for pending in phase.batch:  # Silence is waited for once.
+                pending.looks = MOST_LOOKS
             self._end_read(phase, now_ms)
         else:
             self._fail(phase, now_ms)

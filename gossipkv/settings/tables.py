@@ -28,6 +28,6 @@ class TableSettings:
     )  # fmt: skip
     metadata_copies: int = copies(
         5, (1, 3, 5),
-        meaning="nodes that decide which tables there are, once the cluster has so many; the same on every node",
+        meaning="nodes that decide which tables there are, and on each, once there are so many; the same everywhere",
         why="two of five may be lost and tables are still made; an even number could lose no more than one less",
     )  # fmt: skip

@@ -20,7 +20,7 @@ from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.table.founding import may_not_found
-from gossipkv.table.hints import TABLES, Hints, decode_hint, encode_hint, is_hint
+from gossipkv.table.hints import TABLES, Hints, decode_hint, encode_hint, encode_named, is_hint
 from gossipkv.table.tables import OPEN
 
 if TYPE_CHECKING:
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.shell import OnReply
+    from gossipkv.table.hints import Hint
     from gossipkv.table.host import Cluster, Identity, Peers
     from gossipkv.table.tables import Tables
     from gossipkv.wire.rpc import Value
 
 T = TypeVar("T")
 
-STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes.
+STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
+BREATH_S: Final = 0.1  # though not without a breath.
+TELL_S: Final = 0.4  # Between two hints: a map may change all the time, and what is told costs all nodes.
 POLL_S: Final = 30.0  # Between two looks at a register of which nobody says anything new.
 RETRY_S: Final = 3.0  # Until a register is looked at again that could not be read.
 MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn within a minute or so.
@@ -44,6 +47,9 @@ ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as sil
 PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may found the catalogue says so.
 SPEAKS_OF_SEEN: Final = 2  # Who reads so much is told with each request what was seen of stores.
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
+CATALOGUE: Final = ""  # Says of tables who decides on them, as nodes do under their names.
+WAITING: Final = 2  # What a node speaks that can be asked to wait.
+WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
 INVITE_S: Final = 10.0  # To be pinned, and to make a store.
 
@@ -89,9 +95,7 @@ class Asking:
 
         name = self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
-            while True:
-                if self._peers.store(name) is not None:
-                    break
+            while self._peers.store(name) is None:  # noqa: ASYNC110  # Connections tell nobody that they have begun.
                 await trio.sleep(CONNECT_S / 20)
         self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
         await answered.wait()
@@ -101,6 +105,21 @@ class Asking:
         if result is None:
             raise Unavailable(f"{name} is not reached") if epoch is None else Unknown(f"{name} has not answered")
         return _read(result, name)
+
+    async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> Hint | None:
+        """What a node knows of a register, once that is at least of that config id; None: nothing.
+
+        Who cannot wait answers at once, and so does everybody when the time is nearly over: `Hint.config` tells.
+
+        Raises:
+            GossipKVError: as `ask`.
+            ProtocolError: it answered something else.
+        """
+        params: list[Value] = [register]
+        if config and self._peers.speaks(self._name(node)) >= WAITING:
+            params.append({"config": config, "wait_ms": int(timeout_s * 1000 * WAIT_PART)})
+        answer = await self.ask(node, "metadata_known", params, timeout_s)
+        return decode_hint(answer) if isinstance(answer, bytes) and answer else None
 
     def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
         """Ask an acceptor, and tell it what was seen; `on_reply` is called once."""
@@ -164,6 +183,7 @@ class Deciding:
         self._forget_at = math.inf  # When all that is said is to be looked at again.
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
+        self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
         self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
@@ -227,6 +247,7 @@ class Deciding:
             store = self._tables.opened()
             me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
+            metadata.heads.on_known = self._hear
             await self._nursery.start(metadata.run)
             self.catalogue = Catalogue(
                 metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
@@ -259,21 +280,24 @@ class Deciding:
     async def _go_on(self) -> None:
         watch = self._cluster.watch(TABLES, self._hear)
         why = ""
+        say_at = trio.current_time()
         while True:
             self._news = trio.Event()
             watch.look()
+            is_late = trio.current_time() < say_at  # What is to be told waits for its time.
+            heard = self._hints.heard()
             try:
-                self._say()
-                await self._heed()
+                await self._heed(heard)
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # It may stay so for days.
                     self._log.info("decisions_wait", reason=error.message)
                 why = error.message
-            with trio.move_on_after(STEP_S) as step:
+            if not is_late and self._say(heard):
+                say_at = trio.current_time() + TELL_S
+            await trio.sleep(BREATH_S)
+            with trio.move_on_at(say_at if is_late else trio.current_time() + STEP_S - BREATH_S):
                 await self._news.wait()
-            if not step.cancelled_caught:
-                await trio.sleep(STEP_S / 20)  # What comes at once is looked at once.
 
     async def _look_at_some(self) -> None:
         """Look at those tables that were not looked at for longest."""
@@ -293,30 +317,46 @@ class Deciding:
         """The register of the catalogue of this node's cluster."""
         return 2 * bytes.fromhex(self._identity.record.cluster_id)
 
-    def _say(self) -> None:
+    def _say(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> bool:
+        """Tell others what is known here; whether there was anything to tell."""
         metadata = self.metadata
         founds = self.register if self.register and self.may_not_found() is None else None
         if metadata is None:
-            self._hints.say({}, None, founds)
-        else:
-            self._hints.say(metadata.known, metadata.me, founds)
+            return self._hints.say({}, None, founds, heard)
+        return self._hints.say(metadata.known, metadata.me, founds, heard, open_=self._looking)
 
-    async def _heed(self) -> None:
+    async def _heed(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> None:
         """Look at registers of which others say what this node does not know."""
-        heard = self._hints.heard()
         if self.metadata is None and self._founded(heard) and self._identity.silence is None:
             await self.take_part()
         if self.metadata is None or self.catalogue is None:
             return
-        for register in [self.register, *(table.id for table in self.catalogue.tables().values())]:
-            for hint in self._hints.news(register, heard.get(register, {}), self.metadata.known.get(register)):
-                try:
-                    await self.metadata.quorum_read(register, hint.acceptors)
-                except GossipKVError:  # Such as a page that has not come yet.
-                    self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
+        said = {self.register: heard.get(self.register, {})}
+        for table in self.catalogue.tables().values():
+            said[table.id] = heard.get(table.id, {})
+            if table.id not in self.metadata.known:  # Who made it may have gone before anybody has read its map.
+                said[table.id] = {**said[table.id], CATALOGUE: encode_named(table)}
+        for register, by_owner in said.items():
+            if register in self._looking:
+                continue
+            hints = self._hints.news(register, by_owner, self.metadata.known.get(register))
+            if hints and self._nursery is not None:
+                self._looking.add(register)
+                self._nursery.start_soon(self._look, self.metadata, register, hints)
         if trio.current_time() >= self._forget_at:
             self._forget_at = math.inf
             self._hints.forget()
+
+    async def _look(self, metadata: Metadata, register: bytes, hints: Sequence[Hint]) -> None:
+        """Read a register of which others say more than is known; one that cannot be read holds up no other."""
+        for hint in hints:
+            if hint.is_news_to(metadata.known.get(register)):  # One look answers most of them.
+                try:
+                    await metadata.quorum_read(register, hint.acceptors)
+                except GossipKVError:  # Such as a page that has not come yet.
+                    self._forget_at = min(self._forget_at, trio.current_time() + RETRY_S)
+        self._looking.discard(register)
+        self._hear()
 
     def _founded(self, heard: Mapping[bytes, Mapping[str, bytes]]) -> bool:
         return any(is_hint(value) for value in heard.get(self.register, {}).values())
@@ -381,7 +421,7 @@ class Deciding:
         with trio.move_on_after(PATIENCE_S):
             while self.register not in metadata.known:
                 self._hints.forget()  # What could not be read a moment ago may be by now.
-                await self._heed()
+                await self._heed(self._hints.heard())
                 await trio.sleep(STEP_S / 10)
         return metadata, catalogue
 
@@ -402,9 +442,8 @@ class Deciding:
             if node.hex() == self._identity.record.uuid:
                 continue
             with contextlib.suppress(GossipKVError):
-                answer = await self.asking.ask(node, "metadata_known", [self.register], 1.0)
-                if isinstance(answer, bytes) and answer:
-                    hint = decode_hint(answer)
+                hint = await self.asking.known(node, self.register, 1.0)
+                if hint is not None:
                     metadata, _ = await self.take_part()
                     await metadata.quorum_read(self.register, hint.acceptors)
                     return True

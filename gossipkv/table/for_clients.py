@@ -13,6 +13,7 @@ from gossipkv.errors import (
     BadRequest,
     Conflict,
     GossipKVError,
+    NotReady,
     Unavailable,
     Unknown,
     UnknownDatabase,
@@ -21,6 +22,7 @@ from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
+from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.pages import (
     OPERATION_ID_BYTES,
     generation_of,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from gossipkv.errors import Detail
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
@@ -44,10 +47,12 @@ if TYPE_CHECKING:
 
     Method = Callable[[Arguments], Value | Waiting]
 
-MOST_TIMEOUT_MS: Final = 60_000
 MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
 LOOK_S: Final = 2.0
 FORWARD_S: Final = 60.0
+START_OR_FORCE: Final = (
+    "too few of those that decide on it answer: start them again, or see `gossipkv metadata force --help`"
+)
 
 
 @final
@@ -65,6 +70,7 @@ class ClientMethods:
             b"metadata_status": self._status,
             b"metadata_join": self._join,
             b"metadata_leave": self._leave,
+            b"metadata_replace": self._replace,
             b"metadata_force": self._force,
         }
 
@@ -119,24 +125,25 @@ class ClientMethods:
         operation = wanted.operation or self._random.randbytes(OPERATION_ID_BYTES)
 
         async def create() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
             try:
-                await self._deciding.found()
+                with deadline.step("looking for the catalogue"):
+                    await self._deciding.found()
             except Unavailable as elsewhere:
                 founder = elsewhere.details.get("founder")
                 if not isinstance(founder, str):
                     raise
                 sent: Value = {**wanted.options(), "operation": operation}
                 node = self._deciding.uuid_of(founder)
-                made = await self._deciding.asking.ask(
-                    node, "create_table", [wanted.name, sent], MOST_TIMEOUT_MS / 1000
-                )
-                with contextlib.suppress(GossipKVError):  # So that who is told finds it here, too.
+                made = await self._deciding.asking.ask(node, "create_table", [wanted.name, sent], deadline.left_s())
+                with deadline.rest(), contextlib.suppress(GossipKVError):  # So that who is told finds it here, too.
                     await self._deciding.found()
                 return made
             metadata, catalogue = self._deciding.taking_part()
             replication = self._replication if wanted.replication is None else wanted.replication
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            table = await catalogue.create(Wanted(wanted.name, wanted.kind, replication, keys), operation)
+            made_of = Wanted(wanted.name, wanted.kind, replication, keys)
+            table = await catalogue.create(made_of, operation, deadline.left_s())
             known = metadata.known.get(table.id)
             return {"table": table.id.hex(), "config": table.config if known is None else known.head.config}
 
@@ -144,11 +151,15 @@ class ClientMethods:
 
     def _drop_table(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.drop_table(arguments)
+        operation = wanted.operation or self._random.randbytes(OPERATION_ID_BYTES)
 
         async def drop() -> Value:
-            metadata, catalogue = await self._deciding.informed()
-            table = await catalogue.drop(wanted.name, self._random.randbytes(OPERATION_ID_BYTES), table=wanted.table)
-            return {"table": table.id.hex(), "config": metadata.known[catalogue.register].head.config}
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            with deadline.step("looking for the catalogue"):
+                metadata, catalogue = await self._deciding.informed()
+            dropped = await catalogue.drop(wanted.name, operation, deadline.left_s(), table=wanted.table)
+            config = metadata.known[catalogue.register].head.config
+            return {"table": dropped.table.id.hex(), "config": config, "before": dropped.before}
 
         return Waiting(drop)
 
@@ -183,16 +194,74 @@ class ClientMethods:
             register = await _register_of(metadata, catalogue, wanted.table)
             known = await metadata.quorum_read(register)
             node = self._deciding.uuid_of(wanted.node)
-            members = {one for one in known.acceptors.new if one.node != node}
+            before = known.acceptors.new
+            members = {one for one in before if one.node != node}
             if joins:
                 members.add(await self._deciding.invite(node))
             if not members:
                 raise BadRequest(f"{wanted.node} is the last that decides, and cannot leave")
-            if not await catalogue.reconfigure(register, sorted(members)):
-                raise Unknown("whether that has changed who decides is not known: `gossipkv metadata status` tells")
+            await catalogue.reconfigure(register, sorted(members), before)
             return await self._tell(metadata, catalogue, wanted.table)
 
         return Waiting(change)
+
+    def _replace(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.replacement(arguments)
+
+        async def replace() -> Value:
+            metadata, catalogue = await self._deciding.informed()
+            try:
+                leaver = self._deciding.uuid_of(wanted.old)
+            except Unavailable as error:
+                raise Unavailable(f"{error.message}: `gossipkv metadata status` names those that decide") from error
+            comer = await self._invite(wanted.new)
+            register = await _register_of(metadata, catalogue, wanted.table)
+            name = "the catalogue" if wanted.table is None else wanted.table
+            details: dict[str, Detail] = {"register": name}  # It stands in the way of this one alone.
+            hint = None if wanted.table is None else Acceptors.of(catalogue.table(wanted.table).acceptors)
+            try:
+                known = await metadata.quorum_read(register, hint)
+            except (NotReady, Unavailable) as error:
+                raise Unavailable(f"{name}: {error.message}; {START_OR_FORCE}", details) from error
+            if wanted.old == wanted.new:
+                leaver = self._former(wanted.old, comer, known.acceptors.new)
+            try:
+                is_new = await catalogue.replace(register, leaver, comer)
+            except (Conflict, NotReady, Unavailable, Unknown) as error:
+                raise type(error)(f"{name}: {error.message}", details) from error
+            nodes: list[Value] = [self._deciding.name_of(one.node) for one in metadata.known[register].acceptors.new]
+            return {"table": wanted.table, "replaced": is_new, "nodes": nodes}
+
+        return Waiting(replace)
+
+    async def _invite(self, name: str) -> AcceptorId:
+        """Have a member take part, which is to take a place.
+
+        Raises:
+            Unavailable: it is no member, or not alive, or has no store with which it could decide.
+        """
+        node = self._deciding.uuid_of(name)
+        if node not in self._deciding.alive():
+            raise Unavailable(f"{name} cannot take a place: it is no member of this cluster that is alive")
+        try:
+            return await self._deciding.invite(node)
+        except GossipKVError as error:
+            raise Unavailable(f"{name} cannot take a place: it has no store to decide with: {error.message}") from error
+
+    def _former(self, name: str, comer: AcceptorId, members: Sequence[AcceptorId]) -> bytes:
+        """The node whose place a member takes that had another store, and maybe another uuid, before.
+
+        Raises:
+            BadRequest: it may have been one of several.
+        """
+        nodes = {one.node for one in members}
+        strangers = sorted(nodes - self._deciding.names().keys())
+        if comer.node in nodes or not strangers:
+            return comer.node
+        if len(strangers) > 1:
+            digits = " or ".join(node.hex() for node in strangers)
+            raise BadRequest(f"{name} had another uuid before, and that may be {digits}: say which in its place")
+        return strangers[0]
 
     def _force(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.force(arguments)

@@ -6,18 +6,22 @@ metadata_hold       [register, source, base or nil, root, config, [page, …]]  
 metadata_pages      [register, [name, …]]                               [page or nil, …]
 metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
 metadata_outcome    [register, operation id, base]                      an outcome's number
-metadata_known      [register]                                          what is said of it in the tree
+metadata_known      [register, {config, wait_ms}]                       what is said of it in the tree, once it is there
 metadata_invite     [cluster id]                                        the id of the store with which it takes part
 metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, final
+
+import trio
 
 from gossipkv.errors import (
     BadRequest,
     NotReady,
+    UnknownDatabase,
     UnsupportedFormat,
 )
 from gossipkv.register.configuration import UUID_BYTES
@@ -38,7 +42,7 @@ from gossipkv.wire.results import Waiting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.register.metadata.server import Known
+    from gossipkv.register.metadata.known import Known
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
@@ -129,10 +133,19 @@ class PeerMethods:
 
         return Waiting(ask)
 
-    def _known(self, arguments: Arguments) -> Value:
-        register = _blob(arguments, "register", REGISTER_BYTES)
-        arguments.end()
-        return self._deciding.known_of(register)
+    def _known(self, arguments: Arguments) -> Value | Waiting:
+        register, options = _blob(arguments, "register", REGISTER_BYTES), arguments.options("config", "wait_ms")
+        config, wait_ms = options.number("config", most=MOST_CONFIG), options.number("wait_ms", most=MOST_TIMEOUT_MS)
+        if not config or not wait_ms:
+            return self._deciding.known_of(register)
+        metadata, _ = self._deciding.taking_part()
+
+        async def wait() -> Value:
+            with trio.move_on_after(wait_ms / 1000), contextlib.suppress(UnknownDatabase):
+                await metadata.heads.reached(register, config)
+            return self._deciding.known_of(register)
+
+        return Waiting(wait)
 
     def _invite(self, arguments: Arguments) -> Waiting:
         cluster_id = arguments.blob("cluster id")

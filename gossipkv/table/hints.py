@@ -21,12 +21,13 @@ from gossipkv.register.configuration import Acceptors, members_of
 from gossipkv.register.metadata.pages import config_id, generation_of, sequence_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from gossipkv.gossip.tree.tree import TreeEntry
     from gossipkv.gossip.tree.watch import Watch
     from gossipkv.register.configuration import AcceptorId
-    from gossipkv.register.metadata.server import Known
+    from gossipkv.register.metadata.known import Known
+    from gossipkv.register.metadata.tables import NamedTable
 
 TABLES: Final = "tables"  # In the tree.
 ROOM_PART: Final = 4  # Of this node's branch hints take one in so many; the rest is for what it serves.
@@ -76,28 +77,46 @@ class Hints:
         self._own = own
         self._room_bytes = branch_bytes // ROOM_PART
         self._said: dict[bytes, bytes] = {}  # By register, the one that changed last at the end.
+        self._encoded: dict[bytes, tuple[Known, bytes]] = {}  # By register, what may be said of it.
         self._silent: set[bytes] = set()  # Of those, without room in the tree until they change.
         self._heeded: dict[tuple[bytes, str], bytes] = {}  # What was said of a register, by whom: it was looked at.
 
-    def say(self, known: Mapping[bytes, Known], me: AcceptorId | None, founds: bytes | None) -> None:
-        """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may."""
-        wanted = {
-            register: encode_hint(each)
-            for register, each in known.items()
-            if not each.head.ended and me in each.acceptors.new
-        }
+    def say(
+        self,
+        known: Mapping[bytes, Known],
+        me: AcceptorId | None,
+        founds: bytes | None,
+        heard: Mapping[bytes, Mapping[str, bytes]],
+        *,
+        open_: Container[bytes] = (),
+    ) -> bool:
+        """Tell of the maps that this node is a server of; and that it may found that catalogue, if it may.
+
+        `heard`: what others say, which nobody says after them; `open_`: registers that are read just now, since others
+        seem to know more.  Returns whether there was anything to tell.
+        """
+        before, self._encoded = self._encoded, {}
+        for register, each in known.items():
+            if not each.head.ended and me in each.acceptors.new:
+                made = before.get(register)
+                self._encoded[register] = made if made and made[0] is each else (each, encode_hint(each))
+        wanted = {register: value for register, (_, value) in self._encoded.items()}
         if founds is not None and founds not in known:
             wanted[founds] = b""
         for register in [register for register in self._said if register not in wanted]:
             self._withdraw(register)
+        is_new = False
         for register, value in wanted.items():
-            if self._said.get(register) != value:
+            is_said = value and value in heard.get(register, {}).values()
+            if self._said.get(register) != value and not is_said and register not in open_:
                 self._said.pop(register, None)
                 self._said[register] = value
+                is_new = True
                 self._silent.discard(register)
                 with contextlib.suppress(TooLarge):  # It is told in `status`; others find it by their poll.
                     self._tree.publish(f"{TABLES}/{register.hex()}", value)
         self._make_room()
+        return is_new
 
     def _make_room(self) -> None:
         told = [
@@ -148,6 +167,12 @@ def encode_hint(known: Known) -> bytes:
     """What is said of a map."""
     config = known.config
     packed: bytes = msgpack.packb((generation_of(config), sequence_of(config), known.head.root, known.acceptors.new))
+    return packed
+
+
+def encode_named(table: NamedTable) -> bytes:
+    """What the catalogue says of a table's map."""
+    packed: bytes = msgpack.packb((generation_of(table.config), sequence_of(table.config), b"", table.acceptors))
     return packed
 
 

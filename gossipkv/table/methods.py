@@ -22,6 +22,7 @@ FOR_CLIENTS: Final = (
     b"metadata_status",
     b"metadata_join",
     b"metadata_leave",
+    b"metadata_replace",
     b"metadata_force",
 )
 FOR_PEERS: Final = (

@@ -23,6 +23,8 @@ KINDS: Final = (HASH, RANGE)
 DEFAULT_PARTITIONS: Final = 64  # Of a hash table: some for each processor of a few nodes, and each still large.
 MOST_REPLICATION: Final = 64  # As of datasets.
 MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
+DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
+MOST_TIMEOUT_MS: Final = 60_000
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -35,6 +37,7 @@ class CreateTable(NamedTuple):
     replication: int | None  # None: what the node has for datasets.
     bounds: tuple[bytes, ...]  # Of a range table: where each partition but the first begins, in order.
     operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
+    timeout_ms: int = DECISION_MS  # For all of it.
 
     def options(self) -> dict[str, Value]:
         """Return the options by which another node is asked for it."""
@@ -52,6 +55,8 @@ class DropTable(NamedTuple):
 
     name: str
     table: bytes | None  # Its id; None: whichever has the name when it is looked at.
+    operation: bytes | None = None  # The request's id: who asks again under it has not been before himself.
+    timeout_ms: int = DECISION_MS  # For all of it.
 
 
 class Membership(NamedTuple):
@@ -59,6 +64,14 @@ class Membership(NamedTuple):
 
     table: str | None
     node: str
+
+
+class Replacement(NamedTuple):
+    """A node that is to decide on a register in the place of another, or of itself with another store."""
+
+    table: str | None
+    old: str
+    new: str
 
 
 class Force(NamedTuple):
@@ -69,21 +82,16 @@ class Force(NamedTuple):
 
 
 def create_table(arguments: Arguments) -> CreateTable:
-    """Read `[name, {kind, partitions, replication, bounds, operation}]`.
+    """Read `[name, {kind, partitions, replication, bounds, operation, timeout_ms}]`.
 
     Raises:
         BadRequest: it is something else, or no such table can be.
     """
     name = table_name(arguments)
-    options = arguments.options("kind", "partitions", "replication", "bounds", "operation")
-    kind, operation = options.text("kind"), options.blob("operation")
+    options = arguments.options("kind", "partitions", "replication", "bounds", "operation", "timeout_ms")
+    kind, operation = options.text("kind"), _operation(arguments.method, options)
     if kind not in KINDS:
         raise BadRequest(f"{arguments.method}: the kind must be {' or '.join(KINDS)}, not {kind}", {"option": "kind"})
-    if operation is not None and len(operation) != OPERATION_ID_BYTES:
-        raise BadRequest(
-            f"{arguments.method}: the operation must be {OPERATION_ID_BYTES} bytes, not {len(operation)}",
-            {"option": "operation"},
-        )
     bounds = _bounds(arguments.method, options)
     partitions = options.number("partitions", least=1, most=MOST_SHARDS)
     if kind == HASH and bounds:
@@ -100,20 +108,23 @@ def create_table(arguments: Arguments) -> CreateTable:
         options.number("replication", least=1, most=MOST_REPLICATION),
         bounds,
         operation,
+        _timeout_ms(options),
     )
 
 
 def drop_table(arguments: Arguments) -> DropTable:
-    """Read `[name, {table}]`.
+    """Read `[name, {table, operation, timeout_ms}]`.
 
     Raises:
         BadRequest: it is something else.
     """
     name = table_name(arguments)
-    digits = arguments.options("table").text("table")
+    options = arguments.options("table", "operation", "timeout_ms")
+    digits = options.text("table")
     if digits is not None and not TABLE_DIGITS.fullmatch(digits):
         raise BadRequest(f"{arguments.method}: a table's id is 32 hexadecimal digits, not {digits[:80]!r}")
-    return DropTable(name, None if digits is None else bytes.fromhex(digits))
+    table = None if digits is None else bytes.fromhex(digits)
+    return DropTable(name, table, _operation(arguments.method, options), _timeout_ms(options))
 
 
 def table_name(arguments: Arguments) -> str:
@@ -139,6 +150,17 @@ def membership(arguments: Arguments) -> Membership:
     return Membership(table, node)
 
 
+def replacement(arguments: Arguments) -> Replacement:
+    """Read `[table or nil, old node, new node]`.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    table, old, new = arguments.text_or_nil("table"), arguments.text("old node"), arguments.text("new node")
+    arguments.end()
+    return Replacement(table, old, new)
+
+
 def force(arguments: Arguments) -> Force:
     """Read `[table or nil, [node, …]]`.
 
@@ -152,6 +174,21 @@ def force(arguments: Arguments) -> Force:
     if len(set(survivors)) < len(survivors):
         raise BadRequest(f"{arguments.method}: a survivor is named twice")
     return Force(table, tuple(survivors))
+
+
+def _operation(method: str, options: Options) -> bytes | None:
+    """The id of a request."""
+    operation = options.blob("operation")
+    if operation is not None and len(operation) != OPERATION_ID_BYTES:
+        raise BadRequest(
+            f"{method}: the operation must be {OPERATION_ID_BYTES} bytes, not {len(operation)}", {"option": "operation"}
+        )
+    return operation
+
+
+def _timeout_ms(options: Options) -> int:
+    """The time allowed for a decision."""
+    return min(options.number("timeout_ms", least=1) or DECISION_MS, MOST_TIMEOUT_MS)
 
 
 def _bounds(method: str, options: Options) -> tuple[bytes, ...]:

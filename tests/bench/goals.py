@@ -264,6 +264,9 @@ METADATA_BURST = Family(
     "transactions of 1,000 operations at once, {:,} partitions", "", {(count,): 20.0 for count in TRANSACTION_SYNCS}
 )
 METADATA_BURST_TIME = Family("time of each of those, {:,} partitions", "us")
+SUSTAINED_P50 = Row("transaction, thousands one after another, p50", "ms", {ETCD: 3.0})
+SUSTAINED_CPU = Row("CPU of all servers for it", "us", {ETCD: 4.0})
+SUSTAINED_SHOWN = Row("until all servers show the last of them", "s", 1.0)
 METADATA = (METADATA_P50, METADATA_WRITTEN, METADATA_BURST, METADATA_BURST_TIME)
 
 _SIZES = (8, 64, 256, 1024)

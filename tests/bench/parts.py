@@ -14,7 +14,7 @@ from tests.bench.http import gateway, generator, numbers
 from tests.bench.memory import cgroup, library
 from tests.bench.memory import node as larger_node
 from tests.bench.network import one_core, pings
-from tests.bench.register import changes, growth, outages, runs, transactions
+from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
 
@@ -234,6 +234,9 @@ REGISTER = {
     "metadata-transactions": part(
         transactions.measure, [row.of(count) for row in goals.METADATA for count in goals.TRANSACTION_SYNCS],
         syncs=5, operations=5, burst=40, rounds=1,
+    ),
+    "metadata-stream": part(
+        sustained.measure, [goals.SUSTAINED_P50, goals.SUSTAINED_CPU, goals.SUSTAINED_SHOWN], transactions=20, rounds=1
     ),
     "catalogue-growth": part(growth.measure, [goals.CATALOGUE_GROWN, goals.CATALOGUE_FAILED], rounds=1),
     "register-runs": part(

@@ -32,6 +32,7 @@ class Model:
     version: int = 0
     config: int = 0
     outcomes: dict[bytes, tuple[int, str]] = field(default_factory=dict)  # Config id and outcome.
+    judged: dict[bytes, Wanted] = field(default_factory=dict)  # What those are of.
     is_changed: bool = False  # By the transaction that is under way.
 
     def judge(self, operations: list[Wanted], config: int) -> list[set[str]]:
@@ -43,11 +44,13 @@ class Model:
 
     def _judge(self, one: Wanted, before: int, config: int) -> set[str]:
         recorded = self.outcomes.get(one.id)
+        is_another = recorded is not None and self.judged[one.id][2:] != one[2:]
         if recorded is not None and recorded[0] == config:
-            return {recorded[1]}
+            return {"REFUSED" if is_another else recorded[1]}
         is_over = one.base // SEQUENCES != config // SEQUENCES or config % SEQUENCES > one.base % SEQUENCES + LIFE
         if recorded is not None or one.base >= config or is_over:
-            return self.ask(one.id, one.base, config - 1)
+            told = self.ask(one.id, one.base, config - 1)
+            return {"REFUSED"} | (told & {"UNKNOWN"}) if is_another and told != {"UNKNOWN"} else told
         touched = one.looks if one.refuses else [*one.looks, *one.puts]  # Who refuses says no more than that.
         versions = [self.entries[key][0] for key in touched if key in self.entries] + [self.version]
         if one.touches_all and not one.refuses:
@@ -61,6 +64,7 @@ class Model:
         if answer == "DONE":
             self._do(one, config)
         self.outcomes[one.id] = (config, answer)
+        self.judged[one.id] = one
         self.config = config
         return {answer}
 

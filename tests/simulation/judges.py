@@ -109,6 +109,8 @@ def metadata(records):
     assert counts["replayed"] > counts["heads"] / 2
     assert counts["create DONE"] > len(records)
     assert counts["collections"] > len(records)
+    assert min(counts["ids used again"], counts["create of many REFUSED"]) > 0
+    assert counts["replaced"] > len(records)
     assert sum(name.startswith("strikes") for name in counts) > A_FEW
 
 

@@ -2,7 +2,8 @@
 
 The catalogue is a map like a table's, in a register whose id all nodes of a cluster know.  It is founded at the first
 `create_table`, with one acceptor, by the node that drew the cluster's id, and by no other: so two sides of a cut cannot
-each found one.  As nodes join it grows to 3 and 5 acceptors; one that is dead is replaced by command only.
+each found one.  As nodes join it grows to 3 and 5 acceptors, and so does every table that was made while there were
+fewer; one that is dead is replaced by command only.
 
 A table's first map is held by all of its servers, and ballot 0 is on each of them, before the catalogue names it; what
 comes in between leaves pages that nobody names, which go in time (`tend`).  A table is dropped in its own register
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
+from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -34,12 +37,14 @@ from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.ballot import ZERO, Ballot, draw_id
 from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
-from gossipkv.register.metadata.head import DROP, TRANSACTION_BYTES, Head
-from gossipkv.register.metadata.operations import EXPIRED, Answer, Operation
+from gossipkv.register.metadata.deadline import Deadline
+from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, Head, drop
+from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Answer, Operation
 from gossipkv.register.metadata.pages import (
     OPERATION_ID_BYTES,
     Outcome,
     config_id,
+    pack,
 )
 from gossipkv.register.metadata.partitions import HASH, TABLE_ID_BYTES, Table, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, NamedTable, decode_named
@@ -60,7 +65,12 @@ WHOLE_S: Final = 10.0  # Of a table's creation, unless it is told.
 ASK_S: Final = 5.0
 SMALL_BYTES: Final = 1 << 20  # A first map goes along with the question whether it is held; a larger one is fetched.
 FEW_PARTITIONS: Final = 4096  # Are placed at once; more, beside the loop.
+GROWN_S: Final = 10.0  # Until all registers are looked at again, where nobody came, went or made a table.
+MOST_GROWN: Final = 16  # Registers, before anything else has its turn.
+MARK_BYTES: Final = 8  # Of a table's id: the rest of its 16 bytes is drawn at random.
 SIZES: Final = (1, 3, 5)  # Of the catalogue's acceptors, as it grows.
+
+_STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 
 
 class Members(Protocol):
@@ -75,6 +85,10 @@ class Members(Protocol):
         ...
 
 
+class _IdUsed(Conflict):
+    """Another operation had the id before."""
+
+
 class Wanted(NamedTuple):
     """A table that is wanted."""
 
@@ -82,6 +96,13 @@ class Wanted(NamedTuple):
     kind: str
     replication: int
     keys: Sequence[bytes]  # The first key of each partition, in order.
+
+
+class Dropped(NamedTuple):
+    """A table that is dropped."""
+
+    table: NamedTable
+    before: bool  # By somebody else: what was asked twice is done once.
 
 
 @final
@@ -97,6 +118,8 @@ class Catalogue:
         self._random = random
         self._most_copies = most_copies
         self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # Of which root, and what that says.
+        self._grown_for: tuple[int, Sequence[bytes]] | None = None  # So many maps and these alive: nothing is to grow.
+        self._grown_until_s = 0.0  # So long that counts.
 
     @property
     def register(self) -> bytes:
@@ -166,34 +189,91 @@ class Catalogue:
         await self._create_at(metadata.me, self.register, ballot, Value(Acceptors.of([metadata.me]), head.encode()))
 
     async def grow(self) -> bool:
-        """Have more acceptors, if nodes have joined and this one is to see to it; whether there are more now.
+        """Have registers have more acceptors, if nodes have joined and this one is to see to it; whether one has now.
 
-        The one that is first among the acceptors that seem to be alive sees to it; two who try are harmless.
+        The acceptor that is first among those that seem to be alive sees to it; two who try are harmless.  What comes
+        to nothing ends it: the next time is soon, and another register may come first.
+
+        Raises:
+            GossipKVError: one could not be changed.
         """
-        known = self._metadata.known.get(self.register)
         alive = self._members.alive()
-        if known is None or self._metadata.me not in known.acceptors.new:
+        seen, now_s = (len(self._metadata.known), alive), trio.current_time()
+        if seen == self._grown_for and now_s < self._grown_until_s:  # It is asked for at each step.
             return False
-        members = known.acceptors.new
-        if min((one.node for one in members if one.node in alive), default=b"") != self._metadata.me.node:
-            return False
-        if len(members) not in SIZES:  # A command has left it so.
-            return False
-        missing = next((size for size in SIZES if size > len(members)), 0) - len(members)
-        strangers = [node for node in alive if node not in {one.node for one in members}]
-        if missing <= 0 or len(members) + missing > self._most_copies or len(strangers) < missing:
-            return False
-        newcomers: list[AcceptorId] = []
-        for node in strangers:
-            if len(newcomers) < missing:
-                with contextlib.suppress(GossipKVError):  # Another one, then.
-                    newcomers.append(await self._members.invite(node))
-        return len(newcomers) == missing and await self.reconfigure(self.register, [*members, *newcomers])
+        short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]
+        if not short:
+            self._grown_for, self._grown_until_s = seen, now_s + GROWN_S
+        self._random.shuffle(short)
+        has_grown = False
+        for register in short[:MOST_GROWN]:
+            if missing := self._missing(register, alive):  # Still.
+                members = self._metadata.known[register].acceptors.new
+                newcomers = await self._strangers(members, missing)
+                if len(newcomers) < missing:
+                    break
+                await self.reconfigure(register, [*members, *newcomers], members)
+                has_grown = True
+        return has_grown
 
-    async def reconfigure(self, register: bytes, members: Sequence[AcceptorId]) -> bool:
-        """Have these be the acceptors of a register, and the servers of its map; whether they are.
+    def _missing(self, register: bytes, alive: Sequence[bytes]) -> int:
+        """How many acceptors a register is to have more by the doing of this node."""
+        known = self._metadata.known.get(register)
+        members = () if known is None or known.head.ended else known.acceptors.new
+        missing = _STEPS.get(len(members), 0)  # None of another size: a command has left it so.
+        if not missing or len(members) + missing > self._most_copies:
+            return 0
+        nodes = {one.node for one in members}
+        is_first = self._metadata.me.node == min(nodes.intersection(alive), default=b"")
+        return missing if is_first and self._metadata.me in members and missing <= len(set(alive) - nodes) else 0
+
+    async def _strangers(self, members: Sequence[AcceptorId], wanted: int, *, but: bytes = b"") -> list[AcceptorId]:
+        """Find so many nodes that take part, are no acceptors yet, and are not `but`; or fewer."""
+        nodes = [node for node in self._members.alive() if node not in {but, *(one.node for one in members)}]
+        self._random.shuffle(nodes)  # Not the same for all tables.
+        found: list[AcceptorId] = []
+        for node in nodes:
+            if len(found) < wanted:
+                with contextlib.suppress(GossipKVError):  # Another one, then.
+                    found.append(await self._members.invite(node))
+        return found
+
+    async def replace(self, register: bytes, leaver: bytes, comer: AcceptorId) -> bool:
+        """Have an acceptor take the place of those of the node `leaver`, which may be its own node; whether it had to.
+
+        Where it is one already, some other node takes the place, so that there are as many as before.  It may be
+        repeated after whatever has ended it.
+
+        Raises:
+            Conflict: nobody is there to take the place; or somebody else has changed the acceptors meanwhile.
+            Unavailable: too few acceptors answer, or whoever is to join; nothing has changed.
+            Unknown: it may have been done.
+        """
+        known = await self._metadata.quorum_read(register)
+        members = known.acceptors.new
+        if not any(one.node == leaver and one != comer for one in members):
+            return False  # Where somebody was stopped on the way, the look at the register has it go on.
+        stay = [one for one in members if one.node not in {leaver, comer.node} or one == comer]
+        if comer not in stay:
+            stay.append(comer)
+        stay += await self._strangers(stay, len(members) - len(stay), but=leaver)
+        if len(stay) < len(members):
+            raise Conflict("whoever is to take the place decides already, and there is no other node that could")
+        await self.reconfigure(register, stay, members)
+        return True
+
+    async def reconfigure(
+        self, register: bytes, members: Sequence[AcceptorId], instead: Sequence[AcceptorId] | None = None
+    ) -> None:
+        """Have these be the acceptors of a register, and the servers of its map; `instead` of these, if it is said.
 
         Who is new gets the head's pages first, and those of a later head when it is asked for its promise.
+
+        Raises:
+            BadRequest: these cannot be acceptors.
+            Conflict: somebody else has changed the acceptors.
+            Unavailable: too few of them answer, or whoever is to join; nothing has changed.
+            Unknown: it may have been done.
         """
         metadata, known = self._metadata, await self._metadata.quorum_read(register)
         head = known.head
@@ -203,13 +283,13 @@ class Catalogue:
                 held = await self._ask(newcomer.node, "metadata_hold", params, WHOLE_S)
                 if held != [newcomer.store, head.root]:
                     raise Unavailable(f"{newcomer} has another store by now")
-        outcome = await metadata.registers.change(
-            register, Reconfigure(tuple(members), known.acceptors.new), timeout_s=WHOLE_S
-        )
-        if outcome.end is not End.DONE:
-            return False
+        wanted = Reconfigure(tuple(members), known.acceptors.new if instead is None else tuple(instead))
+        outcome = await metadata.registers.change(register, wanted, timeout_s=WHOLE_S)
+        if outcome.end is End.UNKNOWN:
+            raise Unknown(f"whether that has changed who decides is not known: {outcome.message}")
+        if outcome.end is End.REFUSED:
+            raise (Conflict if outcome.code == Conflict.code else Unavailable)(outcome.message)
         await metadata.quorum_read(register)
-        return True
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -224,14 +304,17 @@ class Catalogue:
             Unavailable: not now; nothing was made.
             Unknown: it may have been made.
         """
-        known = await self._metadata.quorum_read(self.register)
-        if (made := self._made(wanted.name, operation)) is not None:
+        deadline = Deadline(timeout_s)
+        with deadline.step("a read of the catalogue"):
+            known = await self._metadata.quorum_read(self.register)
+        if (made := self._made(wanted, operation)) is not None:
             return made
         if wanted.name in self.tables():
             raise Conflict(f"there is a table {wanted.name} already")
-        hosts = await self._hosts(wanted.replication)
+        with deadline.step("asking nodes to take part"):
+            hosts = await self._hosts(wanted.replication)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
-        id_ = self._random.randbytes(TABLE_ID_BYTES)
+        id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = Table(id_, wanted.name, wanted.kind, wanted.replication, shards)
         nodes = [host.node for host in hosts]
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
@@ -241,37 +324,56 @@ class Catalogue:
             raise BadRequest(f"no such table can be: {error.message}", error.details) from error
         self._random.shuffle(hosts)  # Not the same for all tables.
         servers = Acceptors.of(hosts[: max(size for size in SIZES if size <= min(len(hosts), self._most_copies))])
-        await self._write_first(table.id, servers, first)
+        with deadline.step("its first map at all of its servers"):
+            await self._write_first(table.id, servers, first)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
-        argument = (wanted.name.encode(), *named)
-        add = Operation(operation, known.config, "add_table", 1, argument)
-        await self._decide(add, timeout_s)
-        with contextlib.suppress(GossipKVError):  # It is made, whatever is known of it here.
-            named = self._made(wanted.name, operation) or named
-            await self._metadata.quorum_read(named.id, Acceptors.of(named.acceptors))
-        return named
+        adding = _adding(wanted.name, named, operation, known.config)
+        with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
+            await self._decide(adding, deadline)
+        made = None
+        with contextlib.suppress(NotReady):
+            judged = self._metadata.tree(self.register).judgement(operation)
+            is_own = judged is not None and judged[1].digest == adding.digest
+            made = named if is_own else self._made(wanted, operation)
+        if made is None:
+            words = "which table was made is not known yet: ask again by that id"
+            raise Unknown(words, {"operation": operation.hex()})
+        with deadline.rest(), contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
+            await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
+        return made
 
-    def _made(self, name: str, operation: bytes) -> NamedTable | None:
+    def _made(self, wanted: Wanted, operation: bytes) -> NamedTable | None:
         """The table that an operation has made, asked for again; None: no operation of that id is known.
 
         Raises:
-            Conflict: it made nothing, or what it made was dropped since.
+            Conflict: it made nothing, or what it made was dropped since, or it was another operation.
         """
         tree = self._metadata.tree(self.register)
         judged = tree.judgement(operation)
         if judged is None:
             return None
-        config, outcome = judged
-        entry = tree.get(name.encode())
-        if outcome is Outcome.DONE and entry is not None and entry.version == config:
-            return decode_named(entry.record)
-        words = "was dropped since" if outcome is Outcome.DONE else "was refused when it was asked for"
-        raise Conflict(f"the table {name} {words}", {"operation": operation.hex()})
+        config, kept = judged
+        entry = tree.get(wanted.name.encode())
+        if kept.outcome is Outcome.DONE and entry is not None and entry.version == config:
+            named = decode_named(entry.record)
+            is_so = named.id.endswith(_mark_of(wanted, operation)) and kept.is_of(
+                _adding(wanted.name, named, operation, config).digest
+            )
+            if is_so or not kept.digest:
+                return named
+        words = "was used before, for another table, or for one that was dropped since"
+        if kept.outcome is not Outcome.DONE:
+            words = "was used before, and was refused when it was asked for"
+        raise Conflict(
+            f"the table {wanted.name} is not made: the operation's id {operation.hex()} {words}; each operation has an "
+            "id of its own, drawn at random",
+            {"operation": operation.hex()},
+        )
 
     async def drop(
         self, name: str, operation: bytes, timeout_s: float = WHOLE_S, *, table: bytes | None = None
-    ) -> NamedTable:
-        """Drop a table, for good; returns which it was.
+    ) -> Dropped:
+        """Drop a table, for good; returns which it was, and whether another operation than this had dropped it before.
 
         `table`: the id that it has, so that who asks again does not drop the next one of that name.
 
@@ -280,25 +382,29 @@ class Catalogue:
             Unavailable: not now.
             Unknown: it may be dropped by now, or later.
         """
-        known = await self._metadata.quorum_read(self.register)
+        deadline = Deadline(timeout_s)
+        with deadline.step("a read of the catalogue"):
+            known = await self._metadata.quorum_read(self.register)
         named = self.table(name)
         if table is not None and named.id != table:
             raise UnknownDatabase(f"the table {name} is another one by now", {"database": name})
-        await self._end(named)
+        before = await self._end(named, operation, deadline.left_s(ASK_S))
         remove = Operation(operation, known.config, "remove_table", 1, (name.encode(), named.id))
         try:
-            await self._decide(remove, timeout_s)
+            await self._decide(remove, deadline)
         except GossipKVError as error:  # Its register is ended for good: whoever finds the name finishes.
             raise Unknown(f"the table is dropped, and its name is not free yet: {error.message}") from error
-        return named
+        return Dropped(named, before)
 
-    async def _end(self, table: NamedTable) -> None:
+    async def _end(self, table: NamedTable, operation: bytes, timeout_s: float) -> bool:
+        """End a table's register; whether another operation had."""
         hint = Acceptors.of(table.acceptors)
-        outcome = await self._metadata.registers.change(table.id, DROP, timeout_s=ASK_S, hint=hint)
+        outcome = await self._metadata.registers.change(table.id, drop(operation), timeout_s=timeout_s, hint=hint)
         if outcome.end is End.REFUSED:
             raise Unavailable(f"the table is not dropped: {outcome.message}")
         if outcome.end is End.UNKNOWN:
             raise Unknown(f"whether the table is dropped is not known: {outcome.message}")
+        return outcome.result == DROPPED_BEFORE
 
     async def transact(
         self, register: bytes, operations: Sequence[Operation], timeout_s: float = WHOLE_S
@@ -310,21 +416,24 @@ class Catalogue:
             Unknown: one was asked, and has not answered.
             UnknownDatabase: the table was dropped.
         """
-        metadata = self._metadata
+        metadata, deadline = self._metadata, Deadline(timeout_s)
         known = metadata.known.get(register)
         if known is not None and metadata.me in known.acceptors.new:
             try:
                 return await metadata.transact(register, operations, timeout_s)
             except NotReady:  # It has left, and did not know.
-                known = await metadata.quorum_read(register)
+                with deadline.step("a read of who decides"):
+                    known = await metadata.quorum_read(register)
         servers = [] if known is None else [one.node for one in known.acceptors.new if one.node != metadata.me.node]
         self._random.shuffle(servers)
         sent: list[WireValue] = [operation.encode() for operation in operations]
         why, is_sent = "nobody is known", False
         for server in sorted(servers, key=lambda node: node not in self._members.alive()):
-            params: list[WireValue] = [register, sent, int(timeout_s * 1000)]
+            left_s = deadline.left_s()
+            if not left_s:
+                break
             try:
-                answer = await self._ask(server, "metadata_transact", params, timeout_s + 1)
+                answer = await self._ask(server, "metadata_transact", [register, sent, int(left_s * 1000)], left_s)
                 return _answers_of(answer, operations)
             except UnknownDatabase:
                 raise
@@ -336,21 +445,18 @@ class Catalogue:
             raise Unknown(f"whether it was done is not known: {why}")
         raise Unavailable(f"no server of that map takes operations: {why}")
 
-    async def _decide(self, operation: Operation, timeout_s: float) -> None:
+    async def _decide(self, operation: Operation, deadline: Deadline) -> None:
         """Have one operation done on the catalogue.  Raises as `create`."""
-        (answer,) = await self.transact(self.register, [operation], timeout_s)
+        (answer,) = await self.transact(self.register, [operation], deadline.left_s())
+        if answer.outcome is Outcome.DONE or answer.code == ID_USED:
+            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+                await self._metadata.quorum_read(self.register)
         match answer.outcome:
-            case Outcome.DONE:
-                with contextlib.suppress(GossipKVError):  # It is done, whatever is known of it here.
-                    await self._metadata.quorum_read(self.register)
             case Outcome.CONFLICT:
                 raise Conflict(answer.message or "another change of the catalogue came first")
             case Outcome.REFUSED:
-                raise (
-                    Conflict(answer.message)
-                    if answer.code in {EXISTS, EXPIRED}
-                    else BadRequest(answer.message or "refused")
-                )
+                refusals = {ID_USED: _IdUsed, EXISTS: Conflict, EXPIRED: Conflict}
+                raise refusals.get(answer.code, BadRequest)(answer.message or "refused")
             case Outcome.UNKNOWN:
                 raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
 
@@ -424,7 +530,7 @@ class Catalogue:
             config = self._metadata.known[self.register].head.config
             operation = self._random.randbytes(OPERATION_ID_BYTES)
             remove = Operation(operation, config, "remove_table", 1, (name.encode(), table.id))
-            await self._decide(remove, ASK_S)
+            await self._decide(remove, Deadline(ASK_S))
 
     async def tend(self) -> None:
         """Read the catalogue by a quorum, and let go of tables that are gone or never named; raises GossipKVError."""
@@ -461,6 +567,15 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
     if any(one >= other for one, other in zip([b"", *bounds], bounds, strict=False)):
         raise BadRequest("bounds ascend, and the first is above the lowest key")
     return [b"", *bounds]
+
+
+def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
+    """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
+    return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
+
+
+def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:
+    return Operation(operation, base, "add_table", 1, (name.encode(), *named))
 
 
 def _answers_of(value: WireValue, operations: Sequence[Operation]) -> list[Answer]:

@@ -73,7 +73,12 @@ def swap(expected: bytes, config: int, transaction: bytes, root: bytes) -> Chang
     return Change("swap", 1, pack((expected, config, transaction, root)))
 
 
-DROP: Final = Change("drop", 1)
+def drop(operation: bytes) -> Change:
+    """The change that ends a map for good; its result says whether another operation had ended it before."""
+    return Change("drop", 1, operation[:TRANSACTION_BYTES])
+
+
+DROPPED_BEFORE: Final = b"before"
 
 
 def _past_of(row: object) -> Past:
@@ -103,8 +108,11 @@ def _swap(payload: bytes, argument: bytes, generation: int) -> Applied | Refused
 
 
 def _drop(payload: bytes, argument: bytes, generation: int) -> Applied | Refused:
-    del argument, generation
-    return Applied(decode_head(payload)._replace(ended=True).encode())
+    del generation
+    head = decode_head(payload)
+    if not head.ended:
+        head = head.followed_by(head.config, argument, head.root)._replace(ended=True)
+    return Applied(head.encode(), b"" if head.transaction == argument else DROPPED_BEFORE)
 
 
-FUNCTIONS: Final = READING | {("swap", 1): _swap, DROP[:2]: _drop}
+FUNCTIONS: Final = READING | {("swap", 1): _swap, ("drop", 1): _drop}

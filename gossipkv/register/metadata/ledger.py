@@ -21,7 +21,7 @@ that it is here hears otherwise when he pins the root that names it.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
+from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 
@@ -47,6 +47,7 @@ _CONFIG_BYTES: Final = 8
 _ABSENT: Final[Mapping[bytes, bytes | None]] = {}
 
 MOST_PAGES: Final = 8  # Of one question: half a megabyte.
+MOST_LENT: Final = 8  # Roots that stay since somebody fetches their pages, while the map changes on and on.
 MOST_PINS: Final = 256  # Roots that are not decided yet: honest servers have a few, one for each that swaps.
 FEW_PAGES: Final = 8  # Are checked at once; more, beside the loop: a page has some 400 partitions.
 ASK_S: Final = 2.0
@@ -99,10 +100,13 @@ class Ledger:
         self._space = space
         self._ask = ask
         self._beside = beside
+        self._is_over = False
         self._pins: dict[bytes, _Pin] = {}  # By the root's name.
         self._uses: Counter[bytes] = Counter()  # How many pinned roots name a page.
         self._here: dict[bytes, Mapping[bytes, bytes | None] | None] = {}  # Pages; the batch of one until it is synced.
         self._fetching = trio.Lock()
+        self._taking: dict[bytes, trio.Event] = {}  # Roots that others have sent; until they are pinned.
+        self._lent: deque[bytes] = deque(maxlen=MOST_LENT)  # Roots that somebody has asked for last.
         self.sources: list[bytes] = []  # Who has given what is new of it last.
         configs: dict[bytes, int] = {}
         for key, value in records:  # Pins are before pages.
@@ -116,6 +120,11 @@ class Ledger:
         if configs:
             raise MissingPage(min(configs))
         self._here = dict.fromkeys(self._here.keys() & self._uses.keys())  # What no pinned root names is not here.
+
+    @property
+    def pins(self) -> int:
+        """How many roots are pinned."""
+        return len(self._pins)
 
     def holds(self, root: bytes) -> bool:
         """Whether a root is pinned, and that and all its pages are synced."""
@@ -132,9 +141,14 @@ class Ledger:
         return page
 
     def pages(self, names: Sequence[bytes]) -> list[bytes | None]:
-        """The pages of these names, None for each that is not here; of the first few names alone."""
+        """The pages of these names, None for each that is not here; of the first few names alone.
+
+        Who asks for a root asks for the rest next: it stays until others were asked for.
+        """
         found: list[bytes | None] = []
         for name in names[:MOST_PAGES]:
+            if name in self._pins and name not in self._lent:
+                self._lent.append(name)
             try:
                 found.append(self.read(name))
             except MissingPage:
@@ -150,6 +164,8 @@ class Ledger:
             Overloaded: too many roots are pinned, of which none was chosen.
             Unavailable: the store is closed.
         """
+        if self._is_over:
+            raise MissingPage(root)
         if not self.holds(root) and len(self._pins) >= MOST_PINS:
             raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
         for piece in _pieces(root, pages):
@@ -183,12 +199,26 @@ class Ledger:
         self.sources = [source]
         if self.holds(changed.root):
             return
-        if base is not None and self.holds(base):
-            with contextlib.suppress(MissingPage):
-                check_change(self.read, self.kind, base, changed, config)
-                await self.pin(changed.root, config, changed.pages)
-                return
-        await self.fetch(changed.root, config, [source], offered=changed.pages)
+        taken = self._taking.setdefault(changed.root, trio.Event())
+        try:
+            if base is not None and base not in self._pins:
+                await self._follow(base)
+            if base is not None and base in self._pins:  # Synced or not: what follows it is synced behind it.
+                with contextlib.suppress(MissingPage):
+                    check_change(self.read, self.kind, base, changed, config)
+                    await self.pin(changed.root, config, changed.pages)
+                    return
+            await self.fetch(changed.root, config, [source], offered=changed.pages)
+        finally:
+            self._taking.pop(changed.root, None)
+            taken.set()
+
+    async def _follow(self, base: bytes) -> None:
+        """Wait for a root that has come in the same moment: who was busy takes several at once, in any order."""
+        with trio.move_on_after(ASK_S):
+            await trio.lowlevel.checkpoint()
+            if base in self._taking:
+                await self._taking[base].wait()
 
     async def fetch(
         self, root: bytes, config: int, sources: Iterable[bytes], *, offered: Mapping[bytes, bytes] | None = None
@@ -206,6 +236,9 @@ class Ledger:
                     raise MissingPage(missing[0])
                 await self._fetch_from(source, root, pages)
 
+            if root in self._pins and not pages:  # Checked, and on its way to the disk.
+                await self.pin(root, config, {})
+                return
             first = pages.pop(root, None) or self.read(root)
             new = {name: pages[name] for name in pages_of(root, first) if name in pages} | {root: first}
             if decode_root(root, first).config != config:
@@ -244,14 +277,22 @@ class Ledger:
         `chosen` is the config id of a head that a full round showed; `kept` are the roots of its last heads, and those
         that this acceptor's own record names.
         """
-        await self._unpin([root for root, pin in self._pins.items() if pin.config <= chosen and root not in kept])
+        held = {*kept, *self._lent}
+        await self._unpin([root for root, pin in self._pins.items() if pin.config <= chosen and root not in held])
 
     async def discard(self) -> None:
         """End all pins: the table is gone, or its creation was lost."""
         await self._unpin(list(self._pins))
 
+    async def end(self) -> None:
+        """Keep nothing here any more, whoever is about to bring some of it: nobody would ever let go of that."""
+        self._is_over = True
+        await self.discard()
+
     def _add(self, root: bytes, pin: _Pin) -> None:
         self._pins[root] = pin
+        if root in self._taking:
+            self._taking.pop(root).set()
         self._uses.update(pin.names)
 
     async def _unpin(self, roots: list[bytes]) -> None:

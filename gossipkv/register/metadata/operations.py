@@ -3,7 +3,8 @@
 An operation has a random id, chosen by its requester, and the config id that it is based on.  A transaction takes a
 list of them and judges each, on the map as those before it leave it:
 
-1. judged before, by its id: that outcome stands;
+1. judged before, by its id, within 64 sequences of its base: that outcome stands, where the digest of what was judged
+   is its own (or was not kept); else the id was used for another operation, and it is refused;
 2. its base + 64 is over, or of another generation: it is dead, and never happens (any more: see `ask`);
 3. its function finds that all is done: DONE, on any base;
 4. the version of something that it touched (of the whole, if higher) is newer than its base: CONFLICT.  What it looked
@@ -19,12 +20,15 @@ since its base stays as it is, it dies in time whoever still carries it around.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.errors import LimitExceeded, ProtocolError
 from gossipkv.register.metadata.pages import (
+    DIGEST_BYTES,
+    DIGEST_MARK,
+    MOST_JUDGED,
     MOST_META_BYTES,
-    MOST_OPERATIONS,
     OPERATION_ID_BYTES,
     Entry,
     Outcome,
@@ -48,6 +52,7 @@ MOST_NAME_CHARACTERS: Final = 32
 EXPIRED: Final = "EXPIRED"
 UNKNOWN_OPERATION: Final = "UNKNOWN_OPERATION"
 TOO_LARGE: Final = "TOO_LARGE"
+ID_USED: Final = "ID_USED"
 
 
 class Operation(NamedTuple):
@@ -62,6 +67,11 @@ class Operation(NamedTuple):
     def encode(self) -> bytes:
         """The bytes in which it travels."""
         return pack(self)
+
+    @property
+    def digest(self) -> bytes:
+        """What tells it from another operation under its id; it may be based on another head."""
+        return sha256(pack((self.id, self.name, self.version, self.argument))).digest()[:DIGEST_BYTES]
 
 
 def decode_operation(data: bytes) -> Operation:
@@ -140,13 +150,13 @@ class Judgement(NamedTuple):
 def judge(tree: Tree, operations: Sequence[Operation], config: int, functions: Functions) -> Judgement:
     """Judge operations in turn, for the transaction of that config id.
 
-    Requires: at most 64 of them.
+    Requires: at most 48 of them.
 
     Raises:
         MissingPage, ProtocolError, UnsupportedFormat: as reading the tree does.
         LimitExceeded: the map's root is full.
     """
-    assert len(operations) <= MOST_OPERATIONS, len(operations)
+    assert len(operations) <= MOST_JUDGED, len(operations)
     try:
         return _judge(tree, operations, config, functions, may_grow=True)
     except LimitExceeded:
@@ -179,9 +189,12 @@ def _judge(
     # What is based on a head of a generation that is over is dead: there has to be one of this generation.
     is_new = generation_of(config) > generation_of(tree.root.config)
     for operation in operations:
-        outcome = edit.outcome(operation.id, operation.base)
-        if outcome is not None:
-            answers.append(Answer(operation.id, outcome))
+        kept = edit.kept(operation.id, operation.base)
+        if kept is not None and kept.is_of(operation.digest):
+            answers.append(Answer(operation.id, kept.outcome))
+        elif kept is not None or operation.id.startswith(DIGEST_MARK):
+            words = f"the id {operation.id.hex()} is another operation's: each has an id of its own, drawn at random"
+            answers.append(Answer(operation.id, Outcome.REFUSED, ID_USED, words))
         elif operation.base >= config:
             # Based on what this tree has not seen.  If it is committed all the same, that base was a lie.
             answers.append(Answer(operation.id, Outcome.UNKNOWN))
@@ -191,7 +204,7 @@ def _judge(
             answers.append(Answer(operation.id, told, EXPIRED, "its base is too old"))
         else:
             answers.append(_try(edit, tree.root.config, operation, functions, may_grow=may_grow))
-            edit.record(operation.id, answers[-1].outcome)
+            edit.record(operation.id, answers[-1].outcome, operation.digest)
             is_new = True
     return Judgement(answers, edit.finish() if is_new else None)
 

@@ -6,7 +6,9 @@ A page is one array in MessagePack, at most 64 KiB.  `docs/development/metadata.
              leaf         [first key, name, entries, size in bytes, newest version in it]
              page of ids  [first config id, last config id, name]
     leaf   [2, format, [[key, version, record], ...]]
-    ids    [3, format, [[config id, ids], ...]]    ids: 20 bytes and one of the outcome, for each operation
+    ids    [3, format, [[config id, ids], ...]]    ids: 20 bytes and one of the outcome, for each operation,
+             and behind them as many for the digests of each three: a mark, and 4 bytes each; to programs that
+             know of no digests that is an operation, too, for which nobody asks
 
 A config id is (generation, sequence) as one number, 16 bits above 48: what a head of the register has.
 
@@ -17,16 +19,19 @@ can be compared in place of contents.  Whoever changes what a page means raises 
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeGuard, TypeVar, final
 
 import msgpack
 
 from gossipkv.errors import NotReady, ProtocolError, UnsupportedFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+_Decoded = TypeVar("_Decoded")
 
 FORMAT: Final = 1
 ROOT, LEAF, IDS = 1, 2, 3
@@ -40,11 +45,17 @@ MOST_META_BYTES: Final = 4 << 10
 MOST_KIND_CHARACTERS: Final = 32
 
 OPERATION_ID_BYTES: Final = 20
-MOST_OPERATIONS: Final = 64  # Of one transaction; 1,000 in a burst are 16.
+MOST_OPERATIONS: Final = 64  # Of one request, and rows of ids of one transaction.
+MOST_JUDGED: Final = MOST_OPERATIONS * 3 // 4  # Of one transaction: the rest is for digests; 1,000 in a burst are 21.
+DIGEST_MARK: Final = bytes.fromhex("d16e57c0ffb0a7e5")  # Begins a row of digests; no operation's id does.
+DIGEST_BYTES: Final = 4  # Who uses an id again by mistake is found out, but for one in four billion.
 SEQUENCE_BITS: Final = 48
 MOST_CONFIG: Final = (1 << 64) - 1
 
 _ID_ROW: Final = OPERATION_ID_BYTES + 1
+_DIGESTS_BYTES: Final = OPERATION_ID_BYTES - len(DIGEST_MARK)  # Of one row.
+_DIGESTS_OUTCOME: Final = b"\1"  # Which a row has to have.
+_MOST_MEMO: Final = 16  # Pages of a kind: a transaction looks several times at those of the one before.
 
 
 class MissingPage(NotReady):
@@ -106,22 +117,45 @@ class Root(NamedTuple):
         return (*(leaf.name for leaf in self.leaves), *(page.name for page in self.ids))
 
 
+class Kept(NamedTuple):
+    """What is kept of an operation that was judged."""
+
+    outcome: Outcome
+    digest: bytes = b""  # Of the operation; empty: a program that knew of none has judged it.
+
+    def is_of(self, digest: bytes) -> bool:
+        """Whether it may be of the operation with that digest."""
+        return self.digest in {b"", digest}
+
+
 class Judged(NamedTuple):
-    """Operations that one transaction judged: 20 bytes and an outcome each."""
+    """Operations that one transaction judged: 20 bytes and an outcome each, and behind them their digests."""
 
     config: int
     rows: bytes
 
     @classmethod
-    def of(cls, config: int, outcomes: dict[bytes, Outcome]) -> Judged:
+    def of(cls, config: int, kept: Mapping[bytes, Kept]) -> Judged:
         """Write them down in their order."""
-        return cls(config, b"".join(operation + bytes((outcome,)) for operation, outcome in outcomes.items()))
+        rows = b"".join(operation + bytes((outcome,)) for operation, (outcome, _) in kept.items())
+        digests = b"".join(digest for _, digest in kept.values())
+        for at in range(0, len(digests), _DIGESTS_BYTES):
+            rows += DIGEST_MARK + digests[at : at + _DIGESTS_BYTES].ljust(_DIGESTS_BYTES, b"\0") + _DIGESTS_OUTCOME
+        return cls(config, rows)
+
+    @property
+    def kept(self) -> dict[bytes, Kept]:
+        """The operations by their ids."""
+        rows = [self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW)]
+        digests = b"".join(row[len(DIGEST_MARK) : -1] for row in rows if row.startswith(DIGEST_MARK))
+        told = [row for row in rows if not row.startswith(DIGEST_MARK)]
+        cut = (digests[at : at + DIGEST_BYTES] for at in range(0, DIGEST_BYTES * len(told), DIGEST_BYTES))
+        return {row[:-1]: Kept(Outcome(row[-1]), digest) for row, digest in zip(told, cut, strict=True)}
 
     @property
     def outcomes(self) -> dict[bytes, Outcome]:
-        """The operations by their ids."""
-        rows = (self.rows[at : at + _ID_ROW] for at in range(0, len(self.rows), _ID_ROW))
-        return {row[:-1]: Outcome(row[-1]) for row in rows}
+        """What became of the operations, by their ids."""
+        return {id_: kept.outcome for id_, kept in self.kept.items()}
 
 
 def config_id(generation: int, sequence: int) -> int:
@@ -161,6 +195,35 @@ def encode_ids(rows: Sequence[Judged]) -> bytes:
     return pack((IDS, FORMAT, rows))
 
 
+@final
+class _Memo(Generic[_Decoded]):
+    """Pages of one kind that were decoded or made here last, by their names; what they say never changes."""
+
+    def __init__(self) -> None:
+        def make(name: bytes) -> list[tuple[bytes, _Decoded]]:
+            del name
+            return []
+
+        self._cell = lru_cache(maxsize=_MOST_MEMO)(make)  # Threads may look at the same time.
+
+    def get(self, name: bytes, page: bytes) -> _Decoded | None:
+        """What is known of a page of that name, if these are its bytes."""
+        for known, decoded in self._cell(name):
+            if known == page:
+                return decoded
+        return None
+
+    def keep(self, name: bytes, page: bytes, decoded: _Decoded) -> _Decoded:
+        """Keep what these bytes say, which have that name."""
+        self._cell(name)[:] = [(page, decoded)]
+        return decoded
+
+
+_ROOTS: Final = _Memo[Root]()
+_LEAVES: Final = _Memo[tuple[Entry, ...]]()
+_IDS: Final = _Memo[tuple[Judged, ...]]()
+
+
 def decode_root(name: bytes, page: bytes) -> Root:
     """Read a root.
 
@@ -168,6 +231,9 @@ def decode_root(name: bytes, page: bytes) -> Root:
         ProtocolError: these are not the bytes of that name, or no root.
         UnsupportedFormat: a newer one.
     """
+    known = _ROOTS.get(name, page)
+    if known is not None:
+        return known
     kind, config, version, meta, leaves, ids = _fields(ROOT, 6, name, page)
     if not isinstance(kind, str) or len(kind) > MOST_KIND_CHARACTERS or not isinstance(meta, bytes):
         raise ProtocolError("a root begins with the kind of its map", {"got": repr(kind)[:80]})
@@ -176,11 +242,14 @@ def decode_root(name: bytes, page: bytes) -> Root:
     root = Root(kind, config, version, meta, _leaves_of(leaves, config), _ids_of(ids, config))
     if len(set(root.names)) != len(root.names):
         raise ProtocolError("a root names a page twice")
-    return root
+    return _ROOTS.keep(name, page, root)
 
 
-def decode_leaf(name: bytes, page: bytes) -> list[Entry]:
+def decode_leaf(name: bytes, page: bytes) -> tuple[Entry, ...]:
     """Read the entries of a leaf; raises as `decode_root`."""
+    known = _LEAVES.get(name, page)
+    if known is not None:
+        return known
     (rows,) = _fields(LEAF, 1, name, page)
     entries = []
     for row in _rows(rows, 3):
@@ -192,11 +261,14 @@ def decode_leaf(name: bytes, page: bytes) -> list[Entry]:
         entries.append(Entry(key, version, record))
     if not entries or any(one.key >= other.key for one, other in pairwise(entries)):
         raise ProtocolError("the keys of a leaf do not ascend")
-    return entries
+    return _LEAVES.keep(name, page, tuple(entries))
 
 
-def decode_ids(name: bytes, page: bytes) -> list[Judged]:
+def decode_ids(name: bytes, page: bytes) -> tuple[Judged, ...]:
     """Read what a page of ids has; raises as `decode_root`."""
+    known = _IDS.get(name, page)
+    if known is not None:
+        return known
     (rows,) = _fields(IDS, 1, name, page)
     judged = []
     for row in _rows(rows, 2):
@@ -206,7 +278,22 @@ def decode_ids(name: bytes, page: bytes) -> list[Judged]:
         judged.append(Judged(config, outcomes))
     if not judged or len(page) > MOST_IDS_BYTES or any(one.config >= other.config for one, other in pairwise(judged)):
         raise ProtocolError("a page of ids is empty, too large, or not in the order of config ids")
-    return judged
+    return _IDS.keep(name, page, tuple(judged))
+
+
+def last_judged(page: bytes) -> Judged:
+    """The last row of a page of ids.  Raises ProtocolError: it has none; the others are not looked at."""
+    match unpack(page, MOST_IDS_BYTES):
+        case (_, _, (*_, (config, bytes(rows)))) if is_whole(config) and _is_rows(rows):
+            return Judged(config, rows)
+    raise ProtocolError("a page of ids ends with [config id, ids and outcomes]")
+
+
+def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
+    """The name of a page of ids that was made of these here: the next transaction need not decode it."""
+    name = name_of(page)
+    _IDS.keep(name, page, tuple(rows))
+    return name
 
 
 def pack(value: object) -> bytes:

@@ -12,31 +12,30 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, ProtocolError, UnknownDatabase
-from gossipkv.register.configuration import AcceptorId, Acceptors, members_of
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata import partitions, tables
-from gossipkv.register.metadata.head import FUNCTIONS, Head, decode_head
-from gossipkv.register.metadata.ledger import AskNode, Beside, Ledger
+from gossipkv.register.metadata.head import FUNCTIONS, decode_head
+from gossipkv.register.metadata.known import KNOWN, Heads, Known
+from gossipkv.register.metadata.ledger import MOST_PINS, AskNode, Beside, Ledger
 from gossipkv.register.metadata.operations import ask, is_dead
-from gossipkv.register.metadata.pages import config_id, pack, sequence_of, unpack
-from gossipkv.register.metadata.transactions import Chosen, Transactions
+from gossipkv.register.metadata.transactions import Transactions
 from gossipkv.register.metadata.tree import LIFE, Changed, Tree
 from gossipkv.register.shell import Registers
 from gossipkv.register.space import MAP, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from random import Random
 
+    from gossipkv.register.configuration import AcceptorId, Acceptors
     from gossipkv.register.metadata.operations import Answer, Functions, Operation
     from gossipkv.register.metadata.pages import Outcome
     from gossipkv.register.metadata.tree import Kind
     from gossipkv.register.shell import AskAcceptor
     from gossipkv.register.store import Store
 
-KNOWN: Final = b"k"  # In the space, with a register: the head that a full round has shown last, and its acceptors.
-MOST_KNOWN_BYTES: Final = 8 << 10
+MANY_PINS: Final = MOST_PINS // 2  # Roots that are not known to be decided: it is time to look.
 MOST_UNNAMED: Final = 256  # Maps of tables that are being made, or whose making was lost.
 FETCH_S: Final = 0.8  # Until a proposer would count this acceptor out.
 
@@ -60,29 +59,6 @@ class Others(Protocol):
         ...
 
 
-class Known(NamedTuple):
-    """The head and the acceptors of a map, as a quorum has shown them."""
-
-    head: Head
-    acceptors: Acceptors
-    generation: int  # Of the ballot: a forced head may have a lower config id than the one that was lost.
-
-    @property
-    def config(self) -> int:
-        """The config id that operations go by: a force raises its generation before anything is changed in it."""
-        return config_id(self.generation, sequence_of(self.head.config))
-
-    @property
-    def place(self) -> tuple[int, int, bool]:
-        """The place of this head among all that the register had: it never falls."""
-        return self.generation, self.head.config, self.head.ended
-
-    def encode(self) -> bytes:
-        """The record."""
-        acceptors = self.acceptors
-        return pack((self.head.encode(), acceptors.old, acceptors.new, acceptors.joint, self.generation))
-
-
 class _Map(NamedTuple):
     """A map that this node has a part in."""
 
@@ -103,14 +79,11 @@ class Metadata:
         self._others = others
         self._random = random
         self._maps: dict[bytes, _Map] = {}
-        self._known: dict[bytes, Known] = {}
+        self.heads = Heads(self.space, self._hold_map, self._settle)
         self._nursery: trio.Nursery | None = None
         self._fetching: set[bytes] = set()  # Registers of which the acceptor here lacks pages.
         self._unnamed: dict[bytes, int] = {}  # Maps that no table has, and the catalogue's config id then.
-        for key, value in self.space.scan(KNOWN):
-            self._known[key[len(KNOWN) :]] = known_of(value)
-        self._appended = dict(self._known)
-        self._shown: dict[bytes, tuple[int, int]] = {}  # The newest that a full round has shown: generation, config id.
+        self._looking: set[bytes] = set()  # Registers that this node reads by itself.
         records: dict[bytes, list[tuple[bytes, bytes]]] = {}
         start = len(MAP)
         for key, value in self.space.scan(MAP):
@@ -123,6 +96,7 @@ class Metadata:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(self.space.run)
+            await nursery.start(self.heads.run)
             nursery.start_soon(self.registers.run)
             for each in self._maps.values():
                 nursery.start_soon(each.transactions.run)
@@ -131,20 +105,22 @@ class Metadata:
     # -- what is known -----------------------------------------------------------------------------------------------
 
     @property
-    def known(self) -> dict[bytes, Known]:
-        """The maps of which a full round has shown a head, by register."""
-        return self._known
+    def known(self) -> Mapping[bytes, Known]:
+        """The maps whose heads are known here, by register."""
+        return self.heads.known
 
     def tree(self, register: bytes) -> Tree:
         """The map of a register, as known here.
 
         Raises:
-            UnknownDatabase: nothing is known of it.
-            NotReady: not all of it is here yet.
+            UnknownDatabase: the table was dropped.
+            NotReady: nothing is known of it yet, or not all of it is here.
         """
-        known = self._known.get(register)
-        if known is None or known.head.ended:
-            raise UnknownDatabase("there is no such table, as far as this node knows")
+        known = self.known.get(register)
+        if known is None:
+            raise NotReady("what is decided of this table is not known here yet")
+        if known.head.ended:
+            raise UnknownDatabase("the table was dropped")
         ledger = self._map(register).ledger
         return Tree.opened(ledger.read, known.head.root, ledger.kind.name)
 
@@ -158,40 +134,33 @@ class Metadata:
                 register here.
         """
         transactions = (self._map(register) if hint is not None else self._part(register)).transactions
-        before = self._appended.get(register)
+        before = self.heads.shown(register)
         chosen = await transactions.read(hint or (before.acceptors if before is not None else None))
+        before = self.heads.shown(register)
         if chosen.head.ended:
             if before is not None and not before.head.ended:
                 generation = max(before.generation, chosen.generation)
                 ended = before._replace(head=before.head._replace(ended=True), generation=generation)
-                await self._know(register, ended)
+                await self.learn(register, ended)
             raise UnknownDatabase("the table was dropped")
         if before is not None and before.head.ended and chosen.generation < before.generation:
             raise UnknownDatabase("the table was dropped, behind a force of which those who answered have not heard")
-        self._shown[register] = max(self._shown.get(register, (0, 0)), (chosen.generation, chosen.head.config))
-        await transactions.have(chosen)
         return await self.learn(register, chosen)
 
     def is_behind(self, register: bytes) -> bool:
         """Whether a full round has shown more than is known: then nothing is said about placement."""
-        known = self._known.get(register)
-        return known is None or known.place[:2] < self._shown.get(register, (0, 0))
+        known, shown = self.known.get(register), self.heads.shown(register)
+        return known is None or shown is None or known.place[:2] < shown.place[:2]
 
-    async def learn(self, register: bytes, chosen: Chosen) -> Known:
-        """Know what a full round has shown, of which the map is held."""
-        before, after = self._appended.get(register), Known(chosen.head, chosen.acceptors, chosen.generation)
-        newest = after if before is None or after.place >= before.place else before
-        if newest != self._known.get(register):
-            await self._know(register, newest)
-        return self._known[register]
+    async def learn(self, register: bytes, shown: Known) -> Known:
+        """Know what a full round has shown, or newer.  Raises as `Heads.learn`."""
+        return await self.heads.learn(register, shown)
 
-    async def _know(self, register: bytes, known: Known) -> None:
-        self._appended[register] = known  # Others may come to know more before it is synced.
+    async def _hold_map(self, register: bytes, known: Known) -> None:
+        await self._map(register).transactions.have(known)
 
-        def synced() -> None:
-            self._known[register] = known
-
-        await self.space.write({KNOWN + register: known.encode()}, synced)
+    async def _settle(self, register: bytes, known: Known) -> None:
+        """End the pins that nobody can need any more, behind a head that is known."""
         ledger = self._map(register).ledger
         if known.head.ended:
             await ledger.discard()
@@ -210,8 +179,8 @@ class Metadata:
         lost: the operation that names it was based on what was before.  A table that was known here was named once: it
         goes when its register was ended, and stays when only its name is lost, as by a force of the catalogue.
         """
-        for register in sorted(self._maps.keys() | self._known.keys()):
-            known = self._known.get(register)
+        for register in sorted(self._maps.keys() | self.known.keys()):
+            known = self.known.get(register)
             if register in named or register == self.catalogue:
                 self._unnamed.pop(register, None)
             elif known is None:
@@ -238,15 +207,12 @@ class Metadata:
         """
         is_kept = self._is_outdone(register)
         each = self._maps.pop(register, None)
-        self._known.pop(register, None)
         self._unnamed.pop(register, None)
-        self._shown.pop(register, None)
+        self.heads.forget(register, but_shown=is_kept)
         self.registers.forget(register)
-        if not is_kept:
-            self._appended.pop(register, None)
         if each is not None:
             each.transactions.end()
-            await each.ledger.discard()
+            await each.ledger.end()
         if not is_kept:
             await self.space.write({KNOWN + register: None})
 
@@ -283,7 +249,9 @@ class Metadata:
             Unavailable: the store is closed, or waits for room.
         """
         self.space.check_room()
-        if register not in self._maps and len(self._maps) - len(self._known) >= MOST_UNNAMED:
+        if (each := self._maps.get(register)) is not None and each.ledger.pins >= MANY_PINS:
+            self._look_at(register)
+        if register not in self._maps and len(self._maps) - len(self.known) >= MOST_UNNAMED:
             raise Overloaded(f"{MOST_UNNAMED} maps are held here of which no table is known yet")
         try:
             await self._map(register).ledger.take(base, changed, config, source)
@@ -291,9 +259,24 @@ class Metadata:
             raise BadRequest(f"this is no change of that map: {error.message}", error.details) from error
         return [self.me.store, changed.root]
 
+    def _look_at(self, register: bytes) -> None:
+        """Read a register that others change, and that nobody has told of for a while."""
+
+        async def look() -> None:
+            try:
+                await self.quorum_read(register)
+            except GossipKVError:
+                pass  # The next that is to be held asks again.
+            finally:
+                self._looking.discard(register)
+
+        if self._nursery is not None and register not in self._looking:
+            self._looking.add(register)
+            self._nursery.start_soon(look)
+
     def pages(self, register: bytes, names: Sequence[bytes]) -> list[bytes | None]:
         """The pages of a map by their names, None for each that is not here."""
-        each = self._maps.get(register) or (self._map(register) if register in self._known else None)
+        each = self._maps.get(register) or (self._map(register) if register in self.known else None)
         return [None] * len(names) if each is None else each.ledger.pages(names)
 
     async def answer(self, data: bytes, seen: bytes | None = None) -> bytes:
@@ -354,15 +337,15 @@ class Metadata:
         """Whether anybody that counts has named a register here: else no stranger's question may leave a trace."""
         return (
             register in self._maps
-            or register in self._known
+            or register in self.known
             or register == self.catalogue
             or (self.registers.record(register) is not None and not self._is_outdone(register))
         )
 
     def _is_outdone(self, register: bytes) -> bool:
         """Whether a full round has shown a later force than the acceptor here has heard of."""
-        known, record = self._appended.get(register), self.registers.record(register)
-        return known is not None and record is not None and record.promise.generation < known.generation
+        shown, record = self.heads.shown(register), self.registers.record(register)
+        return shown is not None and record is not None and record.promise.generation < shown.generation
 
     def _part(self, register: bytes) -> _Map:
         if not self._has_part(register):
@@ -375,21 +358,10 @@ class Metadata:
             kind: Kind = tables.CATALOGUE if register == self.catalogue else partitions.MAP
             functions: Functions = (tables if register == self.catalogue else partitions).OPERATIONS
             ledger = Ledger(register, kind, self.space, self._others.ask, beside=self._others.beside, records=records)
-            transactions = Transactions(ledger, functions, self.registers, self._others.ask, self._random)
+            transactions = Transactions(
+                ledger, functions, self.registers, self.heads, ask=self._others.ask, random=self._random
+            )
             each = self._maps[register] = _Map(ledger, transactions)
             if self._nursery is not None:
                 self._nursery.start_soon(transactions.run)
         return each
-
-
-def known_of(value: bytes) -> Known:
-    """Read a record of what is known.
-
-    Raises:
-        ProtocolError: it is not what `Known.encode` writes.
-    """
-    match unpack(value, MOST_KNOWN_BYTES):
-        case (bytes(payload), tuple(old), tuple(new), int(joint), int(generation)):
-            before, after = map(members_of, (old, new))
-            return Known(decode_head(payload), Acceptors(before, after if joint else before, joint), generation)
-    raise ProtocolError("what is known of a map is [head, old acceptors, new ones, joint id, generation]")

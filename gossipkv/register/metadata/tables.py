@@ -4,6 +4,8 @@ An entry's key is a table's name, which is as a database's may be; its record:
 
     [1, table id (16 bytes), kind, [[node's uuid, store id], ...], config id]
 
+Of the id the first half is drawn at random; the other is of what was wanted under which operation's id (`catalogue`).
+
 The acceptors are those of the table's register at its creation, who know which took their place; the config id is that
 of its first map.  An id belongs to one table for ever, so a dropped and recreated table is another one.  There is no
 meta, and no state: a table is named here once it is whole, and no more when it is gone (its register was ended first,

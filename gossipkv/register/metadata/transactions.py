@@ -13,14 +13,15 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from gossipkv.errors import GossipKVError, NotReady, Unavailable, UnknownDatabase
-from gossipkv.register.metadata.head import TRANSACTION_BYTES, Head, decode_head, swap
+from gossipkv.register.metadata.head import TRANSACTION_BYTES, decode_head, swap
+from gossipkv.register.metadata.known import Known
 from gossipkv.register.metadata.operations import Answer, judge
-from gossipkv.register.metadata.pages import MOST_OPERATIONS, Outcome, config_id, sequence_of
+from gossipkv.register.metadata.pages import MOST_JUDGED, Outcome, config_id, sequence_of
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.register.proposer import End
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.configuration import AcceptorId, Acceptors
+    from gossipkv.register.metadata.known import Heads
     from gossipkv.register.metadata.ledger import AskNode, Ledger
     from gossipkv.register.metadata.operations import Functions, Judgement, Operation
     from gossipkv.register.shell import Registers
@@ -42,14 +44,6 @@ MOST_PAUSE_S: Final = 0.5
 
 class NoServer(NotReady):
     """A node is asked for transactions of a map of which it is no server."""
-
-
-class Chosen(NamedTuple):
-    """A head that a full round has shown, or written."""
-
-    head: Head
-    generation: int  # Of the ballot.
-    acceptors: Acceptors
 
 
 @final
@@ -69,16 +63,16 @@ class Transactions:
     """The operations on one map that were asked of this node."""
 
     def __init__(
-        self, ledger: Ledger, functions: Functions, registers: Registers, ask: AskNode, random: Random
+        self, ledger: Ledger, functions: Functions, registers: Registers, heads: Heads, *, ask: AskNode, random: Random
     ) -> None:
         self._ledger = ledger
         self._functions = functions
         self._registers = registers
+        self._heads = heads
         self._ask = ask
         self._random = random
         self._queue: deque[_Waiting] = deque()
         self._more = trio.Event()
-        self._chosen: Chosen | None = None  # As this node wrote it last, unless somebody was faster since.
         self._failures = 0
         self._may_be_done = False  # A swap of the batch that is under way.
         self._scope = trio.CancelScope()
@@ -120,7 +114,7 @@ class Transactions:
     def _next(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         seen: set[bytes] = set()
-        while self._queue and len(batch) < MOST_OPERATIONS and self._queue[0].operation.id not in seen:
+        while self._queue and len(batch) < MOST_JUDGED and self._queue[0].operation.id not in seen:
             one = self._queue.popleft()
             if not one.gone:
                 batch.append(one)
@@ -146,15 +140,16 @@ class Transactions:
                     one.answer = answer
                     one.done.set()
                 return
-            self._chosen = None
+            self._heads.doubt(self._ledger.register)
             self._failures += 1
             pause_s = min(LEAST_PAUSE_S * 2 ** min(self._failures, 16), MOST_PAUSE_S)
             await trio.sleep(self._random.random() * pause_s)
 
     async def _transact(self, operations: list[Operation]) -> list[Answer] | None:
         """One try; None: it may or may not be done, and is to be judged again."""
-        is_sure = self._chosen is None  # Whether a round of this try has shown the head.
-        chosen = self._chosen or await self.read()
+        register, written = self._ledger.register, self._heads.written(self._ledger.register)
+        is_sure = written is None  # Whether a round of this try has shown the head.
+        chosen = written or await self.read()
         if chosen.head.ended:
             raise UnknownDatabase("the table was dropped")
         judgement = await self._judge(chosen, operations)
@@ -168,18 +163,16 @@ class Transactions:
         await self._have_held(chosen, head.root, changed.root, config, changed.pages)
         transaction = self._random.randbytes(TRANSACTION_BYTES)
         change = swap(head.transaction, config, transaction, changed.root)
-        outcome = await self._registers.change(self._ledger.register, change, timeout_s=ROUND_S)
+        outcome = await self._registers.change(register, change, timeout_s=ROUND_S)
         if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
             self._may_be_done |= outcome.end is not End.REFUSED
             return None
-        committed = decode_head(outcome.value.payload)
-        if committed.transaction == transaction:
-            self._chosen = Chosen(committed, outcome.ballot.generation, outcome.value.acceptors)
-        else:
-            self._chosen = None
+        committed = Known(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
+        if not committed.head.ended:
+            self._heads.show(register, committed, written=committed.head.transaction == transaction)
         return judgement.answers
 
-    async def read(self, hint: Acceptors | None = None) -> Chosen:
+    async def read(self, hint: Acceptors | None = None) -> Known:
         """Read the head by a quorum, whether it was ended or not.
 
         Raises:
@@ -188,29 +181,27 @@ class Transactions:
         outcome = await self._registers.read(self._ledger.register, timeout_s=ROUND_S, hint=hint)
         if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
             raise Unavailable(f"what is decided of this table cannot be read: {outcome.message}")
-        return Chosen(decode_head(outcome.value.payload), outcome.ballot.generation, outcome.value.acceptors)
+        return Known(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
 
-    async def have(self, chosen: Chosen) -> Tree:
+    async def have(self, chosen: Known) -> Tree:
         """Hold the map of a head, and open it.  Raises MissingPage, ProtocolError, Unavailable."""
         head = chosen.head
         if not self._ledger.holds(head.root):
             await self._ledger.fetch(head.root, head.config, self._others(chosen))
         return Tree.opened(self._ledger.read, head.root, self._ledger.kind.name)
 
-    async def _judge(self, chosen: Chosen, operations: list[Operation]) -> Judgement:
+    async def _judge(self, chosen: Known, operations: list[Operation]) -> Judgement:
         if self._registers.me not in chosen.acceptors.everyone:
             raise NoServer("this node is no metadata server of the table")
         tree = await self.have(chosen)
         return judge(tree, operations, _next_config(chosen), self._functions)
 
-    def _others(self, chosen: Chosen) -> list[bytes]:
+    def _others(self, chosen: Known) -> list[bytes]:
         nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
         self._random.shuffle(nodes)
         return nodes
 
-    async def _have_held(
-        self, chosen: Chosen, base: bytes, root: bytes, config: int, pages: dict[bytes, bytes]
-    ) -> None:
+    async def _have_held(self, chosen: Known, base: bytes, root: bytes, config: int, pages: dict[bytes, bytes]) -> None:
         """Return when a majority of the servers, this one among them, hold a root.
 
         Raises:
@@ -247,5 +238,5 @@ class Transactions:
             raise Unavailable(f"only {len(holders)} of its servers hold the new map")
 
 
-def _next_config(chosen: Chosen) -> int:
+def _next_config(chosen: Known) -> int:
     return config_id(chosen.generation, sequence_of(chosen.head.config) + 1)

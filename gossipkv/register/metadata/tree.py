@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.errors import LimitExceeded, ProtocolError
 from gossipkv.register.metadata.pages import (
+    DIGEST_MARK,
     MOST_CONFIG,
     MOST_IDS_BYTES,
     MOST_KEY_BYTES,
@@ -35,6 +36,7 @@ from gossipkv.register.metadata.pages import (
     Entry,
     IdsReference,
     Judged,
+    Kept,
     LeafReference,
     Outcome,
     Root,
@@ -44,6 +46,8 @@ from gossipkv.register.metadata.pages import (
     encode_ids,
     encode_leaf,
     encode_root,
+    keep_ids,
+    last_judged,
     name_of,
     pack,
     sequence_of,
@@ -59,10 +63,11 @@ KEPT: Final = 4096  # Sequences for which its outcome is kept.
 
 _LEAST_BYTES: Final = MOST_PAGE_BYTES // 4
 _PIECE_BYTES: Final = MOST_PAGE_BYTES * 3 // 4
-# What of a root its pages of ids may take: 12 transactions of 64 operations fill one, so 4,096 take 343 of 53 bytes.
+# What of a root its pages of ids may take: 12 transactions of 64 rows fill one, so 4,096 take 343 of 53 bytes.
 _IDS_SHARE_BYTES: Final = 20 << 10
 
 _key = itemgetter(0)
+_version = itemgetter(1)
 
 
 class Rules(Protocol):
@@ -101,8 +106,8 @@ class Tree:
         self.root = root
         self._read = read
         self._firsts = [leaf.first for leaf in root.leaves]
-        self._leaves: dict[int, list[Entry]] = {}
-        self._ids: dict[bytes, list[Judged]] = {}
+        self._leaves: dict[int, tuple[Entry, ...]] = {}
+        self._ids: dict[bytes, tuple[Judged, ...]] = {}
 
     @classmethod
     def opened(cls, read: Read, name: bytes, kind: str) -> Tree:
@@ -147,22 +152,30 @@ class Tree:
 
     def outcome(self, operation: bytes, base: int) -> Outcome | None:
         """The outcome of an operation of that base; None: no transaction that is kept here judged it."""
+        kept = self.kept(operation, base)
+        return None if kept is None else kept.outcome
+
+    def kept(self, operation: bytes, base: int) -> Kept | None:
+        """What is kept of an operation of that base; None: no transaction that is kept here judged it.
+
+        It could be judged behind its base alone; before it, also before a force, stands what may have had its id first.
+        """
+        kept, oldest = None, sequence_of(base) - LIFE
         for page in self.root.ids:
-            if page.first <= base + LIFE and page.last > base:
+            if page.first <= base + LIFE and sequence_of(page.last) > oldest:
                 if page.name not in self._ids:
                     self._ids[page.name] = self.judged(page)
                 for row in self._ids[page.name]:
-                    if base < row.config <= base + LIFE and operation in row.rows:  # Else there is nothing to unpack.
-                        found = row.outcomes.get(operation)
-                        if found is not None:
-                            return found
-        return None
+                    is_near = row.config <= base + LIFE and sequence_of(row.config) > oldest
+                    if is_near and operation in row.rows:  # Else there is nothing to unpack.
+                        kept = row.kept.get(operation, kept)
+        return kept
 
-    def judgement(self, operation: bytes) -> tuple[int, Outcome] | None:
-        """When an operation of whatever base was judged, by the config id, and what became of it; None: not kept."""
+    def judgement(self, operation: bytes) -> tuple[int, Kept] | None:
+        """When an operation of whatever base was judged, by the config id, and what is kept of it; None: nothing."""
         for page in reversed(self.root.ids):
             for row in self.judged(page):
-                found = row.outcomes.get(operation) if operation in row.rows else None
+                found = row.kept.get(operation) if operation in row.rows else None
                 if found is not None:
                     return row.config, found
         return None
@@ -175,7 +188,7 @@ class Tree:
         """Which leaf a key is in, or would be."""
         return max(0, bisect_right(self._firsts, key) - 1)
 
-    def leaf(self, at: int) -> list[Entry]:
+    def leaf(self, at: int) -> tuple[Entry, ...]:
         """Read a leaf, which is what the root says of it."""
         if at in self._leaves:
             return self._leaves[at]
@@ -183,11 +196,15 @@ class Tree:
         page = self._read(reference.name)
         entries = decode_leaf(reference.name, page)
         end = self._firsts[at + 1] if at + 1 < len(self._firsts) else None
-        if _refer(entries, page) != reference or (end is not None and entries[-1].key >= end):
+        if _refer(entries, page, reference.name) != reference or (end is not None and entries[-1].key >= end):
             raise ProtocolError(f"leaf {reference.name.hex()[:16]} is not what its root says of it")
         return entries
 
-    def judged(self, reference: IdsReference) -> list[Judged]:
+    def page(self, name: bytes) -> bytes:
+        """The bytes of a page."""
+        return self._read(name)
+
+    def judged(self, reference: IdsReference) -> tuple[Judged, ...]:
         """Read a page of ids, which is what the root says of it."""
         rows = decode_ids(reference.name, self._read(reference.name))
         if (rows[0].config, rows[-1].config) != reference[:2]:
@@ -199,7 +216,7 @@ class Tree:
 class Edit:
     """Changes to a tree, all of one config id; it shows the map as they leave it."""
 
-    __slots__ = ("_outcomes", "_puts", "_tree", "config", "meta", "version")
+    __slots__ = ("_kept", "_puts", "_tree", "config", "meta", "version")
 
     def __init__(self, tree: Tree, config: int) -> None:
         """Requires: a sequence above that of the transaction which made the tree."""
@@ -210,7 +227,7 @@ class Edit:
         self.version = tree.root.version
         self._tree = tree
         self._puts: dict[bytes, bytes | None] = {}
-        self._outcomes: dict[bytes, Outcome] = {}
+        self._kept: dict[bytes, Kept] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -257,17 +274,18 @@ class Edit:
         self.meta = meta
         self.version = self.config
 
-    def outcome(self, operation: bytes, base: int) -> Outcome | None:
-        """The outcome of an operation; this edit counts."""
-        return self._outcomes.get(operation) or self._tree.outcome(operation, base)
+    def kept(self, operation: bytes, base: int) -> Kept | None:
+        """What is kept of an operation; this edit counts."""
+        return self._kept.get(operation) or self._tree.kept(operation, base)
 
-    def record(self, operation: bytes, outcome: Outcome) -> None:
-        """Keep an operation's outcome."""
+    def record(self, operation: bytes, outcome: Outcome, digest: bytes = b"") -> None:
+        """Keep an operation's outcome, and its digest."""
         assert len(operation) == OPERATION_ID_BYTES, operation
-        assert operation not in self._outcomes, operation
+        assert not operation.startswith(DIGEST_MARK), operation
+        assert operation not in self._kept, operation
         assert outcome is not Outcome.UNKNOWN, operation
-        self._outcomes[operation] = outcome
-        assert len(self._outcomes) <= MOST_OPERATIONS, len(self._outcomes)
+        self._kept[operation] = Kept(outcome, digest)
+        assert len(self._kept) <= MOST_OPERATIONS, len(self._kept)
 
     def finish(self) -> Changed:
         """Make the pages.
@@ -289,8 +307,9 @@ class Edit:
             )
         for known in before.names:  # Such as a leaf that a neighbour has joined and was cut off again.
             pages.pop(known, None)
-        pages[name_of(page)] = page
-        return Changed(name_of(page), pages)
+        name = name_of(page)
+        pages[name] = page
+        return Changed(name, pages)
 
     def _leaves(self, pages: dict[bytes, bytes]) -> tuple[LeafReference, ...]:
         """Write the leaves with a key that was touched, and their neighbours where they join."""
@@ -302,7 +321,7 @@ class Edit:
             if at not in touched:
                 leaf: LeafReference | _Leaf | None = self._tree.root.leaves[at] if self._tree.root.leaves else None
             else:
-                stands = self._tree.leaf(at) if self._tree.root.leaves else []
+                stands = self._tree.leaf(at) if self._tree.root.leaves else ()
                 leaf = _Leaf.of(_overlaid(stands, touched[at]))
             if leaf is None or (isinstance(leaf, _Leaf) and not leaf.entries):
                 continue
@@ -315,23 +334,24 @@ class Edit:
             for reference in ([leaf] if isinstance(leaf, LeafReference) else leaf.write(pages))
         )
 
-    def _entries(self, leaf: LeafReference | _Leaf) -> list[Entry]:
+    def _entries(self, leaf: LeafReference | _Leaf) -> Sequence[Entry]:
         return leaf.entries if isinstance(leaf, _Leaf) else self._tree.leaf(self._tree.leaf_of(leaf.first))
 
     def _ids(self, pages: dict[bytes, bytes]) -> tuple[IdsReference, ...]:
         """Let go of what is old, and write the last page anew, or one behind it."""
         oldest = sequence_of(self.config) - KEPT
         kept = [page for page in self._tree.root.ids if sequence_of(page.last) >= oldest]
-        if self._outcomes:
-            row = Judged.of(self.config, self._outcomes)
+        if self._kept:
+            row = Judged.of(self.config, self._kept)
             rows = [*self._tree.judged(kept[-1]), row] if kept else [row]
             page = encode_ids(rows)
             if len(page) > MOST_IDS_BYTES:
                 rows, page = [row], encode_ids([row])
             elif kept:
                 kept.pop()
-            pages[name_of(page)] = page
-            kept.append(IdsReference(rows[0].config, self.config, name_of(page)))
+            name = keep_ids(rows, page)
+            pages[name] = page
+            kept.append(IdsReference(rows[0].config, self.config, name))
         return tuple(kept)
 
 
@@ -352,8 +372,9 @@ class _Leaf(NamedTuple):
     def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
         """Make its page, or several where it is too large for one."""
         pieces = [self] if self.size_bytes <= MOST_PAGE_BYTES else [_Leaf.of(piece) for piece in _cut(self.entries)]
-        pages.update((name_of(piece.page), piece.page) for piece in pieces)
-        return [_refer(piece.entries, piece.page) for piece in pieces]
+        references = [_refer(piece.entries, piece.page, name_of(piece.page)) for piece in pieces]
+        pages.update((reference.name, piece.page) for reference, piece in zip(references, pieces, strict=True))
+        return references
 
 
 def fits(key: bytes, record: bytes) -> bool:
@@ -436,19 +457,18 @@ def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
     if new.root.version == edit.config:
         edit.set_meta(new.root.meta)
     if new.root.ids and new.root.ids[-1].last == edit.config:
-        for operation, outcome in new.judged(new.root.ids[-1])[-1].outcomes.items():
-            edit.record(operation, outcome)
+        for operation, kept in last_judged(new.page(new.root.ids[-1].name)).kept.items():
+            edit.record(operation, *kept)
     return edit
 
 
-def _overlaid(stands: list[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
+def _overlaid(stands: Sequence[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
     others = [entry for entry in stands if entry.key not in touched]
     return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
 
 
-def _refer(entries: Sequence[Entry], page: bytes) -> LeafReference:
-    newest = max(entry.version for entry in entries)
-    return LeafReference(entries[0].key, name_of(page), len(entries), len(page), newest)
+def _refer(entries: Sequence[Entry], page: bytes, name: bytes) -> LeafReference:
+    return LeafReference(entries[0].key, name, len(entries), len(page), max(map(_version, entries)))
 
 
 def _cut(entries: list[Entry]) -> Iterator[list[Entry]]:

@@ -22,7 +22,7 @@ from tests.bench.measurement import WrongAnswerError
 from tests.bench.processes import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 MEMBERS = 3
@@ -55,6 +55,7 @@ def running(directory: Path) -> Iterator[Etcd]:
     clients, peers = ([f"http://127.0.0.1:{port}" for port in half] for half in (ports[:MEMBERS], ports[MEMBERS:]))
     cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
     with ExitStack() as stack:
+        processes: list[int] = []
         for number, (client, peer) in enumerate(zip(clients, peers, strict=True)):
             place = directory / f"m{number}"
             place.mkdir(parents=True, mode=0o700)
@@ -65,7 +66,8 @@ def running(directory: Path) -> Iterator[Etcd]:
             member = subprocess.Popen(command, stdout=log, stderr=log)
             stack.callback(member.wait)
             stack.callback(member.kill)
-        etcd = Etcd(_leader([f"127.0.0.1:{port}" for port in ports[:MEMBERS]]))
+            processes.append(member.pid)
+        etcd = Etcd(_leader([f"127.0.0.1:{port}" for port in ports[:MEMBERS]]), processes)
         stack.callback(etcd.close)
         yield etcd
 
@@ -74,7 +76,9 @@ def running(directory: Path) -> Iterator[Etcd]:
 class Etcd:
     """A connection to a member."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, processes: Sequence[int] = ()) -> None:
+        """`processes`: all members."""
+        self.processes = processes
         self._channel = grpc.insecure_channel(address)
         self._transact = self._channel.unary_unary("/etcdserverpb.KV/Txn")
         self._range = self._channel.unary_unary("/etcdserverpb.KV/Range")

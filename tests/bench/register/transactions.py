@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import socket
 from contextlib import closing
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,10 +24,12 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
 from tests.bench import data, goals, machine
 from tests.bench.cluster import nodes
 from tests.bench.measurement import WrongAnswerError
-from tests.bench.processes import disk_bytes
+from tests.bench.processes import disk_bytes, wait_for
 from tests.bench.register.disk import Disk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.bench.measurement import Bench
 
 SERVERS = 3
@@ -156,11 +159,11 @@ class Map:
 
     def one_by_one(self, count: int) -> tuple[float, float]:
         """Milliseconds of a transaction, the median, and KiB that a server wrote for one."""
-        self._need(count)
         took_s: list[float] = []
         processes = nodes.processes(self._nodes.cluster)
         before = [disk_bytes(process, "write_bytes") for process in processes]
         for _ in range(count):
+            self._need(1)
             asked = self._next()
             sent = [self._register, _encoded([asked]), TIMEOUT_MS]
             begin_s = perf_counter()
@@ -172,6 +175,16 @@ class Map:
         if (config := self._sequence(asked.operation)) != self._config:
             raise WrongAnswerError(f"{count} transactions led to {config}, not {self._config}")
         return 1000 * median(took_s), written / KIB / count
+
+    def shown_s(self, numbers: Iterable[int]) -> float:
+        """Seconds from now until each of these nodes shows what was done last."""
+        begin_s = perf_counter()
+        for number in numbers:
+            wait_for(partial(self._is_shown, number), f"node {number} to show {self._config} of {self._name}")
+        return perf_counter() - begin_s
+
+    def _is_shown(self, number: int) -> bool:
+        return self._nodes.call(number, "partition_map", self._name, {"limit": 1})["config"] >= self._config
 
     def burst(self, count: int) -> tuple[int, float]:
         """How many transactions so many operations took, and microseconds of each operation."""

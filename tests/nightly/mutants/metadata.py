@@ -11,24 +11,29 @@ COORDINATOR = f"{TRANSACTIONS}::test_nothing_is_swapped_before_the_coordinator_h
 SERVER = f"{TESTS}/test_server.py"
 BAD_DAYS = f"{TESTS}/test_server_bad_days.py"
 LEDGER = f"{TESTS}/test_ledger.py"
+HEADS = f"{TESTS}/test_known.py"
 CATALOGUE = f"{TESTS}/test_catalogue.py"
+CATALOGUE_BAD_DAYS = f"{TESTS}/test_catalogue_bad_days.py"
+REPLACEMENT = f"{TESTS}/test_replacement.py"
 
 TRANSACT = f"{METADATA}.transactions:Transactions._transact"
 HELD = f"{METADATA}.transactions:Transactions._have_held"
 PINS = "await self._ledger.pin(root, config, pages)"
 UNTIL_DONE = f"{METADATA}.transactions:Transactions._until_done"
 HAVE_HELD = "await self._have_held(chosen, head.root, changed.root, config, changed.pages)"
-FORGETS = "await self._ledger.discard()\n            self._chosen = None"
+DOUBTS = "self._heads.doubt(self._ledger.register)"
+FORGETS = f"await self._ledger.discard()\n            {DOUBTS}"
 COLLECTS = "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))"
 OUTDONE = "if before is not None and before.head.ended and chosen.generation < before.generation:"
-HEARD = "newest = after if before is None or after.place >= before.place else before"
+SHOWS = "self._heads.show(register, committed, written=committed.head.transaction == transaction)"
+ENDS = 'return Applied(head.encode(), b"" if head.transaction == argument else DROPPED_BEFORE)'
 
 DECIDING = "gossipkv.table.deciding:Deciding"
 DECIDING_TESTS = "tests/unit/table/test_deciding.py"
-HEEDS = """heard_of = self.metadata.known.get(register)
+HEEDS = """heard_of = metadata.known.get(register)
                     if heard_of is not None:
                         higher = heard_of.head._replace(config=max(heard_of.head.config, hint.config))
-                        await self.metadata._know(register, heard_of._replace(head=higher))"""
+                        await metadata.learn(register, heard_of._replace(head=higher))"""
 DEAD = "return generation_of(config) > generation_of(base) or sequence_of(config) > sequence_of(base) + LIFE"
 
 
@@ -36,13 +41,13 @@ MUTANTS_OF_METADATA = (
     planted(
         "a body is removed when its swap came to nothing",
         UNTIL_DONE,
-        "self._chosen = None",
+        DOUBTS,
         FORGETS,
         f"{SERVER}::test_nothing_goes_that_a_swap_may_name",
     ),
     planted(
         "a page is unpinned while a swap may name it",
-        f"{METADATA}.server:Metadata._know",
+        f"{METADATA}.server:Metadata._settle",
         COLLECTS,
         "await ledger.collect(1 << 64, known.head.roots | self._accepted(register))",
         f"{SERVER}::test_nothing_goes_that_a_swap_may_name",
@@ -105,9 +110,9 @@ MUTANTS_OF_METADATA = (
     ),
     planted(
         "what was shown by a late quorum read takes the place of what is newer",
-        f"{METADATA}.server:Metadata.learn",
-        HEARD,
-        "newest = after",
+        f"{METADATA}.known:Heads.show",
+        "if known.place >= standing.shown.place:",
+        "if True:",
         f"{SERVER}::test_an_older_look_changes_nothing",
     ),
     planted(
@@ -149,9 +154,170 @@ MUTANTS_OF_METADATA = (
     ),
     planted(
         "a sequence that was heard is persisted",
-        f"{DECIDING}._heed",
-        "await self.metadata.quorum_read(register, hint.acceptors)",
+        f"{DECIDING}._look",
+        "await metadata.quorum_read(register, hint.acceptors)",
         HEEDS,
         f"{DECIDING_TESTS}::test_lies_about_what_was_decided_cause_one_look_each",
+    ),
+    planted(
+        "whoever has an id is taken for the operation that had it before",
+        f"{METADATA}.operations:_judge",
+        "if kept is not None and kept.is_of(operation.digest):",
+        "if kept is not None:",
+        f"{TESTS}/test_operations.py::test_an_id_that_is_used_again_for_another_operation_is_refused",
+    ),
+    planted(
+        "digests are not kept",
+        f"{METADATA}.operations:_judge",
+        "edit.record(operation.id, answers[-1].outcome, operation.digest)",
+        "edit.record(operation.id, answers[-1].outcome)",
+        f"{TESTS}/test_operations.py::test_an_id_that_is_used_again_for_another_operation_is_refused",
+    ),
+    planted(
+        "whose id was another table's is told of the one that it drew",
+        f"{METADATA}.catalogue:Catalogue.create",
+        "made = named if is_own else self._made(wanted, operation)",
+        "made = named",
+        f"{CATALOGUE_BAD_DAYS}::test_an_operation_s_id_that_is_used_for_other_tables_makes_one",
+    ),
+    planted(
+        "any table of that name is the one that an operation has made",
+        f"{METADATA}.catalogue:Catalogue._made",
+        "if is_so or not kept.digest:",
+        "if True:",
+        f"{CATALOGUE_BAD_DAYS}::test_an_operation_s_id_that_is_used_for_other_tables_makes_one",
+    ),
+    planted(
+        "what comes late of a map that was let go of stays for good",
+        f"{METADATA}.ledger:Ledger.end",
+        "self._is_over = True",
+        "pass",
+        f"{TESTS}/test_ledger_bad_days.py::test_what_comes_while_a_map_is_let_go_of_stays_nowhere",
+    ),
+    planted(
+        "tables do not grow",
+        f"{METADATA}.catalogue:Catalogue.grow",
+        "short = [register for register in sorted(self._metadata.known) if self._missing(register, alive)]",
+        "short = [register for register in [self.register] if self._missing(register, alive)]",
+        f"{REPLACEMENT}::test_all_registers_grow_with_the_cluster",
+    ),
+    planted(
+        "acceptors that somebody else has changed meanwhile are changed again",
+        f"{METADATA}.catalogue:Catalogue.reconfigure",
+        "wanted = Reconfigure(tuple(members), known.acceptors.new if instead is None else tuple(instead))",
+        "wanted = Reconfigure(tuple(members), known.acceptors.new)",
+        f"{REPLACEMENT}::test_all_registers_grow_with_the_cluster",
+    ),
+    planted(
+        "where a node decides already, its register has one acceptor less",
+        f"{METADATA}.catalogue:Catalogue.replace",
+        "if len(stay) < len(members):",
+        "if False:",
+        f"{REPLACEMENT}::test_a_node_takes_the_place_of_another",
+    ),
+    planted(
+        "a node whose store is another one keeps its place as it was",
+        f"{METADATA}.catalogue:Catalogue.replace",
+        "if not any(one.node == leaver and one != comer for one in members):",
+        "if comer.node == leaver or not any(one.node == leaver for one in members):",
+        f"{REPLACEMENT}::test_a_node_whose_store_is_another_takes_its_own_place",
+    ),
+    planted(
+        "one register that cannot be changed keeps all others as they are",
+        "gossipkv.cli.metadata:replace",
+        'if "register" not in error.details:  # It stands in the way of all.',
+        "if True:",
+        "tests/unit/cli/test_metadata.py::test_replacing_where_something_stands_in_the_way",
+    ),
+    planted(
+        "a node does not learn what it commits",
+        TRANSACT,
+        SHOWS,
+        "pass",
+        f"{HEADS}::test_what_a_node_commits_it_knows",
+    ),
+    planted(
+        "pins stay when a later head is known",
+        f"{METADATA}.server:Metadata._settle",
+        COLLECTS,
+        "pass",
+        f"{HEADS}::test_pins_end_with_what_is_learned",
+    ),
+    planted(
+        "who holds what others commit waits until it is told",
+        f"{METADATA}.server:Metadata.hold",
+        "self._look_at(register)",
+        "pass",
+        f"{HEADS}::test_pins_end_with_what_is_learned",
+    ),
+    planted(
+        "every head of a stream is written down",
+        f"{METADATA}.known:Heads._learn",
+        "with trio.move_on_after(PAUSE_S):",
+        "with trio.move_on_after(0):",
+        f"{HEADS}::test_a_stream_is_learned_in_strides",
+    ),
+    planted(
+        "who waits for a config id is told of any",
+        f"{METADATA}.known:Heads.reached",
+        "if found is not None and found.config >= config:",
+        "if found is not None:",
+        f"{HEADS}::test_who_waits_is_told",
+    ),
+    planted(
+        "a root goes while somebody fetches it",
+        f"{METADATA}.ledger:Ledger.collect",
+        "held = {*kept, *self._lent}",
+        "held = {*kept}",
+        f"{LEDGER}::test_a_root_stays_while_somebody_fetches_it",
+    ),
+    planted(
+        "what follows a root of the same moment is fetched",
+        f"{METADATA}.ledger:Ledger.take",
+        "await self._follow(base)",
+        "pass",
+        f"{LEDGER}::test_changes_that_come_at_once_follow_each_other",
+    ),
+    planted(
+        "a read that meets a writer takes a round at once",
+        "gossipkv.register.proposer:Pending.needs_round",
+        "return self.looks >= MOST_LOOKS",
+        "return self.looks >= 1",
+        "tests/unit/register/test_proposer.py::test_a_read_waits_for_who_writes_just_now",
+    ),
+    planted(
+        "each who drops a table is told that it did",
+        f"{METADATA}.head:_drop",
+        ENDS,
+        "return Applied(head.encode())",
+        f"{CATALOGUE}::test_what_is_dropped_twice_is_dropped_once",
+    ),
+    planted(
+        "a step of a decision takes longer than all of it may",
+        f"{METADATA}.deadline:Deadline.step",
+        "with trio.move_on_at(self._at_s) as scope:",
+        "with trio.move_on_after(10) as scope:",
+        f"{CATALOGUE}::test_a_decision_has_one_deadline",
+    ),
+    planted(
+        "a table that is not known yet is said not to be",
+        f"{METADATA}.server:Metadata.tree",
+        'raise NotReady("what is decided of this table is not known here yet")',
+        'raise UnknownDatabase("there is no such table")',
+        "tests/unit/table/test_methods.py::test_a_table_that_is_listed_and_not_known_yet",
+    ),
+    planted(
+        "a peer that is asked to wait answers at once",
+        "gossipkv.table.for_peers:PeerMethods._known",
+        "await metadata.heads.reached(register, config)",
+        "pass",
+        "tests/unit/table/test_methods.py::test_who_asks_a_peer_may_wait_for_a_config_id",
+    ),
+    planted(
+        "a table that nobody has read waits for the poll",
+        f"{DECIDING}._heed",
+        "if table.id not in self.metadata.known:  # Who made it may have gone before anybody has read its map.",
+        "if False:",
+        f"{DECIDING_TESTS}::test_a_table_whose_maker_is_gone_is_known",
     ),
 )

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gossipkv.cli.metadata import decides
-from gossipkv.errors import Unavailable
+from gossipkv.errors import Unavailable, UnknownDatabase
 from tests.unit.cli.asked_node import AskedNode
 
 
@@ -107,6 +107,62 @@ def test_membership_that_is_refused(ask):
     assert (done.status, done.out, done.err) == (3, "", "gossipkv: no majority answers\n")
 
 
+def replaced(table, *, has_changed=True):
+    """As a node tells it."""
+    return {"table": table, "replaced": has_changed, "nodes": ["n1", "n2", "n4"]}
+
+
+TABLES = [{"name": "geo", "kind": "dataset"}, {"name": "carts", "kind": "hash"}, {"name": "logs", "kind": "range"}]
+
+
+def test_replacing(ask):
+    """On the catalogue, then on every table, those too that were made meanwhile; a dropped one is passed over."""
+    lists = [[*TABLES[:2]], TABLES, TABLES]
+
+    def change(table, *_):
+        if table == "carts":
+            raise UnknownDatabase("there is no table carts")
+        return replaced(table, has_changed=table is None)
+
+    done, asked = ask("replace", "n3", "n4", metadata_replace=change, databases=lambda: lists.pop(0))
+    assert [params for method, params in asked if method == "metadata_replace"] == [
+        [table, "n3", "n4"] for table in (None, "carts", "logs")
+    ]
+    assert (done.status, done.out, done.err) == (0, "the catalogue: decided by n1, n2, n4\n", "")
+    done, _ = ask("replace", "n3", "n4", "--json", metadata_replace=replaced_all, databases=lambda: TABLES)
+    assert [register["table"] for register in json.loads(done.out)] == [None, "carts", "logs"]
+
+
+def replaced_all(table, *_):
+    """Nothing has to be changed."""
+    return replaced(table, has_changed=False)
+
+
+def test_replacing_twice(ask):
+    """The second time there is nothing to do, which is no failure."""
+    done, _ = ask("replace", "n3", "n4", metadata_replace=replaced_all, databases=lambda: TABLES)
+    assert (done.status, done.out) == (0, "")
+    assert "nothing to do: there are 3 registers, and n3 decides on none" in done.err
+    done, _ = ask("replace", "n3", "n3", metadata_replace=replaced_all, databases=lambda: TABLES)
+    assert "n3 decides with the store that it has" in done.err
+
+
+def test_replacing_where_something_stands_in_the_way(ask):
+    """Of one register: it is told, and the others are done, status 3; of all: one line, and no more is asked."""
+
+    def change(table, *_):
+        if table == "carts":
+            raise Unavailable("carts: too few answer: see `gossipkv metadata force --help`", {"register": "carts"})
+        return replaced(table)
+
+    done, _ = ask("replace", "n3", "n4", metadata_replace=change, databases=lambda: TABLES)
+    assert (done.status, len(done.out.splitlines())) == (3, 2)
+    assert done.err.splitlines()[0] == "gossipkv: carts: too few answer: see `gossipkv metadata force --help`"
+    assert "1 of 3 registers are as they were; repeat this" in done.err
+    done, asked = ask("replace", "n3", "n9", metadata_replace=refuse)
+    assert (done.status, done.err, len(asked)) == (3, "gossipkv: no majority answers\n", 1)
+
+
 def test_force_says_first_what_may_be_lost(ask):
     """Nothing is done: who is left behind is named, as far as that is known; status 2."""
     done, asked = ask("force", "--survivor", "n1", metadata_status=lambda _: [STUCK])
@@ -132,7 +188,9 @@ def test_force(ask):
     assert (done.status, asked) == (3, [("metadata_force", ["carts", ["n1"]])])
 
 
-@pytest.mark.parametrize("arguments", [["force"], ["force", "--yes"], ["join"], ["leave"], ["status", "a", "b"], []])
+@pytest.mark.parametrize(
+    "arguments", [["force"], ["force", "--yes"], ["join"], ["leave"], ["replace", "n3"], ["status", "a", "b"], []]
+)
 def test_wrong_use(ask, arguments):
     """Status 2, and no node is asked."""
     done, asked = ask(*arguments)

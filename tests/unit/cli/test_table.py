@@ -115,6 +115,10 @@ def test_a_table_is_dropped(ask):
     assert asked == [("partition_map", ["carts"]), ("drop_table", ["carts", {"table": MADE["table"]}])]
     done, _ = ask("table", "drop", "carts", "--json", **methods)
     assert json.loads(done.out) == MADE
+    _, asked = ask("table", "drop", "carts", "--timeout", "2s", **methods)
+    assert asked[-1] == ("drop_table", ["carts", {"table": MADE["table"], "timeout_ms": 2000}])
+    _, asked = ask("table", "create", "carts", "--kind", "hash", "--timeout", "2s", create_table=lambda *_: MADE)
+    assert asked[-1][1][1]["timeout_ms"] == 2000
 
 
 def test_a_table_that_the_node_has_not_heard_of_is_dropped(ask):

@@ -351,6 +351,28 @@ def test_what_phase_1_finds_is_not_told(what):
     assert world.payload(other) == id_of(other)
 
 
+def test_a_read_waits_for_who_writes_just_now():
+    """Acceptors that have two ballots are asked once more, and the one who writes needs no second prepare."""
+    world = Scripted()
+    writer, reader = world.party(), world.party()
+    a, b, c, *_ = world.nodes
+    for _ in range(2):
+        world.append(writer)
+        world.carry()
+    world.append(writer)
+    world.carry(a)
+    read = world.read(reader)
+    world.carry(which=is_a(Kind.READ))
+    assert ended(world, read) is None
+    world.carry(b, c)
+    world.wait(100)
+    world.carry(which=is_a(Kind.READ))
+    assert ended(world, read) is End.DONE
+    last = world.append(writer)
+    world.carry(which=is_a(Kind.ACCEPT))
+    assert ended(world, last) is End.DONE
+
+
 def test_a_quorum_read_is_done_with_a_majority():
     """One acceptor shows what it has; a second and it is read, in one round that changes nothing."""
     world = Scripted()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import Conflict, GossipKVError, Unavailable
+from gossipkv.errors import Conflict, GossipKVError, NotReady, Unavailable, Unknown
 from gossipkv.node.gossip import Gossiping
 from gossipkv.register.metadata.catalogue import Catalogue
 from gossipkv.register.metadata.server import Metadata
@@ -149,6 +151,36 @@ def test_lies_about_what_was_decided_cause_one_look_each(monkeypatch):
             assert (await cluster.ask(machine, "partition_map", "u"))["table"] == made["table"]
 
     simulate(scenario, 1, machines=3, limit_s=600)
+
+
+def test_a_table_whose_maker_is_gone_is_known(monkeypatch):
+    """It was named, and nobody has read its map: whoever hears of the name reads it, and does not wait for a poll."""
+    decide = Catalogue._decide
+
+    async def crash_behind(self, operation, deadline):
+        await decide(self, operation, deadline)
+        if operation.argument[0] == b"t":
+            raise Unknown("it was named, and then the node was gone")
+
+    monkeypatch.setattr(Catalogue, "_decide", crash_behind)
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one = cluster.machines[0]
+        await cluster.ask(one, "create_table", "first", ONE_COPY)
+        await trio.sleep(POLL_S / 2)
+        with pytest.raises(Unknown):
+            await cluster.ask(one, "create_table", "t", ONE_COPY)
+        await trio.sleep(5)
+        told = [[each["name"] for each in await cluster.ask(machine, "databases")] for machine in cluster.machines]
+        assert told == 3 * [["first", "t"]]
+        shown = []
+        for machine in cluster.machines:
+            with contextlib.suppress(NotReady):
+                shown.append(len((await cluster.ask(machine, "partition_map", "t"))["partitions"]))
+        assert shown == [2, 2, 2]
+
+    simulate(scenario, 1, machines=3)
 
 
 @pytest.mark.parametrize("said", [b"", *LIES[:4]])

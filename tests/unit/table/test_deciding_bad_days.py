@@ -42,8 +42,8 @@ class Answering:
 
     def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
         self.told = result, error, epoch
-        self.forms = 1
-        self.asked = []
+        self.forms = 2
+        self.asked: list[object] = []
 
     def ask_unread(self, name, method, params, timeout_ms, on_answer) -> None:
         self.asked.append(params)
@@ -90,6 +90,17 @@ async def test_who_was_asked_and_has_not_answered_may_have_done_it():
     with pytest.raises(Unavailable):
         await Asking(Members(), Answering(epoch=None), None).ask(UUID, "create_table", [], 1)
     assert await Asking(Members(), Answering(msgpack.packb(3)), None).ask(UUID, "create_table", [], 1) == 3
+
+
+@pytest.mark.parametrize("spoken", [0, 1, 2])
+async def test_who_cannot_wait_is_not_asked_to(spoken):
+    """A node of the last release would refuse to: it says what it knows now."""
+    peers = Answering(msgpack.packb(msgpack.packb([0, 7, bytes(32), [[UUID, 1]]])))
+    peers.forms = spoken
+    hint = await Asking(Members(), peers, None).known(UUID, b"r" * 16, 2.0, config=9)
+    assert hint is not None
+    assert hint.config == 7
+    assert [len(params) for params in peers.asked] == [2 if spoken >= 2 else 1]
 
 
 def deciding(members: Members, *, store: int = 0, pinned: bool = False) -> Deciding:

@@ -6,6 +6,7 @@ import errno
 import random
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,10 @@ from gossipkv.errors import (
     UnknownDatabase,
     UnknownMethod,
 )
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.phases import begin
+from tests.world.nodes.phases import begin, shown
 from tests.world.nodes.trace import Trace
 from tests.world.nodes.whole_cluster import simulate
 
@@ -74,12 +77,13 @@ def test_the_life_of_a_table():
         assert [one["table"] for one in registers] == [None, "orders"]
         (acceptor,) = registers[0]["new"]
         assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-        options = {*ONE_COPY, "operation", "bounds"}
+        options = {*ONE_COPY, "operation", "bounds", "timeout_ms"}
         page = keys_on_the_page("tables") - options - {"partitioner", "owners"}
         assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
         assert page <= {*shown, *registers[0]}
         dropped = await cluster.ask(machine, "drop_table", "orders")
-        assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config"})
+        assert (dropped["table"], set(dropped)) == (made["table"], {"table", "config", "before"})
+        assert dropped["before"] is False
         assert await cluster.ask(machine, "databases") == []
         assert isinstance(await refused(cluster, machine, "drop_table", "orders"), UnknownDatabase)
         error = await refused(cluster, machine, "create_table", "orders", {**ONE_COPY, "operation": bytes(20)})
@@ -274,6 +278,110 @@ def test_who_decides_is_changed_by_command():
     simulate(scenario, 1, machines=3)
 
 
+def test_a_node_that_is_gone_is_replaced():
+    """On each register by one question; what stands in the way of one of them, or of all, is said in so many words."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, *others = cluster.machines
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        await grown_to(cluster, one, 3)
+        deciding = await deciders(cluster, one)
+        old = next(machine for machine in others if machine.name in deciding)
+        (new,) = (machine for machine in cluster.machines if machine.name not in deciding)
+
+        async def words(*params):
+            error = await refused(cluster, one, "metadata_replace", *params)
+            return error.message, error.details.get("register")
+
+        assert (await words(None, "n9", new.name))[0].startswith("no member n9 is known: `gossipkv metadata status`")
+        assert await words(None, old.name, "n9") == ("no member n9 is known", None)
+        assert isinstance(await refused(cluster, one, "metadata_replace", "nothing", old.name, "n1"), UnknownDatabase)
+        old.kill()
+        await shown(cluster, old, "dead", 60)
+        assert "no member of this cluster that is alive" in (await words(None, one.name, old.name))[0]
+        for table in (None, "t"):
+            had = old.name in await deciders(cluster, one, table)
+            for is_new in (had, False):
+                told = await cluster.ask(one, "metadata_replace", table, old.name, new.name, timeout_s=30)
+                assert (told["table"], told["replaced"]) == (table, is_new)
+            assert sorted(told["nodes"]) == await deciders(cluster, one, table)
+            assert (len(told["nodes"]), old.name in told["nodes"]) == (3, False)
+            assert not (await cluster.ask(one, "metadata_replace", table, "n1", "n1", timeout_s=30))["replaced"]
+        message, register = await words(None, new.name, one.name)
+        assert ("no other node that could" in message, register) == (True, "the catalogue")
+        for machine in others:
+            machine.kill()
+        message, register = await words("t", new.name, one.name)
+        assert ("`gossipkv metadata force --help`" in message, register) == (True, "t")
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_a_node_that_has_lost_its_store_takes_its_own_place():
+    """It has the name that it had, and another uuid, which is found where nobody else is gone."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, other, third = cluster.machines
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        await grown_to(cluster, one, 3)
+        for machine in (other, third):
+            machine.kill()
+            await shown(cluster, machine, "dead", 60)
+            machine.lose_disk()
+            machine.config = replace(machine.config, join=(one.address,))
+            await machine.start()
+            await shown(cluster, machine, "alive", 60)
+            for table in (None, "t"):
+                told = await cluster.ask(one, "metadata_replace", table, machine.name, machine.name, timeout_s=30)
+                assert (told["replaced"], machine.name in told["nodes"]) == (True, True)
+        for table in (None, "t"):
+            assert await deciders(cluster, one, table) == ["n1", "n2", "n3"]
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_a_node_without_a_store_takes_no_place():
+    """It is said of it, with the reason, and not of the register."""
+
+    async def scenario(cluster):
+        one, other = cluster.machines
+        await one.start()
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        other.config = replace(other.config, join=(one.address,))
+        await other.start()
+        await shown(cluster, other, "alive", 60)
+        other.strike(Fault(0, Action.FAIL, kinds=CHANGING, error=errno.EIO, lasting=True))
+        error = await refused(cluster, one, "metadata_replace", None, "n1", "n2")
+        assert error.message.startswith("n2 cannot take a place: it has no store to decide with: ")
+        assert "register" not in error.details
+
+    simulate(scenario, 1, machines=2)
+
+
+def test_tables_that_were_made_on_one_node_grow():
+    """As the catalogue does, with the nodes that come later."""
+
+    async def scenario(cluster):
+        one, *others = cluster.machines
+        await one.start()
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        for machine in others:
+            machine.config = replace(machine.config, join=(one.address,))
+            await machine.start()
+        await grown_to(cluster, one, 3)
+        await grown_to(cluster, one, 3, "t")
+
+    simulate(scenario, 1, machines=3)
+
+
+async def deciders(cluster, machine, table=None):
+    """The names of those that decide on the catalogue, or on a table."""
+    told = await cluster.ask(machine, "metadata_status", table)
+    return sorted(each["node"] for each in told[0]["new"])
+
+
 def test_a_majority_that_is_lost():
     """Nothing is decided until a force names all that are left; it says what may be lost; then all goes on."""
 
@@ -304,12 +412,12 @@ def test_a_majority_that_is_lost():
     simulate(scenario, 1, machines=3)
 
 
-async def grown_to(cluster, machine, count):
-    """Returns when so many decide on the catalogue."""
+async def grown_to(cluster, machine, count, table=None):
+    """Returns when so many decide on the catalogue, or on a table."""
 
     async def holds():
-        """So many decide on the catalogue."""
-        told = await cluster.ask(machine, "metadata_status", None)
+        """So many decide on it."""
+        told = await cluster.ask(machine, "metadata_status", table)
         return len(told[0]["new"]) == count and told[0]["old"] == told[0]["new"]
 
     await cluster.until(holds, within_s=20)
@@ -340,6 +448,82 @@ def test_a_node_that_is_stopped():
 
     simulate(scenario, 1, machines=1, trace=trace)
     assert [line for line in trace.lines if " error event=" in line] == []
+
+
+def test_a_table_that_is_listed_and_not_known_yet():
+    """A node that has heard of a new table says NOT_READY until it has the map, and never that there is none."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, *others = cluster.machines
+        await cluster.ask(one, "create_table", "first", ONE_COPY, timeout_s=30)
+        await trio.sleep(10)
+        seen = set()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.ask, one, "create_table", "t", ONE_COPY)
+            for other in others:
+                while True:
+                    listed = [each["name"] for each in await cluster.ask(other, "databases")]
+                    try:
+                        await cluster.ask(other, "partition_map", "t")
+                        break
+                    except GossipKVError as error:
+                        if "t" in listed:
+                            seen.add(type(error))
+                    await trio.sleep(0.001)
+        assert seen == {NotReady}
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_who_asks_a_peer_may_wait_for_a_config_id():
+    """It answers when that is reached, or when the time is over with what it knows; who does not wait hears at once."""
+
+    async def scenario(cluster):
+        (machine,) = cluster.machines
+        await machine.start()
+        made = await cluster.ask(machine, "create_table", "t", ONE_COPY)
+        register, told = bytes.fromhex(made["table"]), []
+
+        async def wait(config, wait_ms):
+            hint = decode_hint(
+                await cluster.ask(machine, "metadata_known", register, {"config": config, "wait_ms": wait_ms})
+            )
+            told.append((hint.config, trio.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            began = trio.current_time()
+            nursery.start_soon(wait, 2, 4_000)
+            nursery.start_soon(wait, 3, 1_000)
+            await wait(1, 4_000)
+            await trio.sleep(2)
+            shown = await cluster.ask(machine, "partition_map", "t")
+            first = shown["partitions"][0]
+            operation = Operation(bytes(20), 1, "unassign", 1, (first["start"], first["id"], 0))
+            await cluster.ask(machine, "metadata_transact", register, [operation.encode()], 1_000)
+        assert [config for config, _ in told] == [1, 1, 2]
+        assert [round(at - began) for _, at in told] == [0, 1, 2]
+
+    simulate(scenario, 1, machines=1)
+
+
+def test_a_decision_ends_in_the_time_that_the_client_allows():
+    """Where two of three are stopped, at whichever step it is; who says nothing gets ten seconds."""
+
+    async def scenario(cluster):
+        await begin(cluster)
+        one, *others = cluster.machines
+        await cluster.ask(one, "create_table", "t", ONE_COPY, timeout_s=30)
+        await trio.sleep(20)
+        cluster.network.partition([one.host], [other.host for other in others])
+        for method, params in (("create_table", ("u", ONE_COPY)), ("drop_table", ("t", {}))):
+            for timeout_ms in (300, 2_000, None):
+                began = trio.current_time()
+                error = await refused(cluster, one, method, params[0], {**params[1], "timeout_ms": timeout_ms})
+                assert isinstance(error, Unavailable | Unknown), error
+                assert trio.current_time() - began <= (timeout_ms or 10_000) / 1000 + 0.1
+
+    simulate(scenario, 1, machines=3)
 
 
 def test_a_disk_that_fails_below_the_tables():

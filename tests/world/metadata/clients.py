@@ -7,6 +7,8 @@ operation's id what became of it.  All that is told of operations is written dow
 from __future__ import annotations
 
 import contextlib
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -39,16 +41,22 @@ MOST_PARTITIONS: Final = 12
 class Clients:
     """The clients of one run."""
 
-    def __init__(self, nodes: Sequence[Node], witness: Witness, random: Random) -> None:
+    def __init__(self, nodes: Sequence[Node], witness: Witness, random: Random, ids: Random) -> None:
+        """`ids`: draws which ids are used again."""
         self._nodes = nodes
         self._witness = witness
         self._random = random
+        self._ids = ids
+        self._again = ids.choice((0.0, 0.3))  # How often they are.
+        self._wanted: dict[bytes, deque[Operation]] = {}  # The last operations on a register.
         self._bases: dict[bytes, list[int]] = {}  # Config ids that were seen of a register.
         self.unknown: list[tuple[bytes, bytes, int]] = []  # Register, operation, base.
 
     async def run(self, *, pause_s: float) -> None:
         """Want something, again and again."""
-        wishes = (self.change, self.change, self.change, self.change, self.create, self.drop, self.move, self.inquire)
+        wishes = (
+            *4 * (self.change,), self.create, self.drop, self.move, self.replace, self.inquire
+        )  # fmt: skip
         while True:
             await trio.sleep(self._random.expovariate(1 / pause_s))
             life = self._random.choice(self._nodes).life
@@ -69,7 +77,7 @@ class Clients:
         bases.append(life.metadata.known[table.id].config)
         base = bases[-1] if happens(self._random, 0.7) else self._old_base(bases)
         count = 1 if happens(self._random, 0.7) else self._random.randint(2, 12)
-        operations = [self._operation(tree, base) for _ in range(count)]
+        operations = [self._operation(table.id, tree, base) for _ in range(count)]
         await self.transact(life, table.id, operations)
 
     def _old_base(self, bases: list[int]) -> int:
@@ -78,14 +86,21 @@ class Clients:
         strange = (max(0, newest - self._random.randrange(80)), newest + 3, config_id(generation_of(newest), 0))
         return self._random.choice([*bases[-20:], *bases[-20:], *strange])
 
-    def _operation(self, tree: Tree, base: int) -> Operation:
+    def _operation(self, register: bytes, tree: Tree, base: int) -> Operation:
         entries = [*tree.scan()]
         entry = self._random.choice(entries)
         partition = decode_partition(entry.record)
         id_ = self._random.randbytes(OPERATION_ID_BYTES)
         name, argument = self._wish(tree, entry, partition)
+        before = self._wanted.setdefault(register, deque(maxlen=8))
         operation = Operation(id_, base, name, 1, (entry.key, partition.id, *argument))
-        self._witness.wanted[id_] = operation
+        if before and happens(self._ids, self._again):
+            other = self._ids.choice(before)
+            again = operation._replace(id=other.id, base=self._ids.choice((other.base, self._bases[register][-1])))
+            is_another = again.digest not in {one.digest for one in self._witness.wanted[other.id]}
+            operation = again if is_another else operation
+        before.append(operation)
+        self._witness.wanted.setdefault(operation.id, []).append(operation)
         return operation
 
     def _wish(self, tree: Tree, entry: Entry, partition: Partition) -> tuple[str, tuple[object, ...]]:
@@ -137,7 +152,7 @@ class Clients:
         return answers
 
     def _tell(self, register: bytes, operation: Operation, outcome: Outcome, by: str) -> None:
-        self._witness.told.append(Answered(register, operation.id, outcome, by))
+        self._witness.told.append(Answered(register, operation.id, outcome, by, operation.digest))
         if outcome is Outcome.UNKNOWN:
             self.unknown.append((register, operation.id, operation.base))
 
@@ -155,24 +170,32 @@ class Clients:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     async def create(self, life: Life) -> None:
-        """Make a table."""
+        """Make a table; or have several want one each under the same id."""
+        id_ = self._random.randbytes(OPERATION_ID_BYTES)
+        others = self._ids.sample(self._nodes, 2) if happens(self._ids, self._again) else []
+        async with trio.open_nursery() as nursery:
+            for by in [life, *(node.life for node in others)]:
+                if by is not None:
+                    nursery.start_soon(self._create, by, id_, "create of many" if others else "create")
+
+    async def _create(self, life: Life, id_: bytes, by: str) -> None:
         draw = self._random
         kind = draw.choice((HASH, RANGE))
         bounds = sorted({draw.randbytes(1) for _ in range(draw.randrange(4))}) if kind == RANGE else []
         keys = keys_of(kind, draw.randint(1, 6), [bound for bound in bounds if bound])
         wanted = Wanted(draw.choice(NAMES), kind, draw.randint(1, 3), keys)
-        id_ = draw.randbytes(OPERATION_ID_BYTES)
-        outcome = Outcome.UNKNOWN
+        outcome, digest = Outcome.UNKNOWN, b""
         try:
-            await life.have(lambda life: life.catalogue.create(wanted, id_, WHOLE_S))
+            made = await life.have(lambda life: life.catalogue.create(wanted, id_, WHOLE_S))
         except (Unavailable, Conflict, BadRequest, UnknownDatabase):
             outcome = Outcome.REFUSED
         except GossipKVError:
             pass
         else:
             outcome = Outcome.DONE
-        self._witness.counts[f"create {outcome.name}"] += 1
-        self._witness.told.append(Answered(CATALOGUE, id_, outcome, "create"))
+            digest = Operation(id_, 0, "add_table", 1, (wanted.name.encode(), *made)).digest
+        self._witness.counts[f"{by} {outcome.name}"] += 1
+        self._witness.told.append(Answered(CATALOGUE, id_, outcome, by, digest))
 
     async def drop(self, life: Life) -> None:
         """Drop a table."""
@@ -197,12 +220,39 @@ class Clients:
             members = {one for one in known.acceptors.new if one.node != node.uuid and one not in self._witness.lost}
             if joins:
                 members.add(await life.invite(node.uuid))
-            return len(members) > 1 and await life.catalogue.reconfigure(register, sorted(members))
+            if len(members) > 1:
+                await life.catalogue.reconfigure(register, sorted(members), known.acceptors.new)
+            return len(members) > 1
 
         self._witness.moves += 1
         try:
             if await life.have(move):
                 self._witness.counts["joined" if joins else "left"] += 1
+        finally:
+            self._witness.moves -= 1
+
+    async def replace(self, life: Life) -> None:
+        """Have a node take the place of another; or its own, on another disk."""
+        leaver, comer = self._random.sample(self._nodes, 2)
+        lost = {one.node for one in self._witness.lost}
+        again = [node for node in self._nodes if node.uuid in lost]
+        await self.replace_all(life, *((again[0], again[0]) if again else (leaver, comer)))
+
+    async def replace_all(self, life: Life, leaver: Node, comer: Node) -> None:
+        """Have a node take another's place on all registers, as the command does; what comes to nothing is passed over.
+
+        The node that does it may crash meanwhile.
+        """
+
+        async def replace(life: Life, register: bytes) -> bool:
+            return await life.catalogue.replace(register, leaver.uuid, await life.invite(comer.uuid))
+
+        self._witness.moves += 1
+        try:
+            for register in [CATALOGUE, *(table.id for _, table in sorted(life.catalogue.tables().items()))]:
+                with contextlib.suppress(GossipKVError):
+                    is_new = await life.have(partial(replace, register=register))
+                    self._witness.counts["replaced"] += is_new
         finally:
             self._witness.moves -= 1
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from random import Random
 
-    from gossipkv.register.metadata.server import Known
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.shell import OnReply
     from gossipkv.wire.rpc import Value
     from tests.world.metadata.network import Network, OnAnswer
@@ -230,7 +230,8 @@ class Life:
                     await self.catalogue.found()
                 await self._heed()
                 if CATALOGUE in self.metadata.known:
-                    await self.catalogue.grow()
+                    with contextlib.suppress(GossipKVError):
+                        await self.catalogue.grow()
                 if trio.current_time() >= tend_at_s:
                     tend_at_s = trio.current_time() + TEND_S
                     self._heeded.clear()
@@ -267,6 +268,10 @@ class Life:
                         self._news.set()
 
     async def _heed(self) -> None:
+        for table in self.catalogue.tables().values():
+            if table.id not in self.metadata.known:
+                with contextlib.suppress(GossipKVError):
+                    await self.metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
         for register in [CATALOGUE, *(table.id for table in self.catalogue.tables().values())]:
             for source, heard in [*self._said.get(register, {}).items()]:
                 known = self.metadata.known.get(register)

@@ -54,22 +54,17 @@ class _View:
 
 def replay(
     before: Content,
-    judged: Sequence[tuple[bytes, Outcome]],
-    wanted: Mapping[bytes, Operation],
+    judged: Sequence[tuple[Operation, Outcome]],
     config: int,
     functions: Functions,
 ) -> tuple[Content, list[str]]:
-    """Judge a transaction again: what it leaves, and where it was judged otherwise.
-
-    Requires: all that it judged is in `wanted`, by id.
-    """
+    """Judge a transaction again: what it leaves, and where it was judged otherwise."""
     content = Content(before.meta, before.version, dict(before.entries))
     wrong: list[str] = []
-    for id_, outcome in judged:
-        operation = wanted[id_]
+    for operation, outcome in judged:
         expected, puts = _judge(content, operation, config, functions)
         if outcome is not expected:
-            wrong.append(f"{operation.name} {id_.hex()[:8]} is {outcome.name}, and should be {expected!r}")
+            wrong.append(f"{operation.name} {operation.id.hex()[:8]} is {outcome.name}, and should be {expected!r}")
         for key, record in puts.items():
             if record is None:
                 content.entries.pop(key, None)

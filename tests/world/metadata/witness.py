@@ -9,7 +9,9 @@ A value is committed when a quorum of its acceptors has synced that they accepte
     names        a page is its name
     committed    what a node shows of a map was committed, and can be read or says that it is not there
     rising       the config id that a node shows of a map never falls, nor the one on its disk
-    judged       transactions are judged as the model judges them, each operation once; what was told of it is so
+    judged       transactions are judged as the model judges them, each operation once, and of several under one id one;
+                 what was told of it is so
+    replaced     whoever was replaced decides on nothing any more, once nothing strikes
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import REGISTER_BYTES, decode_record
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import Head, Past, decode_head
-from gossipkv.register.metadata.pages import MissingPage, Outcome, generation_of, name_of, sequence_of
-from gossipkv.register.metadata.server import KNOWN, known_of
+from gossipkv.register.metadata.known import KNOWN, known_of
+from gossipkv.register.metadata.pages import Kept, MissingPage, Outcome, generation_of, name_of, sequence_of
 from gossipkv.register.metadata.tables import NamedTable, decode_named
 from gossipkv.register.metadata.tree import Tree, pages_of
 from gossipkv.register.seen import BEHIND, POSITION, SEEN, positions_in
@@ -37,8 +39,9 @@ if TYPE_CHECKING:
     from gossipkv.register.ballot import Ballot
     from gossipkv.register.configuration import Value
     from gossipkv.register.messages import Record
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.operations import Operation
-    from gossipkv.register.metadata.server import Known, Metadata
+    from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.seen import Position
     from tests.world.metadata.store import Disk
 
@@ -65,7 +68,8 @@ class Answered(NamedTuple):
     register: bytes
     operation: bytes
     outcome: Outcome
-    by: str  # "answer", "ask", or "create".
+    by: str  # "answer", "ask", "create", or "create of many": under one id.
+    digest: bytes = b""  # Of that operation; empty: of whichever has the id.
 
 
 @final
@@ -78,7 +82,7 @@ class Chain:
     heads: set[Past] = field(default_factory=set)  # All that were ever committed.
     top: tuple[Ballot, Value, Head] | None = None
     content: Content | None = None  # Of the top.
-    judged: dict[bytes, tuple[int, Outcome]] = field(default_factory=dict)  # By operation: in which transaction.
+    judged: dict[bytes, tuple[int, Kept]] = field(default_factory=dict)  # By operation: in which transaction.
     is_forced: bool = False  # By somebody: what was told before may be lost.
 
 
@@ -93,7 +97,7 @@ class Witness:
         self.disks: dict[AcceptorId, Disk] = {}
         self.lost: set[AcceptorId] = set()
         self.put_back: set[AcceptorId] = set()  # To what they had once: they are lost as well.
-        self.wanted: dict[bytes, Operation] = {}  # All operations that clients wanted, by id.
+        self.wanted: dict[bytes, list[Operation]] = {}  # All operations that clients wanted, by id.
         self.told: list[Answered] = []
         self.moves = 0  # Changes of acceptors that somebody waits for.
         self.sightings: dict[AcceptorId, set[tuple[AcceptorId, Position]]] = {}  # Of stores, that a node has to know.
@@ -154,6 +158,9 @@ class Witness:
     def _committed(self, register: bytes, chain: Chain, ballot: Ballot, value: Value) -> None:
         self.counts["commits"] += 1
         head = decode_head(value.payload)
+        if head.ended and head.last and head.last[0].config == head.config:  # It is as before, under the drop's id.
+            chain.heads.add(Past(*head[:3]))
+            head = Head(*head.last[0], head.last[1:], ended=True)
         before = chain.top
         name = register.hex()[:8]
         is_known = Past(*head[:3]) in chain.heads
@@ -272,20 +279,23 @@ class Witness:
             return
         before, chain.content = chain.content, after
         rows = [row for page in tree.root.ids for row in tree.judged(page)]
-        judged = [*rows[-1].outcomes.items()] if rows and rows[-1].config == head.config else []
+        judged = [*rows[-1].kept.items()] if rows and rows[-1].config == head.config else []
         if is_anew:
-            chain.judged = {id_: (row.config, outcome) for row in rows for id_, outcome in row.outcomes.items()}
+            chain.judged = {id_: (row.config, kept) for row in rows for id_, kept in row.kept.items()}
         else:
-            for id_, outcome in judged:
+            for id_, kept in judged:
                 if id_ in chain.judged:
                     self.found("judged", f"{id_.hex()[:8]} is judged in {chain.judged[id_]} and in {_said(head)}")
-                chain.judged[id_] = head.config, outcome
+                chain.judged[id_] = head.config, kept
         self.counts["operations"] += len(judged)
-        self.counts.update(outcome.name for _, outcome in judged)
-        if before is not None and not is_anew and all(id_ in self.wanted for id_, _ in judged):
+        self.counts.update(kept.outcome.name for _, kept in judged)
+        wanted = {id_: one for id_, kept in judged for one in self.wanted.get(id_, []) if kept.is_of(one.digest)}
+        self.counts["ids used again"] += sum(len(self.wanted[id_]) > 1 for id_ in wanted)
+        if before is not None and not is_anew and len(wanted) == len(judged):
             self.counts["replayed"] += 1
             functions = (tables if register == self._catalogue else partitions).OPERATIONS
-            expected, wrong = replay(before, judged, self.wanted, head.config, functions)
+            told = [(wanted[id_], kept.outcome) for id_, kept in judged]
+            expected, wrong = replay(before, told, head.config, functions)
             for what in wrong:
                 self.found("judged", f"{register.hex()[:8]}: {what} in {_said(head)}")
             if expected != after:
@@ -302,15 +312,17 @@ class Witness:
 
     def check_told(self) -> None:
         """Look whether what was told of operations is so, now that all is quiet."""
-        for register, id_, outcome, by in self.told:
+        for register, id_, outcome, by, digest in self.told:
             chain = self.chain(register)
             if chain.is_forced:
                 continue
-            judged = chain.judged.get(id_)
-            found = Outcome.UNKNOWN if judged is None else judged[1]
-            is_so = found is outcome or (outcome is Outcome.REFUSED and judged is None)
-            if by == "create":  # It is told in other words why a table is not made.
+            kept = chain.judged[id_][1] if id_ in chain.judged else Kept(Outcome.UNKNOWN)
+            found = kept.outcome if not digest or kept.is_of(digest) else Outcome.UNKNOWN
+            is_so = found is outcome or (outcome is Outcome.REFUSED and found is Outcome.UNKNOWN)
+            if by.startswith("create"):  # It is told in other words why a table is not made.
                 is_so = (found is Outcome.DONE) == (outcome is Outcome.DONE)
+            if by == "create of many":  # Who is refused may be refused for the sake of another.
+                is_so |= outcome is not Outcome.DONE
             self.counts[f"told {outcome.name} by {by}"] += 1
             if not is_so and outcome is not Outcome.UNKNOWN:
                 self.found("judged", f"{id_.hex()[:8]} was told {outcome.name} by {by}, and is {found.name}")

@@ -6,6 +6,7 @@ of the code under test.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.operations import Answer
-    from gossipkv.register.metadata.server import Known
     from tests.world.metadata.witness import Violation
 
 FAULTS_S: Final = 12.0
 LIVE_S: Final = 12.0  # After healing: an ask of one that crashed in that moment takes five of them.
 STEP_S: Final = 0.1
+LEARNED_S: Final = 2.5  # Until all know what was committed last: sooner than anybody polls.
 SOON_S: Final = 60.0  # Until pages that nobody needs are gone, behind the 64th transaction of the catalogue.
 LIMIT_S: Final = 600.0
 
@@ -83,7 +85,7 @@ async def _world(seed: int, witness: Witness) -> None:
         for node in nodes:
             node.others = [other.uuid for other in nodes if other is not node]
             nursery.start_soon(node.run)
-        clients = Clients(nodes, witness, streams["clients"])
+        clients = Clients(nodes, witness, streams["clients"], streams["ids"])
         faults = Faults(nodes, network, witness, streams["faults"])
         async with trio.open_nursery() as striking:
             for _ in range(random.randint(2, 4)):
@@ -111,6 +113,7 @@ async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: R
     """Look at what must be so soon after healing."""
     await _until(lambda: _is_right(nodes, witness), LIVE_S)
     check_right(nodes, witness)
+    await _replace_lost(nodes, clients, witness, random)
     for register in [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]:
         begun_s = trio.current_time()
         is_done = False
@@ -122,9 +125,44 @@ async def _calm(nodes: list[Node], clients: Clients, witness: Witness, random: R
             is_done |= witness.is_ended(register)
         if not is_done:
             witness.found("live", f"{register.hex()[:8]} takes no operation {LIVE_S} s after all was healed")
+    await _until(lambda: not _behind(nodes, witness), LEARNED_S)
+    for what in _behind(nodes, witness):
+        witness.found("learned", what)
     if is_long:
         await _check_gone(nodes, clients, witness, random)
     witness.check_told()
+
+
+async def _replace_lost(nodes: list[Node], clients: Clients, witness: Witness, random: Random) -> None:
+    """Have whoever has lost its disk take its own place on all registers, again and again until it has."""
+
+    def left() -> list[bytes]:
+        registers = [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]
+        tops = [(register, witness.chain(register).top) for register in registers]
+        return [register for register, top in tops if top is not None and top[1].acceptors.everyone & witness.lost]
+
+    until_s = trio.current_time() + LIVE_S
+    while left() and trio.current_time() < until_s:
+        life = random.choice(nodes).life
+        for node in nodes:
+            if life is not None and any(one.node == node.uuid for one in witness.lost):
+                with contextlib.suppress(GossipKVError):
+                    await clients.replace_all(life, node, node)
+        await trio.sleep(STEP_S)
+    for register in left():
+        witness.found("replaced", f"whoever has lost its disk decides on {register.hex()[:8]} still")
+
+
+def _behind(nodes: list[Node], witness: Witness) -> list[str]:
+    """Nodes that do not know what was committed last."""
+    behind = []
+    for register in [CATALOGUE, *(table.id for _, table in sorted(witness.tables().items()))]:
+        top = witness.chain(register).top
+        for node in nodes:
+            known = None if node.life is None else node.life.metadata.known.get(register)
+            if top is not None and not top[2].ended and (known is None or known.head.config < top[2].config):
+                behind.append(f"{node.uuid.hex()[:8]} is behind of {register.hex()[:8]}")
+    return behind
 
 
 async def _until(is_so: Callable[[], bool], limit_s: float) -> None:
@@ -173,7 +211,7 @@ async def _operate(life: Life, clients: Clients, witness: Witness, register: byt
             operations = burst_of(1, life.metadata.tree(register), known.config, random)
     except GossipKVError:
         return False
-    witness.wanted |= {one.id: one for one in operations}
+    witness.wanted |= {one.id: [one] for one in operations}
     answers: list[Answer] = await clients.transact(life, register, operations)
     return any(answer.outcome is Outcome.DONE for answer in answers)
 

@@ -11,7 +11,7 @@ import trio
 from gossipkv.errors import BadRequest, GossipKVError, ServiceError, Unavailable
 from tests.world.nodes import views
 from tests.world.nodes.phases import BACK_S, EVEN, HEALED_S, begin, mend, settle, shown, start_later, strike_one
-from tests.world.nodes.table_clients import RESOLVED_S, TableClients, acceptors, names_of
+from tests.world.nodes.table_clients import RESOLVED_S, TableClients, acceptors, config_of, names_of
 from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
@@ -77,6 +77,29 @@ async def table_restarts(cluster: SimulatedCluster) -> None:
                 await settle(cluster, HEALED_S)
             clients.finish()
         await clients.agree()
+
+
+async def transactions(cluster: SimulatedCluster) -> None:
+    """Every node shows what is committed within a second, a stream of it too; behind a cut that heals, within five."""
+    chance = cluster.chance
+    async with _clients(cluster) as clients:
+        await clients.create("t", replication=3)
+        await _grown(cluster)
+        await clients.agree()
+        names = await acceptors(cluster, cluster.machines[0], "t")
+        server = chance.choice([machine for machine in cluster.machines if machine.name in names])
+        config = await config_of(cluster, server, "t")
+        for count in (1, 1, 30):
+            config = await clients.transact(server, "t", config, count)
+            await _shows(cluster, "t", config, within_s=1.0)
+            await trio.sleep(chance.uniform(0, 3))
+        other = chance.choice([machine for machine in cluster.machines if machine is not server])
+        rest = [machine.host for machine in cluster.machines if machine is not other]
+        cluster.network.partition([other.host], rest)
+        await trio.sleep(chance.uniform(0, 30))
+        config = await clients.transact(server, "t", config, 3)
+        cluster.network.heal()
+        await _shows(cluster, "t", config, within_s=5.0)
 
 
 async def two_lone(cluster: SimulatedCluster) -> None:
@@ -223,6 +246,16 @@ async def _grown(cluster: SimulatedCluster) -> None:
         return False
 
     await cluster.until(holds, within_s=GROWN_S)
+
+
+async def _shows(cluster: SimulatedCluster, table: str, config: int, *, within_s: float) -> None:
+    """Return when all nodes show a table's map of that config id, or a later one."""
+
+    async def holds() -> bool:
+        """All nodes show the map."""
+        return all([await config_of(cluster, machine, table) >= config for machine in cluster.machines])
+
+    await cluster.until(holds, within_s=within_s, every_s=0.05)
 
 
 async def _founder(cluster: SimulatedCluster) -> NodeMachine:

@@ -17,6 +17,7 @@ from tests.world.nodes.deciding import (
     table_restarts,
     table_storm,
     tables,
+    transactions,
     two_clusters,
     two_lone,
 )
@@ -100,7 +101,15 @@ SHARING: Final = _named(
 """They share the partitions of a database, and clients read."""
 
 DECIDING: Final = _named(
-    tables, table_storm, table_restarts, two_lone, two_clusters, cut_while_founding, founder_lost, acceptor_lost
+    tables,
+    table_storm,
+    table_restarts,
+    transactions,
+    two_lone,
+    two_clusters,
+    cut_while_founding,
+    founder_lost,
+    acceptor_lost,
 )
 """They decide on tables, and clients make and drop them."""
 

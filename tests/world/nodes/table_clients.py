@@ -20,6 +20,8 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import Outcome
 from tests.world.nodes.whole_cluster import Violation
 
 if TYPE_CHECKING:
@@ -111,9 +113,26 @@ class TableClients:
             else:
                 if _text(told, "table") != self.made[name]:
                     raise Violation(f"{name} was {self.made[name]}, and {told!r} was dropped")
+                if is_first and _field(told, "before"):
+                    raise Violation(f"nobody else drops {name}, and somebody is said to have: {told!r}")
                 break
         del self.made[name]
         self.done += 1
+
+    async def transact(self, at: NodeMachine, name: str, config: int, count: int) -> int:
+        """Have so many transactions made one after another by a server of that table, which change nothing.
+
+        `config`: the config id before them, where nobody else makes any; returns the one behind them.
+        """
+        first, *_ = _rows(await self._ask(at, "partition_map", name))
+        assert isinstance(first, list)
+        for base in range(config, config + count):
+            id_ = self._cluster.chance.randbytes(OPERATION_BYTES)
+            sent: Value = [Operation(id_, base, "unassign", 1, (first[1], first[0], 0)).encode()]
+            told = await self._ask(at, "metadata_transact", bytes.fromhex(self.made[name]), sent, 5_000)
+            if told != [[id_, Outcome.DONE, "", ""]]:
+                raise Violation(f"a transaction on {name} ends as {told!r}")
+        return config + count
 
     async def _ask(self, at: NodeMachine | None, method: str, *params: Value) -> Value:
         machine = at or self._cluster.chance.choice(self._cluster.machines)
@@ -203,6 +222,14 @@ async def acceptors(cluster: SimulatedCluster, machine: NodeMachine, table: str 
     members = _field(register, "new")
     assert isinstance(members, list)
     return [_text(one, "node") for one in members]
+
+
+async def config_of(cluster: SimulatedCluster, machine: NodeMachine, table: str) -> int:
+    """The config id of a table's map, as one node shows it; 0: it shows none."""
+    try:
+        return _whole(await cluster.ask(machine, "partition_map", table, timeout_s=PATIENCE_S), "config")
+    except (*UNDECIDED, UnknownDatabase):
+        return 0
 
 
 def names_of(count: int) -> Iterable[str]:

@@ -442,7 +442,7 @@ def test_a_datagram_has_few_branches_looked_at(monkeypatch: pytest.MonkeyPatch) 
     assert len(sent) == len(large) + len(small)
 
 
-def test_heads_of_one_branch_are_asked_about_once() -> None:
+def test_known_of_one_branch_are_asked_about_once() -> None:
     """A datagram under the flag MORE that names it many times brings one want."""
     link, one, two = pair()
     heads = [messages.head(Head(two.id, 1, version)) for version in range(9, 109)]

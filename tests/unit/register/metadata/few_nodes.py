@@ -116,10 +116,10 @@ class FewNodes:
 class OneNode:
     """One of them."""
 
-    def __init__(self, world: FewNodes, letter: str, store: MemoryStore | None = None) -> None:
+    def __init__(self, world: FewNodes, letter: str, store: MemoryStore | None = None, store_id: int = 7) -> None:
         self.world = world
         self.store = store or MemoryStore()
-        me = AcceptorId(16 * letter.encode(), 7)
+        me = AcceptorId(16 * letter.encode(), store_id)
         self.metadata = Metadata(self.store, me, self, Random(f"{letter} {world.random.random()}"), CATALOGUE)
         self.catalogue = Catalogue(self.metadata, world, self, Random(letter), most_copies=5)
 
@@ -183,6 +183,6 @@ async def founded(world: FewNodes) -> None:
         hint = first.metadata.known[CATALOGUE].acceptors
         for node in others:
             await node.metadata.quorum_read(CATALOGUE, hint)
-        assert await first.catalogue.reconfigure(CATALOGUE, members)
+        await first.catalogue.reconfigure(CATALOGUE, members)
         for node in others:
             await node.metadata.quorum_read(CATALOGUE, Acceptors.of(members))

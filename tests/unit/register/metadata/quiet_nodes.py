@@ -67,7 +67,7 @@ class QuietNodes:
         await self[letters[0]].catalogue.found()
         members = [self[letter].metadata.me for letter in letters]
         if len(members) > 1:
-            assert await self[letters[0]].catalogue.reconfigure(CATALOGUE, members)
+            await self[letters[0]].catalogue.reconfigure(CATALOGUE, members)
         for letter in self.nodes:
             await self[letter].metadata.quorum_read(CATALOGUE, self[letters[0]].metadata.known[CATALOGUE].acceptors)
 

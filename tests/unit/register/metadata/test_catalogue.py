@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 import pytest
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Unknown
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Unknown, UnknownDatabase
 from gossipkv.register.metadata.catalogue import Wanted, keys_of
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import Outcome
@@ -95,7 +96,7 @@ async def test_a_drop_that_stops_after_a_step(autojump_clock, step):
         await nodes.found()
         table = await nodes.table()
         if step == "the register is ended":
-            await nodes["a"].catalogue._end(table)
+            await nodes["a"].catalogue._end(table, bytes(20), 5.0)
             nodes.nodes["a"].stop()
         elif step == "all":
             await nodes["a"].catalogue.drop("t", bytes(20))
@@ -109,12 +110,53 @@ async def test_a_drop_that_stops_after_a_step(autojump_clock, step):
         assert b"a" + table.id in records
 
 
+async def test_what_is_dropped_twice_is_dropped_once(autojump_clock):
+    """Of many who drop a table at once, at any nodes, one is told that it did; who asks again is told the same."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        told = {}
+
+        async def drop(letter, number):
+            with contextlib.suppress(UnknownDatabase):
+                told[letter, number] = await nodes[letter].catalogue.drop("t", 20 * bytes([number]))
+
+        async with trio.open_nursery() as nursery:
+            for number, letter in enumerate("abcabc"):
+                nursery.start_soon(drop, letter, number)
+        assert {dropped.table for dropped in told.values()} == {table}
+        assert [dropped.before for dropped in told.values()].count(False) == 1
+        second = await nodes.table()
+        for number, letter in enumerate("abca"):  # The same operation again is the one that did it.
+            assert await nodes[letter].catalogue._end(second, 20 * b"oopo"[number : number + 1], 5.0) is (number == 2)
+
+
+async def test_a_decision_has_one_deadline(autojump_clock):
+    """Of three two are silent: whatever is asked ends in the time that it was given, at whichever step."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        nodes.network.cuts |= {(nodes["a"].node, nodes[letter].node) for letter in "bc"}
+        catalogue = nodes["a"].catalogue
+        for timeout_s in (0.2, 1.0, 4.0):
+            for ask in (
+                lambda limit_s: catalogue.create(wanted("u"), nodes.random.randbytes(20), limit_s),
+                lambda limit_s: catalogue.drop("t", nodes.random.randbytes(20), limit_s),
+                lambda limit_s: catalogue.transact(table.id, [nodes.nothing("a", table)], limit_s),
+            ):
+                begun_s = trio.current_time()
+                with contextlib.suppress(Unavailable, Unknown):
+                    (answer,) = await ask(timeout_s)
+                    assert answer.outcome is Outcome.UNKNOWN
+                assert trio.current_time() - begun_s <= timeout_s + 0.05
+
+
 async def test_a_name_is_used_again(autojump_clock):
     """By another table, with another id."""
     async with quiet() as nodes:
         await nodes.found()
         first = await nodes.table()
-        assert await nodes["b"].catalogue.drop("t", bytes(20)) == first
+        assert (await nodes["b"].catalogue.drop("t", bytes(20))).table == first
         second = await nodes.table("c")
         assert second.id != first.id
         assert nodes["a"].metadata.known[second.id].head.config == 1
@@ -126,7 +168,7 @@ async def test_a_creation_that_is_lost(autojump_clock):
         await nodes.found()
         nodes.deaf.add(("c", "register"))
         nodes.asked.clear()
-        with pytest.raises(Unavailable, match="does not take the first map"):
+        with pytest.raises(Unavailable, match="its first map"):
             await nodes["a"].catalogue.create(wanted(), bytes(20), 3)
         nodes.deaf.clear()
 
@@ -179,9 +221,9 @@ async def test_servers_leave(autojump_clock):
         table = await nodes.table()
         members = [nodes[letter].metadata.me for letter in "ab"]
         for _ in range(2):
-            assert await nodes["a"].catalogue.reconfigure(table.id, members)
+            await nodes["a"].catalogue.reconfigure(table.id, members)
         assert nodes["a"].metadata.known[table.id].acceptors.new == tuple(members)
-        assert await nodes["a"].catalogue.reconfigure(table.id, members[:1])
+        await nodes["a"].catalogue.reconfigure(table.id, members[:1])
         with pytest.raises(BadRequest):
             await nodes["a"].catalogue.reconfigure(table.id, [])
         (answer,) = await nodes["c"].catalogue.transact(table.id, [nodes.nothing("a", table)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import pytest
+import trio
 
 from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown
 from gossipkv.register.metadata.catalogue import Wanted
@@ -100,6 +101,48 @@ async def test_a_table_that_is_asked_for_twice_is_one(autojump_clock):
         with pytest.raises(Conflict):
             await world["b"].catalogue.create(wanted(), b"p" * 20)
         assert again == world["b"].catalogue.table("t")
+
+
+async def test_an_operation_s_id_that_is_used_for_other_tables_makes_one(autojump_clock):
+    """All at once, and later: whoever is told "ok" is told of that table; the others hear what is wrong."""
+    world = FewNodes()
+    told: dict[tuple[str, int], object] = {}
+    async with world.running():
+        await founded(world)
+
+        async def create(letter, name, replication):
+            try:
+                told[name, replication] = await world[letter].catalogue.create(wanted(name, replication), b"o" * 20)
+            except Conflict as error:
+                told[name, replication] = error.message
+
+        async with trio.open_nursery() as nursery:
+            for at in range(24):
+                nursery.start_soon(create, "abc"[at % 3], f"t{at % 12}", 1 + at // 12)
+        made, *others = [key for key, table in told.items() if not isinstance(table, str)]
+        assert others == []
+        assert {made[0]: told[made]} == world["a"].catalogue.tables()
+        assert sum((b"o" * 20).hex() in str(table) for table in told.values()) == 23
+        await create("b", *made)
+        assert {made[0]: told[made]} == world["c"].catalogue.tables()
+        await create("b", "other", 1)
+        assert "used before, for another table" in told["other", 1]
+
+
+async def test_a_table_that_is_asked_for_twice_at_once_is_one(autojump_clock):
+    """By way of two nodes, by who is impatient: both are told of it, and of what was drawn for the other nothing."""
+    world = FewNodes()
+    told = []
+    async with world.running():
+        await founded(world)
+
+        async def create(letter):
+            told.append(await world[letter].catalogue.create(wanted(), b"o" * 20))
+
+        async with trio.open_nursery() as nursery:
+            for letter in "abc":
+                nursery.start_soon(create, letter)
+        assert told == [world["a"].catalogue.table("t")] * 3
 
 
 async def test_a_name_that_is_taken_costs_no_pages(autojump_clock):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
 from gossipkv.register.changes import Applied, Refused
-from gossipkv.register.metadata.head import DROP, FUNCTIONS, LAST_HEADS, Head, Past, decode_head, swap
+from gossipkv.register.metadata.head import DROPPED_BEFORE, FUNCTIONS, LAST_HEADS, Head, Past, decode_head, drop, swap
 from gossipkv.register.metadata.pages import config_id, pack
 
 CONFIGS = st.integers(0, (1 << 64) - 1)
@@ -67,9 +67,10 @@ def test_what_does_not_follow(change, generation):
 
 def test_the_end():
     """Nothing follows it; it is told from a conflict; dropped again it is the same."""
-    ended = apply(FIRST.encode(), DROP).payload
-    assert decode_head(ended) == FIRST._replace(ended=True)
-    assert apply(ended, DROP) == Applied(ended)
+    ended = apply(FIRST.encode(), drop(b"o" * 20)).payload
+    assert decode_head(ended) == FIRST.followed_by(FIRST.config, b"o" * 16, FIRST.root)._replace(ended=True)
+    assert apply(ended, drop(b"o" * 20)) == Applied(ended)
+    assert apply(ended, drop(b"p" * 20)) == Applied(ended, DROPPED_BEFORE)
     refused = apply(ended, swap(FIRST.transaction, 2, b"2" * 16, b"s" * 32))
     assert isinstance(refused, Refused)
     assert refused.code == "UNKNOWN_DATABASE"

@@ -72,7 +72,41 @@ def large(config=1, entries=40):
 
 def changed_from(first, config=2):
     """A change of one entry of it."""
-    return put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new"})
+    return put_all(Tree.opened(first.pages.__getitem__, first.root, ANY.name), config, {b"000": b"new %d" % config})
+
+
+async def test_a_root_stays_while_somebody_fetches_it(autojump_clock, scene):
+    """Who has its page asks for the rest next, and the map may change ever so often meanwhile."""
+    first = large()
+    await scene.ledger.pin(first.root, 1, first.pages)
+    last = changed_from(first, 20)
+    await scene.ledger.pin(last.root, 20, last.pages)
+    assert scene.ledger.pages([first.root]) == [first.pages[first.root]]
+    await scene.ledger.collect(20, [last.root])
+    assert [*scene.ledger.pages([*first.pages][:8])] == [*first.pages.values()][:8]
+    for config in range(21, 40):
+        other = changed_from(last, config)
+        await scene.ledger.pin(other.root, config, other.pages)
+        scene.ledger.pages([other.root])
+    await scene.ledger.collect(40, [last.root])
+    assert scene.ledger.pages([first.root]) == [None]
+
+
+async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene):
+    """In whichever order a node that was busy takes them: nothing is asked for, and all are held."""
+    first = large()
+    await scene.ledger.pin(first.root, 1, first.pages)
+    pages, changes = dict(first.pages), [first]
+    for config in range(2, 8):
+        tree = Tree.opened(pages.__getitem__, changes[-1].root, ANY.name)
+        changes.append(put_all(tree, config, {b"%03d" % (5 * config): RECORD[1:]}))  # Another leaf each time.
+        pages |= changes[-1].pages
+    scene.given[b"s" * 16] = pages
+    async with trio.open_nursery() as nursery:
+        for at in Random(5).sample(range(1, 7), 6):
+            nursery.start_soon(scene.ledger.take, changes[at - 1].root, changes[at], at + 1, b"s" * 16)
+    assert scene.asked == []
+    assert all(scene.ledger.holds(change.root) for change in changes)
 
 
 async def test_a_first_map_and_a_change(autojump_clock, scene):

@@ -49,6 +49,20 @@ async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock
             world["a"].store.gate.set()
 
 
+async def test_what_comes_while_a_map_is_let_go_of_stays_nowhere(autojump_clock):
+    """Nobody would ever let go of it again: who brings it is told that it is not held."""
+    world = FewNodes("ab")
+    async with world.running():
+        await founded(world)
+        metadata, register = world["b"].metadata, b"r" * 16
+        ledger = metadata._map(register).ledger
+        await metadata._forget(register)
+        first = Tree.empty(KIND.name).edit(config_id(0, 1)).finish()
+        with contextlib.suppress(MissingPage):
+            await ledger.pin(first.root, config_id(0, 1), first.pages)
+        assert [key for key in world["b"].store.records if register in key] == []
+
+
 async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
     """Else one lie would keep pages for ever, however they came here."""
     world = FewNodes("ab")
@@ -125,7 +139,7 @@ async def test_a_hint_of_other_acceptors_is_followed(autojump_clock):
         old = world["a"].metadata.known[CATALOGUE].acceptors
         for letter in "bcd":
             await world[letter].metadata.quorum_read(CATALOGUE, old)
-        assert await world["a"].catalogue.reconfigure(CATALOGUE, [world[letter].metadata.me for letter in "bc"])
+        await world["a"].catalogue.reconfigure(CATALOGUE, [world[letter].metadata.me for letter in "bc"])
         world.silent.add(world["a"].uuid)
         hint = Acceptors.of(world[letter].metadata.me for letter in "bc")
         assert (await world["d"].metadata.quorum_read(CATALOGUE, hint)).acceptors == hint

@@ -20,6 +20,7 @@ ROW = re.compile(r"^\| `([^`]+)` \| (.*?) ?\|$", re.MULTILINE)
 TABLE = Table(b"T" * 16, "t", "range", 1, 0)
 PARTITION = Partition.of(7, [Assignment(8, b"N" * 16, 0, State.AVAILABLE)])
 NAMED = tables.NamedTable(b"T" * 16, "range", (AcceptorId(b"N" * 16, 9),), 1)
+OPERATION = Operation(b"O" * 20, 1, "unassign", 1, (b"", 7, 8))
 
 
 def drawn():
@@ -39,7 +40,7 @@ def example():
     edit = tree.Tree.empty(partitions.MAP.name).edit(pages.config_id(0, 1))
     edit.set_meta(TABLE.encode())
     edit.put(b"", encode_partition(PARTITION))
-    edit.record(b"O" * 20, Outcome.DONE)
+    edit.record(OPERATION.id, Outcome.DONE, OPERATION.digest)
     changed = edit.finish()
     store = new_store()
     root = store.open(store.take(changed), partitions.MAP.name).root
@@ -48,8 +49,7 @@ def example():
 
 def test_every_byte_that_is_drawn():
     """Pages, records and an operation are those bytes, and no others."""
-    operation = Operation(b"O" * 20, 1, "unassign", 1, (b"", 7, 8))
-    assert drawn() == [*example(), encode_partition(PARTITION), TABLE.encode(), NAMED.encode(), operation.encode()]
+    assert drawn() == [*example(), encode_partition(PARTITION), TABLE.encode(), NAMED.encode(), OPERATION.encode()]
 
 
 def test_every_number_has_its_word():
@@ -72,7 +72,7 @@ def test_every_operation_is_listed():
         f"at most {pages.MOST_PAGE_BYTES:,} bytes. Its name", f"key, up to {pages.MOST_KEY_BYTES} bytes",
         f"record, up to {pages.MOST_RECORD_BYTES:,} bytes", f"At most {pages.MOST_IDS_BYTES:,} bytes.",
         f"kept for {tree.KEPT:,} sequences", f"at most {pages.MOST_OPERATIONS} of them",
-        f"up to {pages.MOST_OPERATIONS} of",
+        f"up to {pages.MOST_JUDGED} of", f"the first {pages.DIGEST_BYTES} bytes of", operations.ID_USED,
         f"meta, up to {pages.MOST_META_BYTES:,} bytes", f"of which {tree._IDS_SHARE_BYTES:,} are kept free",
         f"about {tree._PIECE_BYTES:,} bytes each", f"One under {tree._LEAST_BYTES:,} bytes",
         f"replication, 1 to {partitions.MOST_REPLICATION}", f"shards, up to {partitions.MOST_SHARDS:,}",

@@ -8,6 +8,7 @@ import pytest
 from gossipkv.errors import ProtocolError
 from gossipkv.register.metadata.operations import (
     EXPIRED,
+    ID_USED,
     TOO_LARGE,
     UNKNOWN_OPERATION,
     Edits,
@@ -16,7 +17,7 @@ from gossipkv.register.metadata.operations import (
     decode_operation,
     judge,
 )
-from gossipkv.register.metadata.pages import Outcome, config_id
+from gossipkv.register.metadata.pages import DIGEST_MARK, Outcome, config_id
 from gossipkv.register.metadata.tree import KEPT, LIFE, Tree
 from tests.oracle.metadata_tree import Wanted
 from tests.unit.register.metadata.maps import FUNCTIONS, new_store, operation, put_all
@@ -90,6 +91,37 @@ def test_one_that_comes_again_when_its_outcome_is_forgotten():
         root = store.take(put_all(store.open(root), config, {}))
         again = judge(store.open(root), [one], config + 1, FUNCTIONS)
         assert (outcomes(again), again.changed) == ([outcome], None)
+
+
+def test_an_id_that_is_used_again_for_another_operation_is_refused():
+    """In that transaction, in the next, on another base; the operation itself is done, once."""
+    store = new_store()
+    one, other = wanted(1, puts={b"a": b"1"}), wanted(1, puts={b"b": b"2"})
+    judgement = judge(Tree.empty("any"), [one, other, one], 5, FUNCTIONS)
+    assert [(answer.outcome, answer.code) for answer in judgement.answers] == [
+        (Outcome.DONE, ""), (Outcome.REFUSED, ID_USED), (Outcome.DONE, "")
+    ]  # fmt: skip
+    tree = store.open(store.take(judgement.changed))
+    bases = (4, 5)  # Before that transaction, and on what it has made.
+    operations = [other, *(each._replace(base=base) for base in bases for each in (one, other))]
+    again = judge(tree, operations, 6, FUNCTIONS)
+    assert [answer.code for answer in again.answers] == [ID_USED, "", ID_USED, "", ID_USED]
+    forced = judge(tree, [other._replace(base=config_id(1, 5))], config_id(1, 6), FUNCTIONS)
+    assert [answer.code for answer in forced.answers] == [ID_USED]
+    assert one.id.hex() in again.answers[0].message
+    assert (again.changed, [entry.key for entry in tree.scan()]) == (None, [b"a"])
+
+
+def test_an_outcome_of_which_no_digest_was_kept_is_anyone_s_of_that_id():
+    """As by a program that knew of none; an id that would be taken for a digest is refused."""
+    store, one = new_store(), wanted(1, puts={b"a": b"1"})
+    tree = store.open(store.take(put_all(Tree.empty("any"), 5, {}, [(one.id, Outcome.CONFLICT)])))
+    marked = one._replace(id=DIGEST_MARK + bytes(12))
+    judgement = judge(tree, [one, marked], 6, FUNCTIONS)
+    assert [(answer.outcome, answer.code) for answer in judgement.answers] == [
+        (Outcome.CONFLICT, ""), (Outcome.REFUSED, ID_USED)
+    ]  # fmt: skip
+    assert judgement.changed is None
 
 
 def test_no_is_said_only_when_nothing_can_happen_any_more():
@@ -170,7 +202,7 @@ def test_an_entry_that_is_too_large_is_refused_whole():
     assert [entry.key for entry in store.open(store.take(judgement.changed)).scan()] == [b"c"]
 
 
-def test_a_transaction_has_at_most_64():
+def test_a_transaction_has_at_most_48():
     """More are whoever calls's mistake."""
     with pytest.raises(AssertionError):
-        judge(Tree.empty("any"), [wanted(at) for at in range(65)], 1, FUNCTIONS)
+        judge(Tree.empty("any"), [wanted(at) for at in range(49)], 1, FUNCTIONS)

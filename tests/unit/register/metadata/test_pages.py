@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from gossipkv.errors import ProtocolError, UnsupportedFormat
 from gossipkv.register.metadata import pages
 from gossipkv.register.metadata.pages import (
+    DIGEST_MARK,
+    MOST_JUDGED,
     Entry,
     IdsReference,
     Judged,
+    Kept,
     LeafReference,
     MissingPage,
     Outcome,
@@ -34,7 +37,8 @@ NAME, OTHER = b"n" * 32, b"o" * 32
 LEAF = LeafReference(b"a", NAME, 2, 100, 5)
 IDS = IdsReference(3, 5, OTHER)
 ROOT = Root("any", 9, 7, b"meta", (LEAF, LEAF._replace(first=b"b", name=b"p" * 32)), (IDS,))
-ROW = Judged.of(3, {b"1" * 20: Outcome.DONE, b"2" * 20: Outcome.REFUSED})
+KEPT = {bytes([at]) * 20: Kept(Outcome(1 + at % 3), b"%04d" % at) for at in range(5)}
+ROW = Judged.of(3, KEPT)
 
 
 def read(decode, page):
@@ -55,10 +59,23 @@ def test_pages_are_read_as_they_were_written():
     assert read(decode_root, encode_root(ROOT)) == ROOT
     assert ROOT.names == (NAME, b"p" * 32, OTHER)
     entries = [Entry(b"", 0, b""), Entry(b"k" * 255, (1 << 64) - 1, b"r" * 8192)]
-    assert read(decode_leaf, encode_leaf(entries)) == entries
+    assert read(decode_leaf, encode_leaf(entries)) == tuple(entries)
     rows = [ROW, ROW._replace(config=4)]
-    assert read(decode_ids, encode_ids(rows)) == rows
-    assert ROW.outcomes == {b"1" * 20: Outcome.DONE, b"2" * 20: Outcome.REFUSED}
+    assert read(decode_ids, encode_ids(rows)) == tuple(rows)
+    assert ROW.kept == KEPT
+    assert ROW.outcomes == {id_: kept.outcome for id_, kept in KEPT.items()}
+
+
+def test_digests_are_rows_as_every_program_reads_them():
+    """Who knows of none finds ids and outcomes, each once, 64 at most; what he wrote has no digests."""
+    kept = {b"%020d" % at: Kept(Outcome.REFUSED, b"%04d" % at) for at in range(MOST_JUDGED)}
+    rows = Judged.of(3, kept).rows
+    cut = [rows[at : at + 21] for at in range(0, len(rows), 21)]
+    assert (len(cut), len({row[:20] for row in cut})) == (64, 64)
+    assert {row[20] for row in cut} <= {1, 2, 3}
+    former = Judged(3, b"".join(row for row in cut if not row.startswith(DIGEST_MARK)))
+    assert former.kept == {id_: Kept(Outcome.REFUSED) for id_ in kept}
+    assert Judged.of(3, former.kept) == former
 
 
 @pytest.mark.parametrize("page", [encode_root(ROOT), encode_leaf([Entry(b"k", 1, b"r")]), encode_ids([ROW])])

@@ -104,9 +104,7 @@ async def test_nothing_goes_that_a_swap_may_name(autojump_clock):
         await trio.sleep(5)  # Until it is given up.
         assert pinned() == lost | {root}
         acceptors = [nodes[letter].metadata.me for letter in "ab"]
-        assert await nodes["a"].catalogue.reconfigure(
-            table.id, acceptors
-        )  # So something new is known, of the same head.
+        await nodes["a"].catalogue.reconfigure(table.id, acceptors)  # So something new is known, of the same head.
         assert pinned() == lost | {root}
         nodes.deaf.clear()
         await nodes["b"].metadata.transact(table.id, [nodes.assign("b", table, shard=1)], 5)
@@ -139,5 +137,7 @@ async def test_an_older_look_changes_nothing(autojump_clock):
         newer = await metadata.quorum_read(table.id)
         assert newer.head.config > older.head.config
         assert await metadata.learn(table.id, older) == newer
+        await trio.sleep(1)
+        assert metadata.known[table.id] == newer
         await nodes.restart("a")
         assert nodes["a"].metadata.known[table.id] == newer

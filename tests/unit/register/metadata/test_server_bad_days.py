@@ -11,11 +11,10 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.catalogue import Wanted
-from gossipkv.register.metadata.head import DROP, Head
+from gossipkv.register.metadata.head import Head, drop
+from gossipkv.register.metadata.known import KNOWN, Known
 from gossipkv.register.metadata.pages import Outcome, generation_of
 from gossipkv.register.metadata.partitions import shard_key
-from gossipkv.register.metadata.server import KNOWN
-from gossipkv.register.metadata.transactions import Chosen
 from gossipkv.register.proposer import End
 from gossipkv.register.space import MAP, RECORD
 from tests.unit.register.metadata.few_nodes import CATALOGUE, FakeBatch, FewNodes, OneNode, founded
@@ -84,7 +83,7 @@ async def test_what_is_known_goes_by_the_generation(autojump_clock):
         node = world["b"]
         known = await node.metadata.quorum_read(CATALOGUE)
         lost = Head(known.head.config + 5, b"t" * 16, known.head.root)
-        await node.metadata.learn(CATALOGUE, Chosen(lost, 0, known.acceptors))
+        await node.metadata.learn(CATALOGUE, Known(lost, known.acceptors, 0))
         assert node.metadata.known[CATALOGUE].head == lost
         world.silent |= {world["a"].uuid, world["c"].uuid}
         assert (await node.metadata.registers.force(CATALOGUE, [node.metadata.me])).end is End.DONE
@@ -105,7 +104,7 @@ async def test_what_is_known_never_falls(autojump_clock):
             seen = []
             async with trio.open_nursery() as nursery:
                 for head in heads if seed % 2 else reversed(heads):
-                    nursery.start_soon(metadata.learn, CATALOGUE, Chosen(head, 0, known.acceptors))
+                    nursery.start_soon(metadata.learn, CATALOGUE, Known(head, known.acceptors, 0))
                 for _ in range(20):
                     seen.append(metadata.known[CATALOGUE].head.config)
                     await trio.sleep(0.0003)
@@ -134,7 +133,7 @@ async def test_the_register_of_a_dropped_table_goes_on(autojump_clock):
         for node in world.nodes.values():
             with pytest.raises(UnknownDatabase):
                 await node.metadata.quorum_read(table)
-        outcome = await world["b"].metadata.registers.change(table, DROP, timeout_s=5)
+        outcome = await world["b"].metadata.registers.change(table, drop(bytes(20)), timeout_s=5)
         assert outcome.end is End.DONE
 
 
@@ -164,7 +163,7 @@ async def forced_and_ended(world: FewNodes, *, heard: bool) -> bytes:
     world.silent = {world["b"].uuid}  # It never hears: with it a is a quorum of what was lost.
     if heard:
         assert (await a.metadata.quorum_read(table, Acceptors.of([c.metadata.me]))).generation == 1
-    assert (await c.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
+    assert (await c.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is End.DONE
     assert (await a.on(CATALOGUE, "remove_table", b"t", table)).outcome is Outcome.DONE
     await a.metadata.quorum_read(CATALOGUE)
     await a.metadata.let_go(frozenset(), a.metadata.known[CATALOGUE].head.config)
@@ -225,6 +224,6 @@ async def test_a_drop_that_was_begun_is_finished_by_whoever_looks(autojump_clock
         await founded(world)
         node = world["b"]
         table = await made(world)
-        assert (await node.metadata.registers.change(table, DROP, timeout_s=5)).end is End.DONE
+        assert (await node.metadata.registers.change(table, drop(bytes(20)), timeout_s=5)).end is End.DONE
         await node.catalogue.tend_table("t")
         assert node.catalogue.tables() == {}

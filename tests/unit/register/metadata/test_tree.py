@@ -14,6 +14,7 @@ from gossipkv.register.metadata.pages import (
     Entry,
     IdsReference,
     Judged,
+    Kept,
     MissingPage,
     Outcome,
     config_id,
@@ -48,7 +49,7 @@ def test_a_root_that_outgrows_its_page():
 
 def test_ids_of_4096_full_transactions_fit():
     """As many pages of ids as 64 operations in each of them make leave a root the room that leaves may take."""
-    row = Judged.of(config_id(1, 0), {identity(number): Outcome.DONE for number in range(64)})
+    row = Judged.of(config_id(1, 0), {identity(number): Kept(Outcome.DONE) for number in range(64)})
     fitting = next(number for number in range(99) if len(encode_ids([row] * (number + 1))) > 16 << 10)
     number = -(-(KEPT + 1) // fitting) + 1
     pages = tuple(IdsReference(config_id(1, at), config_id(1, at), b"n" * 32) for at in range(number))
@@ -109,19 +110,20 @@ def test_an_edit_shows_what_it_did():
     edit.delete(b"d")
     assert edit.get(b"d") is None
     edit.record(identity(2), Outcome.CONFLICT)
-    assert [edit.outcome(identity(at), 0) for at in (1, 2, 3)] == [Outcome.DONE, Outcome.CONFLICT, None]
+    assert [edit.kept(identity(at), 0) for at in (1, 2, 3)] == [Kept(Outcome.DONE), Kept(Outcome.CONFLICT), None]
     assert [entry.key for entry in store.open(store.take(edit.finish())).scan()] == [b"a", b"b"]
 
 
 def test_an_outcome_is_looked_for_where_the_operation_could_be_judged():
-    """Behind its base, up to 64 sequences; what another one of that id did before or after is not its own."""
+    """Up to 64 sequences behind its base; and as many before it, where another may have had its id first."""
     store, root = new_store(), None
     for config in (100, 101):
         root = store.take(put_all(store.open(root), config, {}, [(identity(config), Outcome.DONE)]))
     tree = store.open(root)
-    found = [(config, base) for config in (100, 101) for base in (35, 36, 37, 99, 100, 101)]
+    found = [(config, base) for config in (100, 101) for base in (35, 36, 37, 99, 100, 101, 163, 164, 165)]
     assert [one for one in found if tree.outcome(identity(one[0]), one[1])] == [
-        (100, 36), (100, 37), (100, 99), (101, 37), (101, 99), (101, 100),
+        (100, 36), (100, 37), (100, 99), (100, 100), (100, 101), (100, 163), (101, 37), (101, 99), (101, 100),
+        (101, 101), (101, 163), (101, 164),
     ]  # fmt: skip
     assert tree.outcome(b"\1" + identity(100)[:19], 99) is None  # Where one ends and the next begins.
 

@@ -18,7 +18,7 @@ AGES = st.one_of(st.integers(-1, 3), st.sampled_from([10, 62, 63, 64, 65, 200]))
 JUMPS = st.one_of(st.just(1), st.sampled_from([2, 30, 63, 64, 1_000, KEPT - 1, KEPT, KEPT + 1]))
 OPERATIONS = st.tuples(
     st.integers(0, 400), AGES, st.dictionaries(KEYS, RECORDS, max_size=12), st.lists(KEYS, max_size=2),
-    st.sampled_from([False] * 9 + [True]), st.sampled_from([False] * 5 + [True]),
+    st.sampled_from([False] * 9 + [True]), st.sampled_from([False] * 5 + [True]), st.booleans(),
 )  # fmt: skip
 
 
@@ -32,6 +32,7 @@ class Machine(RuleBasedStateMachine):
         self.root = None
         self.head = 0
         self.asked = {}  # Operations by their ids: their bases.
+        self.wants = {}  # And what was wanted under them first.
         self.stamp = 0
 
     def record(self, size):
@@ -40,11 +41,12 @@ class Machine(RuleBasedStateMachine):
         return None if size is None else (b"%d " % self.stamp * size)[:size]
 
     def wanted(self, told):
-        """An operation: the same number is the same id, with the base that it had."""
-        number, age, puts, looks, touches_all, refuses = told
+        """An operation: the same number is the same id, with the base that it had, and may be another operation."""
+        number, age, puts, looks, touches_all, refuses, is_again = told
         base = self.asked.setdefault(number, max(0, self.head - age))
         made = {key: self.record(size) for key, size in puts.items()}
-        return Wanted(b"%020d" % number, base, made, looks, touches_all=touches_all, refuses=refuses)
+        wanted = Wanted(b"%020d" % number, base, made, looks, touches_all=touches_all, refuses=refuses)
+        return self.wants.setdefault(number, wanted) if is_again else wanted
 
     @rule(told=st.lists(OPERATIONS, min_size=1, max_size=10), jump=JUMPS, forced=st.sampled_from([0] * 19 + [1]))
     def transact(self, told, jump, forced):
@@ -111,6 +113,7 @@ def test_the_machine_sees_each_outcome():
     two = Wanted(b"2" * 20, 0, {b"k": b"w"}, [])
     three = Wanted(b"3" * 20, 0, {}, [], refuses=True)
     four = Wanted(b"4" * 20, 1, {}, [])
-    told = model.judge([one, two, three, four, one], 1)
-    assert told == [{"DONE"}, {"CONFLICT"}, {"REFUSED"}, {"UNKNOWN"}, {"DONE"}]
+    other = Wanted(b"1" * 20, 0, {b"l": b"v"}, [])
+    told = model.judge([one, two, three, four, one, other], 1)
+    assert told == [{"DONE"}, {"CONFLICT"}, {"REFUSED"}, {"UNKNOWN"}, {"DONE"}, {"REFUSED"}]
     assert {outcome.name for outcome in Outcome} == {"DONE", "CONFLICT", "REFUSED", "UNKNOWN"}

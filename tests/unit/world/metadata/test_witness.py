@@ -13,10 +13,10 @@ from gossipkv.register.configuration import AcceptorId, Acceptors, Value
 from gossipkv.register.messages import Record, encode_record
 from gossipkv.register.metadata import tables
 from gossipkv.register.metadata.head import Head
+from gossipkv.register.metadata.known import KNOWN, Known
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import Outcome, config_id
 from gossipkv.register.metadata.partitions import OPERATIONS, Table, first_body, shard_key
-from gossipkv.register.metadata.server import KNOWN, Known
 from gossipkv.register.metadata.tables import NamedTable
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.register.space import MAP, RECORD
@@ -84,7 +84,7 @@ class Scene:
     def wish(self, name, *argument, base=1):
         """An operation that somebody wants."""
         operation = Operation(self.random.randbytes(20), base, name, 1, argument)
-        self.witness.wanted[operation.id] = operation
+        self.witness.wanted[operation.id] = [operation]
         return operation
 
     def judged(self, register, *operations, functions=OPERATIONS, config=None):

@@ -1,0 +1,45 @@
+"""One deadline for all the steps of what somebody asked for: who waits hears in time at which step it ended."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from gossipkv.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@final
+class Deadline:
+    """The time until which something is to be done."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._at_s = trio.current_time() + timeout_s
+
+    def left_s(self, most_s: float | None = None) -> float:
+        """The time that is left, or the most that one step may take."""
+        left_s = max(0.0, self._at_s - trio.current_time())
+        return left_s if most_s is None else min(left_s, most_s)
+
+    @contextlib.contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Do a step that has changed nothing for others yet.
+
+        Raises:
+            Unavailable: it is not done by the deadline.
+        """
+        with trio.move_on_at(self._at_s) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise Unavailable(f"nothing was done within {self._timeout_s:g} s, which went by on {what}")
+
+    @contextlib.contextmanager
+    def rest(self) -> Iterator[None]:
+        """Do what may stay undone when the time is over."""
+        with trio.move_on_at(self._at_s):
+            yield
