@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.statement import DatabaseStatement
 from tests.world.datasets.contents import DATABASE, FUNCTION, KEY_NAMES
+from tests.world.datasets.dataset_node import SYNC_US
 from tests.world.datasets.disk import Stored
 from tests.world.datasets.sharing_cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
 from tests.world.scheduler import MS
@@ -169,6 +171,41 @@ def death(when):
     cluster.readers.failures.clear()  # Those of the victim itself.
     cluster.run(10)
     cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def death_after_its_switch():
+    """A node dies before others hear that it has switched: what it may have switched to is kept until it is back."""
+    cluster = formed()
+    cluster.readers.pins = False
+    *others, victim = cluster.machines
+    switching = cluster.checkers.switching
+
+    def then_dies(node, identity):
+        switching(node, identity)
+        if node.machine is victim and identity.version == "2":
+            cluster.world.scheduler.after(SYNC_US + MS, victim.crash)
+
+    cluster.shared.observer = Observing(cluster.checkers, then_dies)
+    cluster.offer("2", file_ms=100)
+    # The tree has no room just now for what it says of the database: it publishes what it holds, and no more.
+    cluster.node(victim).core.refused_database(DatabaseStatement(), now_ms=victim.now_ms)
+    cluster.until(lambda: not victim.is_up, "the victim has not switched", within_s=30)
+    needs = cluster.node(others[0]).core.needs_of(victim.name)
+    if "2" in {needs.active, needs.next}:
+        cluster.checkers.found("scenario", "-", f"the others know of the switch: {needs}")
+    cluster.until_active("2")
+    cluster.offer("3")
+    cluster.until_active("3")
+    cluster.run(RETIRED_S)
+    for other in others:
+        if "2" not in cluster.shared.disks[other.name].versions:
+            cluster.checkers.found("laggards", other.name, "let version 2 go, which a dead member has active")
+    victim.start()
+    cluster.run(2)
+    cluster.until_active("3", within_s=20)
+    cluster.must_not_fail()
+    cluster.until_gone("2", within_s=RETIRED_S)
     return cluster.checkers.result()
 
 
@@ -419,5 +456,6 @@ SCENARIOS = {
         gone_before_the_gate,
         held,
         back_alone,
+        death_after_its_switch,
     )
 } | {f"death_{when}_the_gate": lambda when=when: death(when) for when in ("before", "at", "after")}

@@ -146,8 +146,10 @@ class Survey:
         """Return which versions a member needs, as its present life says."""
         member = self._membership.get(name)
         said = None if member is None else self._others.of(name, member.epoch)
-        if said is None or said.database is None:
+        if member is None or said is None or said.database is None:
             return Needs(name, None)
         database = said.database
         active, next_ = (None if named is None else named.version for named in (database.active, database.next))
-        return Needs(name, active, next_, database.hold)
+        published = (*said.versions, next_, database.newest)
+        newest = max((version for version in published if version is not None), default=None)
+        return Needs(name, active, next_, database.hold, None if member.state is State.ALIVE else newest)

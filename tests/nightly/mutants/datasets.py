@@ -60,6 +60,13 @@ MUTANTS_OF_DATASETS = (
         f"{SCENARIO}[laggard]",
     ),
     planted(
+        "the dead are taken at their last word",
+        f"{CLUSTER}.retiring:Needs.has",
+        "return self.newest is not None and self.active < version <= self.newest",
+        "return False",
+        f"{SCENARIO}[death_after_its_switch]",
+    ),
+    planted(
         "a version goes while nobody is heard",
         f"{CLUSTER}.core:DatabaseCore._retire",
         "is_needed = waits or bool(needed_by(version, needs))",
