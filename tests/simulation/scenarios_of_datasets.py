@@ -132,6 +132,30 @@ def late_joiner():
     return cluster.checkers.result()
 
 
+def late_joiner_after_an_upgrade():
+    """A node that joins when others have the new version active begins with that, though they still have the old."""
+    cluster = formed(terms=ONCE)
+    cluster.offer("2")
+    cluster.until_active("2", within_s=40)
+    switching, first = cluster.checkers.switching, {}
+
+    def note(node, identity):
+        switching(node, identity)
+        first.setdefault(node.machine.name, identity.version)
+
+    cluster.shared.observer = Observing(cluster.checkers, note)
+    for _ in range(4):
+        joiner = cluster.add()
+        cluster.sources.give(joiner, None)
+        joiner.start()
+        cluster.run(3)
+    cluster.until_active("2", within_s=8)
+    if set(first.values()) != {"2"}:
+        cluster.checkers.found("first_gate", "-", f"begin with what is old: {first}")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
 def rolling_restart():
     """One after the other ends and comes back: each partition keeps an owner, and no read fails."""
     cluster = formed()
@@ -444,6 +468,7 @@ SCENARIOS = {
         without_a_source,
         restarts,
         late_joiner,
+        late_joiner_after_an_upgrade,
         rolling_restart,
         all_cut_off,
         wrong_dead,

@@ -3,6 +3,9 @@
 A gate is opened for a version whose partitions all have owners, as they say, while this node may come to switch to it,
 or as long as it has never passed.  What has passed clients may have from then on, also while its gate does not hold
 any more.
+
+A node on which nothing is active yet begins with nothing older than what an ALIVE member has active, as long as that
+may pass here: every partition has owners, as they say, and they have not been asked in vain for longer than a grace.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ class Gates:
         self._copies = copies
         self._retiring = retiring
         self._gates: dict[Identity, Gate] = {}
+        self._newest_active: str | None = None  # At a member that is ALIVE; looked at while nothing is active here.
 
     # What is told
 
@@ -55,6 +59,7 @@ class Gates:
         self.available = {name: survey.availability(each) for name, each in chosen.items() if each is not None}
         identities = {each.identity for each in self.available.values()}
         self._gates = {identity: gate for identity, gate in self._gates.items() if identity in identities}
+        self._newest_active = survey.newest_active if self.active is None else None
 
     def compare_own(self, copy: OwnCopy) -> None:
         """Take in that this node has other files of a version than before."""
@@ -119,7 +124,20 @@ class Gates:
         gate = None if available is None else self._gates.get(available.identity)
         if available is None or gate is None or not self._may_be_next(available.identity):
             return False
-        return self._holds(gate, available, now_ms)
+        waits_until_ms = self._waits_for_newer_until_ms(version, now_ms)
+        return (waits_until_ms is None or now_ms >= waits_until_ms) and self._holds(gate, available, now_ms)
+
+    def _waits_for_newer_until_ms(self, version: str, now_ms: int) -> int | None:
+        """Until when at most this node does not begin with a version, since one that is newer may pass here; None: now.
+
+        As others have that active, their clients would be led back by it.
+        """
+        newest = None if self.active is not None or self.hold is not None else self._newest_active
+        available = None if newest is None or version >= newest else self.available.get(newest)
+        if available is None or not available.is_covered:
+            return None
+        gate = self._gates.get(available.identity)
+        return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms
 
     def _may_be_next(self, identity: Identity) -> bool:
         """Whether this node may come to switch to it."""
@@ -154,6 +172,8 @@ class Gates:
             times += [gate.due_ms(member, every_ms=every_ms) for member in available.alive]
             if self._holds(gate, available, now_ms):
                 self.passed[version] = available.identity
+                waits_until_ms = self._waits_for_newer_until_ms(version, now_ms)
+                times.append(waits_until_ms if waits_until_ms is not None and waits_until_ms > now_ms else None)
             anew = gate.take_anew()
             if anew:
                 effects.append(BuildAnew(version, anew))

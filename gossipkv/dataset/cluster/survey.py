@@ -133,6 +133,12 @@ class Survey:
         others.update(said.newest for said in self._said if said.newest is not None)
         return max(others, default=None)
 
+    @property
+    def newest_active(self) -> str | None:
+        """The newest version that a member which is ALIVE has active, as its present life says."""
+        alive = (member.name for member in self._membership.others if member.state is State.ALIVE)
+        return max((active for name in alive if (active := self.needs_of(name).active) is not None), default=None)
+
     def needs(self, now_ms: int) -> list[Needs]:
         """Return the needs of each member that is waited for; not of one that takes no part in the database."""
         awaited = [(each.name, self._others.of(each.name, each.epoch)) for each in self._membership.awaited]

@@ -67,6 +67,20 @@ MUTANTS_OF_DATASETS = (
         f"{SCENARIO}[death_after_its_switch]",
     ),
     planted(
+        "who comes late begins with what is old",
+        f"{CLUSTER}.gates:Gates._waits_for_newer_until_ms",
+        "if available is None or not available.is_covered:",
+        "if True:",
+        f"{SCENARIO}[late_joiner_after_an_upgrade]",
+    ),
+    planted(
+        "who comes late waits for owners that do not answer",
+        f"{CLUSTER}.gates:Gates._waits_for_newer_until_ms",
+        "return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms",
+        "return now_ms + self._terms.grace_ms",
+        f"{TESTS}/test_gate.py",
+    ),
+    planted(
         "a version goes while nobody is heard",
         f"{CLUSTER}.core:DatabaseCore._retire",
         "is_needed = waits or bool(needed_by(version, needs))",

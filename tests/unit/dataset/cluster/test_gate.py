@@ -29,6 +29,67 @@ def passed(*others, **more):
     return node
 
 
+def joiner(database, ready=(0, 1, 2, 3)):
+    """A node on which nothing is active; all of version 1 has answered, and b has this of 2."""
+    node = Node("b", "c")
+    node.settle()
+    node.hear("c", statement("c", (0, 1, 2, 3)))
+    node.hear("b", statement("b", ready, of=TWO), database=database)
+    node.answered("c", answer(0, 1, 2, 3))
+    return node
+
+
+def test_who_comes_late_begins_with_what_is_active():
+    """Though the gate of an older version holds before; which clients may have by its name."""
+    node = joiner(active(TWO))
+    assert not node.passes("1")
+    assert node.core.passed("1")
+    node.answered("b", answer(0, 1, 2, 3), of=TWO)
+    assert node.passes("2")
+
+
+@pytest.mark.parametrize(
+    ("database", "ready"),
+    [(active(TWO), (0, 1, 2)), (active(ONE), (0, 1, 2, 3)), (None, (0, 1, 2, 3))],
+)
+def test_who_comes_late_does_not_wait_for_what_cannot_pass(database, ready):
+    """A partition has no owner; or nobody that is ALIVE has it active."""
+    assert joiner(database, ready).passes("1")
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD])
+def test_who_comes_late_does_not_wait_for_what_the_dead_had(state):
+    """Whose partitions another node has."""
+    node = joiner(active(TWO))
+    node.hear("c", statement("c", (0, 1, 2, 3)), statement("c", (0, 1, 2, 3), of=TWO), database=active(ONE))
+    node.state("b", state)
+    node.step()
+    assert node.passes("1")
+
+
+def test_who_comes_late_waits_no_longer_than_a_grace():
+    """Owners that do not answer do not keep it from serving what it can; an operator's hold waits for nothing."""
+    node = joiner(active(TWO))
+    node.core.hold("1")
+    node.step()
+    assert node.passes("1")
+    node.core.hold(None)
+    for _ in range(TERMS.grace_ms // 500):
+        assert not node.passes("1")
+        node.step(500)
+        node.answered("c", answer(0, 1, 2, 3))
+    assert node.passes("1")
+
+
+def test_what_is_active_here_is_left_as_ever():
+    """The rule is for the first gate: later ones are passed in whatever order they hold."""
+    node = joiner(active(identity("3")), ())
+    node.hear("b", statement("b", (0, 1, 2, 3), of=identity("3")), database=active(identity("3")))
+    node.core.activate(identity("0"))
+    node.step()
+    assert node.passes("1")
+
+
 def test_what_is_published_is_not_enough():
     """Each owner is asked, and counts by its answer alone."""
     node = gated("b")
