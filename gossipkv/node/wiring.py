@@ -187,6 +187,7 @@ def terms_of(config: Config) -> Terms:
         retire_after_ms=config.retire_after,
         probe_interval_ms=probe_interval_ms,
         grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
+        switch_patience_ms=config.switch_patience,
     )
 
 

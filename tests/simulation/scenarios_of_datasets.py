@@ -233,6 +233,21 @@ def death_after_its_switch():
     return cluster.checkers.result()
 
 
+def death_after_a_patient_switch():
+    """One node is far slower than others: they wait for its copies, so that the death of any fails no read."""
+    cluster = formed(terms=TERMS._replace(switch_patience_ms=60_000))
+    victim, slow = cluster.machines[1:]
+    cluster.sources.give(slow, {"2": content_of("2", file_ms=4_000)})
+    cluster.offer("2", file_ms=100)
+    cluster.until_active("2", within_s=50)
+    victim.crash()
+    cluster.run(1)
+    cluster.readers.failures.clear()  # Those of the victim itself.
+    cluster.run(10)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
 class Observing:
     """Checkers, and somebody who acts when a switch begins."""
 
@@ -482,5 +497,6 @@ SCENARIOS = {
         held,
         back_alone,
         death_after_its_switch,
+        death_after_a_patient_switch,
     )
 } | {f"death_{when}_the_gate": lambda when=when: death(when) for when in ("before", "at", "after")}

@@ -63,6 +63,7 @@ class Gate:
         """`max_age_ms`: the probe interval; an older answer counts no more, nor is a question awaited for longer."""
         self.identity = identity
         self.since_ms: int | None = None  # When anybody was first asked.
+        self.held_since_ms: int | None = None  # When it held first.
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
         self._heard: dict[str, _Heard] = {}

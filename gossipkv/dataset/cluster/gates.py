@@ -4,6 +4,9 @@ A gate is opened for a version whose partitions all have owners, as they say, wh
 or as long as it has never passed.  What has passed clients may have from then on, also while its gate does not hold
 any more.
 
+Then a switch waits, for `switch_patience` at most, until there are `replication` copies, or as many as members that
+have not left; but not the first one, since clients get nothing meanwhile, nor what an operator wants, or what mends.
+
 A node on which nothing is active yet begins with nothing older than what an ALIVE member has active, as long as that
 may pass here: every partition has owners, as they say, and they have not been asked in vain for longer than a grace.
 """
@@ -124,15 +127,26 @@ class Gates:
         gate = None if available is None else self._gates.get(available.identity)
         if available is None or gate is None or not self._may_be_next(available.identity):
             return False
-        waits_until_ms = self._waits_for_newer_until_ms(version, now_ms)
+        waits_until_ms = self._waits_until_ms(gate, available, now_ms)
         return (waits_until_ms is None or now_ms >= waits_until_ms) and self._holds(gate, available, now_ms)
 
-    def _waits_for_newer_until_ms(self, version: str, now_ms: int) -> int | None:
-        """Until when at most this node does not begin with a version, since one that is newer may pass here; None: now.
+    def _waits_until_ms(self, gate: Gate, available: Availability, now_ms: int) -> int | None:
+        """Until when at most a version is not switched to although its gate holds; None: it may be at once."""
+        if self.hold is not None:
+            return None
+        if self.active is None:
+            return self._waits_for_newer_until_ms(gate.identity.version, now_ms)
+        patience_ms = self._terms.switch_patience_ms
+        if patience_ms == 0 or gate.identity.version == self.active.version:
+            return None
+        copies = min(self._terms.replication, 1 + len(self._membership.awaited))
+        if self._holds(gate, available, now_ms, copies):
+            return None
+        return (now_ms if gate.held_since_ms is None else gate.held_since_ms) + patience_ms
 
-        As others have that active, their clients would be led back by it.
-        """
-        newest = None if self.active is not None or self.hold is not None else self._newest_active
+    def _waits_for_newer_until_ms(self, version: str, now_ms: int) -> int | None:
+        """Until when at most this node does not begin with a version, since a newer one may pass; None: it may."""
+        newest = self._newest_active
         available = None if newest is None or version >= newest else self.available.get(newest)
         if available is None or not available.is_covered:
             return None
@@ -172,7 +186,8 @@ class Gates:
             times += [gate.due_ms(member, every_ms=every_ms) for member in available.alive]
             if self._holds(gate, available, now_ms):
                 self.passed[version] = available.identity
-                waits_until_ms = self._waits_for_newer_until_ms(version, now_ms)
+                gate.held_since_ms = now_ms if gate.held_since_ms is None else gate.held_since_ms
+                waits_until_ms = self._waits_until_ms(gate, available, now_ms)
                 times.append(waits_until_ms if waits_until_ms is not None and waits_until_ms > now_ms else None)
             anew = gate.take_anew()
             if anew:
@@ -187,8 +202,9 @@ class Gates:
             self._gates[identity] = gate
         return gate
 
-    def _holds(self, gate: Gate, available: Availability, now_ms: int) -> bool:
+    def _holds(self, gate: Gate, available: Availability, now_ms: int, least: int | None = None) -> bool:
+        """Whether each partition has so many owners that count; `min_replication`, unless told."""
         copy = self._copies.get(available.identity.version)
         is_here = copy is not None and not self._retiring.is_leaving(copy.version)
         mine = copy.serves(available.identity) if copy is not None and is_here else gate.nothing
-        return gate.holds(available.alive, mine, least=self._terms.min_replication, now_ms=now_ms)
+        return gate.holds(available.alive, mine, least=least or self._terms.min_replication, now_ms=now_ms)

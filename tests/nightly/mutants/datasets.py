@@ -20,7 +20,7 @@ MUTANTS_OF_DATASETS = (
     planted(
         "a gate asks nobody directly",
         f"{CLUSTER}.gates:Gates._holds",
-        "return gate.holds(available.alive, mine, least=self._terms.min_replication, now_ms=now_ms)",
+        "return gate.holds(available.alive, mine, least=least or self._terms.min_replication, now_ms=now_ms)",
         "return available.is_covered",
         f"{SCENARIO}[gone_before_the_gate]",
     ),
@@ -79,6 +79,20 @@ MUTANTS_OF_DATASETS = (
         "return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms",
         "return now_ms + self._terms.grace_ms",
         f"{TESTS}/test_gate.py",
+    ),
+    planted(
+        "a switch waits for copies for ever",
+        f"{CLUSTER}.gates:Gates._waits_until_ms",
+        "return (now_ms if gate.held_since_ms is None else gate.held_since_ms) + patience_ms",
+        "return now_ms + patience_ms",
+        f"{TESTS}/test_gate.py",
+    ),
+    planted(
+        "a switch has no patience",
+        f"{CLUSTER}.gates:Gates._waits_until_ms",
+        "if patience_ms == 0 or gate.identity.version == self.active.version:",
+        "if True:",
+        f"{SCENARIO}[death_after_a_patient_switch]",
     ),
     planted(
         "a version goes while nobody is heard",

@@ -29,6 +29,72 @@ def passed(*others, **more):
     return node
 
 
+PATIENT = TERMS._replace(replication=2, switch_patience_ms=10_000)
+
+
+def patient(active_here=ONE):
+    """A node that may switch to version 2, of which each partition has one owner."""
+    node = Node("b", "c", terms=PATIENT)
+    node.settle()
+    if active_here is not None:
+        node.core.activate(active_here)
+    node.has(0, 1, of=TWO)
+    node.hear("b", statement("b", (2, 3), of=TWO))
+    node.answered("b", answer(2, 3), of=TWO)
+    return node
+
+
+def test_a_switch_waits_for_copies_so_long():
+    """From when its gate held first; clients may have it by its name meanwhile."""
+    node = patient()
+    for _ in range(19):
+        node.step(500)
+        node.answered("b", answer(2, 3), of=TWO)
+        assert not node.passes("2")
+        assert node.core.passed("2")
+    node.step(500)
+    assert node.passes("2")
+
+
+def test_a_switch_waits_no_longer_than_for_the_copies():
+    """This node's among them."""
+    node = patient()
+    node.hear("c", statement("c", (0, 1, 2, 3), of=TWO))
+    assert not node.passes("2")
+    node.answered("c", answer(0, 1, 2, 3), of=TWO)
+    assert node.passes("2")
+
+
+@pytest.mark.parametrize(
+    ("change", "waits"),
+    [
+        (lambda node: None, True),
+        (lambda node: node.state("c", State.DEAD), True),  # It comes back in a minute.
+        (lambda node: node.core.hold("2"), False),
+    ],
+)
+def test_whose_copies_a_switch_waits_for(change, waits):
+    """Of all that have not left; an operator's hold is obeyed at once."""
+    node = patient()
+    change(node)
+    node.step()
+    assert node.passes("2") is not waits
+
+
+def test_a_first_version_waits_for_no_copies():
+    """Clients get nothing meanwhile."""
+    assert patient(None).passes("2")
+
+
+def test_no_more_copies_are_waited_for_than_there_are_nodes():
+    """Who is alone with `replication` 2 does not wait."""
+    node = Node(terms=PATIENT, expects_others=False)
+    node.settle()
+    node.core.activate(ONE)
+    node.has(0, 1, 2, 3, of=TWO)
+    assert node.passes("2")
+
+
 def joiner(database, ready=(0, 1, 2, 3)):
     """A node on which nothing is active; all of version 1 has answered, and b has this of 2."""
     node = Node("b", "c")
