@@ -171,6 +171,59 @@ def rolling_restart():
     return cluster.checkers.result()
 
 
+def stop(cluster, machine, *, away_s=3):
+    """Have a process end as by SIGTERM, and start again after a while."""
+    cluster.node(machine).leave()
+    cluster.until(lambda: not machine.is_up, f"{machine.name} does not end", within_s=12)
+    cluster.run(away_s)
+    machine.start()
+    cluster.until(lambda: machine.is_up, f"{machine.name} does not start", within_s=5)
+
+
+def the_only_owner_is_stopped():
+    """Each partition is on one node, and each node is stopped once: others build what it has before it is gone."""
+    cluster = formed(terms=ONCE)
+    for machine in cluster.machines:
+        stop(cluster, machine, away_s=10)
+        cluster.run(5)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def stopped_amid_upgrades():
+    """Node after node is stopped at each step of an upgrade, without waiting for copies: no read fails."""
+    cluster = formed()
+    for step in range(12):
+        version = str(101 + step)
+        cluster.offer(version, file_ms=200)
+        cluster.run(step / 2)
+        stop(cluster, cluster.machines[step % 3])
+        if not cluster.until_active(version, within_s=40):
+            break
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def nobody_waits_for_who_leaves():
+    """All are stopped at once, or one where nobody has a source: they are gone as soon as they have said goodbye."""
+    cluster = formed(terms=ONCE)
+    for machine in cluster.machines:
+        cluster.node(machine).leave()
+    cluster.run(3)
+    if any(machine.is_up for machine in cluster.machines):
+        cluster.checkers.found("leaving", "-", "they wait for each other")
+    cluster.start()
+    cluster.until_active("1")
+    for machine in cluster.machines:
+        cluster.sources.give(machine, None)
+    cluster.run(10)
+    cluster.node(cluster.machines[0]).leave()
+    cluster.run(5)
+    if cluster.machines[0].is_up:
+        cluster.checkers.found("leaving", "m0", "waits for what nobody builds")
+    return cluster.checkers.result()
+
+
 def death(when):
     """A node dies for good before, at, or after the gate of a new version."""
     cluster = formed(4)
@@ -497,6 +550,9 @@ SCENARIOS = {
         held,
         back_alone,
         death_after_its_switch,
+        the_only_owner_is_stopped,
+        stopped_amid_upgrades,
+        nobody_waits_for_who_leaves,
         death_after_a_patient_switch,
     )
 } | {f"death_{when}_the_gate": lambda when=when: death(when) for when in ("before", "at", "after")}

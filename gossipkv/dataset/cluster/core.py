@@ -164,7 +164,8 @@ class DatabaseCore(DatabaseView):
             needs = self._survey.needs_of(name)
             if needs.active is None or needs.active < version or needs.hold is not None:
                 self._retiring.note(version, now_ms=now_ms)  # It may switch to it by this answer.
-            return Answer(copy.serves(identity), copy.seals, self._retiring.is_leaving(version))
+            is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
+            return Answer(copy.serves(identity), copy.seals, is_going)
         return None
 
     def refused(self, version: str, *, now_ms: int) -> list[Publish | Withdraw]:

@@ -205,6 +205,7 @@ class Gates:
     def _holds(self, gate: Gate, available: Availability, now_ms: int, least: int | None = None) -> bool:
         """Whether each partition has so many owners that count; `min_replication`, unless told."""
         copy = self._copies.get(available.identity.version)
-        is_here = copy is not None and not self._retiring.is_leaving(copy.version)
+        stays = self._membership.leaving_since_ms is None
+        is_here = copy is not None and stays and not self._retiring.is_leaving(copy.version)
         mine = copy.serves(available.identity) if copy is not None and is_here else gate.nothing
         return gate.holds(available.alive, mine, least=least or self._terms.min_replication, now_ms=now_ms)

@@ -1,7 +1,8 @@
 """Which partitions of each version are to be here.
 
 A version's share is computed once, from the list of ids as it last was when still (`convergence`), and kept in its
-manifest: whoever comes or goes alters nothing.  Only what is left to nobody is added (`reassignment`).
+manifest: whoever comes or goes alters nothing.  Only what is left to nobody is added (`reassignment`), and what those
+leave behind who are about to go (`leaving`).
 """
 
 from __future__ import annotations
@@ -81,11 +82,16 @@ class Shares:
             due_ms = reassignment.due_ms(now_ms)
             times += [] if due_ms is None else [due_ms]
             ring = Ring(own_id, ids, self._ready(holders), self._terms.replication, least)
-            mine = reassignment.mine(ring, now_ms=now_ms)
+            mine = reassignment.mine(ring, now_ms=now_ms) | reassignment.falling_to(self._left(holders), ring)
             if mine:
                 known = self._reassigned.get(identity.version, mine)
                 self._reassigned[identity.version] = mine | known if known.partitions == mine.partitions else mine
         return min(times, default=None)
+
+    def _left(self, holders: Holders) -> PartitionSet:
+        """What only those have who are leaving, and nobody who stays builds."""
+        leaving, staying = self._membership.leaving, self._membership.staying
+        return holders.at_least(1, leaving) - holders.at_least(1, staying) - holders.building_at(staying)
 
     def _ready(self, holders: Holders) -> dict[str, PartitionSet]:
         """What the live members of each shard id have ready."""

@@ -52,7 +52,7 @@ class Survey:
         self._others = others
         self._least = least
         self._states = {
-            member.name: HolderState(member.state) for member in membership.others if member.state is not State.LEFT
+            member.name: member.standing for member in membership.others if member.state is not State.LEFT
         } | {membership.own.name: HolderState.ALIVE}  # Also while it leaves.
         # By version, identity, and member.
         self.published: dict[str, dict[Identity, dict[str, Statement]]] = {}
@@ -110,7 +110,8 @@ class Survey:
         alive = []
         for member in self._membership.others:
             said = statements.get(member.name)
-            if said is not None and said.ready and member.state is State.ALIVE and member.epoch != SILENT_EPOCH:
+            is_alive = member.standing is HolderState.ALIVE
+            if said is not None and said.ready and is_alive and member.epoch != SILENT_EPOCH:
                 alive.append(Alive(member.name, member.uuid, member.epoch, said.ready))
         is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
         return Availability(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
@@ -136,7 +137,7 @@ class Survey:
     @property
     def newest_active(self) -> str | None:
         """The newest version that a member which is ALIVE has active, as its present life says."""
-        alive = (member.name for member in self._membership.others if member.state is State.ALIVE)
+        alive = self._membership.staying - {self._membership.own.name}
         return max((active for name in alive if (active := self.needs_of(name).active) is not None), default=None)
 
     def needs(self, now_ms: int) -> list[Needs]:
