@@ -34,6 +34,7 @@ from tests.world.nodes.losses import (
 )
 from tests.world.nodes.misconfiguration import strangers, twins
 from tests.world.nodes.upgrades import (
+    all_stopped,
     automatic_ids,
     empty_cluster,
     half_uploaded,
@@ -41,9 +42,11 @@ from tests.world.nodes.upgrades import (
     late_source,
     one_empty_node,
     one_version,
+    owner_stopped,
     rolling_restart,
     slow_source,
     source_gone,
+    stopped_amid_upgrades,
     upgrade,
     upgrade_restarts,
 )
@@ -76,6 +79,9 @@ SHARING: Final = _named(
     source_gone,
     upgrade_restarts,
     rolling_restart,
+    owner_stopped,
+    stopped_amid_upgrades,
+    all_stopped,
     late_joiner,
     death_before_the_gate,
     death_at_the_gate,
