@@ -62,6 +62,7 @@ ISOLATION_MS: Final = 1_000  # Between two looks whether anybody is heard.
 SYNC_US: Final = 5 * MS
 ASK_MS: Final = 1_000
 DRAIN_MS: Final = 10_000  # `drain_timeout`
+LEAVING_LOOK_US: Final = 20 * MS
 SOON_MS: Final = 200  # At most, before a look that was asked for.
 
 
@@ -441,24 +442,18 @@ class DatasetNode:
 
     def leave(self) -> None:
         """End as by SIGTERM: say so, answer until nobody who stays would miss this node, and leave."""
-        machine, life = self.machine, self.machine.life
-        due_ms = machine.now_ms + DRAIN_MS
-        self.membership.leave(now_ms=machine.now_ms)
+        self.membership.leave(now_ms=self.machine.now_ms)
         self._place.leave()
         self.wake()
-        machine.after_input()
+        self.machine.after_input()
+        self._leave_when_free(self.machine.now_ms + DRAIN_MS)
 
-        def look() -> bool:
-            if machine.life != life:
-                return False
-            now_ms = machine.now_ms
-            if now_ms < due_ms and self.core.is_missed(now_ms=now_ms):
-                return True
-            machine.leave()
-            return False
-
-        look()
-        self.world.scheduler.every(20 * MS, look)
+    def _leave_when_free(self, due_ms: int) -> None:
+        now_ms = self.machine.now_ms
+        if now_ms < due_ms and self.core.is_missed(now_ms=now_ms):
+            self.later(LEAVING_LOOK_US, partial(self._leave_when_free, due_ms))
+        else:
+            self.machine.leave()
 
     def asked(self, version: str) -> None:
         """Note that a version was asked for, in any way."""
