@@ -209,7 +209,7 @@ def nobody_waits_for_who_leaves():
     cluster = formed(terms=ONCE)
     for machine in cluster.machines:
         cluster.node(machine).leave()
-    cluster.run(3)
+    cluster.run(2.5)
     if any(machine.is_up for machine in cluster.machines):
         cluster.checkers.found("leaving", "-", "they wait for each other")
     cluster.start()

@@ -45,7 +45,8 @@ class Member(NamedTuple):
     @property
     def standing(self) -> HolderState:
         """How far it is relied on: one that is leaving no more than a suspect, one that has left like the dead."""
-        return HolderState(max(HolderState(min(self.state, State.DEAD)), HolderState(int(self.is_leaving))))
+        known = HolderState(min(self.state, State.DEAD))
+        return max(known, HolderState.SUSPECT) if self.is_leaving else known
 
 
 def alone() -> Membership:

@@ -82,16 +82,22 @@ class Shares:
             due_ms = reassignment.due_ms(now_ms)
             times += [] if due_ms is None else [due_ms]
             ring = Ring(own_id, ids, self._ready(holders), self._terms.replication, least)
-            mine = reassignment.mine(ring, now_ms=now_ms) | reassignment.falling_to(self._left(holders), ring)
+            mine = reassignment.mine(ring, now_ms=now_ms)
+            mine |= self._left_to_this(holders, reassignment, ring)
             if mine:
                 known = self._reassigned.get(identity.version, mine)
                 self._reassigned[identity.version] = mine | known if known.partitions == mine.partitions else mine
         return min(times, default=None)
 
-    def _left(self, holders: Holders) -> PartitionSet:
-        """What only those have who are leaving, and nobody who stays builds."""
-        leaving, staying = self._membership.leaving, self._membership.staying
-        return holders.at_least(1, leaving) - holders.at_least(1, staying) - holders.building_at(staying)
+    def _left_to_this(self, holders: Holders, reassignment: Reassignment, ring: Ring) -> PartitionSet:
+        """What falls to this node of that which only those have who are leaving, and nobody who stays builds."""
+        left = holders.at_least(1, self._membership.leaving)
+        if not left:
+            return left
+        staying = self._membership.staying
+        left -= holders.at_least(1, staying) | holders.building_at(staying)
+        shard_ids = {member.shard_id for member in self._membership if member.name in staying}
+        return reassignment.falling_to(left, ring._replace(ids=[each for each in ring.ids if each in shard_ids]))
 
     def _ready(self, holders: Holders) -> dict[str, PartitionSet]:
         """What the live members of each shard id have ready."""

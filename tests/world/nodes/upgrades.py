@@ -214,7 +214,7 @@ async def all_stopped(cluster: SimulatedCluster) -> None:
     async with formed(cluster, replication=1) as database:
         for machine in database.machines:
             machine.tell(signal.SIGTERM)
-        with trio.move_on_after(3) as limit:
+        with trio.move_on_after(2) as limit:
             for machine in database.machines:
                 await machine.ended()
         database.must(not limit.cancelled_caught, "they wait for each other")
