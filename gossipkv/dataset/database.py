@@ -267,10 +267,12 @@ class Database:
         active_elsewhere: bool = False,
     ) -> Held:
         none, lacks = PartitionSet.empty(identity.partitions), None if life.copy is None else life.copy.lacks
+        wrong = none if version is None else self.part.contradicting(version)
+        files = [None] * identity.partitions if version is None else version.files
         return Held(
             identity,
-            [None] * identity.partitions if version is None else version.files,
-            none if version is None or life.copy is None or life.copy.here is None else life.copy.here,
+            [None if at in wrong else file for at, file in enumerate(files)] if wrong else files,
+            none if version is None or life.copy is None or life.copy.here is None else life.copy.here - wrong,
             lacks if life.is_building and lacks is not None and lacks.partitions == identity.partitions else none,
             passed,
             active_elsewhere,

@@ -24,6 +24,7 @@ from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.database import Database
 from gossipkv.dataset.memory.paging import Open, Paging
 from gossipkv.dataset.repeated_warnings import RepeatedWarnings
+from gossipkv.dataset.rewriting import Rewriting
 from gossipkv.dataset.scrub.parent import ReadBack, read_back_in_child
 from gossipkv.dataset.scrub.scrub import Scrub
 from gossipkv.dataset.shared_resources import SharedResources
@@ -107,10 +108,12 @@ class Library:
             requests=requests,
             may_write=lambda: self._may_write,
             on_change=self._changed,
+            note_ring=self._note_ring,
             cluster=cluster or _alone(settings),
             builds=BuildCounts(),
             log=self._log,
         )
+        self._ring = Rewriting(self._write_ring, self._shared.may_write, self._log)
         self.scrub = Scrub(
             settings.scrub_period,
             versions=self._open_versions,
@@ -165,10 +168,17 @@ class Library:
                 source = None if self._source is None else self._source.root
                 self._log.warning("source_slow", waited_s=FIRST_SCAN_S, source=source)
             nursery.start_soon(self.scrub.run)
+            nursery.start_soon(self._ring.run)
             task_status.started()
             while True:
                 await self._rest()
                 nursery.start_soon(self._scan_quietly)
+
+    def _note_ring(self) -> None:
+        self._ring.note()
+
+    async def _write_ring(self) -> None:
+        await self._shared.threads.run(self._store.set_ring, self._shared.cluster.convergence.claims)
 
     def _open_source(self, options: Mapping[str, Option]) -> Source | None:
         root = self._settings.source

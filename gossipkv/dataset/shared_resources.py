@@ -34,6 +34,7 @@ class SharedResources:
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     may_write: Callable[[], bool]  # Else nothing is built, switched to or removed.
     on_change: Callable[[], None]
+    note_ring: Callable[[], None]  # Have it written down whose ids the ring is made of.
     cluster: Cluster
     builds: BuildCounts
     log: Log

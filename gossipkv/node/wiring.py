@@ -38,7 +38,7 @@ from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
 from gossipkv.dataset.scrub.parent import read_back_in_child
 from gossipkv.environment.cores import cores
-from gossipkv.errors import ConfigError, LocalError, StorageError
+from gossipkv.errors import ConfigError, Corrupt, LocalError, StorageError, UnsupportedFormat
 from gossipkv.gossip.profile import PROFILES
 from gossipkv.log import Log
 from gossipkv.node.binding import advertised, bind
@@ -159,6 +159,7 @@ async def run(
                 retire_max_ms=config.retire_max,
                 now_ms=int(trio.current_time() * 1000),
             ),
+            ring=await environment.threads.run(_kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
             reload=reload,
             build=build,
@@ -212,6 +213,15 @@ def _open_directory(config: Config, environment: Environment, *, forget_tables: 
     )
 
 
+def _kept_ring(directory: DataDirectory) -> Mapping[str, str]:
+    """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
+    try:
+        return directory.store.ring()
+    except (Corrupt, UnsupportedFormat, StorageError) as error:
+        Log("gossipkv.node").warning("ring_unreadable", error=error.message)
+        return {}
+
+
 @final
 class _Node:
     """The parts, wired."""
@@ -224,6 +234,7 @@ class _Node:
         gossiping: Gossiping,
         *,
         membership: Membership,
+        ring: Mapping[str, str],
         tables: Tables,
         reload: Callable[[], Mapping[str, DatabaseSettings]] | None,
         build: Build,
@@ -241,7 +252,7 @@ class _Node:
         self._table = Published().table()
         self._core = make_core(config, seed=environment.random.getrandbits(62), node=directory.record.node)
         self._loop: Loop | None = None
-        self._membership = membership
+        self._membership, self._ring = membership, ring
         cluster = self._cluster()
         self._library = Library(
             directory.store,
@@ -312,7 +323,7 @@ class _Node:
 
     def _cluster(self) -> Cluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)
-        convergence = Convergence(self._membership, settle_ms=settle_ms, now_ms=now_ms)
+        convergence = Convergence(self._membership, settle_ms=settle_ms, now_ms=now_ms, kept=self._ring)
         return Cluster(self._membership, convergence, terms_of(self._config), self._perform)
 
     def _make_peers(self) -> Peers:

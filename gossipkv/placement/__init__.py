@@ -6,6 +6,7 @@ Read in this order:
     shard_claim.py    a place in the ring that nobody gave out: the shard id
     identity.py       what makes two copies of a version the same version
     partition_set.py  some of a version's partitions
+    seals.py          what tells two files of one partition apart
     ring.py           which of them fall to a shard id: who builds what
     statement.py      what a node says that it holds and builds, and its bytes
     holders.py        the statements of all members: who holds what

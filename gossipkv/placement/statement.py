@@ -15,6 +15,8 @@ A piece is a map in MessagePack:
     ready, building  partitions, counted from `first`: the shorter one of
                      a bitmap (bytes; bit p & 7 of byte p >> 3 is partition p; zeros at the end left out)
                      runs (a list: how many are not in it, how many are, how many not, ..., ending with are)
+    differing   likewise, the first 32 runs of what the node has and does not serve, since its clients have it from
+                other files; not there: nothing
 
 A database's entry is a map, too:
 
@@ -27,7 +29,7 @@ A database's entry is a map, too:
 A field that is not known is passed over, so that later versions may say more.  What is malformed, too large or of
 another format is None: reading raises nothing, and makes nothing before it has counted bytes and partitions.
 
-A piece takes at most 2,720 bytes, two full bitmaps and the longest names among them; with a path as long as paths
+A piece takes at most 2,930 bytes, two full bitmaps and the longest names among them; with a path as long as paths
 become (676) it fits the 4,096 bytes that an entry has by default.  65,536 partitions are 8 pieces, in a branch at most
 30 KiB of its 256, overhead included.  A node's share by the ring is a bitmap mostly, and all partitions are one run.
 """
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 MAX_PARTITIONS: Final = 65_536
 PIECE_PARTITIONS: Final = 8_192
+MAX_DIFFERING_RUNS: Final = 32
 MAX_PIECES: Final = MAX_PARTITIONS // PIECE_PARTITIONS
 MAX_PIECE_BYTES: Final = 32 << 10  # As long as an entry of the tree may be made: later versions may say more.
 MAX_NAME_CHARACTERS: Final = 200  # Of databases and versions, as at the source.
@@ -73,12 +76,15 @@ class Statement:
     ready: PartitionSet
     building: PartitionSet
     uuid: bytes  # The node's.
+    # What it has and does not serve, since its clients have it from other files; None: nothing.
+    differing: PartitionSet | None = None
 
     def __post_init__(self) -> None:
         """Assert that it is about the partitions of its version."""
         partitions = self.identity.partitions
         assert 0 < partitions <= MAX_PARTITIONS, self.identity
-        assert self.ready.partitions == self.building.partitions == partitions, (self.ready, self.building)
+        for some in (self.ready, self.building, self.differing or self.ready):
+            assert some.partitions == partitions, some
         assert len(self.uuid) == UUID_BYTES, self.uuid
 
 
@@ -123,11 +129,16 @@ def decode(pieces: Sequence[bytes]) -> Statement | None:
         return None
     if len({piece.first for piece in read}) < len(read):
         return None
-    ready, building = first.ready, first.building
+    ready, building, differing = first.ready, first.building, first.differing
     for piece in read[1:]:
         ready |= piece.said.ready
         building |= piece.said.building
-    return Statement(first.identity, first.source_ms, first.progress, ready, building, first.uuid)
+        differing = _both(differing, piece.said.differing)
+    return Statement(first.identity, first.source_ms, first.progress, ready, building, first.uuid, differing)
+
+
+def _both(some: PartitionSet | None, others: PartitionSet | None) -> PartitionSet | None:
+    return some | others if some and others else some or others
 
 
 def encode_database(statement: DatabaseStatement) -> bytes:
@@ -163,7 +174,10 @@ class _Piece(NamedTuple):
 
 def _encode_piece(statement: Statement, first: int) -> bytes:
     identity = statement.identity
-    return _pack({
+    differing: dict[str, Packed] = {}
+    if statement.differing is not None and (named := _first_runs(_of_piece(statement.differing, first))):
+        differing = {"differing": _shorter(named, 0)}
+    said: dict[str, Packed] = {
         "format": FORMAT,
         "database": identity.database,
         "version": identity.version,
@@ -177,7 +191,8 @@ def _encode_piece(statement: Statement, first: int) -> bytes:
         "first": first,
         "ready": _shorter(statement.ready, first),
         "building": _shorter(statement.building, first),
-    })  # fmt: skip
+    }  # fmt: skip
+    return _pack(said | differing)
 
 
 def _piece(said: Mapping[str, Packed]) -> _Piece:
@@ -199,6 +214,7 @@ def _piece(said: Mapping[str, Packed]) -> _Piece:
         _partitions(said.get("ready"), first, partitions),
         _partitions(said.get("building"), first, partitions),
         _bytes(said, "uuid", UUID_BYTES),
+        _partitions(said.get("differing", []), first, partitions) or None,
     )
     return _Piece(first, statement)
 
@@ -223,8 +239,7 @@ def _database(said: Mapping[str, Packed]) -> DatabaseStatement:
 
 def _shorter(some: PartitionSet, first: int) -> Packed:
     """Return the partitions of one piece, counted from its first, as a bitmap or as runs."""
-    size = min(PIECE_PARTITIONS, some.partitions - first)
-    piece = PartitionSet(size, some.bits >> first & (1 << size) - 1)
+    piece = _of_piece(some, first)
     bitmap = piece.to_bytes().rstrip(b"\0")
     if 2 * (piece.bits & ~(piece.bits << 1)).bit_count() > len(bitmap) + 1:  # A run takes two bytes at least.
         return bitmap
@@ -234,6 +249,16 @@ def _shorter(some: PartitionSet, first: int) -> Packed:
         runs += [start - before, end - start]
         before = end
     return runs if len(_pack(runs)) <= len(_pack(bitmap)) else bitmap
+
+
+def _first_runs(piece: PartitionSet) -> PartitionSet:
+    runs = piece.runs()[:MAX_DIFFERING_RUNS]
+    return PartitionSet.of(piece.partitions, (at for start, end in runs for at in range(start, end)))
+
+
+def _of_piece(some: PartitionSet, first: int) -> PartitionSet:
+    size = min(PIECE_PARTITIONS, some.partitions - first)
+    return PartitionSet(size, some.bits >> first & (1 << size) - 1)
 
 
 def _partitions(told: Packed, first: int, partitions: int) -> PartitionSet:

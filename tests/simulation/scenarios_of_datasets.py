@@ -5,13 +5,14 @@ from __future__ import annotations
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement
-from tests.world.datasets.contents import DATABASE, FUNCTION, KEY_NAMES
+from tests.world.datasets.contents import ALIKE, DATABASE, FUNCTION, KEY_NAMES
 from tests.world.datasets.dataset_node import SYNC_US
 from tests.world.datasets.disk import Stored
 from tests.world.datasets.sharing_cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
 from tests.world.scheduler import MS
 
 ONCE = TERMS._replace(replication=1)  # Each partition on one node.
+LATE_MS = 4_000  # For each file: the others have switched before.
 RETIRED_S = (TERMS.retire_after_ms + TERMS.grace_ms) / 1000 + 30
 
 
@@ -393,7 +394,7 @@ def views_that_differ():
     identity = Identity(DATABASE, "1", content.source.digest, 6, FUNCTION, regrouped=False)
     for machine, share in zip(cluster.machines, ((0, 2), (1,), (3, 5)), strict=True):
         some = PartitionSet.of(6, share)
-        cluster.shared.disks[machine.name].versions["1"] = Stored(identity, some, PartitionSet.empty(6))
+        cluster.shared.disks[machine.name].versions["1"] = Stored(identity, some)
     cluster.start()
     cluster.until_active("1", within_s=60)
     cluster.readers.begin(20)
@@ -421,6 +422,32 @@ def stray():
     cluster.run(10)
     if not all(node.core.identity("2").regrouped for node in cluster.shared.nodes.values()):
         cluster.checkers.found("scenario", "-", "nobody has regrouped it")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def one_byte_differs(late_ms):
+    """One node's source has other bytes, and nothing tells: who switched keeps what it has, and all name both sides."""
+    cluster = formed()
+    other = cluster.machines[2]
+    content = content_of("2", batch=ALIKE, file_ms=late_ms)
+    cluster.offer("2")
+    cluster.sources.give(other, {"2": content})
+    cluster.run(40)
+    if len(set(cluster.active())) > 1 or (late_ms == LATE_MS and cluster.active()[0] == "1"):
+        cluster.checkers.found("switched", "-", f"{cluster.active()}")
+    other.crash()
+    cluster.run(10)
+    other.start()
+    cluster.run(20)
+    for machine in cluster.machines:
+        if not any(other.name in dispute[:2] for dispute in cluster.node(machine).core.disputes.get("2", [])):
+            cluster.checkers.found("named", machine.name, "says nothing of what differs")
+    cluster.sources.share(other)
+    if late_ms < LATE_MS:  # Its copy may be the one that counted, and was away.
+        cluster.readers.failures.clear()
+    cluster.offer("3")
+    cluster.until_active("3", within_s=60)
     cluster.must_not_fail()
     return cluster.checkers.result()
 
@@ -556,4 +583,9 @@ SCENARIOS = {
         nobody_waits_for_who_leaves,
         death_after_a_patient_switch,
     )
-} | {f"death_{when}_the_gate": lambda when=when: death(when) for when in ("before", "at", "after")}
+}
+SCENARIOS |= {f"death_{when}_the_gate": lambda when=when: death(when) for when in ("before", "at", "after")}
+SCENARIOS |= {
+    f"one_byte_differs_of_what_comes_{when}": lambda ms=ms: one_byte_differs(ms)
+    for when, ms in (("first", 50), ("meanwhile", 500), ("after_the_switch", LATE_MS))
+}

@@ -8,6 +8,7 @@ Read in this order:
     others.py         what others have said, in this life and before; survey.py: what that comes to now
     contents.py       which of several contents that go by one name
     gate.py           whether a version has owners enough; question.py: what they are asked; gates.py: all of them
+    fixed_seals.py    on which files clients have an identity, and whose are the same
     shares.py         which partitions are to be here; reassignment.py: and which nobody else builds
     retiring.py       when an old version may go
     refutations.py    which functions no build may rely on

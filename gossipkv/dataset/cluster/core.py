@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.dataset.cluster.effects import Decide, KeepOwners, KeepRefuted, Look, PublishDatabase
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look, PublishDatabase
 from gossipkv.dataset.cluster.publication import DatabasePublication
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.retiring import needed_by
 from gossipkv.dataset.cluster.survey import Survey
 from gossipkv.dataset.cluster.view import DatabaseView
-from gossipkv.placement.statement import DatabaseStatement, Named
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.statement import DatabaseStatement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.cluster.terms import Terms
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
+    from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import Statement
 
 KEEP_MS: Final = 5_000  # How often ACTIVE is written anew as owners change: it is synced.
@@ -59,19 +61,21 @@ class DatabaseCore(DatabaseView):
         self._database_publication = DatabasePublication()
         self._opened = False
         self._looked = ""  # The newest version for which a look was asked.
-        self._kept: KeepOwners | None = None
+        self._kept: KeepActive | None = None
         self._kept_ms = 0
+        self._withdrawn_ms: dict[str, int] = {}  # When nothing was shown any more of what is to be built anew.
         self._verdicts: object = None  # As they were at the last `Decide`.
         self._effects: list[Effect] = []
         self._times: list[int | None] = []
 
     # What is told
 
-    def remember(self, identity: Identity, ownerships: Iterable[Ownership]) -> None:
+    def remember(self, identity: Identity, ownerships: Iterable[Ownership], sealed: Iterable[Sealed]) -> None:
         """Take in what ACTIVE had: this version is active, without a gate, and these nodes owned it."""
         own = self.membership.own
         others = [each for each in ownerships if each.owner.name != own.name]
         self._others.remember(identity, others)
+        self._gates.remember(identity, sealed, others)
         self.activate(identity)
         self._routes.changed(each.owner.name for each in others)
 
@@ -106,8 +110,7 @@ class DatabaseCore(DatabaseView):
 
     def activate(self, identity: Identity) -> None:
         """Take in that this version is active here from now on, which is written down and synced."""
-        self._gates.active = Named(identity.version, identity.wire_id)
-        self._gates.passed[identity.version] = identity
+        self._gates.activate(identity)
 
     def hold(self, version: str | None) -> None:
         """Take in which version an operator has pinned here."""
@@ -129,6 +132,7 @@ class DatabaseCore(DatabaseView):
         assert name != self.membership.own.name
         if self._others.hear(name, uuid, epoch, versions, database):
             self.lost(name)
+        self._gates.confine(name, uuid, self._others.held_by(name))
         if database is not None:
             for digest, functions in database.refuted.items():
                 self._learn(digest, functions)
@@ -137,6 +141,7 @@ class DatabaseCore(DatabaseView):
     def forget(self, name: str) -> None:
         """Take in that a member is known no longer, or that another node has its name now."""
         self._others.forget(name)
+        self._gates.forget(name)
         self.lost(name)
         self._routes.changed((name,))
 
@@ -165,7 +170,11 @@ class DatabaseCore(DatabaseView):
             if needs.active is None or needs.active < version or needs.hold is not None:
                 self._retiring.note(version, now_ms=now_ms)  # It may switch to it by this answer.
             is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
-            return Answer(copy.serves(identity), copy.seals, is_going)
+            ready = self._gates.confined(copy).serves(identity)
+            return Answer(ready, copy.seals, is_going, self._gates.seals(identity))
+        for identity in self._gates.passed.values():
+            if identity.wire_id == wire_id:
+                return Answer(PartitionSet.empty(identity.partitions), {}, fixed=self._gates.seals(identity))
         return None
 
     def refused(self, version: str, *, now_ms: int) -> list[Publish | Withdraw]:
@@ -190,6 +199,8 @@ class DatabaseCore(DatabaseView):
         """Look at everything that was told, and at the time; returns what is to be done, in order."""
         self._now_ms = now_ms
         self._convergence.step(now_ms)
+        if self._convergence.take_changed():
+            self._effects.append(KeepRing())
         self._times = [self._convergence.wakes_at_ms, self.membership.wakes_at_ms(now_ms)]
         self._look_around()
         self._retire(now_ms)
@@ -198,9 +209,11 @@ class DatabaseCore(DatabaseView):
         self._effects += effects
         self._times += times
         self._publish(now_ms)
+        self._build_anew(now_ms)
+        self._routes.changed(self._gates.take_rerouted())
+        self._effects += self._routes.step()
         self._keep_owners(now_ms)
         self._look_for_newer()
-        self._effects += self._routes.step()
         verdicts = self._all_verdicts()
         if verdicts != self._verdicts:
             self._verdicts = verdicts
@@ -213,7 +226,7 @@ class DatabaseCore(DatabaseView):
         own = {}
         for version, copy in self._copies.items():
             expected = self.to_follow(version) if copy.identity is None else None
-            said = copy.statement(self.membership.own.uuid, expected)
+            said = self._gates.confined(copy).statement(self.membership.own.uuid, expected)
             if said is not None and not self._retiring.is_leaving(version):
                 own[version] = said
         least = self.terms.min_replication
@@ -252,15 +265,31 @@ class DatabaseCore(DatabaseView):
         self._effects += self._database_publication.step(said, now_ms=now_ms)
         self._times += [self._publication.wakes_at_ms, self._database_publication.wakes_at_ms]
 
+    def _build_anew(self, now_ms: int) -> None:
+        """Have those partitions go that are to be built anew, once others have heard that they are not served here."""
+        for version, partitions in list(self._gates.anew.items()):
+            if version not in self._copies:
+                del self._gates.anew[version]
+            elif not self.is_withdrawn(version, partitions):
+                self._withdrawn_ms.pop(version, None)
+            else:
+                due_ms = self._withdrawn_ms.setdefault(version, now_ms) + self.terms.grace_ms
+                if due_ms > now_ms:
+                    self._times.append(due_ms)
+                    continue
+                self._effects.append(BuildAnew(version, partitions))
+                del self._gates.anew[version]
+        self._withdrawn_ms = {each: at for each, at in self._withdrawn_ms.items() if each in self._gates.anew}
+
     def _keep_owners(self, now_ms: int) -> None:
         active = None if self.active is None else self._gates.passed.get(self.active.version)
         if active is None:
             return
-        before, kept = self._kept, KeepOwners(active, self._routes.of(active))
+        before, kept = self._kept, KeepActive(active, self._routes.of(active), self.sealed())
         due_ms = self._kept_ms + KEEP_MS
         if before == kept:
             return
-        if before is not None and before.identity == active and due_ms > now_ms:
+        if before is not None and before[::2] == kept[::2] and due_ms > now_ms:  # Owners alone have time.
             self._times.append(due_ms)
         else:
             self._kept, self._kept_ms = kept, now_ms

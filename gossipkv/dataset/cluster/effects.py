@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Owner, Ownership
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import DatabaseStatement, Statement
 
 
@@ -45,11 +46,12 @@ class Route(NamedTuple):
     partitions: PartitionSet  # Empty: for none.
 
 
-class KeepOwners(NamedTuple):
-    """Write into ACTIVE who owns what of the active version."""
+class KeepActive(NamedTuple):
+    """Write into ACTIVE who owns what of the active version, and on which files clients have it and others."""
 
     identity: Identity
     owners: tuple[Ownership, ...]
+    sealed: tuple[Sealed, ...]
 
 
 class KeepRefuted(NamedTuple):
@@ -59,8 +61,12 @@ class KeepRefuted(NamedTuple):
     functions: tuple[str, ...]
 
 
+class KeepRing(NamedTuple):
+    """Write down whose ids the ring is made of."""
+
+
 class BuildAnew(NamedTuple):
-    """Build these partitions again: another node's files differ from them, and this node gives way."""
+    """Drop these partitions and build them again: another's files differ, and nobody is sent here for them any more."""
 
     version: str
     partitions: PartitionSet
@@ -77,5 +83,5 @@ class Decide(NamedTuple):
 
 
 Outward = Publish | Withdraw | PublishDatabase | Ask | Route  # Done by the node, for the cluster.
-Inward = KeepOwners | KeepRefuted | BuildAnew | Look | Decide  # Done by the database itself.
+Inward = KeepActive | KeepRefuted | KeepRing | BuildAnew | Look | Decide  # Done by the database itself.
 Effect = Outward | Inward

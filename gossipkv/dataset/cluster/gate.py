@@ -4,35 +4,44 @@ An owner counts for a partition when
 
     it is ALIVE, in the epoch in which it has answered, and has not withdrawn the partition since,
     it has answered the direct question (`question.py`) on a connection that lives, and not too long ago,
-    and no other owner has a file for it of the same kind with another seal.
+    and its file has the seal that is required, or where none is, no other owner's file of its kind has another one.
+
+Required are the seals on which this node lets clients have the identity already (`fixed_seals.py`); while it does not,
+those on which the members do that live, as they answer, where they agree.
 
 So a suspect, a dead owner still believed alive, one that has started anew, one about to drop its copy, and one that
 holds other bytes under the same name do not count.  This node's own partitions count without a question.
 
-Of two owners with different seals for one partition neither counts, since one of them holds wrong bytes and nobody can
-tell which.  The one with the greater uuid builds it anew, once; if they still differ then, a human has to look.
+Where nothing is required, of two owners with different seals for one partition neither counts, since one of them holds
+wrong bytes and nobody can tell which; the one with the greater uuid builds it anew, once.  Else who differs from what
+is required does.  If they still differ then, a human has to look.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
+from gossipkv.dataset.cluster.fixed_seals import agreed
 from gossipkv.placement.partition_set import PartitionSet, in_at_least
+from gossipkv.placement.seals import differing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.dataset.cluster.question import Answer, Seals
+    from gossipkv.dataset.cluster.fixed_seals import FixedSeals
+    from gossipkv.dataset.cluster.question import Answer
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.seals import Seals
 
 
 class Alive(NamedTuple):
-    """A member that is ALIVE, and what its present life has published of the identity."""
+    """A member that is ALIVE, and what its present life has published of the identity; its clients may have it."""
 
     name: str
     uuid: bytes
     epoch: int
     published: PartitionSet
+    is_active: bool = False  # It has it active, whatever it holds of it.
 
 
 class Dispute(NamedTuple):
@@ -59,11 +68,14 @@ class _Heard(NamedTuple):
 class Gate:
     """The answers about one identity."""
 
-    def __init__(self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int) -> None:
+    def __init__(
+        self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int, fixed: FixedSeals | None = None
+    ) -> None:
         """`max_age_ms`: the probe interval; an older answer counts no more, nor is a question awaited for longer."""
         self.identity = identity
         self.since_ms: int | None = None  # When anybody was first asked.
         self.held_since_ms: int | None = None  # When it held first.
+        self._fixed = fixed
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
         self._heard: dict[str, _Heard] = {}
@@ -71,6 +83,9 @@ class Gate:
         self._pending: set[str] = set()  # Whose answer is awaited.
         self._hurried: set[str] = set()  # To be asked again, however fresh their answers are.
         self._disputes: dict[tuple[str, str], Dispute] = {}
+        self._first_asked_ms: dict[str, int] = {}
+        self._required: Seals = {} if fixed is None else fixed.seals
+        self._wrong: dict[str, PartitionSet] = {}  # By owner, where its file has not the seal that is required.
         self.nothing = PartitionSet.empty(identity.partitions)
         self._anew = self._told = self.nothing
 
@@ -80,12 +95,13 @@ class Gate:
         """Take in that a member is asked now."""
         self.since_ms = now_ms if self.since_ms is None else self.since_ms
         self._asked[member.name] = _Asked(member.epoch, now_ms)
+        self._first_asked_ms.setdefault(member.name, now_ms)
         self._pending.add(member.name)
         self._hurried.discard(member.name)
 
-    def hurry(self) -> None:
-        """Take in that all are to be asked again at once."""
-        self._hurried = set(self._heard)
+    def hurry(self, names: Iterable[str] | None = None) -> None:
+        """Take in that these are to be asked again at once; None: all."""
+        self._hurried |= self._heard.keys() if names is None else self._heard.keys() & names
 
     def due_ms(self, member: Alive, *, every_ms: int) -> int | None:
         """When to ask a member: each life of its once, and again after so long; None: at once.
@@ -118,6 +134,8 @@ class Gate:
             self._settle(member)
             return
         self._heard[member] = _Heard(uuid, epoch, self._asked[member].at_ms, answer)
+        if before is None or before.answer.fixed != answer.fixed:
+            self.require(own_seals)
         if before is None or before.answer.seals != answer.seals:
             self._compare(member, answer.seals, own_seals)
 
@@ -132,6 +150,9 @@ class Gate:
 
     def holds(self, alive: Iterable[Alive], mine: PartitionSet, *, least: int, now_ms: int) -> bool:
         """Whether each partition has so many owners that count now; `mine`: what this node serves itself."""
+        alive = tuple(alive)
+        if any(member.is_active and self._is_awaited(member.name, now_ms) for member in alive):
+            return False
         disputed = self._by_owner()
         counted = [mine - disputed.get(self._own, self.nothing)]
         for member in alive:
@@ -144,7 +165,31 @@ class Gate:
         partitions = self.identity.partitions
         return in_at_least(least, partitions, counted) == PartitionSet.whole(partitions)
 
+    def _is_awaited(self, member: str, now_ms: int) -> bool:
+        """Whether a member is still to tell what its clients have, for as long as an answer counts."""
+        return member not in self._heard and now_ms <= self._first_asked_ms.get(member, now_ms) + self._max_age_ms
+
     # Seals
+
+    @property
+    def required(self) -> Seals:
+        """The seals that count, as far as any are required."""
+        return self._required
+
+    def answers(self) -> list[tuple[str, bytes, int, Answer]]:
+        """Return who has answered: name, uuid, epoch, and what; the latest question first."""
+        latest = sorted(self._heard.items(), key=lambda item: (-item[1].asked_ms, item[0]))
+        return [(name, heard.uuid, heard.epoch, heard.answer) for name, heard in latest]
+
+    def require(self, own_seals: Seals, fixed: FixedSeals | None = None) -> None:
+        """Take in that other seals may be required than before; `fixed`: those of this node, once it has some."""
+        self._fixed = self._fixed if fixed is None else fixed
+        told = [heard.answer.fixed for heard in self._heard.values() if heard.answer.fixed is not None]
+        self._required = agreed(told) if self._fixed is None else self._fixed.seals
+        self._wrong.clear()
+        for member, heard in self._heard.items():
+            self._hold_against(member, heard.answer.seals)
+        self.compare_own(own_seals)
 
     @property
     def disputes(self) -> list[Dispute]:
@@ -159,12 +204,23 @@ class Gate:
 
     def compare_own(self, own_seals: Seals) -> None:
         """Take in that this node has other files than before."""
+        self._hold_against(self._own, own_seals)
+        self._anew |= self._wrong.get(self._own, self.nothing)
         for member, heard in self._heard.items():
             self._compare_pair(self._own, own_seals, member, heard.answer.seals)
             self._judge(member, heard.uuid)
 
+    def _hold_against(self, owner: str, seals: Seals) -> None:
+        """Compare an owner's files with what is required."""
+        wrong = differing(self._required, seals, self.identity.partitions)
+        if wrong:
+            self._wrong[owner] = wrong
+        else:
+            self._wrong.pop(owner, None)
+
     def _compare(self, member: str, seals: Seals, own_seals: Seals) -> None:
         self._settle(member)
+        self._hold_against(member, seals)
         self._compare_pair(self._own, own_seals, member, seals)
         for other, heard in self._heard.items():
             if other != member:
@@ -173,15 +229,8 @@ class Gate:
 
     def _compare_pair(self, one: str, seals: Seals, other: str, other_seals: Seals) -> None:
         first, second = sorted((one, other))
-        differing = [
-            partition
-            for kind in seals.keys() & other_seals.keys()
-            if seals[kind] != other_seals[kind]
-            for partition in seals[kind].keys() & other_seals[kind].keys()
-            if seals[kind][partition] != other_seals[kind][partition]
-        ]
-        if differing:
-            partitions = PartitionSet.of(self.identity.partitions, differing)
+        partitions = differing(seals, other_seals, self.identity.partitions)
+        if partitions:
             self._disputes[first, second] = Dispute(first, second, partitions)
         else:
             self._disputes.pop((first, second), None)
@@ -190,15 +239,21 @@ class Gate:
         first, second = sorted((self._own, member))
         dispute = self._disputes.get((first, second))
         if dispute is not None and self._uuid > uuid:
-            self._anew |= dispute.partitions
+            self._anew |= self._undecided(dispute)
 
     def _settle(self, member: str) -> None:
         """No more disputes with a member whose answer is gone."""
         self._disputes = {pair: dispute for pair, dispute in self._disputes.items() if member not in pair}
+        self._wrong.pop(member, None)
+
+    def _undecided(self, dispute: Dispute) -> PartitionSet:
+        """Return the partitions for which nothing says which of the two is wrong."""
+        wrong = (self._wrong.get(name, self.nothing) for name in (dispute.first, dispute.second))
+        return dispute.partitions - next(wrong) - next(wrong)
 
     def _by_owner(self) -> dict[str, PartitionSet]:
-        found: dict[str, PartitionSet] = {}
+        found = dict(self._wrong)
         for dispute in self._disputes.values():
             for name in (dispute.first, dispute.second):
-                found[name] = found.get(name, self.nothing) | dispute.partitions
+                found[name] = found.get(name, self.nothing) | self._undecided(dispute)
         return found

@@ -104,6 +104,11 @@ class Others:
         said = self._said.get(owner.name)
         return {} if said is None or said.uuid != owner.uuid else said.holds()
 
+    def held_by(self, name: str) -> dict[Identity, PartitionSet]:
+        """Return what the node has that goes by this name now."""
+        said = self._said.get(name)
+        return {} if said is None else said.holds()
+
     def remembered(self, name: str) -> Owner | None:
         """Return a node that was remembered over the restart."""
         return self._remembered.get(name)

@@ -9,8 +9,8 @@ from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import Statement
 
 if TYPE_CHECKING:
-    from gossipkv.dataset.cluster.question import Seals
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.seals import Seals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class OwnCopy:
     building: PartitionSet | None = None  # Being built, or waiting for their turn and nothing else.
     going: PartitionSet | None = None  # Those of `ready` that are about to be dropped, or built anew.
     seals: Seals = field(default_factory=dict)
+    differing: PartitionSet | None = None  # Of what is here, what clients have from other files; None: nothing.
     asked_ms: int | None = None  # When an old version was last asked for, in any way; None: it is not old.
 
     def statement(self, uuid: bytes, expected: Identity | None) -> Statement | None:
@@ -40,15 +41,16 @@ class OwnCopy:
         if identity is None:
             return None
         ready, building = self.serves(identity), self._of(self.building, identity)
-        if not ready and not building:
+        differing = self._of(self.differing, identity) or None
+        if not ready and not building and not differing:
             return None
-        return Statement(identity, self.source_ms, self.progress, ready, building, uuid)
+        return Statement(identity, self.source_ms, self.progress, ready, building, uuid, differing)
 
     def serves(self, identity: Identity) -> PartitionSet:
-        """Return the partitions of an identity that are here to stay."""
+        """Return the partitions of an identity that are here to stay, and what clients have."""
         if identity != self.identity:
             return PartitionSet.empty(identity.partitions)
-        return self._of(self.ready, identity) - self._of(self.going, identity)
+        return self._of(self.ready, identity) - self._of(self.going, identity) - self._of(self.differing, identity)
 
     def _of(self, some: PartitionSet | None, identity: Identity) -> PartitionSet:
         is_of_it = some is not None and some.partitions == identity.partitions

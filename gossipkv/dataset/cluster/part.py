@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gossipkv.dataset.cluster.core import DatabaseCore
-from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepOwners, KeepRefuted, Look
+from gossipkv.dataset.cluster.effects import BuildAnew, Decide, KeepActive, KeepRefuted, KeepRing, Look
 from gossipkv.dataset.cluster.own_copy import OwnCopy
 from gossipkv.dataset.lifecycle.copy_states import CopyState
 from gossipkv.dataset.lifecycle.version_states import Life, VersionState
@@ -21,7 +21,7 @@ from gossipkv.storage.label import FORMAT
 
 if TYPE_CHECKING:
     from gossipkv.dataset.cluster.effects import Outward
-    from gossipkv.dataset.cluster.question import Seals
+    from gossipkv.dataset.cluster.gate import Dispute
     from gossipkv.dataset.lifecycle.copies import Copies
     from gossipkv.dataset.lifecycle.switching import Switching
     from gossipkv.dataset.local.version import Version
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.source.listing import SourceVersion
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.seals import Seals
 
 
 class PartInCluster:
@@ -45,8 +46,9 @@ class PartInCluster:
         self._log = shared.log.bind(database=database)
         self._listed: dict[str, tuple[SourceVersion, str, int]] = {}  # By version: its digest, and its newest time.
         self._seals: dict[str, tuple[Version, Seals]] = {}
-        self._going: dict[str, PartitionSet] = {}  # To be built anew, once nothing of it is published any more.
         self._offered: dict[str, Identity] = {}  # As it was when what is offered was last told.
+        self._wrong: dict[str, PartitionSet] = {}  # Likewise, what of the copies here is not answered from.
+        self._disputes: set[tuple[str, Dispute]] = set()  # Likewise.
         self._activated: Identity | None = None
         self._switching: Switching | None = None
         self.refuted_document = Rewriting(self._write_refuted, shared.may_write, self._log)
@@ -76,7 +78,7 @@ class PartInCluster:
         remembered = switching.remembered
         version = self._copies.versions.get(switching.active or "")
         if remembered is not None and remembered.identity is not None:
-            self.core.remember(remembered.identity, remembered.owners)
+            self.core.remember(remembered.identity, remembered.owners, remembered.sealed)
             self._activated = remembered.identity
         elif version is not None:
             self._activate(version.identity)
@@ -90,25 +92,43 @@ class PartInCluster:
         for effect in self.core.step(now_ms=self._now_ms):
             match effect:
                 case BuildAnew(version, partitions):
-                    going = self._going.get(version, partitions)
-                    self._going[version] = going | partitions
+                    self._copies.drop_partitions(version, partitions)
                 case Look(version):
                     self._newer = version
-                case KeepOwners(identity, owners):
+                case KeepActive(identity, owners):
                     assert self._switching is not None, "what asks for it begins after `begin`"
                     self._switching.note_owners(identity.version, owners)
                 case KeepRefuted():
                     self.refuted_document.note()
+                case KeepRing():
+                    self._shared.note_ring()
                 case Decide():
                     pass
                 case _:
                     outward.append(effect)
         self._shared.cluster.perform(self.core, outward)
-        self._let_go()
         self._hear(active, hold)
+        self._log_disputes()
         offered = {version: found for version in self._lives if (found := self.core.offered(version)) is not None}
-        changed, self._offered = offered != self._offered, offered
+        opened = self._copies.versions
+        wrong = {name: some for name, version in opened.items() if (some := self.contradicting(version))}
+        changed = (offered, wrong) != (self._offered, self._wrong)
+        self._offered, self._wrong = offered, wrong
         return changed
+
+    def _log_disputes(self) -> None:
+        """Say which nodes have different files, when that changes, and when they no longer do."""
+        found = {(version, each) for version, disputes in self.core.disputes.items() for each in disputes}
+        for version, dispute in sorted(found - self._disputes):
+            nodes, partitions = [dispute.first, dispute.second], dispute.partitions.in_words(8)
+            self._log.error("contents_differ", version=version, nodes=nodes, partitions=partitions)
+        for version in sorted({version for version, _ in self._disputes} - {version for version, _ in found}):
+            self._log.info("contents_agree", version=version)
+        self._disputes = found
+
+    def contradicting(self, version: Version) -> PartitionSet:
+        """Return the partitions of which what is here are other files than clients get."""
+        return self.core.contradicting(version.identity, self._seals_of(version))
 
     def switched(self, version: str) -> None:
         """Tell that a version is active here from now on, durably."""
@@ -135,7 +155,6 @@ class PartInCluster:
     def let_go(self, version: str) -> None:
         """Tell that a version is forgotten here."""
         self.core.let_go(version)
-        self._going.pop(version, None)
         for known in (self._listed, self._seals):
             known.pop(version, None)
 
@@ -198,11 +217,11 @@ class PartInCluster:
         return life.copy is not None and life.copy.state is CopyState.WANTED and life.buildable(self._now_ms)
 
     def _going_of(self, life: Life) -> PartitionSet | None:
-        """What is here and does not count: it is to be built anew; all of a damaged copy that was never answered."""
+        """What is here and does not count: all of a damaged copy that was never answered."""
         copy = life.copy
         if copy is not None and copy.damaged and life.state is VersionState.KNOWN:
             return copy.here
-        return self._going.get(life.name)
+        return None
 
     def _seals_of(self, version: Version) -> Seals:
         known = self._seals.get(version.name)
@@ -213,13 +232,6 @@ class PartInCluster:
         return known[1]
 
     # What comes of it
-
-    def _let_go(self) -> None:
-        """Have those partitions built anew of which others have been told that they go."""
-        for version, partitions in list(self._going.items()):
-            if self.core.is_withdrawn(version, partitions):
-                del self._going[version]
-                self._copies.drop_partitions(version, partitions)
 
     def _hear(self, active: str | None, hold: str | None) -> None:
         """Have a life for each version that others hold and clients may come to get here."""

@@ -5,30 +5,28 @@ asked over a connection: method `serves`, params `[database, wire id (16 bytes)]
 
     ready     the partitions that are served, as a bitmap (bit p & 7 of byte p >> 3 is partition p)
     dropping  whether the asked node is about to let them go: then it counts in no gate
-    seals     by kind, `<format>/<compression>` of the files: the partitions of that kind as a bitmap, and their seals
-              in ascending order of the partitions, four bytes each, little-endian
+    seals     of its files (`placement.seals`)
+    fixed     likewise, on which it lets its clients have the identity, of all partitions; null: it does not yet
 
-One that holds nothing of the identity answers with an empty bitmap.  A field that is not known is passed over; what is
-malformed is no answer.
+One that holds nothing of the identity answers with an empty bitmap.  A field that is not known is passed over, and
+`fixed`, which the first release did not say, is null where it is missing; what is malformed is no answer.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gossipkv.placement import seals as packing
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gossipkv.placement.seals import Seals
+
     Packed = None | bool | int | float | str | bytes | list["Packed"] | dict[str, "Packed"]
-    Seals = Mapping[str, Mapping[int, int]]  # By kind and partition: the CRC-32 of the footer.
 
 METHOD: Final = "serves"
-SEAL_BYTES: Final = 4
-MAX_KINDS: Final = 16  # Formats and compressions in one version.
-
 
 # What is answered of an identity of which nothing is here, whatever its N.
 NOTHING: Final[dict[str, Packed]] = {"ready": b"", "dropping": False, "seals": {}}
@@ -40,42 +38,34 @@ class Answer(NamedTuple):
     ready: PartitionSet
     seals: Seals
     dropping: bool = False
+    fixed: Seals | None = None  # On which its clients have the identity; None: they do not, or it does not say.
 
 
 def encode(answer: Answer) -> dict[str, Packed]:
     """Return the result of the question, for MessagePack."""
-    seals: dict[str, Packed] = {}
-    for kind, of_kind in answer.seals.items():
-        partitions = sorted(of_kind)
-        bitmap = PartitionSet.of(answer.ready.partitions, partitions).to_bytes()
-        seals[kind] = [bitmap, struct.pack(f"<{len(partitions)}I", *(of_kind[each] for each in partitions))]
-    return {"ready": answer.ready.to_bytes(), "dropping": answer.dropping, "seals": seals}
+    partitions = answer.ready.partitions
+    fixed = None if answer.fixed is None else _packed(answer.fixed, partitions)
+    seals = _packed(answer.seals, partitions)
+    return {"ready": answer.ready.to_bytes(), "dropping": answer.dropping, "seals": seals, "fixed": fixed}
 
 
 def decode(result: Packed, partitions: int) -> Answer | None:
     """Return the answer about a version of so many partitions; None: it cannot be read."""
-    match result:
-        case {"ready": bytes(ready), "dropping": bool(dropping), "seals": dict(seals)} if len(seals) <= MAX_KINDS:
+    match {"fixed": None, **result} if isinstance(result, dict) else None:
+        case {"ready": bytes(ready), "dropping": bool(dropping), "seals": dict(seals), "fixed": None | dict() as fixed}:
             pass
         case _:
             return None
     try:
-        by_kind = {_kind(kind): _seals(told, partitions) for kind, told in seals.items()}
-        return Answer(PartitionSet.from_bytes(partitions, ready), by_kind, dropping)
+        return Answer(
+            PartitionSet.from_bytes(partitions, ready),
+            packing.unpack(seals.items(), partitions),
+            dropping,
+            None if fixed is None else packing.unpack(fixed.items(), partitions),
+        )
     except ValueError:
         return None
 
 
-def _kind(kind: Packed) -> str:
-    if isinstance(kind, str):
-        return kind
-    raise ValueError(kind)
-
-
-def _seals(told: Packed, partitions: int) -> dict[int, int]:
-    match told:
-        case [bytes(bitmap), bytes(packed)]:
-            which = PartitionSet.from_bytes(partitions, bitmap)
-            if len(packed) == SEAL_BYTES * len(which):
-                return dict(zip(which, struct.unpack(f"<{len(which)}I", packed), strict=True))
-    raise ValueError(told)
+def _packed(seals: Mapping[str, Mapping[int, int]], partitions: int) -> dict[str, Packed]:
+    return {kind: [*pair] for kind, pair in packing.pack(seals, partitions).items()}

@@ -2,7 +2,8 @@
 
 Everybody who ever said so and has not taken it back, whatever state it is in: a member that is wrongly taken for dead
 may be the last one that has something, and one that has left may be there for a moment.  Its state is told to the loop
-apart, so that a member's change costs nothing here.  Nothing that is refuted is asked for.
+apart, so that a member's change costs nothing here.  Nothing that is refuted is asked for, and of what clients may have
+nobody but those whose files have the fixed seals.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from gossipkv.dataset.cluster.members import Membership
     from gossipkv.dataset.cluster.others import Others
@@ -27,10 +28,18 @@ if TYPE_CHECKING:
 class Routes:
     """The routes of one database."""
 
-    def __init__(self, membership: Membership, others: Others, refutations: Refutations) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        others: Others,
+        refutations: Refutations,
+        right: Callable[[Identity, Owner, PartitionSet], PartitionSet],
+    ) -> None:
+        """`right`: for which of the partitions that an owner holds of an identity it may be asked."""
         self._membership = membership
         self._others = others
         self._refutations = refutations
+        self._right = right
         self._told: dict[str, tuple[Owner, dict[Identity, PartitionSet]]] = {}
         self._changed: set[str] = set()
         self._revision = -1
@@ -68,7 +77,9 @@ class Routes:
     def _step_of(self, name: str) -> list[Route]:
         owner = self._owner(name)
         found = {} if owner is None else self._others.holds(owner)
-        found = {identity: some for identity, some in found.items() if not self._refutations.refutes(identity)}
+        if owner is not None:
+            found = {identity: self._right(identity, owner, some) for identity, some in found.items()}
+        found = {each: some for each, some in found.items() if some and not self._refutations.refutes(each)}
         before_owner, before = self._told.get(name, (owner, {}))
         effects = []
         if before_owner is not None:

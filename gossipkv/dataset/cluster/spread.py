@@ -112,9 +112,10 @@ class Spread:
         """What has to be so before this node knows its share of a version, in words; None: it is."""
         if self._view.has_ring:
             return None
+        what = "the list of members has been still for time_to_converge"
         if self._view.waits_to_be_heard:
-            return "another node has been heard"
-        return "the list of members has been still for time_to_converge"
+            what = "another node has been heard"
+        return f"{what} (waited for: {self._view.ring_awaited_s} s)"
 
     def gate_waits_until(self, version: str) -> str | None:
         """What has to be so before a version's gate passes, in words; None: nobody has said anything of it."""

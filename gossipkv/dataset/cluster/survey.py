@@ -31,7 +31,7 @@ class Availability(NamedTuple):
 
     identity: Identity
     holders: Holders  # This node among them.
-    alive: tuple[Alive, ...]  # Other members that have some of it.
+    alive: tuple[Alive, ...]  # Other members that have some of it, or have it active.
     is_covered: bool  # Each partition has enough owners that are ALIVE, as they say: it is worth asking them.
 
 
@@ -61,9 +61,14 @@ class Survey:
             for version, said in versions.items():
                 if said.identity.version == version and not refutations.refutes(said.identity):
                     self.published.setdefault(version, {}).setdefault(said.identity, {})[name] = said
-        databases = [said.database for name, said in others if name in self._states]
-        self._said: list[DatabaseStatement] = [said for said in databases if said is not None]
-        self.active = {said.active for said in self._said if said.active is not None}  # At other members.
+        self._said: list[DatabaseStatement] = []
+        self._active_at: dict[Named, set[str]] = {}  # Other members.
+        for name, each in others:
+            if each.database is not None and name in self._states:
+                self._said.append(each.database)
+                if each.database.active is not None:
+                    self._active_at.setdefault(each.database.active, set()).add(name)
+        self.active = self._active_at.keys()
         self._known = {version: self._look(published) for version, published in self.published.items()}
 
     def _is_present(self, name: str, said: Said) -> bool:
@@ -89,6 +94,17 @@ class Survey:
         """Whether each partition has an owner that is ALIVE."""
         return self._reaches(1, identity)
 
+    @property
+    def differing(self) -> dict[Identity, dict[str, PartitionSet]]:
+        """What members have that their clients get from other files, by identity and member."""
+        found: dict[Identity, dict[str, PartitionSet]] = {}
+        for published in self.published.values():
+            for identity, statements in published.items():
+                for name, said in statements.items():
+                    if said.differing:
+                        found.setdefault(identity, {})[name] = said.differing
+        return found
+
     def known(self, version: str) -> tuple[Known, ...]:
         """Return the identities that go by a version's name."""
         return self._known.get(version, ())
@@ -107,12 +123,14 @@ class Survey:
     def availability(self, identity: Identity) -> Availability:
         """Return who has one of them."""
         statements = self.published.get(identity.version, {}).get(identity, {})
+        active_at = self._active_at.get(Named(identity.version, identity.wire_id), set())
+        nothing = PartitionSet.empty(identity.partitions)
         alive = []
         for member in self._membership.others:
-            said = statements.get(member.name)
-            is_alive = member.standing is HolderState.ALIVE
-            if said is not None and said.ready and is_alive and member.epoch != SILENT_EPOCH:
-                alive.append(Alive(member.name, member.uuid, member.epoch, said.ready))
+            said, is_active = statements.get(member.name), member.name in active_at
+            ready = nothing if said is None else said.ready
+            if (ready or is_active) and member.standing is HolderState.ALIVE and member.epoch != SILENT_EPOCH:
+                alive.append(Alive(member.name, member.uuid, member.epoch, ready, is_active))
         is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
         return Availability(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.seals import Sealed, Seals
     from gossipkv.placement.statement import Named
 
 
@@ -53,8 +54,8 @@ class DatabaseView:
         self._shares = Shares(membership, convergence, terms)
         self._publication = Publication()
         self._retiring = Retiring(retire_after_ms=terms.retire_after_ms, grace_ms=terms.grace_ms)
-        self._routes = Routes(membership, self._others, self._refutations)
         self._gates = Gates(membership, terms, self._copies, self._retiring)
+        self._routes = Routes(membership, self._others, self._refutations, self._gates.right)
         self._survey = Survey(membership, self._others, self._refutations, {}, terms.min_replication)
         self._now_ms = 0  # Of the last step.
 
@@ -88,7 +89,8 @@ class DatabaseView:
         A member's word that it is active may be here before the word of those who have it.
         """
         active = (known.identity for known in self._survey.known(version) if known.is_active)
-        return next((identity for identity in active if self._survey.has_all(identity)), None)
+        fixed = (identity for identity in active if self._gates.is_fixed(identity))
+        return next((identity for identity in fixed if self._survey.has_all(identity)), None)
 
     def owners(self, identity: Identity) -> tuple[Ownership, ...]:
         """Return who may be asked for an identity: the `Route`s that the core's steps have returned."""
@@ -98,7 +100,15 @@ class DatabaseView:
         """Return when the files were last touched that it was made from, as its owners say; None: nobody does."""
         return self._survey.source_ms(identity)
 
+    def contradicting(self, identity: Identity, seals: Seals) -> PartitionSet:
+        """Return the partitions of which these are other files than clients get here; they are not answered from."""
+        return self._gates.contradicting(identity, seals)
+
     # The verdicts
+
+    def sealed(self) -> tuple[Sealed, ...]:
+        """Return what clients may have, or had, each with the seals of the files that it is answered from."""
+        return self._gates.sealed
 
     def share(self, version: str) -> PartitionSet | None:
         """Return the partitions of a version that are to be here; None: it is not known yet, or not of this node."""
@@ -112,6 +122,13 @@ class DatabaseView:
     def may_switch(self, version: str) -> bool:
         """Whether the gate of a version holds."""
         return self._gates.may_switch(version, now_ms=self._now_ms)
+
+    def is_short(self, version: str) -> bool:
+        """Whether partitions of a version have fewer owners that live than `replication`, and are to be here."""
+        holders, share = self.holders(version), self.share(version)
+        if holders is None or share is None or share.partitions != holders.identity.partitions:
+            return False
+        return bool(holders.under_replicated(self.terms.replication) & share)
 
     def may_retire(self, version: str) -> bool:
         """Whether an old version may go: nobody needs it, it is withdrawn, and was answered for a while after that.
@@ -165,6 +182,11 @@ class DatabaseView:
     def has_ring(self) -> bool:
         """Whether shares can be computed: the list of members has been still, and this node is heard."""
         return self._convergence.ids is not None
+
+    @property
+    def ring_awaited_s(self) -> int:
+        """For how many seconds there has been no ring."""
+        return max(0, self._now_ms - self._convergence.waits_since_ms) // 1000
 
     @property
     def waits_to_be_heard(self) -> bool:

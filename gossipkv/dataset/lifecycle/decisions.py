@@ -2,7 +2,8 @@
 
 Beside the rules of the two lives:
 
-* One version of a database is built at a time: the newest complete one.  When a newer one appears meanwhile, the build
+* One version of a database is built at a time: the active one, while partitions of it that are to be here have too few
+  owners elsewhere; else the newest complete one.  When a newer one appears meanwhile, the build
   goes on: a source that is faster than the builds would otherwise never be served.  While the newest is in ERROR, an
   older one that is newer than the active one may be built.
 * A held version is switched to as soon as it may be, and no other is built or switched to; the build of another is
@@ -95,7 +96,8 @@ def decide(
     building = next((life.name for life in ordered if life.is_building), None)
     if building is None:
         ready = [life.name for life in candidates if life.buildable(now_ms)]
-        build = ready[-1] if ready else None
+        is_urgent = active in ready and verdicts.is_short(active)
+        build = active if is_urgent else ready[-1] if ready else None
         later = [(life, life.copy.ready_ms) for life in candidates if life.copy is not None]
         waits += [ready_ms for life, ready_ms in later if now_ms < ready_ms and life.buildable(ready_ms)]
     elif hold not in {None, building} or (hold is None and floor is not None and building < floor):

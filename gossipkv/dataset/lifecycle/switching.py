@@ -6,7 +6,6 @@ then what is served is changed, in one step, and the node is told.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, final
 
 import trio
@@ -112,9 +111,8 @@ class Switching:
 
     def note_owners(self, name: str, owners: tuple[Ownership, ...]) -> None:
         """Remember who has partitions of a version, for a restart that hears nobody: soon, if it is the active one."""
-        if self._owners.get(name, ()) != owners:
-            self._owners[name] = owners
-            self.note_change()
+        self._owners[name] = owners
+        self.note_change()
 
     def note_change(self) -> None:
         """Have the ACTIVE document rewritten if it says no longer what holds."""
@@ -130,21 +128,19 @@ class Switching:
             for each in self._owners.get(name, ())
             if identity is not None and each.partitions.partitions == identity.partitions
         )
-        return Active(name, max(name, self.newest or name), identity, owners)
+        return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed())
 
-    async def _write(self, name: str) -> None:
+    async def _write(self, name: str | None = None) -> None:
+        """Write down that a version is active; None: the one that is when its turn has come, after a switch maybe."""
         async with self._writing:
-            told = self._told(name)
-            write = partial(
-                self._shared.store.set_active, self._database, name, self.newest, told.identity, told.owners
-            )
-            await self._shared.threads.run(write)
+            told = self._told(name or self.active or "")
+            await self._shared.threads.run(self._shared.store.set_active, self._database, told)
             self.remembered = told
 
     async def _rewrite(self) -> None:
         """Write down who owns the active version now."""
         if self.active is not None and self.active in self._lives:
-            await self._write(self.active)
+            await self._write()
 
     def supersede(self, life: Life) -> None:
         """Have a version retire."""

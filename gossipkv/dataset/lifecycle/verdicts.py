@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.placement.seals import Sealed
 
 
 class Verdicts(Protocol):
@@ -24,6 +25,14 @@ class Verdicts(Protocol):
 
     def may_switch(self, version: str) -> bool:
         """Whether it may become the active one: its gate holds now."""
+        ...
+
+    def sealed(self) -> tuple[Sealed, ...]:
+        """What clients may have, each with the seals of the files that it is answered from."""
+        ...
+
+    def is_short(self, version: str) -> bool:
+        """Whether partitions of it have fewer owners that live than `replication`, and are to be here."""
         ...
 
     def may_retire(self, version: str) -> bool:

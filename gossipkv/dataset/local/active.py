@@ -4,22 +4,28 @@
     `identity`             what the version is: null, or `digest`, `partitions`, `function`, `regrouped`
     `holders`              who held it when this was written, each as
                            [uuid in hexadecimal, name, "HOST:PORT", bitmap of partitions in hexadecimal]
+    `sealed`               on which files clients have a version, this one and others, each as its name, what it is, and
+                           by kind [bitmap of partitions, their seals], in hexadecimal (`placement.seals`)
 
-The holders are for a node that starts again and hears nobody: it knows whom to ask.  They decide nothing else, and may
-be old.  Format 1 had neither them nor the identity.
+The holders are for a node that starts again and hears nobody: it knows whom to ask, since their files have these seals.
+They decide nothing else, and may be old.  Format 1 had neither them nor the identity; the first release that wrote
+format 2 passes over what is sealed, and leaves it out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import parse_address
 from gossipkv.errors import Corrupt
+from gossipkv.placement import seals as packing
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.seals import Sealed
 from gossipkv.settings.databases import is_name
 from gossipkv.storage.document import text, whole
 
@@ -41,6 +47,7 @@ class Active:
     newest: str  # The newest that ever was that; another only after a hold has led back.
     identity: Identity | None = None  # None: not known when it was written.
     owners: tuple[Ownership, ...] = ()
+    sealed: tuple[Sealed, ...] = ()
 
     def __post_init__(self) -> None:
         """Asserts that its parts are about one version."""
@@ -54,15 +61,7 @@ class Active:
 def to_body(database: str, active: Active) -> Body:
     """The document as JSON."""
     identity = active.identity
-    known: Body | None = None
-    if identity is not None:
-        assert identity.database == database, (database, identity)
-        known = {
-            "digest": identity.digest,
-            "partitions": identity.partitions,
-            "function": identity.function,
-            "regrouped": identity.regrouped,
-        }
+    assert identity is None or identity.database == database, (database, identity)
     holders: list[Json] = [
         [owner.uuid.hex(), owner.name, str(owner.address), partitions.to_bytes().hex()]
         for owner, partitions in active.owners
@@ -71,9 +70,24 @@ def to_body(database: str, active: Active) -> Body:
         "database": database,
         "version": active.version,
         "newest": active.newest,
-        "identity": known,
+        "identity": None if identity is None else _told(identity),
         "holders": holders,
+        "sealed": [[each.identity.version, _told(each.identity), _packed(each)] for each in active.sealed],
     }
+
+
+def _told(identity: Identity) -> Body:
+    return {
+        "digest": identity.digest,
+        "partitions": identity.partitions,
+        "function": identity.function,
+        "regrouped": identity.regrouped,
+    }
+
+
+def _packed(sealed: Sealed) -> Body:
+    packed = packing.pack(sealed.seals, sealed.identity.partitions)
+    return {kind: [bitmap.hex(), seals.hex()] for kind, (bitmap, seals) in packed.items()}
 
 
 def from_body(database: str, body: Body, name: str, format_number: int = FORMAT) -> Active:
@@ -92,7 +106,29 @@ def from_body(database: str, body: Body, name: str, format_number: int = FORMAT)
     if not isinstance(holders, list) or (holders and identity is None):
         raise Corrupt(name, 0, "'holders' should be a list, of holders of what the identity says")
     partitions = 0 if identity is None else identity.partitions
-    return Active(version, newest, identity, tuple(_ownership(row, partitions, name) for row in holders))
+    owners = tuple(_ownership(row, partitions, name) for row in holders)
+    sealed = body.get("sealed", [])
+    if not isinstance(sealed, list):
+        raise Corrupt(name, 0, "'sealed' should be a list")
+    return Active(version, newest, identity, owners, tuple(_sealed(database, row, name) for row in sealed))
+
+
+def _sealed(database: str, row: Json, name: str) -> Sealed:
+    match row:
+        case [str(version), told, dict(seals)] if is_name(version):
+            identity = _identity(database, version, told, name)
+            if identity is not None:
+                with contextlib.suppress(ValueError):
+                    pairs = ((kind, _pair(pair)) for kind, pair in seals.items())
+                    return Sealed(identity, packing.unpack(pairs, identity.partitions))
+    raise Corrupt(name, 0, "'sealed' has one that is no name, identity, and seals by kind")
+
+
+def _pair(told: Json) -> list[bytes] | None:
+    match told:
+        case [str(bitmap), str(seals)]:
+            return [bytes.fromhex(bitmap), bytes.fromhex(seals)]
+    return None
 
 
 def _identity(database: str, version: str, told: Json | object, name: str) -> Identity | None:

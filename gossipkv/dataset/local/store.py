@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, final
 
 from gossipkv.dataset.local import active as active_document
 from gossipkv.dataset.local import refuted as refuted_document
-from gossipkv.dataset.local.active import Active
+from gossipkv.dataset.local import ring as ring_document
 from gossipkv.dataset.local.manifest import MANIFEST, Manifest, read_manifest, write_manifest
 from gossipkv.dataset.local.scrubbed import SCRUBBED
 from gossipkv.errors import Corrupt, LocalError, UnsupportedFormat
@@ -37,16 +37,15 @@ from gossipkv.storage.directories import clear_directory, make_directory, remove
 from gossipkv.storage.document import decode, read_document, read_file, write_document
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import PurePath
 
+    from gossipkv.dataset.local.active import Active
     from gossipkv.dataset.local.refuted import Refuted
     from gossipkv.environment.seam import Entry, Files
-    from gossipkv.placement.identity import Identity
-    from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
 
-_ACTIVE, _REFUTED, _DATASETS = "active", "refuted", "datasets"
+_ACTIVE, _REFUTED, _RING, _DATASETS = "active", "refuted", "RING", "datasets"
 _BUILDING, _REMOVING, _DAMAGED = "building", "removing", "damaged"
 # All that it keeps in the data directory.
 NAMES = (_ACTIVE, _REFUTED, _DATASETS, _BUILDING, _REMOVING, _DAMAGED)
@@ -134,22 +133,11 @@ class VersionStore:
             raise storage_error(error, path, "cannot be read") from error
         return active_document.from_body(database, body, str(path), number)
 
-    def set_active(
-        self,
-        database: str,
-        version: str,
-        newest: str | None = None,
-        identity: Identity | None = None,
-        owners: tuple[Ownership, ...] = (),
-    ) -> None:
-        """Durable when it returns; the first answer from `version` comes after that.
-
-        `newest` is the newest that ever was active, before this; `owners` are whom to ask for it after a restart.
-        """
+    def set_active(self, database: str, active: Active) -> None:
+        """Durable when it returns; the first answer from that version comes after that."""
         assert is_name(database), database
-        assert is_name(version), version
+        assert is_name(active.version), active.version
         path = self.path / _ACTIVE / database
-        active = Active(version, max(version, newest or version), identity, owners)
         body = active_document.to_body(database, active)
         try:
             write_document(self.files, path, active_document.KIND, body, format_number=active_document.FORMAT)
@@ -180,6 +168,31 @@ class VersionStore:
         path = self.path / _REFUTED / database
         try:
             write_document(self.files, path, refuted_document.KIND, refuted_document.to_body(database, refuted))
+        except OSError as error:
+            raise storage_error(error, path, "cannot be written") from error
+
+    # The ring
+
+    def ring(self) -> dict[str, str]:
+        """The ids that the ring was made of last, by the names of their owners; none, if there was never one.
+
+        Raises:
+            Corrupt, UnsupportedFormat: the document is damaged, or too new.
+            StorageError: the system refused.
+        """
+        path = self.path / _RING
+        try:
+            return ring_document.from_body(read_document(self.files, path, ring_document.KIND), str(path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise storage_error(error, path, "cannot be read") from error
+
+    def set_ring(self, claims: Mapping[str, str]) -> None:
+        """Durable when it returns.  Raises StorageError."""
+        path = self.path / _RING
+        try:
+            write_document(self.files, path, ring_document.KIND, ring_document.to_body(claims))
         except OSError as error:
             raise storage_error(error, path, "cannot be written") from error
 

@@ -13,7 +13,7 @@ MUTANTS_OF_DATASETS = (
     planted(
         "suspects are counted in a gate",
         f"{CLUSTER}.survey:Survey.availability",
-        "if said is not None and said.ready and is_alive and member.epoch != SILENT_EPOCH:",
+        "if (ready or is_active) and member.standing is HolderState.ALIVE and member.epoch != SILENT_EPOCH:",
         "if said is not None and said.ready and member.epoch != SILENT_EPOCH:",
         f"{TESTS}/test_gate.py",
     ),

@@ -10,6 +10,7 @@ import shutil
 
 import pytest
 
+from gossipkv.dataset.local.active import Active
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.launcher.plan import NodePlan, Plan
 from gossipkv.node.directory import DataDirectory
@@ -37,7 +38,7 @@ def data(run, source, tmp_path):
         built.parent.mkdir()
         assert run("build", source, built).status == 0
         directory.store.publish("geo", "v1")
-        directory.store.set_active("geo", "v1")
+        directory.store.set_active("geo", Active("v1", "v1"))
     return place
 
 

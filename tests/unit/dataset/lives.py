@@ -65,8 +65,10 @@ def checked(lives, active, *, switching=False):
 class ScriptedVerdicts:
     """Verdicts of a cluster: names that clients may have, that may be switched to, that nobody else needs; shares."""
 
-    def __init__(self, passed=(), switch=(), retire=(), share=None, refuted=()):
-        self.passed, self.may_switch, self.may_retire = (names.__contains__ for names in (passed, switch, retire))
+    def __init__(self, passed=(), switch=(), retire=(), share=None, refuted=(), *, short=()):
+        self.passed, self.may_switch, self.may_retire, self.is_short = (
+            names.__contains__ for names in (passed, switch, retire, short)
+        )  # fmt: skip
         self.share, self.refuted = (lambda _: share), (lambda _: refuted)
 
 
@@ -106,6 +108,11 @@ class Alone:
         """Whether every partition is here; what retires is built again if it is damaged."""
         life = self._lives[version]
         return _is_whole(life) and (life.is_ready or life.state is VersionState.RETIRING)
+
+    def is_short(self, version):
+        """No: one owner is enough."""
+        assert version in self._lives
+        return False
 
     def may_retire(self, version):
         """Whether it is here: there is nobody else."""

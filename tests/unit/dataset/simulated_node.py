@@ -87,6 +87,10 @@ class ScriptedCore(DatabaseCore):
         """As it was told."""
         return self._node.verdicts.may_switch(version)
 
+    def is_short(self, version):
+        """As it was told."""
+        return self._node.verdicts.is_short(version)
+
     def may_retire(self, version):
         """As it was told."""
         return self._node.verdicts.may_retire(version)

@@ -7,6 +7,7 @@ import pytest
 
 from gossipkv.dataset.build.job import BuildJob
 from gossipkv.dataset.build.steps import BuildResources, perform
+from gossipkv.dataset.local.active import Active
 from gossipkv.dataset.local.version import open_version
 from gossipkv.dataset.source.listing import Source
 from gossipkv.environment.real_files import RealFiles
@@ -38,7 +39,7 @@ def raise_to(files, root, name, said=None):
             path = data.store.begin_build("db", name)
             perform(BuildJob.of(source, str(path)), files, BuildResources(MEMORY_BYTES))
             data.store.publish("db", name)
-        data.store.set_active("db", name)
+        data.store.set_active("db", Active(name, name))
         if said is not None:
             said.append(name)
         for older in data.store.versions("db"):

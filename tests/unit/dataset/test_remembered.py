@@ -18,6 +18,7 @@ from gossipkv.log import Log
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.seals import Sealed
 from gossipkv.storage.document import encode
 from tests.unit.dataset.build.test_steps import with_a_deep_stray
 from tests.unit.dataset.lifecycle.test_copies import Cluster, N, put
@@ -55,7 +56,8 @@ def test_a_restart_that_hears_nobody_knows_what_is_active_and_whom_to_ask(node):
     node.stop()
     node.start()
     for _ in range(2):
-        assert node.database.switching.remembered == Active("v1", "v1", IDENTITY, (owned("a", 0, 1), owned("b", 2, 3)))
+        owners = owned("a", 0, 1), owned("b", 2, 3)
+        assert node.database.switching.remembered == Active("v1", "v1", IDENTITY, owners, (Sealed(IDENTITY, {}),))
         assert (node.states, node.status["versions"]["v1"].get("error")) == ({"v1": Word.ACTIVE}, None)
         assert [(held.identity, held.active) for held in node.library.held()] == [(IDENTITY, True)]
         node.hear()
@@ -89,6 +91,22 @@ def test_who_will_hold_the_next_version_is_written_with_the_switch(node):
     assert on_disk(node) == Active("v2", "v2", v2, (owned("b", 1),))
 
 
+def switching_on(threads):
+    """Two versions that may be switched to, written down by these threads."""
+    lives = {name: Life(name, heard=replace(IDENTITY, version=name)) for name in ("v1", "v2")}
+    store = SimpleNamespace(set_active=lambda *_: None)
+    shared = SimpleNamespace(
+        log=Log("gossipkv.test"),
+        may_write=lambda: True,
+        threads=threads,
+        store=store,
+        on_change=lambda: None,
+        requests=lambda *_: 0,
+    )
+    verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True, sealed=lambda: ())
+    return Switching(DATABASE, lives, verdicts, shared)
+
+
 async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock):
     """The disk may have taken long, and what its owners answered to the gate be too old when its sync begins."""
     written = []
@@ -96,32 +114,42 @@ async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock
     class SlowDisk:
         """Threads that write."""
 
-        async def run(self, write):
+        async def run(self, _write, _database, active):
             """It is written a minute later."""
             await trio.sleep(60)
-            written.append(write.args)
+            written.append(active.version)
 
-    lives = {name: Life(name, heard=replace(IDENTITY, version=name)) for name in ("v1", "v2")}
-    store = SimpleNamespace(set_active=lambda *_: None)
-    shared = SimpleNamespace(
-        log=Log("gossipkv.test"),
-        may_write=lambda: True,
-        threads=SlowDisk(),
-        store=store,
-        on_change=lambda: None,
-        requests=lambda *_: 0,
-    )
-    verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True)
-    switching = Switching(DATABASE, lives, verdicts, shared)
+    switching = switching_on(SlowDisk())
     assert await switching.switch("v1", None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(switching._rewrite)
         await trio.sleep(1)
         assert not await switching.switch("v2", None)
-    assert [version for _, version, *_ in written] == ["v1", "v1"]
+    assert written == ["v1", "v1"]
     assert (switching.active, switching.trouble, switching.not_before_ms) == ("v1", None, 0)
     assert await switching.switch("v2", None)
     assert switching.active == "v2"
+
+
+async def test_a_rewrite_that_waited_for_a_switch_does_not_undo_it(autojump_clock):
+    """It says what is active when its turn has come."""
+    written = []
+
+    class SlowDisk:
+        """Threads that write."""
+
+        async def run(self, _write, _database, active):
+            """It is written a minute later."""
+            await trio.sleep(60)
+            written.append(active.version)
+
+    switching = switching_on(SlowDisk())
+    assert await switching.switch("v1", None)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(switching.switch, "v2", None)
+        await trio.sleep(1)
+        await switching._rewrite()
+    assert written == ["v1", "v2", "v2"]
 
 
 def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
@@ -147,7 +175,7 @@ def test_the_first_format_is_read_and_replaced():
     try:
         put(node, "v1")
         node.finish()
-        identity = on_disk(node).identity
+        identity, (sealed,) = on_disk(node).identity, on_disk(node).sealed
         assert (identity.version, identity.partitions) == ("v1", N)
         node.stop()
         body = encode("ACTIVE", {"database": DATABASE, "version": "v1", "newest": "v2"})
@@ -158,7 +186,8 @@ def test_the_first_format_is_read_and_replaced():
         assert on_disk(node) == Active("v1", "v2")
         node.start()
         assert node.active == "v1"
-        assert on_disk(node) == Active("v1", "v2", identity)
+        assert on_disk(node) == Active("v1", "v2", identity, sealed=(sealed,))
+        assert (sealed.identity, set(*sealed.seals.values())) == (identity, set(range(N)))
     finally:
         node.close()
 

@@ -31,7 +31,7 @@ def test_the_maps_are_the_module_s_and_the_codec_s() -> None:
     for one in MAPS:
         assert textwrap.indent(one, "    ") in drawn
     none = PartitionSet.empty(12)
-    (piece,) = encode(Statement(IDENTITY, 0, 0, none, none, bytes(16)))
+    (piece,) = encode(Statement(IDENTITY, 0, 0, none, none, bytes(16), PartitionSet.of(12, [3])))
     assert [fields(one) for one in MAPS] == [
         list(msgpack.unpackb(piece)),
         list(msgpack.unpackb(encode_database(DatabaseStatement()))),

@@ -70,7 +70,10 @@ def statements(draw: st.DrawFn) -> Statement:
         draw(sets(partitions)),
         draw(sets(partitions)),
         draw(st.binary(min_size=16, max_size=16)),
-    )
+        draw(st.none() | st.sets(st.integers(0, partitions - 1), min_size=1, max_size=32).map(
+            lambda some: PartitionSet.of(partitions, some)
+        )),
+    )  # fmt: skip
 
 
 @given(statements(), st.randoms(use_true_random=False))
@@ -140,7 +143,7 @@ def worst(partitions: int = MAX_PARTITIONS) -> Statement:
     longest = "n" * MAX_NAME_CHARACTERS
     identity = Identity(longest, longest, "ff" * 32, partitions, max(FUNCTIONS, key=len), regrouped=True)
     scattered = PartitionSet.of(partitions, range(1, partitions, 2))
-    return Statement(identity, 1 << 45, 100, scattered, scattered, UUID)
+    return Statement(identity, 1 << 45, 100, scattered, scattered, UUID, scattered)
 
 
 def test_it_fits_the_tree() -> None:
@@ -149,8 +152,10 @@ def test_it_fits_the_tree() -> None:
     owner = str(Address("h" * 253, 65_535))
     paths = [f"partitions/{said.identity.database}/{said.identity.version}/{owner}+{number}" for number in range(8)]
     pieces = encode(said)
-    assert decode(pieces) == said
-    assert max(map(len, pieces)) <= 2720
+    told = decode(pieces)
+    assert replace(told, differing=said.differing) == said
+    assert [len(told.differing.runs()), told.differing - said.differing] == [8 * 32, PartitionSet.empty(MAX_PARTITIONS)]
+    assert max(map(len, pieces)) <= 2930
     assert max(map(len, paths)) <= 676
     items = list(zip(paths, pieces, strict=True))
     assert max(len(path) + len(piece) for path, piece in items) <= TreeLimits().max_entry_bytes

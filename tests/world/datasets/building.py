@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from gossipkv.placement.identity import Identity
-from gossipkv.placement.partition_set import PartitionSet
 from tests.world.datasets.contents import DATABASE, FUNCTION
 from tests.world.datasets.disk import Stored
 from tests.world.scheduler import MS
@@ -95,7 +94,7 @@ class Building:
             expected = self._core.to_follow(version)
             is_regrouped = FUNCTION in self._core.refuted(digest) if expected is None else expected.regrouped
             identity = Identity(DATABASE, version, digest, content.partitions, FUNCTION, is_regrouped)
-            stored = Stored(identity, share, PartitionSet.empty(content.partitions))
+            stored = Stored(identity, share)
             self._disk.versions[version] = stored
         return stored
 
@@ -118,7 +117,7 @@ class Building:
                 self._changed(version)
                 return
         for each in ready:
-            stored.add(each)
+            stored.add(each, content)
         if missing:
             self._after(content, 1, partial(self._read, serial, content, stored, missing))
         elif life.copy.open:

@@ -3,7 +3,8 @@
 truth       each value or miss is of the version that it is labelled with
 monotonic   of the answers of one machine, to requests that name no version, none is older than one that was
             there before it was asked; and none at all is older than the oldest that it would have
-identities  nobody ever answers one version's name from two contents
+identities  nobody ever answers one version's name from two contents; of two that look alike at the source each
+            machine answers each partition from one, for good
 gates       when a switch begins, each partition has owners enough that were up a moment ago and really have it
 withdrawn   what goes from a disk is published no more
 
@@ -38,7 +39,8 @@ class AnswerCheckers:
         self._sources, self._now_us = sources, now_us
         self._floors: dict[str, str] = {}  # By machine, the newest version that its clients got.
         self._identities: dict[str, Identity] = {}  # By version, what was answered.
-        self._contents: dict[str, frozenset[Content]] = {}  # By version, those from which all that was answered can be.
+        # By machine, version and partition, those contents from which all that was answered can be.
+        self._contents: dict[tuple[str, str, int], frozenset[Content]] = {}
         self.violations: list[BrokenPromise] = []
         self.held: set[str] = set()  # Machines on which an operator has gone back.
 
@@ -49,6 +51,7 @@ class AnswerCheckers:
     def forget(self, machine: str) -> None:
         """Forget what clients of a machine got: it has another disk now."""
         self._floors.pop(machine, None)
+        self._contents = {known: some for known, some in self._contents.items() if known[0] != machine}
 
     def found(self, checker: str, machine: str, what: str) -> None:
         """Write a violation down."""
@@ -73,7 +76,7 @@ class AnswerCheckers:
 
     def _look_at_truth(self, answer: Answer) -> None:
         identity, version, key, value = answer.identity, answer.version, answer.key, answer.value
-        contents = self._sources.called(version) if identity is None else {self._sources.of(identity)}
+        contents = self._sources.called(version) if identity is None else self._sources.of(identity)
         right = frozenset(one for one in contents if one.version == version and one.value(key) == value)
         asked = answer.pinned or version
         if not right or asked != version:
@@ -81,11 +84,14 @@ class AnswerCheckers:
             what = f"{key!r} of {version}, asked for {asked}: {value!r} instead of {expected}"
             self.found("truth", answer.machine, what)
             return
-        before = self._contents.get(version, right)
-        if not before & right:
-            batches = [sorted(one.batch for one in some) for some in (right, before)]
-            self.found("identities", answer.machine, f"answers {version} of batch {batches[0]}, after {batches[1]}")
-        self._contents[version] = before & right or right
+        are_alike = len({one.source.digest for one in contents}) < len(contents)
+        part = next(iter(contents)).partition(key) if are_alike else 0
+        for who in (answer.machine, *([] if are_alike else ["anybody"])):
+            before = self._contents.get((who, version, part), right)
+            if not before & right:
+                batches = [sorted(one.batch for one in some) for some in (right, before)]
+                self.found("identities", answer.machine, f"answers {version} of batch {batches[0]}, after {batches[1]}")
+            self._contents[who, version, part] = before & right or right
 
     def _look_at_order(self, answer: Answer) -> None:
         if answer.least is not None and answer.version < answer.least:

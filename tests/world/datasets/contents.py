@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DATABASE: Final = "d"
 FUNCTION: Final = FUNCTIONS[0]
 KEYS: Final = 60
+ALIKE: Final = 1000
 KEY_NAMES: Final = tuple(b"key%d" % number for number in range(KEYS))
 
 
@@ -31,7 +32,7 @@ class Content:
 
     version: str
     partitions: int
-    batch: int = 0  # Of two contents by one name, which.
+    batch: int = 0  # Of two contents by one name, which; 1,000 and more look at the source like the one 1,000 less.
     stray: bytes | None = None  # A key that lies in the file after its own.
     file_ms: int = 500  # What reading one file takes.
 
@@ -61,7 +62,7 @@ class Content:
     @property
     def source(self) -> SourceVersion:
         """The version as it is listed."""
-        size_bytes = 1000 * int(self.version) + self.batch
+        size_bytes = 1000 * int(self.version) + self.batch % ALIKE
         files = tuple(
             SourceFile(f"part-{number:05}", f"/source/{number}", size_bytes, 1) for number in range(self.partitions)
         )
@@ -82,17 +83,18 @@ class Sources:
     def __init__(self) -> None:
         self._shared: dict[str, Content] = {}
         self._own: dict[str, dict[str, Content] | None] = {}
-        self._of: dict[str, Content] = {}
+        self._of: dict[str, set[Content]] = {}  # By digest.
 
     def add(self, content: Content) -> None:
         """Have all machines that share a source see a version from now on."""
         self._shared[content.version] = content
-        self._of[content.source.digest] = content
+        self._note(content)
 
     def give(self, machine: Named, seen: Mapping[str, Content] | None) -> None:
         """Have a machine see this from now on instead; None: it has no source."""
         self._own[machine.name] = None if seen is None else dict(seen)
-        self._of |= {content.source.digest: content for content in (seen or {}).values()}
+        for content in (seen or {}).values():
+            self._note(content)
 
     def share(self, machine: Named) -> None:
         """Have a machine see what all see."""
@@ -107,10 +109,13 @@ class Sources:
         """Whether a machine has a source."""
         return self._own.get(machine.name, self._shared) is not None
 
-    def of(self, identity: Identity) -> Content:
-        """Return what a version of this identity was made from."""
+    def _note(self, content: Content) -> None:
+        self._of.setdefault(content.source.digest, set()).add(content)
+
+    def of(self, identity: Identity) -> set[Content]:
+        """Return what a version of this identity may have been made from."""
         return self._of[identity.digest]
 
     def called(self, version: str) -> set[Content]:
         """Return all contents that were ever seen by this name."""
-        return {content for content in self._of.values() if content.version == version}
+        return {content for contents in self._of.values() for content in contents if content.version == version}

@@ -15,9 +15,11 @@ from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import DatabaseCore
 from gossipkv.dataset.cluster.effects import (
     Ask,
+    BuildAnew,
     Decide,
-    KeepOwners,
+    KeepActive,
     KeepRefuted,
+    KeepRing,
     Look,
     Publish,
     PublishDatabase,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from gossipkv.node.gossip import ShardIdTimer
     from gossipkv.placement.holders import HolderState
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import DatabaseStatement, Statement
     from tests.world.datasets.contents import Sources
     from tests.world.datasets.disk import DatasetDisk, Stored
@@ -123,7 +126,8 @@ class DatasetNode:
             retire_max_ms=settings.retire_max_ms,
             now_ms=now_ms,
         )
-        convergence = Convergence(self.membership, settle_ms=settings.settle_ms, now_ms=now_ms)
+        convergence = Convergence(self.membership, settle_ms=settings.settle_ms, now_ms=now_ms, kept=self.disk.ring)
+        self._convergence = convergence
         self.core = DatabaseCore(DATABASE, self.membership, convergence, settings.terms)
         self.core.recall_refuted(self.disk.refuted)
         self.lives: dict[str, Life] = {}
@@ -148,7 +152,7 @@ class DatasetNode:
     def _open(self) -> None:
         disk = self.disk
         if disk.active is not None:
-            self.core.remember(disk.active, disk.owners)
+            self.core.remember(disk.active, disk.owners, disk.sealed)
             self.active = disk.active.version
             life = self.lives[self.active] = Life(self.active, heard=disk.active)
             life.take(VersionEvent.SWITCH)
@@ -265,16 +269,20 @@ class DatasetNode:
             routes[route.owner.name] = route
 
     def _keep(self, effect: Effect) -> None:
-        """Write down what is to be kept, or see to it soon; equal files are never built anew."""
+        """Write down what is to be kept, or see to it soon."""
         match effect:
-            case KeepOwners(identity, owners):
+            case KeepActive(identity, owners, sealed):
                 if self.disk.active == identity:
-                    self.disk.owners = owners
+                    self.disk.owners, self.disk.sealed = owners, sealed
             case KeepRefuted(digest, functions):
                 self.disk.refuted[digest] = functions
                 self._decides = True
+            case BuildAnew(version, partitions):
+                self._drop(version, partitions)
             case Look():
                 self._looks_ms = min(self._looks_ms, self.machine.now_ms + self.chance.randrange(SOON_MS))
+            case KeepRing():
+                self.disk.ring = self._convergence.claims
             case Decide():
                 self._decides = True
 
@@ -325,8 +333,6 @@ class DatasetNode:
         life, stored = self.lives[version], self.disk.versions.get(version)
         source = life.source
         ready = None if stored is None else stored.ready
-        content = None if stored is None else self.sources.of(stored.identity)
-        seals = {} if content is None or ready is None else {"1/none": {part: content.seal(part) for part in ready}}
         share = self.core.share(version) if stored is None else stored.share
         wanted = None if share is None or life.copy is None or source is None else share
         copy = OwnCopy(
@@ -337,13 +343,20 @@ class DatasetNode:
             share=None if stored is None else stored.share,
             ready=ready,
             building=wanted if wanted is None or ready is None else wanted - ready,
-            seals=seals,
+            seals={} if stored is None else stored.seals,
             asked_ms=life.asked_ms if life.state is VersionState.RETIRING else None,
         )
         if self._told.get(version) != copy:
             self._told[version] = copy
             self.core.tell_copy(copy)
             self.wake()
+
+    def _drop(self, version: str, partitions: PartitionSet) -> None:
+        life, stored = self.lives.get(version), self.disk.versions.get(version)
+        if life is not None and life.copy is not None and life.open and stored is not None:
+            life.copy.let_go(partitions & stored.ready)
+            stored.drop(partitions)
+            self.tell(version)
 
     def _decide(self, now_ms: int) -> None:
         self._hear_of_versions()
@@ -390,12 +403,12 @@ class DatasetNode:
         assert self.core.may_switch(version), version
         self._is_syncing = True
         self._shared.observer.switching(self, identity)
-        self.later(SYNC_US, partial(self._switched, identity))
+        self.later(SYNC_US, partial(self._switched, identity, self.core.sealed()))
 
-    def _switched(self, identity: Identity) -> None:
+    def _switched(self, identity: Identity, sealed: tuple[Sealed, ...]) -> None:
         self._is_syncing = False
         self.switches += 1
-        self.disk.active, self.disk.owners = identity, ()
+        self.disk.active, self.disk.owners, self.disk.sealed = identity, (), sealed
         before, self.active = self.active, identity.version
         if before != self.active:
             self.lives[self.active].take(VersionEvent.SWITCH)

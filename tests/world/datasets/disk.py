@@ -10,6 +10,8 @@ from gossipkv.placement.partition_set import PartitionSet
 if TYPE_CHECKING:
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.ownership import Ownership
+    from gossipkv.placement.seals import Sealed, Seals
+    from tests.world.datasets.contents import Content
 
 
 @final
@@ -19,11 +21,24 @@ class Stored:
 
     identity: Identity
     share: PartitionSet
-    ready: PartitionSet
+    files: dict[int, Content] = field(default_factory=dict)  # Made from what, by partition.
+    ready: PartitionSet = field(init=False)
+    seals: Seals = field(init=False)
 
-    def add(self, part: int) -> None:
+    def __post_init__(self) -> None:
+        """Look at what is there."""
+        self.ready = PartitionSet.of(self.identity.partitions, self.files)
+        self.seals = {"1/none": {part: content.seal(part) for part, content in self.files.items()}}
+
+    def add(self, part: int, content: Content) -> None:
         """Have a partition enter."""
-        self.ready |= PartitionSet.of(self.identity.partitions, [part])
+        self.files[part] = content
+        self.__post_init__()
+
+    def drop(self, partitions: PartitionSet) -> None:
+        """Have partitions go."""
+        self.files = {part: content for part, content in self.files.items() if part not in partitions}
+        self.__post_init__()
 
 
 @final
@@ -34,4 +49,6 @@ class DatasetDisk:
     versions: dict[str, Stored] = field(default_factory=dict)
     active: Identity | None = None
     owners: tuple[Ownership, ...] = ()
+    sealed: tuple[Sealed, ...] = ()  # On which files clients have what.
     refuted: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    ring: dict[str, str] = field(default_factory=dict)

@@ -105,7 +105,7 @@ class _Read:
     ) -> None:
         self._readers, self._node, self._identity = readers, node, identity
         self._key, self._pinned, self._floor = key, pinned, floor
-        self._part = readers.shared.sources.of(identity).partition(key)
+        self._part = next(iter(readers.shared.sources.of(identity))).partition(key)
         self._due_ms = node.machine.now_ms + PROXY_TIMEOUT_MS
         self._ahead: list[str] = []
 
@@ -167,8 +167,10 @@ def look_up(node: DatasetNode, identity: Identity, part: int, key: bytes) -> Rep
     stored = node.disk.versions.get(identity.version)
     if stored is None or stored.identity != identity or part not in stored.ready:
         return None
+    if part in node.core.contradicting(identity, stored.seals):
+        return None
     if not identity.regrouped and identity.function in node.core.refuted(identity.digest):
         return None
-    content = node.sources.of(identity)
+    content = stored.files[part]
     is_there = identity.regrouped or content.file_of(key) == part  # What was skipped is not there.
     return Reply(content.value(key) if is_there else None)

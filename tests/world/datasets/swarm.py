@@ -8,12 +8,12 @@ everywhere, the old ones are gone, and no read fails.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from tests.world import faults
-from tests.world.datasets.contents import KEY_NAMES, Content
+from tests.world.datasets.contents import ALIKE, KEY_NAMES, Content
 from tests.world.datasets.sharing_cluster import RETIRE_MAX_MS, TERMS, SharingCluster
 from tests.world.scheduler import MS, SECOND
 
@@ -60,6 +60,7 @@ class _Run:
         self._faults = faults.Faults(world, faults.drawn(self._chance))
         self._safety_s = self._chance.uniform(40, 100)
         self._newest = 0
+        self._differs = False
 
     def run(self) -> DatasetOutcome:
         """Safety, healing, liveness."""
@@ -118,6 +119,12 @@ class _Run:
         for machine in late:
             cluster.sources.give(machine, cluster.sources.seen(machine))
         cluster.sources.add(content)
+        if chance.random() < 1 / 6:  # One byte of one machine's differs, and nothing tells.
+            machine = chance.choice(cluster.machines)
+            cluster.sources.give(
+                machine, {**cluster.sources.seen(machine), content.version: replace(content, batch=ALIKE)}
+            )
+            self._differs = True
         for machine in late:
             delay_ms = chance.randrange(40_000)
             cluster.world.scheduler.after(delay_ms * MS, partial(cluster.sources.share, machine))
@@ -126,6 +133,9 @@ class _Run:
         cluster = self.cluster
         for machine in cluster.machines:
             cluster.sources.share(machine)
+        if self._differs:  # It is for people to mend: by another version.
+            self._newest += 1
+            cluster.sources.add(Content(str(100 + self._newest), 6))
         newest = str(100 + self._newest)
         cluster.until(lambda: all(machine.is_up for machine in cluster.machines), "not all are up", within_s=60)
         if cluster.until_active(newest, within_s=HEALED_S):

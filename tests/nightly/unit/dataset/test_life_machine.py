@@ -77,8 +77,8 @@ def forgets_the_hold(monkeypatch):
 def forgets_what_a_hold_left_behind(monkeypatch):
     """So that one that was withdrawn comes back after a restart."""
     real = store.VersionStore.set_active
-    monkeypatch.setattr(store.VersionStore, "set_active", lambda self, name, version, *_: (
-        real(self, name, version)
+    monkeypatch.setattr(store.VersionStore, "set_active", lambda self, name, active: (
+        real(self, name, replace(active, newest=active.version))
     ))  # fmt: skip
 
 
@@ -152,11 +152,11 @@ def removes_before_it_switches(monkeypatch):
     """A crash between leaves nothing to serve."""
     real = store.VersionStore.set_active
 
-    def set_active(self, name, version, *told):
+    def set_active(self, name, active):
         for other in self.versions(name):
-            if other != version:
+            if other != active.version:
                 self.remove_version(name, other)
-        real(self, name, version, *told)
+        real(self, name, active)
 
     monkeypatch.setattr(store.VersionStore, "set_active", set_active)
 

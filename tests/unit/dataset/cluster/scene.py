@@ -11,6 +11,7 @@ from gossipkv.dataset.cluster.own_copy import OwnCopy
 from gossipkv.dataset.cluster.question import Answer
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.placement.identity import Identity
+from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement, Named, Statement
 
@@ -64,6 +65,11 @@ def active(of=None, **more):
 def answer(*ready, dropping=False, seals=None):
     """What a member serves, all of one kind."""
     return Answer(some(*ready), seals or {"1/none": dict.fromkeys(ready, 7)}, dropping)
+
+
+def held(name, *partitions):
+    """What ACTIVE has of a node."""
+    return Ownership(Owner(name, uuid_of(name), member(name).address), some(*partitions))
 
 
 class Node:

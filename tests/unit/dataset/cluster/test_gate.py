@@ -7,7 +7,19 @@ import pytest
 from gossipkv.dataset.cluster.effects import BuildAnew, Decide
 from gossipkv.dataset.cluster.gate import Dispute
 from gossipkv.dataset.cluster.members import State
-from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identity, member, some, statement
+from gossipkv.placement.seals import Sealed
+from tests.unit.dataset.cluster.scene import (
+    HOUR_MS,
+    TERMS,
+    Node,
+    active,
+    answer,
+    held,
+    identity,
+    member,
+    some,
+    statement,
+)
 
 ONE, TWO = identity("1"), identity("2")
 
@@ -116,7 +128,7 @@ def test_who_comes_late_begins_with_what_is_active():
 
 @pytest.mark.parametrize(
     ("database", "ready"),
-    [(active(TWO), (0, 1, 2)), (active(ONE), (0, 1, 2, 3)), (None, (0, 1, 2, 3))],
+    [(active(TWO), (0, 1, 2)), (active(identity("0")), (0, 1, 2, 3)), (None, (0, 1, 2, 3))],
 )
 def test_who_comes_late_does_not_wait_for_what_cannot_pass(database, ready):
     """A partition has no owner; or nobody that is ALIVE has it active."""
@@ -377,14 +389,105 @@ def test_seals_must_agree():
     """Two files for one partition that differ: neither counts, both owners are named."""
     node = gated("b", "c")
     node.hear("c", statement("c", (2, 3)))
+    node.answered("c", answer(3, seals={"1/none": {2: 7, 3: 8}}))
     node.answered("b", answer(2, 3))
-    node.answered("c", answer(2, 3, seals={"1/none": {2: 7, 3: 8}}))
     assert not node.passes()
     assert node.core.disputes == {"1": [Dispute("b", "c", some(3))]}
     node.step(TERMS.probe_interval_ms // 2)
     node.answered("c", answer(2, 3))
     assert node.passes()
     assert node.core.disputes == {}
+
+
+def test_what_clients_have_stays_what_it_is():
+    """An owner that comes after the switch is asked for its seals, and for nothing else; it is named if they differ."""
+    node = passed("b", "c", "d")
+    node.asked.clear()
+    for late in ("c", "d"):
+        node.hear(late, statement(late, (0, 2, 3)))
+    assert sorted(node.asked) == [("c", ONE), ("d", ONE)]
+    assert node.core.owners(ONE) == (held("b", 2, 3),)
+    for late in ("c", "d"):  # Most are of another opinion by now.
+        node.answered(late, answer(0, 2, 3, seals={"1/none": {0: 7, 2: 8, 3: 7}}))
+    assert node.passes()
+    assert node.core.owners(ONE) == (held("b", 2, 3), held("c", 0, 3), held("d", 0, 3))
+    assert node.core.disputes == {"1": [Dispute("b", "c", some(2)), Dispute("b", "d", some(2))]}
+    node.core.activate(ONE)
+    node.asked.clear()
+    node.step(HOUR_MS)
+    assert node.asked == [], "whose files are known is not asked again"
+    node.hear("c", statement("c", (0, 3)))
+    assert node.core.disputes == {"1": [Dispute("b", "d", some(2))]}
+    node.hear("c", statement("c", (0, 2, 3)))  # Built anew.
+    node.answered("c", answer(0, 2, 3))
+    assert node.core.owners(ONE)[1] == held("c", 0, 2, 3)
+
+
+def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_nor_shown():
+    """Also when it comes last, and whoever has the greater uuid."""
+    node = passed("b")
+    node.core.activate(ONE)
+    node.has(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 7, 2: 7, 3: 9}})
+    assert node.core.disputes == {"1": [Dispute("b", "a", some(3))]}
+    node.step(1_000)
+    assert node.published["1"].ready == some(0, 1, 2)
+    assert node.core.answer("b", ONE.wire_id, now_ms=node.now_ms).ready == some(0, 1, 2)
+    assert node.core.contradicting(ONE, {"1/none": {3: 9}}) == some(3)
+    assert built_anew(node) == [BuildAnew("1", some(3))]
+    node.has(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 7, 2: 7, 3: 10}})  # Built anew, and other still.
+    assert built_anew(node) == [BuildAnew("1", some(3))]
+    node.has(0, 1, 2, 3)
+    assert node.core.disputes == {}
+    node.step(1_000)
+    assert node.published["1"].ready == some(0, 1, 2, 3)
+
+
+def test_who_has_not_switched_takes_what_others_have_switched_on():
+    """Where they agree: then a copy of its own that differs does not count, nor does an owner; else neither does."""
+    fixed = {"1/none": dict.fromkeys(range(4), 7)}
+    node = gated("b", "c")
+    node.has(0, 1, seals={"1/none": {0: 7, 1: 8}})
+    node.hear("b", statement("b", (0, 1, 2, 3)), database=active())
+    node.hear("c", statement("c", (0, 1, 2, 3)))
+    node.answered("c", answer(0, 1, 2, 3, seals={"1/none": {0: 7, 1: 8, 2: 7, 3: 7}}))
+    assert not node.passes(), "b lives, has it active, and has not said yet what its clients get"
+    node.answered("b", answer(0, 1, 2, 3)._replace(fixed=fixed))
+    assert node.passes()
+    assert node.core.owners(ONE) == (held("b", 0, 1, 2, 3), held("c", 0, 2, 3))
+    assert node.core.contradicting(ONE, {"1/none": {1: 8}}) == some(1)
+    assert built_anew(node) == [BuildAnew("1", some(1))]
+
+
+def test_of_two_contents_that_stand_it_goes_with_the_first_and_names_both():
+    """Two members switched at the same time, each on another one."""
+    node = gated("b", "c")
+    others = {"1/none": {0: 7, 1: 7, 2: 7, 3: 8}}
+    node.hear("b", statement("b", (2, 3)), database=active())
+    node.hear("c", statement("c", (2, 3)), database=active())
+    node.answered("b", answer(2, 3)._replace(fixed=answer(0, 1, 2, 3).seals))
+    assert not node.passes(), "c has not said yet what its clients get"
+    node.answered("c", answer(2, 3, seals={"1/none": {2: 7, 3: 8}})._replace(fixed=others))
+    assert node.passes()
+    assert node.core.disputes == {"1": [Dispute("b", "c", some(3))]}
+    assert node.core.owners(ONE) == (held("b", 2, 3), held("c", 2))
+
+
+def test_a_restart_keeps_what_clients_had():
+    """And asks whom it had found right at once, though all have said something else meanwhile."""
+    node = Node("b", "c")
+    node.core.remember(ONE, [held("b", 0, 1, 2, 3)], [Sealed(ONE, {"1/none": dict.fromkeys(range(4), 7)})])
+    node.step()
+    assert node.core.owners(ONE) == (held("b", 0, 1, 2, 3),)
+    node.hear("c", statement("c", (0, 1, 2, 3)))
+    node.answered("c", answer(0, 1, 2, 3, seals={"1/none": dict.fromkeys(range(4), 8)}))
+    assert node.core.owners(ONE) == (held("b", 0, 1, 2, 3),)
+    node.hear("b", statement("b", (0, 1)), epoch=2)
+    node.tell(member("b", epoch=2))
+    node.hear("b", statement("b", (0, 1)), epoch=2)
+    assert node.asked[-1] == ("b", ONE)
+    assert node.core.owners(ONE) == (held("b", 0, 1, 2, 3),), "it has not come to say all"
+    node.answered("b", answer(0, 1, seals={"1/none": {0: 7, 1: 6}}), epoch=2)
+    assert node.core.owners(ONE) == (held("b", 0),)
 
 
 def test_seals_of_other_kinds_are_not_compared():
@@ -396,6 +499,13 @@ def test_seals_of_other_kinds_are_not_compared():
     assert node.passes()
 
 
+def built_anew(node):
+    """What it was told to build anew, once all have heard that it is withdrawn."""
+    node.step()
+    node.step(TERMS.grace_ms)
+    return [effect for effect in node.effects if isinstance(effect, BuildAnew)]
+
+
 @pytest.mark.parametrize(("other", "gives_way"), [("b", False), ("A", True)])
 def test_the_greater_uuid_builds_anew_once(other, gives_way):
     """Of the two nodes that differ the same one gives way, whoever looks; and only once."""
@@ -404,13 +514,14 @@ def test_the_greater_uuid_builds_anew_once(other, gives_way):
     node.has(0, 1, 2)
     node.hear(other, statement(other, (2, 3)))
     node.answered(other, answer(2, 3, seals={"1/none": {2: 8, 3: 7}}))
-    anew = [effect for effect in node.effects if isinstance(effect, BuildAnew)]
-    assert anew == [BuildAnew("1", some(2))] * gives_way
     assert not node.passes()
+    anew = built_anew(node)
+    assert anew == [BuildAnew("1", some(2))] * gives_way
     node.has(0, 1, 2, seals={"1/none": {0: 7, 1: 7, 2: 9}})  # Built anew, and still another.
-    node.step(TERMS.probe_interval_ms // 2)
-    assert len([effect for effect in node.effects if isinstance(effect, BuildAnew)]) == len(anew)
+    assert built_anew(node) == anew
     node.has(0, 1, 2, seals={"1/none": {0: 7, 1: 7, 2: 8}})
+    node.step()
+    node.answered(other, answer(2, 3, seals={"1/none": {2: 8, 3: 7}}))
     assert node.passes()
 
 

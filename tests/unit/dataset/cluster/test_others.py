@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from gossipkv.dataset.cluster.effects import KeepOwners, Look, Route
+from gossipkv.dataset.cluster.effects import KeepActive, Look, Route
 from gossipkv.dataset.cluster.members import State
 from gossipkv.placement.holders import HolderState
-from gossipkv.placement.ownership import Owner, Ownership
+from gossipkv.placement.seals import Sealed
 from gossipkv.placement.statement import DatabaseStatement
-from tests.unit.dataset.cluster.scene import Node, active, answer, identity, member, some, statement, uuid_of
+from tests.unit.dataset.cluster.scene import Node, active, answer, held, identity, member, statement
 
 ONE, TWO = identity("1"), identity("2")
+SEALS = answer(0, 1, 2, 3).seals
 
 
 class Loop:
@@ -136,15 +137,10 @@ def test_the_forgotten_are_not_asked():
     assert Loop(node)() == {}
 
 
-def held(name, *partitions):
-    """What ACTIVE has of a node."""
-    return Ownership(Owner(name, uuid_of(name), member(name).address), some(*partitions))
-
-
 def test_a_restart_that_hears_nobody_knows_whom_to_ask():
     """From ACTIVE: the version is active without a gate, its owners may be asked, none of them a member yet."""
     node = Node()
-    node.core.remember(ONE, [held("a", 0), held("b", 1, 2), held("c", 3)])
+    node.core.remember(ONE, [held("a", 0), held("b", 1, 2), held("c", 3)], [])
     node.step()
     assert Loop(node)() == {"b": {1, 2}, "c": {3}}
     assert node.core.passed("1")
@@ -156,9 +152,11 @@ def test_a_restart_that_hears_nobody_knows_whom_to_ask():
 def test_what_is_remembered_gives_way_to_what_is_said():
     """As after any other restart: when the owner has told all."""
     node = Node()
-    node.core.remember(ONE, [held("b", 1, 2)])
+    node.core.remember(ONE, [held("b", 1, 2)], [])
     node.tell(member("b", epoch=5))
     node.hear("b", statement("b", (3,)), epoch=5)
+    assert Loop(node)() == {"b": {1, 2}}, "what it has besides is not known to be the same"
+    node.answered("b", answer(1, 2, 3), epoch=5)
     assert Loop(node)() == {"b": {1, 2, 3}}
     node.hear("b", statement("b", (3,)), epoch=5, database=active())
     assert Loop(node)() == {"b": {3}}
@@ -167,7 +165,7 @@ def test_what_is_remembered_gives_way_to_what_is_said():
 def test_who_is_remembered_and_is_another_now():
     """A disk that was lost has not what ACTIVE says."""
     node = Node()
-    node.core.remember(ONE, [held("b", 1, 2)])
+    node.core.remember(ONE, [held("b", 1, 2)], [])
     node.tell(member("b")._replace(uuid=bytes(16)))
     node.step()
     assert Loop(node)() == {}
@@ -181,15 +179,16 @@ def test_owners_are_kept_as_they_change():
     node.answered("b", answer(0, 1, 2, 3))
     node.core.activate(ONE)
     node.step()
-    kept = [effect for effect in node.effects if isinstance(effect, KeepOwners)]
-    assert kept == [KeepOwners(ONE, (held("b", 0, 1, 2, 3),))]
+    kept = [effect for effect in node.effects if isinstance(effect, KeepActive)]
+    assert kept == [KeepActive(ONE, (held("b", 0, 1, 2, 3),), (Sealed(ONE, SEALS),))]
     node.hear("c", statement("c", (1,)))
     node.hear("c", statement("c", (1, 2)))
-    kept = [effect for effect in node.effects if isinstance(effect, KeepOwners)]
+    node.answered("c", answer(1, 2))
+    kept = [effect for effect in node.effects if isinstance(effect, KeepActive)]
     node.step(5_000)
-    (*_, last) = [effect for effect in node.effects if isinstance(effect, KeepOwners)]
-    assert last == KeepOwners(ONE, (held("b", 0, 1, 2, 3), held("c", 1, 2)))
-    assert len([effect for effect in node.effects if isinstance(effect, KeepOwners)]) <= len(kept) + 1
+    (*_, last) = [effect for effect in node.effects if isinstance(effect, KeepActive)]
+    assert last == KeepActive(ONE, (held("b", 0, 1, 2, 3), held("c", 1, 2)), (Sealed(ONE, SEALS),))
+    assert len([effect for effect in node.effects if isinstance(effect, KeepActive)]) <= len(kept) + 1
 
 
 def test_a_newer_version_is_looked_for_once():
@@ -211,6 +210,11 @@ def test_a_newer_active_version_is_found():
     node.hear("b", statement("b", (0,), of=TWO), database=active(TWO))
     assert node.core.active_elsewhere("2") is None
     node.hear("c", statement("c", (1, 2, 3), of=TWO))
+    assert node.core.active_elsewhere("2") is None, "b has not said yet what its clients get"
+    node.answered("b", answer(0)._replace(fixed=SEALS), of=TWO)
     assert node.core.active_elsewhere("2") == TWO
+    assert Loop(node)(TWO) == {"b": {0}}
+    node.answered("c", answer(1, 2, 3, seals={"1/none": {1: 7, 2: 8, 3: 7}}), of=TWO)
+    assert Loop(node)(TWO) == {"b": {0}, "c": {1, 3}}
     assert node.core.active_elsewhere("3") is None
     assert not node.core.passed("2")

@@ -162,13 +162,14 @@ def test_a_share_waits_for_the_list_of_members():
     """To be heard, when told to join somebody; then for the list to be still."""
     node = Node("b")
     node.step()
-    still = "the list of members has been still for time_to_converge"
+    node.step(3_000)
+    still = "the list of members has been still for time_to_converge (waited for: 3 s)"
     assert spread(node).share_waits_until() == still
     node.settle()
     assert spread(node).share_waits_until() is None
     alone = Node()
     alone.step()
-    assert spread(alone).share_waits_until() == "another node has been heard"
+    assert spread(alone).share_waits_until() == "another node has been heard (waited for: 0 s)"
 
 
 def test_what_others_have_or_build_is_brought_by_them():

@@ -28,7 +28,8 @@ class Cluster:
     """What others decide, by name of version."""
 
     def __init__(self):
-        self.shares, self.had, self.gates, self.needed, self.stray = {}, set(), set(), set(), ()
+        self.shares, self.stray = {}, ()
+        self.had, self.gates, self.needed, self.short = set(), set(), set(), set()
 
     def share(self, name):
         return self.shares.get(name)
@@ -38,6 +39,9 @@ class Cluster:
 
     def may_switch(self, name):
         return name in self.gates
+
+    def is_short(self, name):
+        return name in self.short
 
     def may_retire(self, name):
         return name not in self.needed

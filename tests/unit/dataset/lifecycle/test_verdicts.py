@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gossipkv.dataset.build.trouble import Trouble
-from gossipkv.dataset.lifecycle.copy_states import CopyState
+from gossipkv.dataset.lifecycle.copy_states import Copy, CopyState
 from gossipkv.dataset.lifecycle.decisions import Decision, check
 from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, VersionState, Word
 from gossipkv.placement.partition_set import PartitionSet
@@ -117,6 +117,17 @@ def test_what_is_whole_here_is_not_thereby_switched_to():
     assert (decision.switch, decision.supersede, decision.skip) == ("v3", ("v1", "v2"), ())
     assert what(*lives, verdicts=ScriptedVerdicts(switch={"v0", "v3"}), active="v1", hold="v2").switch is None
     check(lives, ScriptedVerdicts(), "v1", switching=False)
+
+
+def test_what_is_active_and_has_too_few_owners_is_built_first():
+    """A newer one waits for it; else the newest goes first."""
+    lives = [Life("v1", VersionState.ACTIVE, source=source("v1"), copy=Copy()), life("v2"), life("v3")]
+    lives[0].copy.want(WHOLE)
+    for one in lives[1:]:
+        one.copy.want(WHOLE)
+    assert what(*lives, verdicts=ScriptedVerdicts({"v1"}, short={"v1"}), active="v1").build == "v1"
+    assert what(*lives, verdicts=ScriptedVerdicts({"v1"}, short={"v2"}), active="v1").build == "v3"
+    assert what(*lives, verdicts=ScriptedVerdicts({"v1"}, short={"v1"}), active="v1", hold="v2").build == "v2"
 
 
 def test_a_version_is_active_before_its_build_has_ended():

@@ -3,6 +3,7 @@
 import errno
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import pytest
@@ -16,6 +17,7 @@ from gossipkv.errors import Corrupt, StorageError, UnsupportedFormat
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.ownership import Owner, Ownership
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.seals import Sealed
 from gossipkv.storage.document import write_document
 from tests.world.faulty_files import Action, Fault, FaultyFiles
 from tests.world.simulated_files import SimulatedFiles
@@ -63,7 +65,7 @@ def test_a_name_that_a_database_and_our_own_files_have_is_no_trouble(tmp_path):
     with opened(tmp_path) as data:
         for name in ("ACTIVE", "NODE", "MANIFEST", "active", "a" * 200):
             make_version(data, name, name)
-            data.set_active(name, name)
+            data.set_active(name, Active(name, name))
         assert [data.active(name).version for name in data.databases()] == data.databases()
         assert len(data.databases()) == 5
 
@@ -72,9 +74,9 @@ def test_the_active_version_is_remembered(tmp_path):
     """Per database."""
     with opened(tmp_path) as data:
         assert data.active("db") is None
-        data.set_active("db", "v1")
-        data.set_active("db", "v2")
-        data.set_active("other", "v1")
+        data.set_active("db", Active("v1", "v1"))
+        data.set_active("db", Active("v2", "v2"))
+        data.set_active("other", Active("v1", "v1"))
     with opened(tmp_path) as data:
         assert (data.active("db"), data.active("other")) == (Active("v2", "v2"), Active("v1", "v1"))
         assert data.databases() == ["db", "other"]
@@ -83,10 +85,10 @@ def test_the_active_version_is_remembered(tmp_path):
 def test_a_way_back_does_not_forget_what_was_left(tmp_path):
     """The newest that ever was active stands in the document; one that is newer takes its place."""
     with opened(tmp_path) as data:
-        data.set_active("db", "v3")
-        data.set_active("db", "v1", "v3")
+        data.set_active("db", Active("v3", "v3"))
+        data.set_active("db", Active("v1", "v3"))
         assert data.active("db") == Active("v1", "v3")
-        data.set_active("db", "v4", "v3")
+        data.set_active("db", Active("v4", "v4"))
         assert data.active("db") == Active("v4", "v4")
 
 
@@ -95,14 +97,18 @@ HOLDERS = (
     Ownership(Owner("one", bytes(range(16)), Address("10.0.0.1", 7070)), PartitionSet.of(9, [0, 8])),
     Ownership(Owner("two", bytes(16), Address("::1", 7071)), PartitionSet.empty(9)),
 )
+SEALED = (
+    Sealed(replace(IDENTITY, version="v0", partitions=1, regrouped=False), {}),
+    Sealed(IDENTITY, {"1/none": {0: 7, 8: 2**32 - 1}, "1/lz4": {8: 0}}),
+)
 
 
 def test_what_is_active_and_who_held_it_are_remembered(tmp_path):
     """Every field; and nothing of it when nothing was known."""
     with opened(tmp_path) as data:
-        data.set_active("db", "v1", "v3", IDENTITY, HOLDERS)
-        assert data.active("db") == Active("v1", "v3", IDENTITY, HOLDERS)
-        data.set_active("db", "v2", "v3")
+        data.set_active("db", Active("v1", "v3", IDENTITY, HOLDERS, SEALED))
+        assert data.active("db") == Active("v1", "v3", IDENTITY, HOLDERS, SEALED)
+        data.set_active("db", Active("v2", "v3"))
         assert data.active("db") == Active("v2", "v3")
 
 
@@ -166,7 +172,7 @@ def test_a_document_of_what_is_refuted_of_another_form_is_damage(tmp_path, body)
 def test_an_active_document_that_makes_no_sense_is_damage(tmp_path, body):
     """Though its checksum is right."""
     with opened(tmp_path) as data:
-        data.set_active("db", "v1")
+        data.set_active("db", Active("v1", "v1"))
         write_document(RealFiles(), data.path / "active/db", "ACTIVE", body)
         with pytest.raises(Corrupt):
             data.active("db")
@@ -175,7 +181,7 @@ def test_an_active_document_that_makes_no_sense_is_damage(tmp_path, body):
 def test_an_active_document_about_something_else_is_damage(tmp_path):
     """Somebody copied a file."""
     with opened(tmp_path) as data:
-        data.set_active("db", "v1")
+        data.set_active("db", Active("v1", "v1"))
         (tmp_path / "active" / "other").write_bytes((tmp_path / "active" / "db").read_bytes())
         with pytest.raises(Corrupt, match="not about a version of other"):
             data.active("other")
@@ -253,7 +259,7 @@ def test_every_step_in_a_versions_life_is_refused_clearly(error):
             faulty = FaultyFiles(files, Fault(at, Action.FAIL, error=error))
             data.files = faulty
             try:
-                data.set_active("db", "v1")
+                data.set_active("db", Active("v1", "v1"))
                 data.active("db")
                 data.versions("db")
                 data.databases()

@@ -45,8 +45,8 @@ class Watched:
 
     def put(self, machine, *partitions):
         """Have a machine hold these."""
-        some = PartitionSet.of(6, partitions)
-        self.disks[machine.name].versions["1"] = Stored(self.identity(), some, some)
+        files = dict.fromkeys(partitions, self.contents["1"])
+        self.disks[machine.name].versions["1"] = Stored(self.identity(), PartitionSet.of(6, partitions), files)
 
     def switch(self):
         """Have a machine begin to switch to version 1."""

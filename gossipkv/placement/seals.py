@@ -1,0 +1,67 @@
+"""The seals of a version's files: by kind, `<format>/<compression>`, and partition the CRC-32 of the file's footer.
+
+Files of one kind with equal seals are equal; of two kinds nothing can be said.  As bytes, the seals of a kind are a
+pair: its partitions as a bitmap, and their seals in ascending order of the partitions, four bytes each, little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.placement.partition_set import PartitionSet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.placement.identity import Identity
+
+Seals = Mapping[str, Mapping[int, int]]
+
+SEAL_BYTES: Final = 4
+MAX_KINDS: Final = 16  # Formats and compressions in one version.
+
+
+class Sealed(NamedTuple):
+    """An identity, and the seals of the files from which a node answers it."""
+
+    identity: Identity
+    seals: Seals
+
+
+def pack(seals: Seals, partitions: int) -> dict[str, tuple[bytes, bytes]]:
+    """Return the pair of each kind, for a version of so many partitions."""
+    packed = {}
+    for kind, of_kind in seals.items():
+        which = sorted(of_kind)
+        bitmap = PartitionSet.of(partitions, which).to_bytes()
+        packed[kind] = bitmap, struct.pack(f"<{len(which)}I", *(of_kind[each] for each in which))
+    return packed
+
+
+def unpack(told: Iterable[tuple[object, object]], partitions: int) -> Seals:
+    """Return the seals of these kinds and their pairs.  Raises `ValueError`: they are none."""
+    seals: dict[str, dict[int, int]] = {}
+    for kind, pair in told:
+        match kind, pair:
+            case str(name), [bytes(bitmap), bytes(packed)] if len(seals) < MAX_KINDS:
+                which = PartitionSet.from_bytes(partitions, bitmap)
+                if len(packed) != SEAL_BYTES * len(which):
+                    raise ValueError(f"{len(packed)} bytes of seals for {len(which)} partitions")
+                seals[name] = dict(zip(which, struct.unpack(f"<{len(which)}I", packed), strict=True))
+            case _:
+                raise ValueError(f"no seals of a kind: {kind!r}")
+    return seals
+
+
+def differing(seals: Seals, others: Seals, partitions: int) -> PartitionSet:
+    """Return the partitions of which both have a file of one kind, with another seal."""
+    found = [
+        partition
+        for kind in seals.keys() & others.keys()
+        if seals[kind] != others[kind]
+        for partition in seals[kind].keys() & others[kind].keys()
+        if seals[kind][partition] != others[kind][partition]
+    ]
+    return PartitionSet.of(partitions, found)
