@@ -78,14 +78,14 @@ MUTANTS_OF_DATASETS = (
         f"{CLUSTER}.gates:Gates._waits_for_newer_until_ms",
         "return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms",
         "return now_ms + self._terms.grace_ms",
-        f"{TESTS}/test_gate.py",
+        f"{TESTS}/test_gate_waits.py",
     ),
     planted(
         "a switch waits for copies for ever",
         f"{CLUSTER}.gates:Gates._waits_until_ms",
         "return (now_ms if gate.held_since_ms is None else gate.held_since_ms) + patience_ms",
         "return now_ms + patience_ms",
-        f"{TESTS}/test_gate.py",
+        f"{TESTS}/test_gate_waits.py",
     ),
     planted(
         "a switch has no patience",
