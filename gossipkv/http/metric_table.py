@@ -373,6 +373,12 @@ _TABLES: Final = (
         "tables.why",
         measure=Measure.PRESENCE,
     ),
+    _gauge(
+        "gossipkv_tables_log_damaged",
+        "Whether log that the tables keep for its readers alone was let go of for damage since the start.",
+        "tables.log_damage",
+        measure=Measure.PRESENCE,
+    ),
     _of_store("gossipkv_store_batches_total", "Batches that were written and synced.", "batches"),
     _of_store("gossipkv_store_batches_refused_total", "Batches for which there was no room.", "refused"),
     _of_store("gossipkv_store_user_bytes_total", "Bytes of the batches that were written.", "user_bytes"),

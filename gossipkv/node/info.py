@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, final
 
 from gossipkv.node.peers import hello
+from gossipkv.placement.shard_claim import SPEAKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.wire.latency import LatencyHistogram
@@ -74,6 +75,10 @@ class InfoCluster(Protocol):
         """Return the names of members that two nodes claim."""
         ...
 
+    def speaks(self) -> int:
+        """Return the newest forms of messages that all members that live read."""
+        ...
+
     def members_by_state(self) -> dict[str, int]:
         """Return how many members are in each state."""
         ...
@@ -107,6 +112,7 @@ class Measures:
     """What the node's other parts count, asked when somebody wants to know."""
 
     counters: Callable[[], Mapping[str, int]]  # of the serving loop, and of what else answers
+    unreadable: Callable[[], Sequence[str]]  # members that say what cannot be read here
     reads: Callable[[], Mapping[str, Mapping[str, int]]]  # by database
     errors: Callable[[], Mapping[str, int]]  # that Python has answered with, by code
     latency: Callable[[], Mapping[str, LatencyHistogram]]
@@ -143,6 +149,7 @@ class Info:
             "name": "gossipkv",
             "version": self._identity.version,
             "protocol": hello.PROTOCOL,
+            "speaks": {"this": SPEAKS, "all": cluster.speaks()},
             "cluster": self._identity.cluster,
             "node": self._identity.node,
             "epoch": cluster.epoch,
@@ -150,6 +157,7 @@ class Info:
             "isolated": cluster.isolated(),
             "publish_error": cluster.publish_error(),
             "claimed_twice": [*cluster.claimed_twice()],
+            "unreadable": [*measures.unreadable()],
             "members_by_state": {**cluster.members_by_state()},
             "silent": cluster.silence,
             "ready": {**measures.ready()},

@@ -153,11 +153,8 @@ async def run(
             environment,
             directory,
             gossiping,
-            membership=Membership(
-                gossiping.own_member(),
-                expects_others=bool(config.join or await environment.threads.run(directory.peers)),
-                retire_max_ms=config.retire_max,
-                now_ms=int(trio.current_time() * 1000),
+            membership=_membership(
+                config, gossiping, knows_others=bool(await environment.threads.run(directory.peers))
             ),
             ring=await environment.threads.run(_kept_ring, directory),
             tables=Tables(directory.path / TABLES, directory, environment, open_store or open_tables(config)),
@@ -213,12 +210,22 @@ def _open_directory(config: Config, environment: Environment, *, forget_tables: 
     )
 
 
+def _membership(config: Config, gossiping: Gossiping, *, knows_others: bool) -> Membership:
+    return Membership(
+        gossiping.own_member(),
+        expects_others=bool(config.join or knows_others),
+        retire_max_ms=config.retire_max,
+        now_ms=int(trio.current_time() * 1000),
+    )
+
+
 def _kept_ring(directory: DataDirectory) -> Mapping[str, str]:
     """The ring of the last run; one that cannot be read counts as none: it is waited for again."""
+    log = Log("gossipkv.node")
     try:
         return directory.store.ring()
     except (Corrupt, UnsupportedFormat, StorageError) as error:
-        Log("gossipkv.node").warning("ring_unreadable", error=error.message)
+        log.warning("ring_unreadable", error=error.message)
         return {}
 
 
@@ -300,6 +307,7 @@ class _Node:
         began_ns = clock.monotonic_ns()
         return Measures(
             counters=lambda: {**self._core.counters(), **elsewhere.counters()},
+            unreadable=lambda: self._sharing.unreadable,
             reads=lambda: self._reads.counts.with_those_of(self._table.reads()),
             errors=lambda: self._handlers.errors,
             latency=self._core.latency,

@@ -48,12 +48,16 @@ def of_node(info: Mapping[str, Value]) -> Iterator[str]:
     if twice := list_of(info.get("claimed_twice")):
         names = ", ".join(map(plain, twice))
         yield f"claimed twice: two nodes are called {names}; `gossipkv tree duplicates` says where"
+    if unread := list_of(info.get("unreadable")):
+        yield f"unreadable: {', '.join(map(plain, unread))} say what this release cannot read; let all run one that can"
     if info.get("silent") is not None:
         yield f"silent: nothing is built or switched, and no node hears of it: {plain(info['silent'])}"
     if info.get("source_error") is not None:
         yield f"source: {plain(info['source_error'])}"
     if (why := map_of(info.get("tables")).get("why")) is not None:
         yield f"tables: closed: {plain(why)}"
+    if (damage := map_of(info.get("tables")).get("log_damage")) is not None:
+        yield f"tables: log that was kept for its readers alone is damaged, and was let go of: {plain(damage)}"
 
 
 def of_memory(info: Mapping[str, Value]) -> str | None:

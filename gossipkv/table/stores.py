@@ -36,6 +36,11 @@ class OpenStore(Store, Protocol):
         """Why it has closed itself; None: it has not."""
         ...
 
+    @property
+    def log_damage(self) -> str | None:
+        """For what damage its log begins later than it would; None: for none."""
+        ...
+
     def describe(self) -> Mapping[str, int | float]:
         """Return what it counts and how it stands, by the names of `http.metric_table`."""
         ...

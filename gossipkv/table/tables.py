@@ -153,6 +153,8 @@ class Tables:
                 known = store.manifest
                 await self._environment.threads.run(partial(self._identity.keep, store=known.store, life=known.life))
                 self._log.info("tables_open", store=f"{known.store:016x}", life=known.life)
+                if store.log_damage is not None:
+                    self._log.warning("tables_log_damaged", reason=store.log_damage)
                 self._store = store
                 self._settle()
                 await self._end.wait()
@@ -285,7 +287,9 @@ class Tables:
             "store": f"{record.store:016x}" if record.store else None,
             "life": record.life,
         }
-        return told if store is None else {**told, "counters": {**store.describe()}}
+        if store is None:
+            return told
+        return {**told, "log_damage": store.log_damage, "counters": {**store.describe()}}
 
 
 def _first(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:

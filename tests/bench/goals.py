@@ -39,7 +39,7 @@ GATEWAY, GENERATOR = "gateway", "load generator"
 REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
 REDIS_PY, REDIS_ASYNCIO = "redis-py, hiredis", "redis.asyncio, uvloop"
 QUART, NGINX = "quart-trio, hypercorn", "nginx"
-ROCKSDB, ROCKSDB_THREADS = "RocksDB", "RocksDB, C interface"
+ROCKSDB, ROCKSDB_GROUPS, ROCKSDB_THREADS = "RocksDB", "RocksDB, group commit", "RocksDB, C interface"
 ETCD = "etcd"
 
 GET_HIT_SMALL = Row(
@@ -172,7 +172,7 @@ LOAD_LATENESS = Row("open loop at half of capacity, lateness, p99.9", "us", 200.
 
 STORE_PUT = Row("durable put, one writer, time", "us", {ROCKSDB: 2.5})
 STORE_PUT_BATCH = Row("durable batches of 100, a put, time", "us", {ROCKSDB: 0.8})
-STORE_PUT_WRITERS = Row("durable put, 64 writers, time", "us", {ROCKSDB: 0.8, ROCKSDB_THREADS: 0.8})
+STORE_PUT_WRITERS = Row("durable put, 64 writers, time", "us", {ROCKSDB_GROUPS: 1.0, ROCKSDB_THREADS: 0.8})
 STORE_GET = Row("random get from a store, one run", "ns", {"LMDB": 0.6})
 STORE_GET_YOUNG = Row("random get from a store, memtable and 8 young runs", "ns", {"LMDB": 1.2})
 STORE_MISS_YOUNG = Row("the same, miss", "ns", {"LMDB": 1.0})
@@ -184,6 +184,8 @@ STORE_AMPLIFICATION = Row("written to the disk for each byte put, uniform overwr
 STORE_SPACE = Row("space of runs at rest", "MiB", {LIVE_BYTES: 1.0})
 STORE_SPACE_MERGING = Row("space of runs while merging, most", "MiB", {TWICE_LIVE_BYTES: 1.0})
 STORE_OPENING = Row("opening after a kill, 128 MiB unmerged, 1 GiB of log", "s", 3.0)
+STORE_FOLLOWERS = Row("a batch read from the log by two followers, one batch apart, CPU of both", "us", 200.0)
+STORE_FOLLOWER_MEMORY = Row("anonymous memory that a follower takes, 1 GiB behind", "MiB", 4.0)
 STORE_MEMORY = Row("anonymous memory with 10 GiB written, node, most", "MiB", {MEMTABLES: 1.0})
 STORE_MEMORY_CHILD = Row("the same, child that merges", "MiB", {BUDGET: 1.0})
 STORE_SIMULATED = Row("a simulated second of writes, segments of 64 MiB, CPU", "s", 1.0)

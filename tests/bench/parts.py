@@ -15,7 +15,7 @@ from tests.bench.memory import cgroup, library
 from tests.bench.memory import node as larger_node
 from tests.bench.network import one_core, pings
 from tests.bench.register import changes, growth, outages, runs, transactions
-from tests.bench.store import memory, merging, opening, overwriting, simulated, writing
+from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
 
 if TYPE_CHECKING:
@@ -211,6 +211,10 @@ STORE = {
     "store-memory": part(
         memory.measure, [goals.STORE_MEMORY, goals.STORE_MEMORY_CHILD],
         written_bytes=200 * MIB, segment_bytes=16 * MIB,
+    ),
+    "store-following": part(
+        following.measure, [goals.STORE_FOLLOWERS, goals.STORE_FOLLOWER_MEMORY],
+        before_bytes=1 * MIB, log_bytes=4 * MIB, segment_bytes=2 * MIB, turns=10, rounds=1,
     ),
     "store-simulated": part(simulated.measure, [goals.STORE_SIMULATED], rounds=1),
 }  # fmt: skip

@@ -66,6 +66,7 @@ class Witness:
                 raise
             told = str(error)
         else:
+            self._look_for_lost_log(self.store)
             return self.recovered(self.store)
         raise AssertionError(f"what a crash has left is called damaged: {told}")
 
@@ -143,8 +144,13 @@ class Witness:
                 raise
             told = str(error)
         else:
+            self._look_for_lost_log(store or self.store)
             return
         raise AssertionError(f"a store that nobody has harmed is called damaged: {told}")
+
+    def _look_for_lost_log(self, store: object) -> None:
+        """Nothing of the log is let go of for damage in a store that nobody has harmed."""
+        assert self.is_harmed or getattr(store, "log_damage", None) is None, store.log_damage
 
     def _look(self, store: object) -> None:
         shown = self.history.shown

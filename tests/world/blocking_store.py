@@ -16,6 +16,7 @@ from gossipkv.environment.real_files import RealFiles
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.storage.engine import works
 from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.log_reader import SLICE_BYTES
 from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import Options
@@ -25,10 +26,12 @@ from gossipkv.storage.engine.works import Merge
 if TYPE_CHECKING:
     import os
     import random
+    from collections.abc import Collection
     from types import TracebackType
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.engine import Engine
+    from gossipkv.storage.engine.log_reader import Cursor, Operations
     from gossipkv.storage.engine.works import Work
 
 
@@ -144,6 +147,21 @@ class Store(Reading):
         """Have the log say what is synced, if it does not yet."""
         self.engine.mark()
         self.commit()
+
+    # -- following the log -------------------------------------------------------------------------------------------
+
+    def read_next(self, cursor: Cursor, *, most_bytes: int = SLICE_BYTES) -> tuple[list[tuple[int, Operations]], int]:
+        """As `shell.Store.read_log`."""
+        while (part := self._next_slice(cursor, most_bytes)) is not None:
+            if (taken := self._took(cursor, part.read(self.files))) is not None:
+                return taken
+        return [], cursor.position
+
+    def read_log(
+        self, spaces: Collection[int], position: int, *, most_bytes: int = SLICE_BYTES
+    ) -> tuple[list[tuple[int, Operations]], int]:
+        """What comes first for a new cursor."""
+        return self.read_next(self.follow(spaces, position), most_bytes=most_bytes)
 
     # -- beside it ---------------------------------------------------------------------------------------------------
 

@@ -67,8 +67,9 @@ class Convergence:
 
     @property
     def claims(self) -> dict[str, str]:
-        """The ids of the ring by the names of their owners: what is kept over a restart."""
-        return {name: shard_id for name, shard_id in sorted(self._claims.items()) if shard_id in (self._ring or ())}
+        """The ids of the ring by the names of their owners: what is kept over a restart; nothing of a node alone."""
+        ring = self._ring or frozenset()
+        return {name: each for name, each in sorted(self._claims.items()) if each in ring} if len(ring) > 1 else {}
 
     def take_changed(self) -> bool:
         """Whether the claims are others than are kept; true once for each change."""
@@ -120,7 +121,8 @@ class Convergence:
             may = self._ring | firm
             stood = {each for each, at in self._differs_ms.items() if each in may and now_ms - at >= self._settle_ms}
             self._ring ^= stood
-            self._due_ms = [at for each, at in self._differs_ms.items() if each in may - stood]
+            self._differs_ms = {each: at for each, at in self._differs_ms.items() if each not in stood}
+            self._due_ms = [at for each, at in self._differs_ms.items() if each in may]
 
     def _present(self, now_ms: int) -> list[Member]:
         """Return who lives, and who did so less than `time_to_converge` ago: a restart is no departure."""

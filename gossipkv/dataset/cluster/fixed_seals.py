@@ -19,7 +19,6 @@ from gossipkv.placement.seals import differing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gossipkv.dataset.cluster.gate import Alive
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.seals import Seals
 
@@ -76,12 +75,12 @@ class FixedSeals:
         """Take in that a member is known no longer."""
         self._judged.pop(name, None)
 
-    def has_judged(self, owner: Alive) -> bool:
-        """Whether this life of an owner need not be asked about its files."""
-        judged = self._judged.get(owner.name)
-        if judged is None or (judged.uuid, judged.epoch) != (owner.uuid, owner.epoch):
-            return not owner.published
-        return not owner.published - judged.right - judged.wrong
+    def has_judged(self, name: str, uuid: bytes, epoch: int, published: PartitionSet) -> bool:
+        """Whether this life of an owner need not be asked about the files that it has published."""
+        judged = self._judged.get(name)
+        if judged is None or (judged.uuid, judged.epoch) != (uuid, epoch):
+            return not published
+        return not published - judged.right - judged.wrong
 
     def right(self, name: str, uuid: bytes) -> PartitionSet:
         """Return the partitions for which an owner may be asked."""
@@ -97,16 +96,3 @@ class FixedSeals:
         counted = {name: len(judged.right & partitions) for name, judged in sorted(self._judged.items())}
         best = max(counted, key=counted.__getitem__, default=None)
         return best if best is not None and counted[best] else None
-
-
-def agreed(told: list[Seals]) -> Seals:
-    """Return the seals on which nobody differs who tells one."""
-    if len(told) <= 1:
-        return told[0] if told else {}
-    found: dict[str, dict[int, int | None]] = {}
-    for seals in told:
-        for kind, of_kind in seals.items():
-            known = found.setdefault(kind, {})
-            for at, seal in of_kind.items():
-                known[at] = seal if known.get(at, seal) == seal else None
-    return {kind: {at: seal for at, seal in known.items() if seal is not None} for kind, known in found.items()}

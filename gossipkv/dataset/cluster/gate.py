@@ -6,8 +6,8 @@ An owner counts for a partition when
     it has answered the direct question (`question.py`) on a connection that lives, and not too long ago,
     and its file has the seal that is required, or where none is, no other owner's file of its kind has another one.
 
-Required are the seals on which this node lets clients have the identity already (`fixed_seals.py`); while it does not,
-those on which the members do that live, as they answer, where they agree.
+Required are the seals that are fixed (`fixed_seals.py`): by this node, once its clients may have the identity, or
+before by the first member that answers what its clients have.
 
 So a suspect, a dead owner still believed alive, one that has started anew, one about to drop its copy, and one that
 holds other bytes under the same name do not count.  This node's own partitions count without a question.
@@ -21,14 +21,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from gossipkv.dataset.cluster.fixed_seals import agreed
 from gossipkv.placement.partition_set import PartitionSet, in_at_least
 from gossipkv.placement.seals import differing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gossipkv.dataset.cluster.fixed_seals import FixedSeals
     from gossipkv.dataset.cluster.question import Answer
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.seals import Seals
@@ -68,14 +66,11 @@ class _Heard(NamedTuple):
 class Gate:
     """The answers about one identity."""
 
-    def __init__(
-        self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int, fixed: FixedSeals | None = None
-    ) -> None:
+    def __init__(self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int) -> None:
         """`max_age_ms`: the probe interval; an older answer counts no more, nor is a question awaited for longer."""
         self.identity = identity
         self.since_ms: int | None = None  # When anybody was first asked.
         self.held_since_ms: int | None = None  # When it held first.
-        self._fixed = fixed
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
         self._heard: dict[str, _Heard] = {}
@@ -84,7 +79,7 @@ class Gate:
         self._hurried: set[str] = set()  # To be asked again, however fresh their answers are.
         self._disputes: dict[tuple[str, str], Dispute] = {}
         self._first_asked_ms: dict[str, int] = {}
-        self._required: Seals = {} if fixed is None else fixed.seals
+        self._required: Seals = {}
         self._wrong: dict[str, PartitionSet] = {}  # By owner, where its file has not the seal that is required.
         self.nothing = PartitionSet.empty(identity.partitions)
         self._anew = self._told = self.nothing
@@ -134,8 +129,6 @@ class Gate:
             self._settle(member)
             return
         self._heard[member] = _Heard(uuid, epoch, self._asked[member].at_ms, answer)
-        if before is None or before.answer.fixed != answer.fixed:
-            self.require(own_seals)
         if before is None or before.answer.seals != answer.seals:
             self._compare(member, answer.seals, own_seals)
 
@@ -171,21 +164,14 @@ class Gate:
 
     # Seals
 
-    @property
-    def required(self) -> Seals:
-        """The seals that count, as far as any are required."""
-        return self._required
-
     def answers(self) -> list[tuple[str, bytes, int, Answer]]:
         """Return who has answered: name, uuid, epoch, and what; the latest question first."""
         latest = sorted(self._heard.items(), key=lambda item: (-item[1].asked_ms, item[0]))
         return [(name, heard.uuid, heard.epoch, heard.answer) for name, heard in latest]
 
-    def require(self, own_seals: Seals, fixed: FixedSeals | None = None) -> None:
-        """Take in that other seals may be required than before; `fixed`: those of this node, once it has some."""
-        self._fixed = self._fixed if fixed is None else fixed
-        told = [heard.answer.fixed for heard in self._heard.values() if heard.answer.fixed is not None]
-        self._required = agreed(told) if self._fixed is None else self._fixed.seals
+    def require(self, seals: Seals, own_seals: Seals) -> None:
+        """Take in that these are fixed."""
+        self._required = seals
         self._wrong.clear()
         for member, heard in self._heard.items():
             self._hold_against(member, heard.answer.seals)

@@ -138,15 +138,15 @@ class Gates:
         gate.hear(name, b"" if member is None else member.uuid, epoch, answer if is_counted else None, seals)
         if member is None or answer is None or not is_counted:
             return
-        if name in self._active_at.get(identity, ()):
-            self._fix(identity, answer.fixed or {})
         fixed = self._fixed_of(identity)
+        if fixed is None and (answer.fixed is not None or name in self._active_at.get(identity, ())):
+            fixed = self._fix(identity, answer.fixed or {})  # One of the first release does not say it.
         if fixed is not None:
             before = fixed.seals
             fixed.judge(name, member.uuid, epoch, answer.ready, answer.seals)
             self._rerouted.add(name)
             if fixed.seals is not before:
-                gate.require(seals, fixed)
+                gate.require(fixed.seals, seals)
 
     def lost(self, name: str) -> None:
         """Take in that the connection to a member has ended: what it answered on it counts no more."""
@@ -240,7 +240,7 @@ class Gates:
         if gate is not None:
             for name, uuid, epoch, answer in gate.answers():
                 fixed.judge(name, uuid, epoch, answer.ready, answer.seals)
-            gate.require(self._own_seals(identity), fixed)
+            gate.require(fixed.seals, self._own_seals(identity))
         return fixed
 
     @property
@@ -346,8 +346,8 @@ class Gates:
         gate = self._gates.get(identity)
         if gate is None:
             own, fixed = self._membership.own, self._fixed_of(identity)
-            gate = Gate(identity, own=own.name, uuid=own.uuid, max_age_ms=self._terms.probe_interval_ms, fixed=fixed)
-            gate.compare_own(self._own_seals(identity))
+            gate = Gate(identity, own=own.name, uuid=own.uuid, max_age_ms=self._terms.probe_interval_ms)
+            gate.require({} if fixed is None else fixed.seals, self._own_seals(identity))
             self._gates[identity] = gate
         return gate
 
@@ -356,13 +356,13 @@ class Gates:
         fixed = self._fixed_of(available.identity)
         if fixed is None:
             return tuple(member for member in available.alive if member.is_active)
-        return tuple(member for member in available.alive if not fixed.has_judged(member))
+        return tuple(member for member in available.alive if not fixed.has_judged(*member[:4]))
 
     def _pass(self, gate: Gate) -> None:
         """Have clients get an identity, from those whose files are alike."""
         self.passed[gate.identity.version] = gate.identity
         if self._fixed_of(gate.identity) is None:
-            self._fix(gate.identity, gate.required)
+            self._fix(gate.identity, {})
 
     def _holds(self, gate: Gate, available: Availability, now_ms: int, least: int | None = None) -> bool:
         """Whether each partition has so many owners that count; `min_replication`, unless told."""

@@ -112,7 +112,7 @@ class Sharing:
         self._heard: dict[tuple[str, str], Heard] = {}  # By database and member.
         self._owners: dict[str, Owner] = {}  # Those of the last run that nobody has heard of in this one.
         self._published: dict[tuple[str, str], int] = {}  # Pieces, by database and version.
-        self.unreadable = 0  # Statements of others that could not be read.
+        self._unread: set[tuple[str, str]] = set()  # Members and databases of which something cannot be read.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look whenever something has changed, until cancelled."""
@@ -218,6 +218,7 @@ class Sharing:
             return False
         if heard is None or member is None:
             del self._heard[core.name, name]
+            self._unread.discard((name, core.name))
             if member is not None:
                 core.hear(name, member.uuid, member.epoch, {}, None)
             return True
@@ -227,12 +228,18 @@ class Sharing:
             said = decode(pieces)
             if said is not None and (said.identity.database, said.identity.version) == (core.name, version):
                 versions[version] = said
-            else:
-                self.unreadable += 1
         database = None if heard.database is None else decode_database(heard.database)
-        self.unreadable += database is None and heard.database is not None
+        if len(versions) < len(heard.versions) or (database is None and heard.database is not None):
+            self._unread.add((name, core.name))
+        else:
+            self._unread.discard((name, core.name))
         core.hear(name, member.uuid, heard.epoch, versions, database)
         return True
+
+    @property
+    def unreadable(self) -> list[str]:
+        """The names of members that say what this program cannot read, since they run a later one, or lie."""
+        return sorted({member for member, _ in self._unread})
 
     def lost(self, name: str) -> None:
         """Take in that the connection to a member has ended."""

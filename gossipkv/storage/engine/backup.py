@@ -82,7 +82,7 @@ def back_up(
     files.sync_directory(target / LOG)
     linked, also = _take_runs(files, directory, manifest, target)
     lives = tuple(end for end in manifest.lives if end.number > manifest.recovery_floor.number)
-    write_manifest(files, target, replace(manifest, log_floor=manifest.recovery_floor, lives=lives))
+    write_manifest(files, target, replace(manifest, log_floor=manifest.recovery_floor, lives=lives, kept=()))
     position = unmerged[-1].last if unmerged else 0
     return BackedUp(str(target), linked, copied + also, position)
 
@@ -115,7 +115,7 @@ def restore(
         frames = _renamed(read_segment(files, backup, segment.name, old.store, end=segment.end), names[place + 1 :])
         make_segment(files, directory, header, fill=partial(write_frames, files, salt=name.salt, frames=frames))
     _take_runs(files, backup, old, directory)
-    manifest = replace(old, store=store, life=1, recovery_floor=names[0], log_floor=names[0], lives=())
+    manifest = replace(old, store=store, life=1, recovery_floor=names[0], log_floor=names[0], lives=(), kept=())
     write_manifest(files, directory, manifest)
     return manifest
 

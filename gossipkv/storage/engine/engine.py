@@ -61,6 +61,7 @@ class OpenedLog(NamedTuple):
     next_number: int
     position: int  # The last one that counts.
     files: Mapping[str, SortedFile]
+    damage: str | None = None  # For which not all of the log is there that was kept for its readers.
 
 
 @final
@@ -75,6 +76,7 @@ class Engine:
         self.counts = Counts()
         self.closed: str | None = None  # Why, once it is.
         self.trouble: str | None = None  # What could not be done last, beside the writing.
+        self.log_damage = log.damage  # For which the log begins later than it would.
         self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
@@ -256,6 +258,11 @@ class Engine:
         """The position behind which the log can be read."""
         log = self.log()
         return log[0].first - 1 if log else self._writer.synced
+
+    def lose_log(self, number: int, damage: Exception) -> None:
+        """Have the log begin behind a damaged segment, if nothing but its readers needs it."""
+        if self.upkeep.lose_log(number):
+            self.log_damage = str(damage)
 
     @property
     def memtable_bytes(self) -> int:

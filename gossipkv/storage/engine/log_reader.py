@@ -1,17 +1,21 @@
-"""Reading the log while or after it is written: batches for who follows it.
+"""Reading the log while or after it is written: batches for whoever follows it.
 
-Every frame is checked whenever it is read.  Whoever follows the log reads batches in order, a page at a time, and goes
-on where the last page ended; of what lies before it only the segments' first positions are looked at.
+Each follower has a cursor of its own, which says where it goes on.  What it is given at a time is a slice of a segment:
+planned and taken in where the store is (`LogReader`), read wherever it may block (`Slice.read`).  So a follower takes
+the memory of a slice, however far it is behind, and none waits for another.
+
+Every frame is checked whenever it is read.  Where slices ended is marked now and then, for all cursors of a store:
+one that is made for a position walks from the mark before it, and not from where the segment begins.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple, final
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.engine._log import BATCH, HEADER_BYTES, NEXT, Frame
+from gossipkv.storage.engine._log import HEADER_BYTES
 from gossipkv.storage.engine.manifest import segment_path
 from gossipkv.storage.engine.segments import Segment, SegmentReader
 
@@ -21,81 +25,121 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
 
+Operations = list[tuple[int, int, bytes, bytes]]
+
+# Read at once, and longer only when a frame is: what makes objects of it has the interpreter's lock for a millisecond.
+SLICE_BYTES: Final = 128 << 10
+# A slice that ends the segment, as far as it is written, and is no longer: the system has it in memory, as a rule, and
+# another thread would take longer than reading it.
+SHORT_BYTES: Final = 16 << 10
+# Between two marks in a segment: what a new cursor walks at most, where others have been.
+MARK_BYTES: Final = 1 << 20
+
 
 class Place(NamedTuple):
     """Where a reader goes on."""
 
-    number: int  # The segment.
-    offset: int  # Where the next frame begins in it.
     position: int  # Of the frame before.
+    number: int  # The segment, or where there is none of that number the next one in the log.
+    offset: int  # Where the next frame begins in it.
+
+
+@final
+@dataclass(eq=False, slots=True)
+class Cursor:
+    """One who follows the log: what it wants, and where it goes on."""
+
+    spaces: frozenset[int]
+    position: int  # All up to it was given.
+    place: Place | None = None  # Perhaps before the position, until it was come to; None: nothing was read yet.
+
+
+class Read(NamedTuple):
+    """What a slice had."""
+
+    batches: list[tuple[int, Operations]]
+    place: Place  # Where it ended.
+    trouble: Corrupt | OSError | None = None  # Then there is nothing.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What is to be read next for a cursor."""
+
+    path: PurePath
+    segment: Segment
+    store: int
+    place: Place
+    spaces: frozenset[int]
+    after: int  # The position above which batches are wanted.
+    synced: int
+    most_bytes: int
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it may be read where nothing is to block: it is the end of what was written a moment ago."""
+        return 0 < self.segment.end <= self.place.offset + SHORT_BYTES
+
+    def read(self, files: Files) -> Read:
+        """Read it: it blocks, and may be done in any thread."""
+        try:
+            with SegmentReader(files, self.path, self.place.offset, self.place.position) as reader:
+                reader.expect(self.segment.name, self.store)
+                batches, has_ended = reader.batches(
+                    self.spaces, self.after, self.synced, most_bytes=self.most_bytes, end=self.segment.end
+                )
+        except (Corrupt, OSError) as trouble:
+            return Read([], self.place, trouble)
+        if has_ended:
+            return Read(batches, Place(reader.position, self.place.number + 1, HEADER_BYTES))
+        return Read(batches, Place(reader.position, self.place.number, reader.offset))
 
 
 @final
 class LogReader:
-    """Whole batches of a store's log, in order, for one who follows it."""
+    """A store's log for those who follow it, with marks in it."""
 
-    def __init__(self, files: Files, directory: PurePath, store: int) -> None:
-        self._files = files
+    def __init__(self, directory: PurePath, store: int) -> None:
         self._directory = directory
         self._store = store
-        self._place = Place(0, HEADER_BYTES, 0)
+        self._marks: list[Place] = []  # In order.
 
-    def read(self, segments: Sequence[Segment], position: int, synced: int, most_bytes: int) -> list[tuple[int, bytes]]:
-        """Return the batches above `position`, with theirs, up to `synced`: about `most_bytes` of them, at least one.
+    def next(self, cursor: Cursor, segments: Sequence[Segment], synced: int, most_bytes: int) -> Slice | None:
+        """Return what is to be read next for a cursor, up to the position `synced`; None: nothing is there.
 
-        `segments` follow each other as the log does, and the first one begins at `position` + 1 or below.
-
-        Raises:
-            Corrupt: a frame does not hold, or the segments do not follow each other.
-            OSError: the system refused.
+        `segments` follow each other as the log does, and the first one begins at the cursor's position + 1 or below.
         """
-        if position < self._place.position or not self._place.position:
-            self._place = Place(0, HEADER_BYTES, 0)
-        page = _Page(position, synced, most_bytes)
-        for segment, after in zip_longest(segments, segments[1:]):
-            if segment.name.number < self._place.number or (after and 0 < after.first <= position + 1):
-                continue
-            if segment.name.number > self._place.number:
-                self._place = Place(segment.name.number, HEADER_BYTES, segment.first - 1 if segment.first else 0)
-            if not self._read(segment, after, page):
-                break
-        return page.batches
-
-    def _read(self, segment: Segment, after: Segment | None, page: _Page) -> bool:
-        """Whether to go on in the segment after this one."""
+        if cursor.position >= synced:
+            return None
+        place = cursor.place or self._before(cursor.position, segments)
+        at = bisect_left(segments, place.number, key=lambda segment: segment.name.number)
+        if at == len(segments):
+            return None
+        segment = segments[at]
+        if segment.name.number > place.number:
+            place = Place(place.position, segment.name.number, HEADER_BYTES)
         path = segment_path(self._directory, segment.name.number)
-        with SegmentReader(self._files, path, self._place.offset, self._place.position) as reader:
-            reader.expect(segment.name, self._store)
-            for frame in reader.frames():
-                if not page.take(frame):
-                    return False
-                if frame.kind == NEXT:
-                    if after is not None:
-                        self._place = Place(after.name.number, HEADER_BYTES, frame.position)
-                    return True
-                self._place = Place(segment.name.number, frame.end, frame.position)
-            if after is not None or reader.position < page.synced:
-                raise Corrupt(reader.name, reader.offset, "a frame of the log does not hold")
-        return False
+        return Slice(path, segment, self._store, place, cursor.spaces, cursor.position, synced, most_bytes)
 
+    def _before(self, position: int, segments: Sequence[Segment]) -> Place:
+        """The last place at or before a position that is known."""
+        at = bisect_right(segments, position + 1, key=lambda segment: segment.first) - 1
+        start = Place(segments[at].first - 1, segments[at].name.number, HEADER_BYTES)
+        mark = bisect_left(self._marks, Place(position + 1, 0, 0))
+        return max(start, self._marks[mark - 1]) if mark else start
 
-@dataclass(slots=True)
-class _Page:
-    """What one answer has."""
+    def took(self, cursor: Cursor, place: Place, floor: int) -> bool:
+        """Have a cursor go on behind what was read for it; whether that is behind its position.
 
-    position: int
-    synced: int
-    most_bytes: int
-    batches: list[tuple[int, bytes]] = field(default_factory=list)
-    bytes: int = 0
-
-    def take(self, frame: Frame) -> bool:
-        """Whether the next frame may be asked for, after this one."""
-        if frame.position > self.synced:
-            return False
-        if frame.kind == BATCH and frame.position > self.position:
-            if self.batches and self.bytes + len(frame.payload) > self.most_bytes:
-                return False
-            self.batches.append((frame.position, frame.payload))
-            self.bytes += len(frame.payload)
-        return True
+        `floor`: nobody reads the log before that position any more.
+        """
+        cursor.place = place
+        is_new, cursor.position = place.position > cursor.position, max(place.position, cursor.position)
+        marks = self._marks
+        del marks[: bisect_left(marks, Place(floor, 0, 0))]
+        at = bisect_left(marks, place)
+        near = (mark for mark in marks[max(0, at - 1) : at + 1] if mark.number == place.number)
+        if all(abs(mark.offset - place.offset) >= MARK_BYTES for mark in near):
+            marks.insert(at, place)
+        return is_new

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Corrupt
@@ -106,6 +107,8 @@ class Manifest:
     young: tuple[Run, ...] = ()  # From the newest to the oldest.
     oldest: Run = NO_RUN
     dropped_bytes: int = 0  # What dropped spaces still take in runs, about: debt.
+    # The segments from the floor of the log up to that of recovery; none between two that differ: those that are there.
+    kept: tuple[SegmentName, ...] = ()
 
     @property
     def run_files(self) -> Iterator[RunFile]:
@@ -147,6 +150,7 @@ def read_manifest(files: Files, directory: PurePath) -> Manifest:
             young=tuple(run_of(run) for run in _list(body["young"])),
             oldest=run_of(body["oldest"]),
             dropped_bytes=whole(body, "dropped_bytes", name),
+            kept=tuple(map(_segment, _list(body.get("kept", [])))),  # A former program did not say it.
         )
     except (KeyError, ValueError, TypeError) as error:
         raise Corrupt(name, COVERED_AT, f"not what a store's manifest says: {error!r}") from error
@@ -162,7 +166,13 @@ def _can_be(manifest: Manifest) -> bool:
         and manifest.next_space <= MOST_SPACES
         and all(space < manifest.next_space for space in manifest.spaces)
         and manifest.log_floor.number <= manifest.recovery_floor.number
+        and (not manifest.kept or _follow((*manifest.kept, manifest.recovery_floor), manifest.log_floor))
     )
+
+
+def _follow(names: tuple[SegmentName, ...], floor: SegmentName) -> bool:
+    """Whether segments begin with the floor, and their numbers rise."""
+    return names[0] == floor and all(one.number < other.number for one, other in pairwise(names))
 
 
 def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> None:
@@ -180,6 +190,8 @@ def write_manifest(files: Files, directory: PurePath, manifest: Manifest) -> Non
         "oldest": run_json(manifest.oldest),
         "dropped_bytes": manifest.dropped_bytes,
     }
+    if manifest.kept:
+        body["kept"] = [[*name] for name in manifest.kept]
     write_document(files, directory / MANIFEST, KIND, body, format_number=FORMAT)
 
 

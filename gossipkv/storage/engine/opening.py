@@ -230,9 +230,9 @@ def _continue(
     cut = found.cut
     header = SegmentHeader(manifest.store, *name, manifest.life + 1, options.segment_bytes)
     active = _rewrite(files, directory, found, header)
-    recovery_floor, log_floor = (
-        name if floor.number >= cut.name.number else floor for floor in (manifest.recovery_floor, manifest.log_floor)
-    )
+    recovery_floor = name if manifest.recovery_floor.number >= cut.name.number else manifest.recovery_floor
+    kept = tuple(segment.name for segment in found.kept)
+    log_floor = (*kept, recovery_floor)[0]
     ends = (*manifest.lives, LifeEnd(manifest.life, cut.name.number, cut.end, found.position, name))
     then = replace(
         manifest,
@@ -240,6 +240,7 @@ def _continue(
         recovery_floor=recovery_floor,
         log_floor=log_floor,
         lives=tuple(end for end in ends if end.number > log_floor.number),
+        kept=kept,
     )
     write_manifest(files, directory, then)
     # From here on the new life is known to the disk.
@@ -255,6 +256,7 @@ def _continue(
         next_number=name.number + 1,
         position=found.last_position,
         files=opened,
+        damage=found.damage,
     )
     _remove(files, directory, found.outlived)
     torn = None if found.torn is None else (found.torn.file, found.torn.offset)

@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING
 
 from gossipkv.errors import LocalError
 from gossipkv.storage.directories import storage_error
-from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine._view import PAGE_BYTES as SCAN_PAGE_BYTES
-from gossipkv.storage.engine.log_reader import LogReader
+from gossipkv.storage.engine.log_reader import Cursor, LogReader
 from gossipkv.storage.engine.policy import debt_bytes
+from gossipkv.storage.engine.segments import is_damage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from gossipkv.environment.seam import Files
     from gossipkv.storage.engine.engine import Engine
+    from gossipkv.storage.engine.log_reader import Operations, Read, Slice
     from gossipkv.storage.engine.manifest import Manifest
 
 Records = list[tuple[bytes, bytes]]
-Operations = list[tuple[int, int, bytes, bytes]]
-
-# Of a page of the log, unless it is told.
-PAGE_BYTES = 1 << 20
 
 
 class BelowFloor(LocalError):
@@ -36,7 +33,7 @@ class Reading:
     def __init__(self, files: Files, engine: Engine) -> None:
         self.files = files
         self.engine = engine
-        self._log = LogReader(files, engine.directory, engine.manifest.store)
+        self._log = LogReader(engine.directory, engine.manifest.store)
 
     @property
     def manifest(self) -> Manifest:
@@ -47,6 +44,11 @@ class Reading:
     def closed(self) -> str | None:
         """Why the store is closed; None: it is open."""
         return self.engine.closed
+
+    @property
+    def log_damage(self) -> str | None:
+        """For what damage the log begins later than it would; None: for none."""
+        return self.engine.log_damage
 
     def describe(self) -> dict[str, int]:
         """Return what it has counted since it was opened, and how it stands."""
@@ -115,33 +117,50 @@ class Reading:
         self._check(space)
         return self.engine.view.middle_key(space)
 
-    def read_log(
-        self, spaces: Collection[int], position: int, *, most_bytes: int = PAGE_BYTES
-    ) -> tuple[list[tuple[int, Operations]], int]:
-        """Whole synced batches behind `position`, each with its operations in `spaces`; those without any are left out.
+    def follow(self, spaces: Collection[int], position: int) -> Cursor:
+        """Return a cursor for one who follows the log: for whole synced batches behind `position` that touch `spaces`.
 
-        Returns them, in order, and the position to go on from.
+        A shell reads for it, a slice at a time (`read_log`).
+        """
+        return Cursor(frozenset(spaces), position)
+
+    def _next_slice(self, cursor: Cursor, most_bytes: int) -> Slice | None:
+        """What is to be read next for a cursor, which may be done in any thread; None: it has all that is synced.
 
         Raises:
-            BelowFloor: the log begins behind it.
-            Corrupt: a frame is damaged.
-            StorageError: the store is closed, or the system refused.
+            BelowFloor: the log begins behind its position.
+            StorageError: the store is closed.
         """
         self.engine.check_open()
-        log = self.engine.log()
+        self._check_floor(cursor)
+        return self._log.next(cursor, self.engine.log(), self.engine.synced_position, most_bytes)
+
+    def _took(self, cursor: Cursor, read: Read) -> tuple[list[tuple[int, Operations]], int] | None:
+        """Have a cursor go on behind what was read for it; None: its position was not come to yet.
+
+        Returns the batches, in order, each with its operations in the cursor's spaces, and the position to go on from.
+
+        Raises:
+            BelowFloor: the log was let go of meanwhile, or for damage that was met.
+            Corrupt: a frame is damaged that is in no run yet.
+            StorageError: the system refused.
+        """
+        if read.trouble is not None:
+            if is_damage(read.trouble):
+                self.engine.lose_log(read.place.number, read.trouble)
+            self._check_floor(cursor)
+            if isinstance(read.trouble, OSError):
+                raise storage_error(read.trouble, self.engine.directory, "the log cannot be read") from read.trouble
+            raise read.trouble
+        is_new = self._log.took(cursor, read.place, self.engine.log_floor)
+        return (read.batches, cursor.position) if is_new else None
+
+    def _check_floor(self, cursor: Cursor) -> None:
         floor = self.engine.log_floor
-        if position < floor:
-            raise BelowFloor(f"the log begins behind position {floor}, and {position} is asked for", {"floor": floor})
-        wanted, found = frozenset(spaces), []
-        try:
-            batches = self._log.read(log, position, self.engine.synced_position, most_bytes)
-        except OSError as error:
-            raise storage_error(error, self.engine.directory, "the log cannot be read") from error
-        for at, payload in batches:
-            position = at
-            if touching := [one for one in operations(payload) if one[1] in wanted]:
-                found.append((at, touching))
-        return found, position
+        if cursor.position < floor:
+            raise BelowFloor(
+                f"the log begins behind position {floor}, and {cursor.position} is asked for", {"floor": floor}
+            )
 
     def _check(self, space: int) -> None:
         self.engine.check_open()

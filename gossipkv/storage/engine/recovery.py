@@ -15,6 +15,9 @@ last segment with a frame in it is cut: its frames are written into a fresh segm
 anything that was recovered be shown.  Until the manifest is switched everything stands as it did, and recovery begins
 again: the fresh file is nobody's, and removed.
 
+Log that is kept for its readers alone is held to less: where a segment of it is missing or does not hold, the log
+begins behind it.
+
 What a place's position was is known from the frame before it, for the first place of all from the segment before the
 floor of recovery, or from the end of a life: so the floor moves to a segment only while one before it is kept, or once
 a frame of it is synced.  Where nothing says it, whatever claims a sync makes a torn frame damage.
@@ -35,6 +38,7 @@ from gossipkv.storage.engine.segments import (
     Segment,
     SegmentHeader,
     SegmentReader,
+    is_damage,
     make_segment,
     next_name,
     write_frames,
@@ -62,6 +66,7 @@ class Recovered:
     """What there is of the log."""
 
     kept: tuple[Segment, ...]  # From the floor of the log to that of recovery: only their first frames were read.
+    damage: str | None  # For which of those the older ones are not among them.
     segments: tuple[Segment, ...]  # From there on; without the cut one.
     cut: Segment  # Whose frames are to be written anew, up to its end; of the last segment, when none has a frame.
     position: int  # Of the last frame that counts: where the life ended.
@@ -132,12 +137,16 @@ class _Recovery:
                 self._present[int(match[1])] = directory / LOG / entry.name
             elif entry.kind == "file":
                 self._others.append(directory / LOG / entry.name)
+        self._kept: list[Segment] = []
+        self._lost: list[int] = []  # Segments that were kept up to one that is damaged.
+        self._damage: Corrupt | OSError | None = None
+        self._least = 0  # A position below the floor of recovery.
         self._position = 0  # Of the last frame.
         self._synced = self._lived = max((end.position for end in manifest.lives), default=0)
 
     def run(self, on_batch: Callable[[SegmentName, int, bytes], None]) -> Recovered:
         """Walk, and say what was found."""
-        kept = self._keep()
+        self._keep()
         walked: list[_Walked] = []
         name: SegmentName | None = self._resolved(self._manifest.recovery_floor)
         torn = None
@@ -150,26 +159,31 @@ class _Recovery:
                 name = self._following(reader, walked[-1])
                 if name is None:
                     if not self._position:
-                        self._position = self._before(kept)
+                        self._position = self._before()
                     self._judge(reader)
                     torn = Torn(reader.name, reader.offset) if reader.is_torn else None
         cut, outlived = _cut(walked)
         segments = tuple(one.segment for one in walked)
-        named = {segment.name.number for segment in (*kept, *segments, *outlived)}
+        position = cut.last or self._before()
+        named = {segment.name.number for segment in (*self._kept, *segments, *outlived)} | {*self._lost}
         numbers = [*self._present, *named, self._manifest.log_floor.number, self._manifest.recovery_floor.number]
         numbers += [number for end in self._manifest.lives for number in (end.number, end.continued.number)]
         strangers = [path for number, path in self._present.items() if number not in named]
         return Recovered(
-            kept=kept,
+            kept=tuple(self._kept),
+            damage=None if self._damage is None else str(self._damage),
             segments=segments,
             cut=cut,
-            position=cut.last or self._before(kept),
+            position=position,
             last_position=max(self._position, self._synced),
             synced_position=self._synced,
             next_number=1 + max(numbers),
             torn=torn,
             strangers=(*strangers, *self._others),
-            outlived=tuple(segment_path(self._directory, segment.name.number) for segment in outlived),
+            outlived=tuple(
+                segment_path(self._directory, number)
+                for number in (*self._lost, *(segment.name.number for segment in outlived))
+            ),
         )
 
     def _read(
@@ -214,43 +228,83 @@ class _Recovery:
             name = end.continued
         return name
 
-    def _keep(self) -> tuple[Segment, ...]:
-        """Segments that are there for readers of the log only.
+    def _keep(self) -> None:
+        """Find the segments that are there for readers of the log only: those above the newest that is damaged.
 
-        What lies between a segment that was cut and the one that continues it is nobody's: a life left it that was not
-        yet removed when the next one ended.
+        Nothing else needs them, so damage there keeps no store closed: the log begins later.
         """
-        floor = self._resolved(self._manifest.log_floor)
+        for number, salt in self._kept_names():
+            try:
+                segment = self._look(number, salt)
+            except (Corrupt, OSError) as error:
+                self._lose(number, error)
+            else:
+                self._kept += [] if segment is None else [segment]
+                self._least = self._kept[-1].first if self._kept else self._least
+
+    def _kept_names(self) -> list[tuple[int, int | None]]:
+        """The numbers and salts of the segments below the floor of recovery; no salt: whichever is there.
+
+        Where the manifest does not say them: what lies between a segment that was cut and the one that continues it is
+        nobody's: a life left it that was not yet removed when the next one ended.
+        """
+        manifest, below = self._manifest, self._manifest.recovery_floor.number
+        if manifest.kept:
+            return [(name.number, name.salt) for name in manifest.kept if name.number < below]
+        floor = self._resolved(manifest.log_floor)
         numbers = {
             number
             for number in (floor.number, *self._present)
-            if floor.number <= number < self._manifest.recovery_floor.number
-            and not any(end.number <= number < end.continued.number for end in self._manifest.lives)
+            if floor.number <= number < below
+            and not any(end.number <= number < end.continued.number for end in manifest.lives)
         }
-        kept = []
-        for number in sorted(numbers):
-            with SegmentReader(self._files, segment_path(self._directory, number)) as reader:
-                name = floor if number == floor.number else SegmentName(number, reader.header.salt)
-                reader.expect(name, self._manifest.store)
-                first = next(reader.frames(), None)
-                if first is None and number != floor.number and not reader.claims(1):
-                    continue  # It was made, and given up before anything was written to it.
-                if first is None:
-                    raise Corrupt(reader.name, reader.offset, "the first frame of the segment does not hold")
-                kept.append(Segment(name, first.position, 0, 0, reader.header.size_bytes))
-        return tuple(kept)
+        return [(number, floor.salt if number == floor.number else None) for number in sorted(numbers)]
 
-    def _before(self, kept: tuple[Segment, ...]) -> int:
-        """The last position below the floor of recovery, when nothing above it holds one."""
-        if not kept:
-            return self._lived
-        with SegmentReader(self._files, segment_path(self._directory, kept[-1].name.number)) as reader:
+    def _look(self, number: int, salt: int | None) -> Segment | None:
+        """The segment, by its header and its first frame; None: it was given up before anything was written to it."""
+        with SegmentReader(self._files, segment_path(self._directory, number)) as reader:
+            name = SegmentName(number, reader.header.salt if salt is None else salt)
+            reader.expect(name, self._manifest.store)
+            first = next(reader.frames(), None)
+            if first is not None:
+                return Segment(name, first.position, 0, 0, reader.header.size_bytes)
+            if salt is None and not reader.claims(1):
+                return None
+            raise Corrupt(reader.name, reader.offset, "the first frame of the segment does not hold")
+
+    def _lose(self, number: int, error: Corrupt | OSError) -> None:
+        """Keep nothing for readers up to a segment, for its damage.  Raises the error, when it is none."""
+        if not is_damage(error):
+            raise error
+        self._lost += [*(segment.name.number for segment in self._kept), number]
+        self._kept.clear()
+        self._damage = error
+
+    def _before(self) -> int:
+        """The last position below the floor of recovery, when nothing above it holds one.
+
+        Where that is lost: one that is lower by less than a life begins above it, and makes a torn frame damage sooner.
+        """
+        if self._kept:
+            number = self._kept[-1].name.number
+            try:
+                self._least = self._last_of(number)
+            except (Corrupt, OSError) as error:
+                self._lose(number, error)
+        if self._damage is not None and not max(self._least, self._lived):
+            raise self._damage
+        return max(self._least, self._lived)
+
+    def _last_of(self, number: int) -> int:
+        """The position of the frame that ends a segment, all of which is read."""
+        with SegmentReader(self._files, segment_path(self._directory, number)) as reader:
             last = None
             for frame in reader.frames():
                 last = frame
+                self._least = frame.position
             if last is None or last.kind != NEXT:
                 raise Corrupt(reader.name, reader.offset, "a frame of the log does not hold")
-            return max(last.position, self._lived)
+            return last.position
 
     def _judge(self, reader: SegmentReader) -> None:
         """Refuse when the frame that does not hold was synced."""

@@ -27,6 +27,7 @@ process.  What is read is a part of a segment, longer only when a frame is.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
@@ -113,7 +114,7 @@ def decode_header(data: bytes, path: str) -> SegmentHeader:
         )
     if is_synced != IS_SYNCED:
         raise Corrupt(path, _SYNCED_AT, "a segment that was not synced", expected=IS_SYNCED, got=is_synced)
-    if zero or any(data[_CHECKSUM_AT + _CHECKSUM.size : HEADER_BYTES]):
+    if zero or data[_CHECKSUM_AT + _CHECKSUM.size : HEADER_BYTES].strip(b"\0"):
         raise Corrupt(path, _CHECKSUM_AT + _CHECKSUM.size, "a segment's header ends with zeros")
     return SegmentHeader(store, number, salt, life, size_bytes)
 
@@ -182,6 +183,11 @@ def write_frames(files: Files, descriptor: int, salt: int, frames: Iterable[tupl
     if stamped.size_bytes:
         files.pwrite(descriptor, stamped.view(), offset)
     return offset + stamped.size_bytes
+
+
+def is_damage(error: Corrupt | OSError) -> bool:
+    """Whether bytes of a segment are lost for good; else the system may give them another time."""
+    return isinstance(error, Corrupt) or error.errno == errno.EIO
 
 
 @final
@@ -274,6 +280,29 @@ class SegmentReader:
             else:
                 break
         self.offset, self.position, self.is_torn = reader.offset, reader.position, reader.is_torn
+
+    def batches(
+        self, spaces: frozenset[int], after: int, until: int, *, most_bytes: int, end: int
+    ) -> tuple[list[tuple[int, list[tuple[int, int, bytes, bytes]]]], bool]:
+        """Batches as `FrameReader.touching` tells them, in `most_bytes` from `offset` on, or in one longer frame.
+
+        `end`: where the last frame ends, of those that count; 0 when that is not known.  Returns them, and whether the
+        segment has ended; then `offset` and `position` say where to go on.
+
+        Raises:
+            Corrupt: the next frame does not hold.
+            OSError: the system refused.
+        """
+        most_bytes = min(most_bytes, end - self.offset) if end else most_bytes
+        part = self._part(self._read(most_bytes, 0))
+        found = part.touching(spaces, after, until)
+        while part.offset == self.offset and part.wanted:  # Of the first frame a part is here, or of its header.
+            part = self._part(self._read(part.wanted, part.wanted))
+            found = part.touching(spaces, after, until)
+        if part.offset == self.offset:
+            raise Corrupt(self.name, self.offset, "a frame of the log does not hold")
+        self.offset, self.position = part.offset, part.position
+        return found, part.has_ended
 
     def claims(self, least: int) -> int:
         """Return the highest position, of `least` or more, that any frame from `offset` on says is synced; or 0."""

@@ -26,6 +26,7 @@ from gossipkv.storage.engine import works
 from gossipkv.storage.engine._log import DELETE, PUT, Batch, operations
 from gossipkv.storage.engine.backup import back_up
 from gossipkv.storage.engine.committing import committing
+from gossipkv.storage.engine.log_reader import SLICE_BYTES
 from gossipkv.storage.engine.opening import Opened
 from gossipkv.storage.engine.opening import open_store as open_blocking
 from gossipkv.storage.engine.options import Options
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Environment
     from gossipkv.storage.engine.backup import BackedUp
     from gossipkv.storage.engine.committing import Committing
+    from gossipkv.storage.engine.log_reader import Cursor, Operations
     from gossipkv.storage.engine.merge import MergeOrder, Output
     from gossipkv.storage.engine.policy import Manner
     from gossipkv.storage.engine.works import Short, Work
@@ -224,6 +226,29 @@ class Store(Reading):
                 trio.lowlevel.reschedule(waiter.task, outcome.capture(self.engine.check_open))
         self._made_room()  # What waited for the disk is written, or never will be.
         return woken
+
+    # -- following the log -------------------------------------------------------------------------------------------
+
+    async def read_log(
+        self, cursor: Cursor, *, most_bytes: int = SLICE_BYTES
+    ) -> tuple[list[tuple[int, Operations]], int]:
+        """Return what comes next for a cursor, and its position then: the same again when it has all that is synced.
+
+        Whole batches in order, each with its operations in the cursor's spaces; those without any are left out.  They
+        are read about `most_bytes` of the log at a time, in worker threads but for the end of what was just written.
+        `wait` tells when there is more.
+
+        Raises:
+            BelowFloor: the log begins behind its position.
+            Corrupt: a frame is damaged.
+            StorageError: the store is closed, or the system refused.
+        """
+        run = self._environment.threads.run
+        while (part := self._next_slice(cursor, most_bytes)) is not None:
+            read = part.read(self.files) if part.is_short else await run(part.read, self.files)
+            if (taken := self._took(cursor, read)) is not None:
+                return taken
+        return [], cursor.position
 
     # -- its tasks ---------------------------------------------------------------------------------------------------
 

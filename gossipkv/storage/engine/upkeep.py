@@ -63,6 +63,7 @@ class Upkeep:
         self.manifest = manifest
         self.files = dict(files)  # Those of all runs, open, by their names.
         self.kept = list(kept)  # Segments that are in runs, and kept for those who read the log.
+        self._lost: list[int] = []  # Segments that were kept, until damage was met.
         self.closed = list(closed)  # Segments that are full, and in no run yet.
         self.dropped_bytes = manifest.dropped_bytes
         self.merge: Merge | None = None  # Under way, until it is switched to.
@@ -168,6 +169,7 @@ class Upkeep:
                 young=(*([Run(output.files)] if output.files else []), *before.young),
                 recovery_floor=now.active,
                 log_floor=floor,
+                kept=tuple(one.name for one in (*self.kept, *self.closed) if one.name.number >= floor.number),
                 lives=tuple(end for end in before.lives if end.number > floor.number),
             )
         else:
@@ -237,12 +239,25 @@ class Upkeep:
         """Keep the segments that are above the log's floor; of the others one may be used again."""
         segments = [*self.kept, *self.closed]
         floor = self.manifest.log_floor.number
+        lost, self._lost = self._lost, []
+        self.abandon(lost)
         self.kept, self.closed = [segment for segment in segments if segment.name.number >= floor], []
         for segment in segments[: len(segments) - len(self.kept)]:
             if len(self._free) < MOST_FREE_SEGMENTS:
                 self._free.append(segment.name.number)
             else:
                 self.abandon([segment.name.number])
+
+    def lose_log(self, number: int) -> bool:
+        """Keep nothing for readers up to a damaged segment; whether it was one that is kept for them alone.
+
+        The files are removed when the manifest does not name them any more.
+        """
+        is_kept = any(segment.name.number == number for segment in self.kept)
+        if is_kept:
+            self._lost += [segment.name.number for segment in self.kept if segment.name.number <= number]
+            self.kept = [segment for segment in self.kept if segment.name.number > number]
+        return is_kept
 
     def switch_failed(self, *, may_have_happened: bool = True) -> None:
         """Have the switch done again: it happened or did not."""

@@ -122,15 +122,12 @@ class Shell:
     def merged_bytes(self) -> int:
         """What the merge into the oldest run has to read, while there is one; else 0."""
         engine = self.store.engine
-        work = engine.upkeep.compaction
-        if work is None or not work.order.into_oldest:
+        begun = engine.state().begun
+        if begun is None or begun.below:
             return 0
-        young = {name for run in work.order.young for name in run}
-        read = [file.size_bytes for file in engine.manifest.run_files if file.name in young]
-        return sum(read) + sum(file.size_bytes for file in work.order.oldest)
+        return sum(run.size_bytes for run in [*engine.manifest.young, engine.manifest.oldest][-begun.count - 1 :])
 
     async def idle(self) -> None:
         """Until nothing is written out or merged."""
-        upkeep = self.store.engine.upkeep
-        while upkeep.flush is not None or upkeep.compaction is not None:
+        while (state := self.store.engine.state()).is_merging or state.begun is not None:
             await trio.sleep(POLL_S)

@@ -1,8 +1,9 @@
 """RocksDB as it is written to: with its own settings but for what is named, through rocksdict or its C interface.
 
-rocksdict keeps the interpreter's lock while RocksDB writes and syncs, so that its writers wait for each other whatever
-RocksDB could do with them.  The C interface through ctypes lets go of it: there RocksDB gathers the writers of many
-threads into one write, as it is made to.  Both are shown where there are many writers.
+rocksdict keeps the interpreter's lock while RocksDB writes and syncs, so that writers in threads wait for each other
+whatever RocksDB could do with them: beside many writers stands group commit over the same library, as anybody would
+write it.  The C interface through ctypes lets go of the lock: there RocksDB gathers the writers of many threads into
+one write, as it is made to.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import ctypes
 from ctypes.util import find_library
 from time import sleep
 from typing import TYPE_CHECKING, final
+
+import trio
 
 try:
     import rocksdict
@@ -29,6 +32,7 @@ SETTINGS = (
 )
 
 
+GROUPS_SETTINGS = "as RocksDB; writers are tasks, and what they put until all had their turn goes into one `WriteBatch`"
 THREADS_SETTINGS = (
     "the library of the distribution through ctypes, which lets go of the interpreter's lock, so that RocksDB gathers "
     "what its threads write; otherwise as RocksDB, whose Python package keeps that lock while it waits for the disk"
@@ -86,6 +90,30 @@ class RocksStore:
     def close(self) -> None:
         """Let go of it."""
         self._db.close()
+
+
+@final
+class RocksGroups:
+    """Group commit in front of a database: what tasks put before all of them had their turn goes into one batch."""
+
+    def __init__(self, store: RocksStore) -> None:
+        self._write = store.write_batch
+        self._group: list[Record] = []
+        self._written = trio.Event()
+
+    async def write_each(self, records: list[Record]) -> None:
+        """One record after the other, each on its own; by any task."""
+        for record in records:
+            self._group.append(record)
+            if len(self._group) > 1:
+                await self._written.wait()
+                continue
+            for _ in range(2):  # The first turn is theirs, in any order.
+                await trio.lowlevel.checkpoint()
+            group, self._group = self._group, []
+            written, self._written = self._written, trio.Event()
+            self._write(group)
+            written.set()
 
 
 @final

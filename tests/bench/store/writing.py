@@ -1,9 +1,9 @@
 """The rows about writing: puts and batches that are on the disk when they return.
 
 All sides are open at once in one process and write the same records to directories of one file system, in turn and in
-another order each round; the first round does not count.  The clock is the wall's.  Many writers are tasks on our side
-and threads on RocksDB's, each with one put in flight.  At the end every record is asked for on every side, and must be
-the last that was written.
+another order each round; the first round does not count.  The clock is the wall's.  Many writers are tasks, and threads
+where RocksDB gathers what they write, each with one put in flight.  At the end every record is asked for on every side,
+and must be the last that was written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.bench.measurement import OURS, WrongAnswerError
 from tests.bench.store import ours, rocksdb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from tests.bench.data import Record
     from tests.bench.measurement import Bench, Row
@@ -65,9 +65,13 @@ async def _durable(bench: Bench, keys: int, counts: dict[Row, int], writers: int
             works = {
                 goals.STORE_PUT: rocks.write_each,
                 goals.STORE_PUT_BATCH: partial(_in_batches, rocks.write_batch),
-                goals.STORE_PUT_WRITERS: partial(_in_threads, rocks.write_each, writers),
             }
             sides[goals.ROCKSDB] = _Side(rocks.get, works)
+            grouped = rocksdb.RocksStore(bench.directory / "grouped", sync=True)
+            stack.callback(grouped.close)
+            bench.notes.append(f"{goals.ROCKSDB_GROUPS}: {rocksdb.GROUPS_SETTINGS}")
+            works = {goals.STORE_PUT_WRITERS: _in_tasks(rocksdb.RocksGroups(grouped).write_each, writers)}
+            sides[goals.ROCKSDB_GROUPS] = _Side(grouped.get, works)
         if bench.takes_part(goals.ROCKSDB_THREADS, rocksdb.RocksThreads.missing()):
             threads = rocksdb.RocksThreads(bench.directory / "threads")
             stack.callback(threads.close)
@@ -117,16 +121,20 @@ def _works_of_ours(store: ours.Shell, writers: int) -> dict[Row, Work]:
         for first in range(0, len(records), BATCH):
             await store.write_batch(records[first : first + BATCH])
 
-    async def in_tasks(records: list[Record]) -> None:
-        async with trio.open_nursery() as nursery:
-            for number in range(writers):
-                nursery.start_soon(store.write_each, records[number::writers])
-
     return {
         goals.STORE_PUT: partial(trio.from_thread.run, store.write_each),
         goals.STORE_PUT_BATCH: partial(trio.from_thread.run, in_batches),
-        goals.STORE_PUT_WRITERS: partial(trio.from_thread.run, in_tasks),
+        goals.STORE_PUT_WRITERS: _in_tasks(store.write_each, writers),
     }
+
+
+def _in_tasks(write_each: Callable[[list[Record]], Awaitable[None]], writers: int) -> Work:
+    async def in_tasks(records: list[Record]) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(writers):
+                nursery.start_soon(write_each, records[number::writers])
+
+    return partial(trio.from_thread.run, in_tasks)
 
 
 def _in_batches(write: Work, records: list[Record]) -> None:

@@ -13,7 +13,8 @@ from gossipkv.node.identity import read_node
 from gossipkv.storage.engine.manifest import segment_path
 from tests.ci.cluster.node_process import NodeProcess, connect, wait_for
 from tests.ci.cluster.test_cli import gossipkv
-from tests.unit.table.real_store import BATCH_AT, RECORDS, make_tables, read_store, write_store
+from tests.unit.table.real_store import BATCH_AT, RECORDS, keep_log, make_tables, read_store, write_store
+from tests.world.blocking_store import Store
 
 SETTINGS = ("--table-segment", "1MiB", "--refresh-period", "off")
 
@@ -118,6 +119,26 @@ def test_a_store_that_must_not_be_opened(data, tmp_path, source, harm, why):
         assert node.stop() == 0
     assert "tables_closed" in node.said()
     assert content(data / "tables") == before
+
+
+def test_log_that_only_followers_need_is_damaged(data, tmp_path):
+    """The tables are open, and node, log and `status` name the file; once it is let go of, all is well again."""
+    kept = keep_log(data / "tables")
+    written = bytearray(kept[1].read_bytes())
+    written[20] ^= 1
+    kept[1].write_bytes(written)
+    for starts in range(2):
+        with NodeProcess(tmp_path, *SETTINGS) as node:
+            node.ready()
+            told = tables_of(node)
+            shown = gossipkv("status", node=node.address).stdout.decode()
+            assert node.stop() == 0
+        assert told["state"] == "open"
+        assert [str(kept[1]) in str(told["log_damage"]), "log that was kept" in shown] == [not starts] * 2
+        assert node.said().count("tables_log_damaged") == 1
+        assert [path.exists() for path in kept] == [False, False, True]
+    with Store.open(data / "tables", create=False) as store:
+        assert store.get_many(1, [*RECORDS]) == [*RECORDS.values()]
 
 
 def test_a_node_that_forgets_its_tables(data, tmp_path, source):

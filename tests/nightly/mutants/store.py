@@ -9,6 +9,7 @@ TESTS = "tests/unit/storage/engine"
 STORE = f"{TESTS}/test_store.py"
 CRASHES = f"{TESTS}/test_store_crashes.py"
 DAMAGE = f"{TESTS}/test_store_damage.py"
+KEPT = f"{DAMAGE}::test_damage_in_log_that_is_kept_for_readers"
 FAULTS = f"{TESTS}/test_store_faults.py"
 BACKUP = f"{TESTS}/test_store_backup.py"
 
@@ -175,6 +176,76 @@ MUTANTS_OF_THE_STORE = (
         "store = random.getrandbits(64) or 1",
         "store = old.store",
         BACKUP,
+    ),
+    planted(
+        "a follower is sent back to where its segment begins",
+        f"{ENGINE}.log_reader:LogReader.next",
+        "place = cursor.place or self._before(cursor.position, segments)",
+        "place = self._before(cursor.position, segments)",
+        f"{TESTS}/test_segments.py",
+    ),
+    planted(
+        "nobody begins at a mark",
+        f"{ENGINE}.log_reader:LogReader._before",
+        "return max(start, self._marks[mark - 1]) if mark else start",
+        "return start",
+        f"{TESTS}/test_segments.py",
+    ),
+    planted(
+        "all of the log is read on the loop",
+        f"{ENGINE}.log_reader:Slice.is_short",
+        "return 0 < self.segment.end <= self.place.offset + SHORT_BYTES",
+        "return True",
+        f"{TESTS}/test_following.py",
+    ),
+    planted(
+        "a log that was let go of is damage",
+        f"{ENGINE}.reading:Reading._took",
+        "self._check_floor(cursor)",
+        "pass",
+        f"{TESTS}/test_following.py",
+    ),
+    planted(
+        "damage in log that only its readers need closes the store",
+        f"{ENGINE}.segments:is_damage",
+        "return isinstance(error, Corrupt) or error.errno == errno.EIO",
+        "return False",
+        f"{DAMAGE}::test_files_that_are_missing_or_empty",
+    ),
+    planted(
+        "damage that a follower meets stays in the log",
+        f"{ENGINE}.engine:Engine.lose_log",
+        "if self.upkeep.lose_log(number):",
+        "if False:",
+        KEPT,
+    ),
+    planted(
+        "log that was let go of for damage stays on the disk",
+        f"{ENGINE}.upkeep:Upkeep._keep_log",
+        "self.abandon(lost)",
+        "pass",
+        KEPT,
+    ),
+    planted(
+        "a segment that is missing in the middle is not missed",
+        f"{ENGINE}.recovery:_Recovery._kept_names",
+        "if manifest.kept:",
+        "if False:",
+        KEPT,
+    ),
+    planted(
+        "who follows the log reads over damage",
+        f"{ENGINE}.recovery:_Recovery._lose",
+        "self._kept.clear()",
+        "pass",
+        KEPT,
+    ),
+    planted(
+        "positions begin anew when log that only readers need is lost",
+        f"{ENGINE}.recovery:_Recovery._before",
+        "if self._damage is not None and not max(self._least, self._lived):",
+        "if False:",
+        f"{TESTS}/test_recovery.py",
     ),
     planted("a backup is not synced", f"{ENGINE}.backup:_copy", "files.sync(writing)", "pass", BACKUP),
 )

@@ -108,9 +108,9 @@ async def test_a_version_says_that_its_share_is_not_known_yet(world):
     ):
         async with world.node(among(*others, settle_ms=3_600_000)) as library:
             await until(lambda library=library: state(library, "v1") == "SEEN")
-            assert library.unready("db") == f"version v1 waits until {words}"
+            assert library.unready("db") == f"version v1 waits until {words} (waited for: 0 s)"
             assert library.coming("db")
-            assert library.status(local=False)["db"]["versions"]["v1"]["waits_until"] == words
+            assert library.status(local=False)["db"]["versions"]["v1"]["waits_until"] == f"{words} (waited for: 0 s)"
 
 
 async def test_a_version_that_others_bring_is_coming_though_it_is_in_error_here(world):

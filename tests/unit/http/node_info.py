@@ -50,7 +50,8 @@ def info(databases=("geo",), **more):
     """All that a node says of itself."""
     return {
         "name": "gossipkv", "version": "0.1.0", "protocol": 1, "cluster": "trial", "node": "n1", "epoch": 17,
-        "shard_id": "3", "isolated": False, "publish_error": None, "claimed_twice": [], "silent": None,
+        "shard_id": "3", "isolated": False, "publish_error": None, "claimed_twice": [],
+        "unreadable": [], "silent": None,
         "uptime_s": 12.5, "databases": len(databases), "source_error": None, "counters": counters(),
         "latency": {
             "local": histogram(1, 2, 3, 4, 5, 6, more=1),
@@ -67,7 +68,10 @@ def info(databases=("geo",), **more):
             "residency": "auto", "resident": "active", "mapped_bytes": 5 << 30, "active_bytes": 3 << 30,
             "compressed_bytes": 1 << 30, "room_bytes": 4 << 30, "limit": "MemAvailable",
         },
-        "tables": {"state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "counters": store_counters()},
+        "tables": {
+            "state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "log_damage": None,
+            "counters": store_counters(),
+        },
         "ready": {"joined": True, "opened": True, "draining": False},
     } | more  # fmt: skip
 

@@ -77,16 +77,18 @@ def test_words_become_whether_there_are_any():
         "isolated",
         "draining",
         "tables_closed",
+        "tables_log_damaged",
     )
     well = samples(info())
-    assert [well[f"gossipkv_{name}"][()] for name in names] == [0] * 7
+    assert [well[f"gossipkv_{name}"][()] for name in names] == [0] * 8
     ill = samples(
         info(
             silent="full", publish_error="", claimed_twice=["a", "b"], source_error="denied", isolated=True,
-            ready={"joined": True, "opened": True, "draining": True}, tables={"state": "closed", "why": "lost"},
+            ready={"joined": True, "opened": True, "draining": True},
+            tables={"state": "closed", "why": "lost", "log_damage": "a bit"},
         )
     )  # fmt: skip
-    assert [ill[f"gossipkv_{name}"][()] for name in names] == [1, 1, 2, 1, 1, 1, 1]
+    assert [ill[f"gossipkv_{name}"][()] for name in names] == [1, 1, 2, 1, 1, 1, 1, 1]
 
 
 def test_an_older_node_has_fewer():

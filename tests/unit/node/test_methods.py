@@ -117,6 +117,10 @@ class MadeUpCluster:
         """As it was said."""
         return self.is_isolated
 
+    def speaks(self) -> int:
+        """One is of the first release."""
+        return 1
+
     def members_by_state(self) -> dict[str, int]:
         """One that has left."""
         return {"alive": 0, "left": 1}
@@ -206,6 +210,7 @@ class Node:
         latency.record(10_000, 3)
         return Measures(
             counters=lambda: {"gets": 3},
+            unreadable=lambda: ["n3"],
             reads=lambda: self.reads.counts.with_those_of({"db": {"requests": 2, "hits": 1}}),
             errors=lambda: self.handlers.errors,
             latency=lambda: {"local": latency},

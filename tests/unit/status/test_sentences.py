@@ -56,12 +56,13 @@ def test_what_is_wrong_with_the_node_itself():
         "isolated": True,
         "publish_error": "full",
         "claimed_twice": ["n2"],
+        "unreadable": ["n3"],
         "silent": "EIO",
         "source_error": "gone",
-        "tables": {"state": "closed", "why": "lost"},
+        "tables": {"state": "closed", "why": "lost", "log_damage": "a bit"},
     }
     assert [line.split(":")[0] for line in sentences.of_node(wrong)] == [
-        "isolated", "tree", "claimed twice", "silent", "source", "tables",
+        "isolated", "tree", "claimed twice", "unreadable", "silent", "source", "tables", "tables",
     ]  # fmt: skip
 
 

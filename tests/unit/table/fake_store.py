@@ -49,6 +49,7 @@ class FakeStore:
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
         self.closed: str | None = None
+        self.log_damage: str | None = None
         self.backups = []
 
     first_space = None
@@ -72,6 +73,7 @@ class FakeStores:
 
     def __init__(self, new: int = 0xABC) -> None:
         self.new = new
+        self.damage: str | None = None  # What the next ones say of their logs.
         self.open: list[FakeStore] = []
         self.ends: list[int] = []  # Lives that came to their end in peace.
         self.refuses: list[BaseException] = []  # What the next openings raise, before anything is written.
@@ -101,6 +103,7 @@ class FakeStores:
         if self.fails:
             raise self.fails.pop(0)
         store = FakeStore(manifest)
+        store.log_damage = self.damage
         self.open.append(store)
         try:
             yield store

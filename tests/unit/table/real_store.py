@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.node.directory import DataDirectory
 from gossipkv.node.forgotten import TABLES
 from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.manifest import segment_path
 from gossipkv.storage.engine.options import Options
 from tests.world.blocking_store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from gossipkv.storage.engine.manifest import Manifest
 
@@ -33,6 +34,18 @@ def write_store(path: Path, records: Mapping[bytes, bytes] = RECORDS, seed: int 
             batch.put(space, key, value)
         store.write(batch)
         return store.manifest
+
+
+def keep_log(path: Path) -> list[Path]:
+    """Write to a store until log is in runs that its followers alone need; the segments of that."""
+    with Store.open(path, options=Options(segment_bytes=SEGMENT_BYTES)) as store:
+        space, number = store.engine.first_space, 0
+        while len(store.manifest.kept) < 3:
+            batch, number = Batch(), number + 1
+            for key in RECORDS:
+                batch.put(space, b"log %d of " % number + key, bytes(2_000))
+            store.write(batch)
+        return [Path(segment_path(path, name.number)) for name in store.manifest.kept]
 
 
 def read_store(path: Path) -> dict[bytes, bytes]:

@@ -97,11 +97,23 @@ async def test_made_on_demand_and_opened_from_then_on(tmp_path):
                 assert tables.opened().manifest.life == life
                 assert (directory.record.store, directory.record.life) == (0xABC, life)
                 assert tables.to_map() == {
-                    "state": "open", "why": None, "store": "0000000000000abc", "life": life,
+                    "state": "open", "why": None, "store": "0000000000000abc", "life": life, "log_damage": None,
                     "counters": {"groups": 3, "syncs": 2, "sync_ns": 1_000},
                 }  # fmt: skip
     assert stores.ends == [1, 2, 3, 4]
     assert not stores.open
+
+
+async def test_damage_in_log_that_only_readers_need_is_told(tmp_path):
+    """In the log of the node and in `info`; the tables are open."""
+    stores = FakeStores()
+    stores.damage = "a bit"
+    with directory_in(tmp_path) as directory, capture_logs() as lines:
+        async with running(directory, stores) as tables:
+            await tables.create()
+            assert (tables.to_map()["state"], tables.to_map()["log_damage"]) == ("open", "a bit")
+    told = [line for line in lines if line["event"] == "tables_log_damaged"]
+    assert [(line["log_level"], line["reason"]) for line in told] == [("warning", "a bit")]
 
 
 async def test_a_closed_store_is_left_as_it_is(tmp_path):

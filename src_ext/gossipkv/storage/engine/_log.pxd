@@ -63,6 +63,7 @@ cdef class FrameReader:
     cdef readonly uint64_t synced
     cdef readonly uint64_t wanted
     cdef readonly bint is_torn
+    cdef readonly bint has_ended    # `touching` came to a `next`.
 
     cdef const uint8_t* look(self) noexcept nogil
     cdef void step(self, const uint8_t* header) noexcept nogil

@@ -22,10 +22,10 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from gossipkv.storage._checksum cimport crc32c_of
+from gossipkv.storage._checksum cimport checksum_between, checksums, crc32c_of
 from gossipkv.storage._format cimport aligned8, load32, load64, store32, store64
 from gossipkv.storage.engine._operation cimport (
     DROPPED_SPACE, MOST_KEY_BYTES, MOST_VALUE_BYTES, NEW_SPACE, OPERATION_HEADER_BYTES, SPACE_BYTES, TOMBSTONE, VALUE,
@@ -40,7 +40,6 @@ cdef extern from "Python.h":
 cdef enum:
     FIRST_BYTES = 256               # Of memory for a batch: most have one small record.
     KEPT_BYTES = 4194304            # Of memory that frames keep for the next ones.
-    STRIDE = 1024                   # Between two checksums that are kept while claims are looked for.
 
 # What Python knows of them.
 BATCH = BATCH_FRAME
@@ -215,7 +214,7 @@ def operations(bytes payload not None):
     Raises:
         ValueError: it is no batch.
     """
-    return listed(payload, False)
+    return listed(<const uint8_t*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload), None, False)
 
 
 def space_changes(bytes payload not None):
@@ -224,19 +223,26 @@ def space_changes(bytes payload not None):
     Raises:
         ValueError: it is no batch.
     """
-    return listed(payload, True)
+    return listed(<const uint8_t*> PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload), None, True)
 
 
-cdef list listed(bytes payload, bint only_spaces):
+cdef list listed(const uint8_t* at, Py_ssize_t size, frozenset spaces, bint only_changes):
+    """The operations of a batch that touch `spaces`, or any space."""
     cdef Operation operation
-    cdef const uint8_t* at = <const uint8_t*> PyBytes_AS_STRING(payload)
-    cdef const uint8_t* end = at + PyBytes_GET_SIZE(payload)
+    cdef const uint8_t* end = at + size
     cdef list found = []
+    cdef bint is_wanted = spaces is None
+    cdef uint64_t last = 1 << 32    # The space of the operation before: most batches touch one.
     while at != end:
         at = next_operation(at, end, &operation)
         if at == NULL:
             raise ValueError("no operations of a batch")
-        if not only_spaces:
+        if spaces is not None and last != space_at(operation.key):
+            last = space_at(operation.key)
+            is_wanted = last in spaces
+        if not is_wanted:
+            continue
+        if not only_changes:
             found.append((
                 operation.kind,
                 space_at(operation.key),
@@ -441,6 +447,28 @@ cdef class FrameReader:
             self.step(header)
             on_batch(name, self.position, (<const char*> header + FRAME_HEADER_BYTES)[:load32(header + 4)])
 
+    def touching(self, frozenset spaces not None, uint64_t after, uint64_t until):
+        """Return each batch above position `after` that touches `spaces`, as its position and those operations.
+
+        It goes up to position `until`, to a `next`, which `has_ended` tells, or to where no frame is that holds.
+
+        Raises:
+            ValueError: a payload is no batch.
+        """
+        cdef const uint8_t* header
+        cdef list found = [], operations
+        while not self.has_ended and self.position < until:
+            header = self.look()
+            if header == NULL or load64(header + 8) > until:
+                break
+            self.step(header)
+            self.has_ended = header[24] == NEXT_FRAME
+            if header[24] == BATCH_FRAME and self.position > after:
+                operations = listed(header + FRAME_HEADER_BYTES, load32(header + 4), spaces, False)
+                if operations:
+                    found.append((self.position, operations))
+        return found
+
     cdef const uint8_t* look(self) noexcept nogil:
         """The frame at `offset`, when there is one that holds; else NULL, and `wanted` and `is_torn` are set."""
         cdef uint64_t at = self.offset - self.base, here = <uint64_t> self.view.len, position, total
@@ -490,7 +518,7 @@ cdef class FrameReader:
 
         A frame may lie at any multiple of 8.  What cannot be a header, or says nothing new, is passed by; of what is
         left the checksums are computed from those of stretches, so that the work is bounded by the buffer's size
-        whatever is in it: at most `STRIDE` bytes twice, and 32 products, for each eight bytes.
+        whatever is in it: at most a stretch twice, and 32 products, for each eight bytes.
         """
         if offset < self.base:
             raise ValueError(f"{offset} lies before the part that is here, from {self.base} on")
@@ -531,65 +559,3 @@ cdef class FrameReader:
         finally:
             free(stretches)
         return highest
-
-
-# Checksums of any stretch of a buffer without going over it again.  A CRC's register is a polynomial over GF(2), and
-# data of n bytes multiplies it by x^(8n) before its own is added; so of two registers, at the begin and the end of a
-# stretch, the stretch's own follows.  Bits are reflected: the highest, 0x80000000, is the coefficient of x^0, and
-# 0x82F63B78 is the polynomial by which products are reduced.
-
-cdef uint32_t[32] powers            # x^(8 * 2^i).  Set once, while the module loads; read-only ever after.
-
-
-cdef uint32_t product(uint32_t a, uint32_t b) noexcept nogil:
-    cdef uint32_t total = 0
-    while a:
-        if a & 0x80000000U:
-            total ^= b
-        a <<= 1
-        b = (b >> 1) ^ (0x82F63B78U if b & 1 else 0)
-    return total
-
-
-cdef void make_powers() noexcept:
-    cdef int i
-    powers[0] = 0x80000000U >> 8
-    for i in range(1, 32):
-        powers[i] = product(powers[i - 1], powers[i - 1])
-
-
-make_powers()
-
-
-cdef inline uint32_t carried(uint32_t register, const uint8_t* data, uint64_t size) noexcept nogil:
-    return ~crc32c_of(data, <Py_ssize_t> size, ~register)
-
-
-cdef uint32_t* checksums(const uint8_t* data, uint64_t size) noexcept nogil:
-    """The register at each `STRIDE` bytes, begun from 0; NULL when there is no memory."""
-    cdef uint64_t i
-    cdef uint32_t* stretches = <uint32_t*> malloc((size // STRIDE + 1) * sizeof(uint32_t))
-    if stretches != NULL:
-        stretches[0] = 0
-        for i in range(size // STRIDE):
-            stretches[i + 1] = carried(stretches[i], data + i * STRIDE, STRIDE)
-    return stretches
-
-
-cdef inline uint32_t register_at(const uint8_t* data, const uint32_t* stretches, uint64_t at) noexcept nogil:
-    return carried(stretches[at // STRIDE], data + at // STRIDE * STRIDE, at % STRIDE)
-
-
-cdef uint32_t checksum_between(
-    const uint8_t* data, const uint32_t* stretches, uint64_t start, uint64_t end, uint32_t seed
-) noexcept nogil:
-    """The CRC-32C of a stretch, continued from `seed`."""
-    cdef uint64_t size = end - start
-    cdef uint32_t register = register_at(data, stretches, start) ^ ~seed
-    cdef int i = 0
-    while size:
-        if size & 1:
-            register = product(powers[i], register)
-        size >>= 1
-        i += 1
-    return ~(register ^ register_at(data, stretches, end))

@@ -1,9 +1,11 @@
-"""What databases ask of the tree, where it has no room."""
+"""What databases ask of the tree, where it has no room; what of it cannot be read."""
+
+from types import SimpleNamespace
 
 from gossipkv.address import Address
 from gossipkv.dataset.cluster.effects import PublishDatabase, Withdraw
 from gossipkv.errors import TooLarge
-from gossipkv.node.peers.sharing import Sharing
+from gossipkv.node.peers.sharing import Heard, Sharing
 from gossipkv.placement.statement import DatabaseStatement, encode_database
 
 
@@ -32,6 +34,9 @@ class Core:
 
     name = "db"
 
+    def hear(self, *told):
+        """Whatever it is."""
+
     def refused_database(self, statement, *, now_ms):
         """The old version makes way."""
         assert now_ms >= 0
@@ -57,3 +62,18 @@ async def test_room_is_made_for_what_is_said_of_a_database():
     sharing.perform(Core(), [PublishDatabase(said)])
     assert tree.paths == {"databases/db/h:1": encode_database(said)}
     assert library.woken == ["db"]
+
+
+def test_who_says_what_cannot_be_read_is_named_until_it_can():
+    """A later format: `status` names the member, not each try to read it."""
+    members = SimpleNamespace(get=lambda _: SimpleNamespace(uuid=bytes(16), epoch=1))
+    sharing = Sharing(Tree(), Library(), members, None, None, address=Address("h", 1), ask_timeout_ms=1)
+    later = encode_database(DatabaseStatement()).replace(b"\xa6format\x01", b"\xa6format\x09")
+    for heard in (Heard(1, {}, later), Heard(1, {"v1": [b"\x80"]}, None)):
+        assert sharing._take(Core(), "n2", heard)
+        assert sharing.unreadable == ["n2"]
+        assert sharing._take(Core(), "n2", Heard(1, {}, encode_database(DatabaseStatement(told=True))))
+        assert sharing.unreadable == []
+    sharing._take(Core(), "n2", Heard(1, {}, later))
+    sharing._take(Core(), "n2", None)
+    assert sharing.unreadable == []

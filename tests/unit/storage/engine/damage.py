@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.environment.seam import READ, WRITE_NEW
 from gossipkv.errors import Corrupt, UnsupportedFormat
+from gossipkv.storage.engine.manifest import read_manifest, segment_path
 from tests.conformance.store import FIRST, Witness, drawn
 from tests.oracle.store import NEW_SPACE, VALUE
 from tests.unit.storage.engine.crashing import survivor
@@ -30,6 +31,11 @@ class Made(NamedTuple):
     def of(self, place: str) -> list[str]:
         """Return the paths in one of its directories, in the order of their numbers."""
         return sorted(path for path in self.contents if path.startswith(place))
+
+    @property
+    def kept(self) -> list[str]:
+        """The paths of segments that are kept for readers of the log alone, in the order of their numbers."""
+        return [str(segment_path(DIRECTORY, name.number)) for name in read_manifest(self.disk, DIRECTORY).kept]
 
     def changed(self, changes: dict[str, bytes | None]) -> SimulatedFiles:
         """Return a disk on which some files hold something else, or (None) are not there."""

@@ -15,6 +15,7 @@ from gossipkv.storage.engine._log import Batch
 from gossipkv.storage.engine.backup import back_up, restore
 from gossipkv.storage.engine.manifest import LOG, MANIFEST, RUNS, read_manifest, segment_path
 from gossipkv.storage.engine.segments import WRITE
+from tests.conformance.store import whole_log
 from tests.unit.storage.engine.shell_world import DIRECTORY, TINY, World, made_space, put
 from tests.world.blocking_store import Store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
@@ -60,14 +61,14 @@ def test_a_backup_is_another_store_with_the_same_records():
     told = kept(store)
     assert told.position == store.engine.synced_position
     assert told.linked_bytes == sum(file.size_bytes for file in store.manifest.run_files)
-    expected, log = content(store), store.read_log({1}, store.engine.log_floor)
+    expected, log = content(store), whole_log(store, {1}, store.engine.log_floor)
     with restored(files) as another:
         assert another.manifest.store != store.manifest.store
         assert content(another) == expected
         assert another.reserve_space() == 2
         assert another.put(1, b"new", b"1") > told.position
-        found = another.read_log({1}, another.engine.log_floor)[0]
-        assert found[:-1] == [one for one in log[0] if one[0] > another.engine.log_floor]
+        found = whole_log(another, {1}, another.engine.log_floor)
+        assert found[:-1] == [one for one in log if one.position > another.engine.log_floor]
     store.put(1, b"on", b"1")
     store.close()
 

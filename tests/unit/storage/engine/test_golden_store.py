@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import pytest
 
 from gossipkv.environment.real_files import RealFiles
@@ -15,6 +13,7 @@ from gossipkv.storage.engine.recovery import recover
 from gossipkv.storage.engine.segments import SegmentReader
 from gossipkv.storage.engine.verify import verify_store
 from gossipkv.storage.engine.works import MakeSegment
+from tests.conformance.store import whole_log
 from tests.golden import make_golden
 from tests.golden.make_golden import BATCHES, BEGAN, LAST_BEFORE_CRASH, SALTS, SEGMENT_BYTES, STORE_ID
 from tests.oracle import log as oracle
@@ -95,11 +94,7 @@ def test_a_store_opens_on_them(place):
         assert store.get(1, b"a") is None
         with pytest.raises(ValueError, match="2"):
             store.get(2, b"k\0")
-        pages, position = [], 0
-        while page := store.read_log({1, 2}, position, most_bytes=1)[0]:
-            pages.append(page)
-            position = page[-1][0]
-        assert list(chain(*pages)) == [(position, told) for position, told in BATCHES.items()]
+        assert whole_log(store, {1, 2}, 0) == [(position, told) for position, told in BATCHES.items()]
         assert store.reserve_space() == 3
 
 

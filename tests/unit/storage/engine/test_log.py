@@ -182,6 +182,39 @@ def test_batches_without_a_frame_for_each(frames, cut):
     assert reader.synced == max((one.synced for one in expected), default=0)
 
 
+FEW = st.integers(0, 2)
+TOUCHING = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just(BATCH),
+            st.lists(st.tuples(st.just(oracle.VALUE), FEW, st.binary(max_size=4), st.binary()), min_size=1, max_size=6),
+        ),
+        st.sampled_from([(MARK, b""), (NEXT, bytes(16)), (BEGIN, bytes(8))]),
+    ),
+    max_size=12,
+)
+
+
+@given(TOUCHING, st.frozensets(FEW), st.integers(0, 12), st.integers(0, 12))
+def test_batches_that_touch_spaces(frames, spaces, after, until):
+    """Those between two positions and before a `next`, with the operations in these spaces alone; no others."""
+    data = stamped([(kind, oracle.batch(told) if kind == BATCH else told) for kind, told in frames])
+    end = next((at for at, (kind, _) in enumerate(frames, 1) if kind == NEXT), len(frames))
+    reader, last = FrameReader(data, SALT), min(until, end)
+    expected = [
+        (at, touching)
+        for at, (kind, told) in enumerate(frames[:last], 1)
+        if kind == BATCH and at > after and (touching := [one for one in told if one[1] in spaces])
+    ]
+    assert reader.touching(spaces, after, until) == expected
+    assert reader.position == last
+    assert reader.has_ended == (0 < last == end and frames[last - 1][0] == NEXT)
+    for position in range(last):
+        behind = FrameReader(data, SALT)
+        found = behind.touching(spaces, after, position) + behind.touching(spaces, after, until)
+        assert found == expected
+
+
 def test_whoever_takes_batches_may_refuse_one():
     """What it raises comes through, and the reader stands behind that batch."""
     reader = FrameReader(stamped([(BATCH, b"one"), (BATCH, b"two"), (BATCH, b"three")]), SALT)

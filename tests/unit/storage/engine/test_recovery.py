@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from dataclasses import replace
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossipkv.errors import Corrupt
+from gossipkv.storage.engine import recovery
 from gossipkv.storage.engine._log import BATCH, HEADER_BYTES, NEXT
 from gossipkv.storage.engine.manifest import LifeEnd, SegmentName, segment_path
 from gossipkv.storage.engine.segments import make_segment, next_payload
@@ -446,17 +449,76 @@ def test_kept_segments_are_named_and_not_read():
 
 
 def test_a_kept_segment_that_does_not_hold():
-    """Its header and its first frame are looked at: nobody but the log's readers would notice."""
+    """Its header and its first frame are looked at: those above it are kept, and what is let go of is removed later."""
     for offset in (20, HEADER_BYTES + 9):
-        log, _ = with_kept()
+        log, names = with_kept()
         log.overwrite(2, offset, b"\xee")
-        with pytest.raises(Corrupt) as error:
-            log.recover()
-        assert error.value.file == path_of(2)
+        recovered, found = log.recover()
+        assert [segment.name for segment in recovered.kept] == names[2:3]
+        assert found == log.shown[3:]
+        assert path_of(2) in recovered.damage
+        assert recovered.strangers == ()
+        assert [*map(str, recovered.outlived[:2])] == [path_of(1), path_of(2)]
     log, names = with_kept()
     log.manifest = replace(log.manifest, log_floor=names[0]._replace(salt=1))
-    with pytest.raises(Corrupt, match="another salt"):
+    recovered, _ = log.recover()
+    assert "another salt" in recovered.damage
+    assert [segment.name for segment in recovered.kept] == names[1:3]
+
+
+def test_a_kept_segment_that_is_missing():
+    """In the middle it is noticed by its name; where a former program named none, that is not known."""
+    for named, left in ((True, 1), (False, 2)):
+        log, names = with_kept()
+        log.manifest = replace(log.manifest, kept=tuple(names[:3]) if named else ())
+        log.files.unlink(segment_path(ROOT, 2))
+        recovered, _ = log.recover()
+        assert len(recovered.kept) == left
+        assert (recovered.damage is not None) == named
+
+
+def test_a_kept_segment_that_cannot_be_read(monkeypatch):
+    """A bad sector is damage; what the system may do another time is none."""
+    for error, is_refused in ((errno.EIO, False), (errno.EMFILE, True)):
+        log, _ = with_kept()
+        look = recovery.SegmentReader
+
+        def refuse(files, path, *more, error=error, look=look, **options):
+            if str(path) == path_of(2):
+                raise OSError(error, os.strerror(error))
+            return look(files, path, *more, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery, "SegmentReader", refuse)
+            if is_refused:
+                with pytest.raises(OSError, match="open files"):
+                    log.recover()
+            else:
+                assert "rror" in log.recover()[0].damage
+
+
+def test_no_position_twice_when_kept_log_is_lost():
+    """Where nothing above says how far it went: positions go on above all that there can be, or nothing is opened."""
+    log, _ = with_kept()
+    log.mark()
+    log.roll()
+    last = log.position
+    log.manifest = replace(log.manifest, recovery_floor=log.name)
+    for number, offset in ((5, HEADER_BYTES + 9), (5, log.end + 9), (4, 20)):
+        broken = replace(log, files=log.files.copied())
+        broken.overwrite(number, offset, b"\xee")
+        recovered, found = broken.recover()
+        assert found == []
+        assert recovered.last_position + LIFE_STEP > last
+        assert recovered.last_position > 0
+    for number in range(1, 6):
+        log.overwrite(number, 20, b"\xee")
+    refused_for = None
+    try:
         log.recover()
+    except Corrupt as error:
+        refused_for = error.file
+    assert refused_for == path_of(5)
 
 
 def test_positions_go_on_above_what_was_merged():

@@ -7,6 +7,7 @@ import random
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,8 @@ from hypothesis import strategies as st
 from gossipkv.errors import Corrupt, UnsupportedFormat
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine import segments
-from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames
-from gossipkv.storage.engine.log_reader import LogReader
+from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Frames, operations
+from gossipkv.storage.engine.log_reader import MARK_BYTES, SLICE_BYTES, Cursor, LogReader, Place
 from gossipkv.storage.engine.manifest import LOG, SegmentName, segment_path
 from gossipkv.storage.engine.segments import (
     PART_BYTES,
@@ -282,7 +283,22 @@ def test_a_segment_up_to_its_end():
 def followed(log):
     """A log that somebody follows: its reader, and its segments as the engine knows them."""
     recovered, _ = log.recover()
-    return LogReader(log.files, ROOT, STORE), [*recovered.kept, *recovered.segments, recovered.cut]
+    found = [*recovered.kept, *recovered.segments, recovered.cut]
+    return LogReader(ROOT, STORE), [segment for segment in found if segment.first]
+
+
+def read(reader, files, cursor, named, synced, *, most_bytes=SLICE_BYTES):
+    """What comes next for a cursor, as a store reads it; None: nothing."""
+    for _ in range(10_000):
+        part = reader.next(cursor, named, synced, most_bytes)
+        if part is None:
+            return None
+        told = part.read(files)
+        if told.trouble is not None:
+            raise told.trouble
+        if reader.took(cursor, told.place, named[0].first - 1):
+            return told.batches
+    raise AssertionError("it never comes to the cursor's position")
 
 
 @cache
@@ -298,68 +314,123 @@ def long_log():
 
 
 @given(st.data())
-def test_pages_of_batches(data):
-    """From any position, in pages of any size, up to what is synced: all, each once, by a reader new or used."""
+def test_slices_of_batches(data):
+    """From any position, in slices of any size, up to what is synced: all that touch the spaces, each once."""
     log = long_log()
     reader, found = followed(log)
-    for _ in range(3):
+    cursors = []
+    for _ in range(4):
         synced = data.draw(st.sampled_from([position for position, _ in log.shown]))
-        position = data.draw(st.sampled_from([0, *(position for position, _ in log.shown)]))
-        if data.draw(st.booleans()):
-            first = data.draw(st.integers(0, len(found) - 1))
-            named = [segment for segment in found[first:] if segment.first]
-            position = max(position, named[0].first - 1)
+        named = found[data.draw(st.integers(0, len(found) - 1)) :]
+        if cursors and data.draw(st.booleans()):
+            cursor = data.draw(st.sampled_from(cursors))
+            named = named if named[0].first - 1 <= cursor.position else found
         else:
-            named = [segment for segment in found if segment.first]
+            position = data.draw(st.sampled_from([0, *(position for position, _ in log.shown)]))
+            spaces = data.draw(st.sampled_from([{1}, {1, 2}, {2}]))
+            cursor = Cursor(frozenset(spaces), max(position, named[0].first - 1))
+            cursors.append(cursor)
         most_bytes = data.draw(st.integers(1, 5000))
-        expected = [one for one in log.shown if position < one[0] <= synced]
+        least = cursor.position
         pages = []
-        while page := reader.read(named, position, synced, most_bytes):
-            assert len(page) == 1 or sum(len(payload) for _, payload in page) <= most_bytes
+        while (page := read(reader, log.files, cursor, named, synced, most_bytes=most_bytes)) is not None:
+            assert len(page) <= 1 or sum(len(told[0][3]) for _, told in page) <= most_bytes
+            assert [position for position, _ in page if position > cursor.position] == []
             pages += page
-            position = page[-1][0]
-        assert pages == expected
+        expected = [(at, operations(payload)) for at, payload in log.shown if least < at <= synced]
+        assert pages == (expected if 1 in cursor.spaces else [])
+        assert cursor.position >= min(synced, max([least, *(at for at, _ in expected)]))
 
 
-def test_whoever_follows_reads_each_part_once():
-    """A page does not begin at the segment's begin again, but where the last one ended."""
-    log = Log.made(segment_bytes=1 << 20)
-    for _ in range(200):
-        log.put(1000)
+class Noted(Faulty):
+    """Files that tell where they are read, and how much, headers left out."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.read = []
+
+    def pread(self, descriptor, size_bytes, offset):
+        """As the inner one's."""
+        if offset:
+            self.read.append((offset, size_bytes))
+        return super().pread(descriptor, size_bytes, offset)
+
+
+def one_long_segment(size=1000, count=200, segment_bytes=4 << 20):
+    """A log of one segment, with its reader and files that note."""
+    log = Log.made(segment_bytes=segment_bytes)
+    for _ in range(count):
+        log.put(size)
     log.sync()
-    _, found = followed(log)
-    faulty = Faulty(log.files)
-    offsets = []
+    return log, *followed(log), Noted(log.files)
 
-    class Noted(Faulty):
-        """Files that tell where they are read."""
 
-        def pread(self, descriptor, size_bytes, offset):
-            offsets.append(offset)
-            return super().pread(descriptor, size_bytes, offset)
+def test_followers_do_not_send_each_other_back():
+    """Two that are one batch apart: each reads each part once, and a batch at a time no more than that batch."""
+    log, reader, found, files = one_long_segment()
+    positions = [position for position, _ in log.shown]
+    early, late = (Cursor(frozenset({1}), 0) for _ in range(2))
+    for before, synced in pairwise(positions):
+        assert read(reader, files, early, found, synced, most_bytes=3000) is not None
+        assert read(reader, files, late, found, before, most_bytes=3000) is not None
+    assert (early.position, late.position) == (positions[-1], positions[-2])
+    offsets = [offset for offset, _ in files.read]
+    assert offsets[::2] == sorted(set(offsets[::2]))
+    assert offsets[1::2] == sorted(set(offsets[1::2]))
+    assert len(offsets) == 2 * (len(positions) - 1)
 
-    reader, position = LogReader(Noted(faulty), ROOT, STORE), 0
-    while page := reader.read(found, position, log.synced, 20_000):
-        position = page[-1][0]
-    read = [offset for offset in offsets if offset]
-    assert len(read) > 10
-    assert read == sorted(set(read))
+
+def test_a_follower_far_behind_takes_a_slice():
+    """Read at once is a slice, and more only when a frame is longer: then that frame."""
+    log, reader, found, files = one_long_segment()
+    cursor = Cursor(frozenset({2}), 0)
+    while read(reader, files, cursor, found, log.synced, most_bytes=8000) is not None:
+        pass
+    assert cursor.position == log.synced
+    assert max(size for _, size in files.read) == 8000
+    log, reader, found, files = one_long_segment(size=10_000, count=3)
+    cursor = Cursor(frozenset({1}), log.shown[0][0])
+    assert read(reader, files, cursor, found, log.synced, most_bytes=100) == [
+        (log.shown[1][0], operations(log.shown[1][1]))
+    ]
+    assert max(size for _, size in files.read) < 11_000
+
+
+def test_a_new_cursor_begins_at_a_mark():
+    """Who follows from the middle of a segment through which somebody went walks a little, and not all of it."""
+    log, reader, found, files = one_long_segment(size=20_000, count=150)
+    cursor = Cursor(frozenset({1}), 0)
+    while read(reader, files, cursor, found, log.synced) is not None:
+        pass
+    assert len(reader._marks) <= 1 + log.end // MARK_BYTES
+    for position, _ in log.shown[::20]:
+        files.read.clear()
+        assert read(reader, files, Cursor(frozenset({1}), position), found, log.synced)[0][0] == position + 1
+        assert sum(size for _, size in files.read) <= MARK_BYTES + 3 * SLICE_BYTES
+    before = len(reader._marks)
+    assert reader.took(Cursor(frozenset(), 0), Place(log.synced, 2, HEADER_BYTES), log.synced)
+    assert len(reader._marks) == 1 < before, "what was let go of has no marks"
 
 
 def test_damage_is_not_passed_over():
     """A frame that is synced and does not hold; segments that do not follow each other."""
     log = long_log()
-    _, found = followed(log)
-    named = [segment for segment in found if segment.first]
+    _, named = followed(log)
+
+    def follow(files, segments):
+        reader, cursor = LogReader(ROOT, STORE), Cursor(frozenset({1}), 0)
+        while read(reader, files, cursor, segments, log.synced) is not None:
+            pass
+
     for number, offset in ((named[1].name.number, HEADER_BYTES + 700), (log.name.number, log.end - 40)):
         broken = replace(log, files=log.files.copied())
         broken.overwrite(number, offset, b"\xff\xff")
         with pytest.raises(Corrupt) as error:
-            LogReader(broken.files, ROOT, STORE).read(named, 0, log.synced, 1 << 30)
+            follow(broken.files, named)
         assert error.value.file == str(segment_path(ROOT, number))
         assert offset - 600 <= error.value.offset <= offset
     with pytest.raises(Corrupt, match="does not hold"):
-        LogReader(log.files, ROOT, STORE).read([named[0], *named[2:]], 0, log.synced, 1 << 30)
+        follow(log.files, [named[0], *named[2:]])
 
 
 # For people ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,9 @@ import pytest
 from gossipkv.errors import Corrupt, DirectoryInUse, LimitExceeded, StorageError, UnsupportedFormat
 from gossipkv.storage.checksum import crc32c
 from gossipkv.storage.document import encode
+from gossipkv.storage.engine._log import HEADER_BYTES
 from gossipkv.storage.engine.manifest import FORMAT, KIND, Run, read_manifest, segment_path, write_manifest
+from gossipkv.storage.engine.reading import BelowFloor
 from tests.conformance.store import FIRST, begun, filled, rest
 from tests.oracle.store import VALUE
 from tests.unit.storage.engine.crashing import survivor
@@ -65,12 +67,12 @@ def test_frames_doubled_in_place():
 def test_swapped_and_copied_segments():
     """One in the place of another, both ways round or twice."""
     store = the_store()
-    paths, seen = store.of(LOG), Counter()
+    paths, seen, kept = store.of(LOG), Counter(), {*store.kept}
     for one in paths:
         for other in paths:
             if one < other:
                 swapped = {one: store.contents[other], other: store.contents[one]}
-                assert store.outcome(store.changed(swapped)) == REFUSED
+                assert store.outcome(store.changed(swapped)) == (RIGHT if {one, other} <= kept else REFUSED)
             if one != other:
                 seen[store.outcome(store.changed({one: store.contents[other]}))] += 1
     assert seen[REFUSED]
@@ -85,7 +87,57 @@ def test_files_that_are_missing_or_empty():
         for content in (None, b"", bytes(len(store.contents[path]))):
             if path == MANIFEST and content is None:
                 continue  # No store; see the life that is expected.
-            assert store.outcome(store.changed({path: content})) == REFUSED, path
+            expected = RIGHT if path in store.kept else REFUSED
+            assert store.outcome(store.changed({path: content})) == expected, path
+
+
+def follow_from(store, position):
+    """Where one is who follows the log from a position, once all is read; None: told that it begins later."""
+    cursor, before = store.follow({FIRST}, position), -1
+    try:
+        while before != cursor.position:
+            before = cursor.position
+            store.read_next(cursor)
+    except BelowFloor:
+        return None
+    except Corrupt as damage:
+        return str(damage)
+    return cursor.position
+
+
+@pytest.mark.parametrize("at", [None, 20, HEADER_BYTES + 9, HEADER_BYTES + 9_000])
+def test_damage_in_log_that_is_kept_for_readers(at):
+    """A bad bit, or a segment that is missing: the log begins behind it, readers and people are told, all else goes on.
+
+    A bit behind the first frame is met by who reads it first.  Later openings, and a compaction, find nothing wrong.
+    """
+    store = the_store()
+    assert len(store.kept) > 2
+    for number, path in enumerate(store.kept):
+        content = store.contents[path]
+        disk = store.changed({path: None}) if at is None else flipped(store, path, at, content)
+        with opened(disk) as found:
+            if at == HEADER_BYTES + 9_000:
+                assert found.log_damage is None
+                assert follow_from(found, found.engine.log_floor) is None
+            assert path in str(found.log_damage)
+            left = [str(segment_path(DIRECTORY, segment.name.number)) for segment in found.engine.upkeep.kept]
+            assert left == store.kept[number + 1 :]
+            assert follow_from(found, found.engine.log_floor - 1) is None
+            assert follow_from(found, found.engine.log_floor) == found.engine.synced_position
+            if at == HEADER_BYTES + 9_000:
+                turn(found)
+        assert not {*store.kept[: number + 1]} & contents(disk, str(DIRECTORY)).keys()
+        with opened(disk) as found:
+            assert found.log_damage is None
+
+
+def turn(store):
+    """Write until a memtable is merged."""
+    switches = store.describe()["switches"]
+    while store.describe()["switches"] == switches:
+        store.put(FIRST, b"turn", bytes(5_000))
+        store.maintain()
 
 
 def test_files_that_nobody_names():

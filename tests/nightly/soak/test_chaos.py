@@ -1,0 +1,163 @@
+"""Four nodes under versions that come every few seconds, kills, stops, restarts and good-byes, for CHAOS_SECONDS.
+
+Nothing that is read is wrong, no node goes back, and whatever read fails, no owner of its partition was there for it:
+nobody who has the file, and was running and heard for a while before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from gossipkv.client import blocking
+from gossipkv.dataset.local.store import VersionStore
+from gossipkv.environment.real_files import RealFiles
+from gossipkv.errors import GossipKVError
+from gossipkv.keyspace.partitioner import partition
+from tests.ci.cluster.node_process import NodeProcess, wait_for
+from tests.ci.cluster.test_contents_differ import FLAGS, KEYS, PARTITIONS, publish
+from tests.nightly.cluster.test_two_ages import free_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SECONDS = float(os.environ.get("CHAOS_SECONDS", "20"))
+NODES: Final = 4
+HEARD_S: Final = 10.0  # Until all others have heard of a node that is back, and have a connection to it.
+KEPT: Final = 6  # Versions at the source.
+
+pytestmark = pytest.mark.timeout(SECONDS + 600)
+
+
+class Failed(NamedTuple):
+    """A read that failed."""
+
+    at: int  # The node that was asked.
+    key: bytes
+    began_s: float
+    ended_s: float
+    why: str
+
+
+class Chaos:
+    """The nodes, what befalls them, and those who read."""
+
+    def __init__(self, place: Path, stack: contextlib.ExitStack) -> None:
+        self.place, self._stack = place, stack
+        self.chance = random.Random(os.environ.get("CHAOS_SEED", "1"))
+        self.addresses = free_addresses(NODES)
+        self.nodes: list[NodeProcess] = []
+        self.well_since_s = [0.0] * NODES  # Since when nothing has befallen it; infinity: something does now.
+        self.version = 0
+        self.reads = 0
+        self.failures: list[Failed] = []
+        self.trouble: list[str] = []
+        self.done = threading.Event()
+        self.offer()
+        for at in range(NODES):
+            self.nodes.append(self._started(at))
+        for at in range(NODES):
+            self.nodes[at].ready()
+            wait_for(self.addresses[at], "geo", self.name)
+
+    @property
+    def name(self) -> str:
+        """The newest version."""
+        return f"{self.version:06}"
+
+    def offer(self) -> None:
+        """Put a version at the source, and take an old one away."""
+        self.version += 1
+        publish(self.place / "source", self.name, self.name.encode())
+        shutil.rmtree(self.place / "source" / "geo" / f"{self.version - KEPT:06}", ignore_errors=True)
+
+    def _started(self, at: int) -> NodeProcess:
+        place = self.place / str(at)
+        place.mkdir(exist_ok=True)
+        joins = [flag for other in self.addresses if other != self.addresses[at] for flag in ("--join", other)]
+        flags = [*FLAGS, "--node", f"n{at}", "--listen", self.addresses[at], "--retire-after", "2s", *joins]
+        return self._stack.enter_context(NodeProcess(place, *flags, source=self.place / "source"))
+
+    def befall(self, at: int) -> None:
+        """Have something happen to a node, and be over."""
+        self.well_since_s[at] = float("inf")
+        what = self.chance.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP))
+        if what == signal.SIGSTOP:
+            self.nodes[at].process.send_signal(what)
+            self.done.wait(self.chance.uniform(0.5, 6))
+            self.nodes[at].process.send_signal(signal.SIGCONT)
+        else:
+            self.nodes[at].stop(what)
+            self.done.wait(self.chance.uniform(0, 6))
+            self.nodes[at] = self._started(at)
+            self.nodes[at].ready()
+        self.well_since_s[at] = time.monotonic()
+
+    def read(self, at: int) -> None:
+        """Ask one node again and again; nothing that it answers is wrong, or older than what it answered before."""
+        newest, chance = "", random.Random(at)
+        with blocking.connect(self.addresses[at], timeout_ms=8_000) as client:
+            data = client.dataset("geo")
+            while not self.done.is_set():
+                key, began_s = chance.choice(KEYS), time.monotonic()
+                try:
+                    value, version = data.get_with_version(key)
+                except GossipKVError as error:
+                    self.failures.append(Failed(at, key, began_s, time.monotonic(), f"{error.code} {error}"))
+                    self._judge(self.failures[-1])
+                    continue
+                self.reads += 1
+                if value != version.encode() or version < newest:
+                    self.trouble.append(f"n{at}: {key!r} is {value!r} of {version}, after {newest}")
+                newest = max(newest, version)
+
+    def _judge(self, failed: Failed) -> None:
+        """Look whether the asked node was well, and an owner of what it has active."""
+        if self.well_since_s[failed.at] + HEARD_S > failed.began_s:
+            return
+        found = VersionStore(self.place / str(failed.at) / "data", RealFiles()).active("geo")
+        assert found is not None
+        name = f"part-{partition('sequins', failed.key, PARTITIONS):05}.gkv"
+        for at in range(NODES):
+            is_owner = (self.place / str(at) / "data" / "datasets" / "geo" / found.version / name).exists()
+            if is_owner and self.well_since_s[at] + HEARD_S <= failed.began_s:
+                self.trouble.append(f"{failed}: n{at} has {found.version} and was well")
+
+
+def test_an_hour_of_chaos(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:
+    """Two nodes at a time have something befall them: 0 wrong, 0 back, and each failure had no live owner."""
+    with contextlib.ExitStack() as stack:
+        chaos = Chaos(tmp_path, stack)
+        end_s = time.monotonic() + SECONDS
+
+        def befall(parity: int) -> None:
+            while time.monotonic() < end_s:
+                chaos.befall(chaos.chance.choice(range(parity, NODES, 2)))
+                chaos.done.wait(chaos.chance.uniform(1, 15))
+
+        threads = [threading.Thread(target=chaos.read, args=(at,)) for at in range(NODES)]
+        threads += [threading.Thread(target=befall, args=(parity,)) for parity in (0, 1)]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < end_s and not chaos.trouble:
+            time.sleep(chaos.chance.uniform(2, 8))
+            chaos.offer()
+        for thread in threads[NODES:]:
+            thread.join()
+        for address in chaos.addresses if not chaos.trouble else []:
+            wait_for(address, "geo", chaos.name)
+        chaos.done.set()
+        for thread in threads[:NODES]:
+            thread.join()
+        record_property("measured", f"{chaos.reads} reads, {len(chaos.failures)} failed, {chaos.version} versions")
+        assert chaos.trouble == []
+        assert chaos.reads > 50 * SECONDS
