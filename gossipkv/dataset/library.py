@@ -334,6 +334,16 @@ class Library:
         """Those of all databases."""
         return [found.part.core for found in self._databases.values()]
 
+    def leave(self, *, now_ms: int) -> None:
+        """Take in that this node is about to leave: it goes on answering, and begins nothing that others count on."""
+        self._shared.cluster.membership.leave(now_ms=now_ms)
+        for found in self._databases.values():
+            found.wake()
+
+    def is_missed(self, *, now_ms: int) -> bool:
+        """Whether this node, which is about to leave, alone has something that is active where others stay."""
+        return any(core.is_missed(now_ms=now_ms) for core in self.cores())
+
     def hear_of(self, databases: Iterable[str]) -> None:
         """Take part in these as well, which other nodes have."""
         if self._nursery is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections import Counter
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.dataset.cluster import members as dataset
-from gossipkv.errors import ConfigError, NotReady, Unavailable
+from gossipkv.errors import ConfigError, NotReady, TooLarge, Unavailable
 from gossipkv.gossip.core import DUPLICATES, Gossip, Limits, Me
 from gossipkv.gossip.member import REACHABLE, State, member_id
 from gossipkv.gossip.membership.timers import NEVER
@@ -105,6 +106,11 @@ class Gossiping:
         )
         self._place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
         self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=self._place)
+
+    def say_leaving(self) -> None:
+        """Tell the others that this node is about to leave, and answers until then."""
+        self._place.leave()
+        self.agent.act()
 
     async def leave(self) -> None:
         """Say good-bye, for at most a second."""
@@ -384,6 +390,11 @@ class ShardIdTimer:
         # A claim counts from when others can object to it: who is silent begins when it speaks.
         if not self._core.silent:
             self.wakes_at_ms = now_ms + LOOK_MS * self._waits
+
+    def leave(self) -> None:
+        """Say that this node is about to leave; where there is no room for the word, nobody hears it."""
+        with contextlib.suppress(TooLarge):
+            self._claim.leave()
 
     def _wake(self) -> None:
         if self._claim.shard_id is not None:

@@ -7,10 +7,11 @@ all of that is done, so whoever sees `ready` finds every built version served.
 Where it has lived before and nothing can be written now, it starts *silent*: it serves what was active, builds and
 switches nothing, and others do not hear of it, since its epoch is not kept.  It tries again until the disk takes it.
 
-Stopped by SIGTERM or SIGINT: the other nodes are told, newcomers are refused, what has been asked is answered within
-`drain_timeout` (first what came by HTTP, since the gateway asks this node), then the store is closed, the library ends
-and the directory is unlocked.  A second signal ends at once.  SIGHUP reads the databases' settings and the key ring
-again and looks at the source.
+Stopped by SIGTERM or SIGINT: the other nodes are told that it is about to leave, and it goes on as before while others
+build what it alone has of what is active, `drain_timeout` at most (`dataset.cluster.leaving`).  Then it leaves,
+newcomers are refused, what has been asked is answered within `drain_timeout` (first what came by HTTP, since the
+gateway asks this node), then the store is closed, the library ends and the directory is unlocked.  A second signal ends
+at once.  SIGHUP reads the databases' settings and the key ring again and looks at the source.
 
 Everything runs in one nursery: a defect in any part ends the node, loudly, instead of leaving half of one.
 """
@@ -83,6 +84,9 @@ MEND_PERIOD_S = 5.0
 
 # Of the time to drain, what the gateway has before the pump begins; mostly it needs some milliseconds.
 GATEWAY_PART = 0.5
+
+# Between two looks of a node that is about to leave whether others miss it.
+HAND_OVER_LOOK_S = 0.02
 
 # In so many probe intervals everybody has heard of what a node takes back.
 GRACE_INTERVALS = 5
@@ -185,6 +189,7 @@ def terms_of(config: Config) -> Terms:
         retire_after_ms=config.retire_after,
         probe_interval_ms=probe_interval_ms,
         grace_ms=GRACE_INTERVALS * probe_interval_ms + config.proxy_timeout,
+        switch_patience_ms=config.switch_patience,
     )
 
 
@@ -442,8 +447,9 @@ class _Node:
                 self._gateway.reconfigure(databases)
 
     async def _drain(self, pump: Pump) -> None:
-        await self._gossiping.leave()
         drain_s = self._config.drain_timeout / 1000
+        await self._hand_over(drain_s)
+        await self._gossiping.leave()
         due = trio.current_time() + drain_s
         if self._gateway is not None:
             self._gateway.drain(drain_s)
@@ -451,6 +457,18 @@ class _Node:
                 await self._gateway.ended()
         if not await pump.drain(max(0.0, due - trio.current_time())):
             self.log.warning("drain_timed_out", timeout_ms=self._config.drain_timeout)
+
+    async def _hand_over(self, timeout_s: float) -> None:
+        """Answer on until others have what this node alone has of what is active, so long at most."""
+        self._library.leave(now_ms=int(trio.current_time() * 1000))
+        self._gossiping.say_leaving()
+        with trio.move_on_after(timeout_s) as limit:
+            while True:
+                if not self._library.is_missed(now_ms=int(trio.current_time() * 1000)):
+                    return
+                await trio.sleep(HAND_OVER_LOOK_S)
+        if limit.cancelled_caught:
+            self.log.warning("missed", reason="others do not have all that this node alone has of what is active")
 
     def _perform(self, core: DatabaseCore, effects: Sequence[Outward]) -> None:
         self._sharing.perform(core, effects)

@@ -80,8 +80,9 @@ class Holders:
     @property
     def building(self) -> PartitionSet:
         """The partitions that somebody builds who lives."""
-        found = PartitionSet.empty(self.identity.partitions)
-        for holder in self.all:
-            if holder.state in LIVE:
-                found |= holder.building
-        return found
+        return self.building_at({holder.name for holder in self.all if holder.state in LIVE})
+
+    def building_at(self, who: Collection[str]) -> PartitionSet:
+        """Return the partitions that at least one of the members `who` builds."""
+        building = (holder.building for holder in self.all if holder.name in who)
+        return in_at_least(1, self.identity.partitions, building)

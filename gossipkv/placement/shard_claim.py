@@ -10,6 +10,8 @@ When many start together, all claim 1 and all but one lose.  So a loser does not
 would, but the one that falls to it when all losers it knows of take theirs in order; and it does not do so twice before
 the others' picks can have arrived.
 
+A node that is about to leave says so beside its claim, which stands until it has left.
+
 An id from the settings is *configured*: it may be shared by several nodes, it is never given up, and automatic claims
 make way for it.
 
@@ -61,6 +63,14 @@ class Claimant(NamedTuple):
     owner: str  # Its name: a data directory that was copied and renamed has the same uuid.
 
 
+class Place(NamedTuple):
+    """What a claim says of its owner."""
+
+    shard_id: str | None = None
+    is_firm: bool = False
+    is_leaving: bool = False
+
+
 class NodeEntry(NamedTuple):
     """What another node has published below `nodes`: its claim."""
 
@@ -105,7 +115,7 @@ class ShardClaim:
         self._lost = False
         self._waits_until_ms: int | None = None  # There was no room to publish.
         self._count = 0
-        self._isolated = False
+        self._isolated = self._is_leaving = False
         self.counters: Counter[str] = Counter()
         self.shard_id: str | None = None
         self.firmness = Firmness.CONFIGURED if configured else Firmness.PROVISIONAL
@@ -137,6 +147,12 @@ class ShardClaim:
         self._waits_until_ms = None
         assert self.shard_id is not None, self.firmness
         return firm
+
+    def leave(self) -> None:
+        """Say that this node is about to leave.  Raises `TooLarge`: there is no room for the word."""
+        self._is_leaving = True
+        if self.shard_id is not None:
+            self._publish(self.shard_id, self.firmness)
 
     def _step(self, now_ms: int, *, isolated: bool) -> str | None:
         if self.firmness is Firmness.CONFIGURED:
@@ -197,6 +213,7 @@ class ShardClaim:
 
     def _publish(self, shard_id: str, firmness: Firmness) -> None:
         value = {"claim": firmness.value, "count": self._count, "uuid": self._uuid, "speaks": SPEAKS}
+        value |= {"leaving": True} if self._is_leaving else {}
         self._claims.publish(self._path(shard_id), msgpack.packb(value))
 
     def _withdraw(self, shard_id: str) -> None:
@@ -217,12 +234,16 @@ class ShardClaim:
         return found
 
 
-def place_of(name: str, value: bytes) -> tuple[str, bool] | None:
-    """The shard id of an entry below `nodes`, and whether its claim is firm; None: no claim that this program reads."""
+def place_of(name: str, value: bytes) -> Place | None:
+    """What an entry below `nodes` says of its owner; None: it is no claim that this program reads."""
     claimant = _read(value, "")
     if claimant is None:
         return None
-    return name.rpartition("@")[0], claimant.rank < _RANK[Firmness.PROVISIONAL]
+    is_firm = claimant.rank < _RANK[Firmness.PROVISIONAL]
+    match _unpack(value):
+        case {"leaving": True}:
+            return Place(name.rpartition("@")[0], is_firm, is_leaving=True)
+    return Place(name.rpartition("@")[0], is_firm)
 
 
 def spoken_by(value: bytes) -> int:

@@ -21,6 +21,11 @@ class ReplicationSettings:
         meaning="live nodes that must hold each partition of a version before clients are switched to it",
         why="waiting for more holds a new version back whenever one node is slow",
     )  # fmt: skip
+    switch_patience: int = duration(
+        "0s", "0s", "1h",
+        meaning="how long at most a switch waits until each partition is on `replication` live nodes",
+        why="0: clients get what is new as soon as one owner has each partition; the loss of one then is a failed read",
+    )  # fmt: skip
     reassign_after: int = duration(
         "1m", "1s", "1d",
         meaning="time that a partition is on fewer live nodes than `min_replication` until others build it",

@@ -86,8 +86,8 @@ class ServingSettings:
     )  # fmt: skip
     drain_timeout: int = duration(
         "10s", "0s", "1h",
-        meaning="time for requests in flight to be answered when the node stops",
-        why="well below the 30 s after which supervisors kill",
+        meaning="when the node stops: time for others to build what it alone has, then for requests in flight",
+        why="twice that is well below the 30 s after which supervisors kill",
     )  # fmt: skip
     busy_poll: str = choice(
         "auto", ("auto", "on", "off"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.placement.statement import DatabaseStatement
 from tests.world.datasets.contents import ALIKE, DATABASE, FUNCTION, KEY_NAMES
+from tests.world.datasets.dataset_node import SYNC_US
 from tests.world.datasets.disk import Stored
 from tests.world.datasets.sharing_cluster import RETIRE_MAX_MS, TERMS, SharingCluster, content_of
 from tests.world.scheduler import MS
@@ -131,6 +133,30 @@ def late_joiner():
     return cluster.checkers.result()
 
 
+def late_joiner_after_an_upgrade():
+    """A node that joins when others have the new version active begins with that, though they still have the old."""
+    cluster = formed(terms=ONCE)
+    cluster.offer("2")
+    cluster.until_active("2", within_s=40)
+    switching, first = cluster.checkers.switching, {}
+
+    def note(node, identity):
+        switching(node, identity)
+        first.setdefault(node.machine.name, identity.version)
+
+    cluster.shared.observer = Observing(cluster.checkers, note)
+    for _ in range(4):
+        joiner = cluster.add()
+        cluster.sources.give(joiner, None)
+        joiner.start()
+        cluster.run(3)
+    cluster.until_active("2", within_s=8)
+    if set(first.values()) != {"2"}:
+        cluster.checkers.found("first_gate", "-", f"begin with what is old: {first}")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
 def rolling_restart():
     """One after the other ends and comes back: each partition keeps an owner, and no read fails."""
     cluster = formed()
@@ -143,6 +169,60 @@ def rolling_restart():
     cluster.must_not_fail()
     if any(node.switches > 1 for node in cluster.shared.nodes.values()):
         cluster.checkers.found("restored", "-", "a gate was passed again for what was active")
+    return cluster.checkers.result()
+
+
+def stop(cluster, machine, *, away_s=3):
+    """Have a process end as by SIGTERM, and start again after a while."""
+    cluster.node(machine).leave()
+    cluster.until(lambda: not machine.is_up, f"{machine.name} does not end", within_s=12)
+    cluster.run(away_s)
+    machine.start()
+    cluster.until(lambda: machine.is_up, f"{machine.name} does not start", within_s=5)
+
+
+def the_only_owner_is_stopped():
+    """Each partition is on one node, and each node is stopped once: others build what it has before it is gone."""
+    cluster = formed(terms=ONCE)
+    for machine in cluster.machines:
+        stop(cluster, machine, away_s=10)
+        cluster.run(5)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def stopped_amid_upgrades():
+    """Node after node is stopped at each step of an upgrade, without waiting for copies: no read fails."""
+    cluster = formed()
+    for step in range(12):
+        version = str(101 + step)
+        cluster.offer(version, file_ms=200)
+        cluster.run(step / 2)
+        stop(cluster, cluster.machines[step % 3])
+        if not cluster.until_active(version, within_s=40):
+            break
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def nobody_waits_for_who_leaves():
+    """All are stopped at once, or one where nobody has a source: they are gone as soon as they have said goodbye."""
+    cluster = formed(terms=ONCE)
+    for machine in cluster.machines:
+        cluster.node(machine).leave()
+    cluster.run(2.5)
+    if any(machine.is_up for machine in cluster.machines):
+        cluster.checkers.found("leaving", "-", "they wait for each other")
+        return cluster.checkers.result()
+    cluster.start()
+    cluster.until_active("1")
+    for machine in cluster.machines:
+        cluster.sources.give(machine, None)
+    cluster.run(10)
+    cluster.node(cluster.machines[0]).leave()
+    cluster.run(5)
+    if cluster.machines[0].is_up:
+        cluster.checkers.found("leaving", "m0", "waits for what nobody builds")
     return cluster.checkers.result()
 
 
@@ -167,6 +247,56 @@ def death(when):
     if when == "after":
         victim.crash()
     cluster.run(10)
+    cluster.readers.failures.clear()  # Those of the victim itself.
+    cluster.run(10)
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def death_after_its_switch():
+    """A node dies before others hear that it has switched: what it may have switched to is kept until it is back."""
+    cluster = formed()
+    cluster.readers.pins = False
+    *others, victim = cluster.machines
+    switching = cluster.checkers.switching
+
+    def then_dies(node, identity):
+        switching(node, identity)
+        if node.machine is victim and identity.version == "2":
+            cluster.world.scheduler.after(SYNC_US + MS, victim.crash)
+
+    cluster.shared.observer = Observing(cluster.checkers, then_dies)
+    cluster.offer("2", file_ms=100)
+    # The tree has no room just now for what it says of the database: it publishes what it holds, and no more.
+    cluster.node(victim).core.refused_database(DatabaseStatement(), now_ms=victim.now_ms)
+    cluster.until(lambda: not victim.is_up, "the victim has not switched", within_s=30)
+    needs = cluster.node(others[0]).core.needs_of(victim.name)
+    if "2" in {needs.active, needs.next}:
+        cluster.checkers.found("scenario", "-", f"the others know of the switch: {needs}")
+    cluster.until_active("2")
+    cluster.offer("3")
+    cluster.until_active("3")
+    cluster.run(RETIRED_S)
+    for other in others:
+        if "2" not in cluster.shared.disks[other.name].versions:
+            cluster.checkers.found("laggards", other.name, "let version 2 go, which a dead member has active")
+    victim.start()
+    cluster.run(2)
+    cluster.until_active("3", within_s=20)
+    cluster.must_not_fail()
+    cluster.until_gone("2", within_s=RETIRED_S)
+    return cluster.checkers.result()
+
+
+def death_after_a_patient_switch():
+    """One node is far slower than others: they wait for its copies, so that the death of any fails no read."""
+    cluster = formed(terms=TERMS._replace(switch_patience_ms=60_000))
+    victim, slow = cluster.machines[1:]
+    cluster.sources.give(slow, {"2": content_of("2", file_ms=4_000)})
+    cluster.offer("2", file_ms=100)
+    cluster.until_active("2", within_s=50)
+    victim.crash()
+    cluster.run(1)
     cluster.readers.failures.clear()  # Those of the victim itself.
     cluster.run(10)
     cluster.must_not_fail()
@@ -434,6 +564,7 @@ SCENARIOS = {
         without_a_source,
         restarts,
         late_joiner,
+        late_joiner_after_an_upgrade,
         rolling_restart,
         all_cut_off,
         wrong_dead,
@@ -446,6 +577,11 @@ SCENARIOS = {
         gone_before_the_gate,
         held,
         back_alone,
+        death_after_its_switch,
+        the_only_owner_is_stopped,
+        stopped_amid_upgrades,
+        nobody_waits_for_who_leaves,
+        death_after_a_patient_switch,
     )
 }
 SCENARIOS |= {f"death_{when}_the_gate": lambda when=when: death(when) for when in ("before", "at", "after")}

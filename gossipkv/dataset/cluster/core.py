@@ -169,8 +169,9 @@ class DatabaseCore(DatabaseView):
             needs = self._survey.needs_of(name)
             if needs.active is None or needs.active < version or needs.hold is not None:
                 self._retiring.note(version, now_ms=now_ms)  # It may switch to it by this answer.
+            is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
             ready = self._gates.confined(copy).serves(identity)
-            return Answer(ready, copy.seals, self._retiring.is_leaving(version), self._gates.seals(identity))
+            return Answer(ready, copy.seals, is_going, self._gates.seals(identity))
         for identity in self._gates.passed.values():
             if identity.wire_id == wire_id:
                 return Answer(PartitionSet.empty(identity.partitions), {}, fixed=self._gates.seals(identity))

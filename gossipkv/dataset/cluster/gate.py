@@ -69,6 +69,8 @@ class Gate:
     def __init__(self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int) -> None:
         """`max_age_ms`: the probe interval; an older answer counts no more, nor is a question awaited for longer."""
         self.identity = identity
+        self.since_ms: int | None = None  # When anybody was first asked.
+        self.held_since_ms: int | None = None  # When it held first.
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
         self._heard: dict[str, _Heard] = {}
@@ -86,6 +88,7 @@ class Gate:
 
     def begin(self, member: Alive, *, now_ms: int) -> None:
         """Take in that a member is asked now."""
+        self.since_ms = now_ms if self.since_ms is None else self.since_ms
         self._asked[member.name] = _Asked(member.epoch, now_ms)
         self._first_asked_ms.setdefault(member.name, now_ms)
         self._pending.add(member.name)

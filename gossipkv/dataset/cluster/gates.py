@@ -4,6 +4,12 @@ A gate is opened for a version whose partitions all have owners, as they say, wh
 or as long as it has never passed.  What has passed clients may have from then on, also while its gate does not hold
 any more; and what other members have active they may have here that ask for it.  From then on its seals are fixed, and
 who comes to have some of it later is asked for the seals, and nothing else before they have shown to be the same.
+
+Then a switch waits, for `switch_patience` at most, until there are `replication` copies, or as many as members that
+have not left; but not the first one, since clients get nothing meanwhile, nor what an operator wants, or what mends.
+
+A node on which nothing is active yet begins with nothing older than what an ALIVE member has active, as long as that
+may pass here: every partition has owners, as they say, and they have not been asked in vain for longer than a grace.
 """
 
 from __future__ import annotations
@@ -53,6 +59,7 @@ class Gates:
         self._copies = copies
         self._retiring = retiring
         self._gates: dict[Identity, Gate] = {}
+        self._newest_active: str | None = None  # At a member that is ALIVE; looked at while nothing is active here.
         self._fixed: dict[str, FixedSeals] = {}  # By version, of what clients may have.
         self.anew: dict[str, PartitionSet] = {}  # By version, what is to be built anew here.
         self._rerouted: set[str] = set()
@@ -96,6 +103,7 @@ class Gates:
         self.available = {name: survey.availability(each) for name, each in chosen.items() if each is not None}
         identities = {each.identity for each in self.available.values()}
         self._gates = {identity: gate for identity, gate in self._gates.items() if identity in identities}
+        self._newest_active = survey.newest_active if self.active is None else None
         known = identities | set(passed.values())
         unknown = sorted(version for version, fixed in self._fixed.items() if fixed.identity not in known)
         for version in unknown[:-MOST_UNKNOWN]:
@@ -263,7 +271,31 @@ class Gates:
         gate = None if available is None else self._gates.get(available.identity)
         if available is None or gate is None or not self._may_be_next(available.identity):
             return False
-        return self._holds(gate, available, now_ms)
+        waits_until_ms = self._waits_until_ms(gate, available, now_ms)
+        return (waits_until_ms is None or now_ms >= waits_until_ms) and self._holds(gate, available, now_ms)
+
+    def _waits_until_ms(self, gate: Gate, available: Availability, now_ms: int) -> int | None:
+        """Until when at most a version is not switched to although its gate holds; None: it may be at once."""
+        if self.hold is not None:
+            return None
+        if self.active is None:
+            return self._waits_for_newer_until_ms(gate.identity.version, now_ms)
+        patience_ms = self._terms.switch_patience_ms
+        if patience_ms == 0 or gate.identity.version == self.active.version:
+            return None
+        copies = min(self._terms.replication, 1 + len(self._membership.awaited))
+        if self._holds(gate, available, now_ms, copies):
+            return None
+        return (now_ms if gate.held_since_ms is None else gate.held_since_ms) + patience_ms
+
+    def _waits_for_newer_until_ms(self, version: str, now_ms: int) -> int | None:
+        """Until when at most this node does not begin with a version, since a newer one may pass; None: it may."""
+        newest = self._newest_active
+        available = None if newest is None or version >= newest else self.available.get(newest)
+        if available is None or not available.is_covered:
+            return None
+        gate = self._gates.get(available.identity)
+        return (now_ms if gate is None or gate.since_ms is None else gate.since_ms) + self._terms.grace_ms
 
     def _may_be_next(self, identity: Identity) -> bool:
         """Whether this node may come to switch to it."""
@@ -299,8 +331,12 @@ class Gates:
                         gate.begin(member, now_ms=now_ms)
                         effects.append(Ask(member.name, identity))
             times += [gate.due_ms(member, every_ms=every_ms) for member in members]
-            if is_gated and self.passed.get(version) != identity and self._holds(gate, available, now_ms):
-                self._pass(gate)
+            if is_gated and self._holds(gate, available, now_ms):
+                if self.passed.get(version) != identity:
+                    self._pass(gate)
+                gate.held_since_ms = now_ms if gate.held_since_ms is None else gate.held_since_ms
+                waits_until_ms = self._waits_until_ms(gate, available, now_ms)
+                times.append(waits_until_ms if waits_until_ms is not None and waits_until_ms > now_ms else None)
             anew = gate.take_anew()
             if anew:
                 self.anew[version] = self.anew.get(version, anew) | anew
@@ -328,8 +364,10 @@ class Gates:
         if self._fixed_of(gate.identity) is None:
             self._fix(gate.identity, {})
 
-    def _holds(self, gate: Gate, available: Availability, now_ms: int) -> bool:
+    def _holds(self, gate: Gate, available: Availability, now_ms: int, least: int | None = None) -> bool:
+        """Whether each partition has so many owners that count; `min_replication`, unless told."""
         copy = self._copies.get(available.identity.version)
-        is_here = copy is not None and not self._retiring.is_leaving(copy.version)
+        stays = self._membership.leaving_since_ms is None
+        is_here = copy is not None and stays and not self._retiring.is_leaving(copy.version)
         mine = self.confined(copy).serves(available.identity) if copy is not None and is_here else gate.nothing
-        return gate.holds(available.alive, mine, least=self._terms.min_replication, now_ms=now_ms)
+        return gate.holds(available.alive, mine, least=least or self._terms.min_replication, now_ms=now_ms)

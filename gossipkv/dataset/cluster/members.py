@@ -10,6 +10,7 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.address import Address
+from gossipkv.placement.holders import HolderState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,13 @@ class Member(NamedTuple):
     state: State = State.ALIVE
     shard_id: str | None = None  # Its place in the ring; None: it has claimed none, or none has been heard of.
     is_firm: bool = False  # Its claim is configured or confirmed.
+    is_leaving: bool = False  # It is about to leave, and answers until then.
+
+    @property
+    def standing(self) -> HolderState:
+        """How far it is relied on: one that is leaving no more than a suspect, one that has left like the dead."""
+        known = HolderState(min(self.state, State.DEAD))
+        return max(known, HolderState.SUSPECT) if self.is_leaving else known
 
 
 def alone() -> Membership:
@@ -66,6 +74,7 @@ class Membership:
         self._alone_since_ms: int | None = now_ms if expects_others else None
         self._has_heard = False
         self._isolated = False
+        self.leaving_since_ms: int | None = None  # When this node began to leave.
         self.revision = 0  # Grows with every change of a member.
 
     # What is told
@@ -108,6 +117,11 @@ class Membership:
             self._alone_since_ms = None
         self.revision += 1
 
+    def leave(self, *, now_ms: int) -> None:
+        """Take in that this node is about to leave: from now on it answers, and nobody is to count on it."""
+        self.leaving_since_ms = now_ms
+        self.revision += 1
+
     # What is asked
 
     def __iter__(self) -> Iterator[Member]:
@@ -131,6 +145,17 @@ class Membership:
     def awaited(self) -> list[Member]:
         """All other members that have not left."""
         return [member for member in self.others if member.state is not State.LEFT]
+
+    @property
+    def staying(self) -> frozenset[str]:
+        """The names of those that are ALIVE and not leaving, this node among them."""
+        names = {member.name for member in self if member.standing is HolderState.ALIVE}
+        return frozenset(names - ({self._own} if self.leaving_since_ms is not None else set()))
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """The names of the others that are leaving and still there."""
+        return frozenset(member.name for member in self.others if member.is_leaving and member.state in LIVE)
 
     @property
     def expects_others(self) -> bool:

@@ -73,14 +73,14 @@ class Reassignment:
         for since_ms, unowned in self._generations:
             turns = (now_ms - since_ms) // self._after_ms
             if turns > 0:
-                found |= self._falling_to(unowned, ring, ring.least * turns)
+                found |= self.falling_to(unowned, ring, ring.least * turns)
         return found
 
-    def _falling_to(self, unowned: PartitionSet, ring: Ring, takers: int) -> PartitionSet:
-        """Return what falls to this node, when so many ids take each of these partitions."""
+    def falling_to(self, unowned: PartitionSet, ring: Ring, takers: int | None = None) -> PartitionSet:
+        """Return what falls to this node, when so many ids, `replication` unless told, take each of these."""
         found = self._nothing
         count = len(ring.ids)
-        takers = min(takers, count)
+        takers = min(ring.replication if takers is None else takers, count)
         for remainder in range(min(count, unowned.partitions)):
             wanted = unowned & every(count, remainder, unowned.partitions)
             if not wanted:

@@ -3,7 +3,8 @@
 Nobody here has asked for it for `retire_after`, and nobody elsewhere can come to need it: every member that has not
 left has said which version is active there, and none has this one active, held, or as the one that it would switch to
 next.  The dead are waited for for `retire_max`, and so is who says nothing of the database: it takes no part in it.  So
-a laggard that cannot pass the next gate keeps its version on all nodes.
+a laggard that cannot pass the next gate keeps its version on all nodes.  Who is not ALIVE may have switched without a
+word of it that was heard: what it had active is needed, and all that is newer, up to the newest that it published.
 
     KEPT ──quiet and needed by nobody──► LEAVING ──a grace later──► FREE
       ▲                                     │
@@ -29,13 +30,18 @@ class Needs(NamedTuple):
     active: str | None  # None: none yet, or it has not said so.
     next: str | None = None
     hold: str | None = None
+    newest: str | None = None  # What it may have switched to unheard: anything from `active` to this.
+
+    def has(self, version: str) -> bool:
+        """Whether it needs this version."""
+        if self.active is None or version in {self.active, self.next, self.hold}:
+            return True
+        return self.newest is not None and self.active < version <= self.newest
 
 
 def needed_by(version: str, needs: Iterable[Needs]) -> list[str]:
     """Return the members that need this version, or may come to need it, sorted."""
-    return sorted(
-        each.member for each in needs if each.active is None or version in {each.active, each.next, each.hold}
-    )
+    return sorted(each.member for each in needs if each.has(version))
 
 
 @final

@@ -1,8 +1,8 @@
 """Whom the serving loop may ask for which partitions of which identity.
 
 Everybody who ever said so and has not taken it back, whatever state it is in: a member that is wrongly taken for dead
-may be the last one that has something.  Its state is told to the loop apart, so that a member's change costs nothing
-here.  Only who has left is asked no more; nothing that is refuted is asked for, and of what clients may have
+may be the last one that has something, and one that has left may be there for a moment.  Its state is told to the loop
+apart, so that a member's change costs nothing here.  Nothing that is refuted is asked for, and of what clients may have
 nobody but those whose files have the fixed seals.
 """
 
@@ -70,8 +70,9 @@ class Routes:
         return tuple(Ownership(owner, found[identity]) for owner, found in told if identity in found)
 
     def has(self, identity: Identity) -> bool:
-        """Whether anybody may be asked for an identity."""
-        return any(identity in found for _, found in self._told.values())
+        """Whether anybody may be asked for an identity who has not left."""
+        gone = {member.name for member in self._membership.others if member.state is State.LEFT}
+        return any(identity in found for owner, found in self._told.values() if owner.name not in gone)
 
     def _step_of(self, name: str) -> list[Route]:
         owner = self._owner(name)
@@ -102,4 +103,4 @@ class Routes:
         member = self._membership.get(name)
         if member is None:
             return self._others.remembered(name)
-        return None if member.state is State.LEFT else Owner(member.name, member.uuid, member.address)
+        return Owner(member.name, member.uuid, member.address)

@@ -1,7 +1,8 @@
 """Which partitions of each version are to be here.
 
 A version's share is computed once, from the list of ids as it last was when still (`convergence`), and kept in its
-manifest: whoever comes or goes alters nothing.  Only what is left to nobody is added (`reassignment`).
+manifest: whoever comes or goes alters nothing.  Only what is left to nobody is added (`reassignment`), and what those
+leave behind who are about to go (`leaving`).
 """
 
 from __future__ import annotations
@@ -82,10 +83,21 @@ class Shares:
             times += [] if due_ms is None else [due_ms]
             ring = Ring(own_id, ids, self._ready(holders), self._terms.replication, least)
             mine = reassignment.mine(ring, now_ms=now_ms)
+            mine |= self._left_to_this(holders, reassignment, ring)
             if mine:
                 known = self._reassigned.get(identity.version, mine)
                 self._reassigned[identity.version] = mine | known if known.partitions == mine.partitions else mine
         return min(times, default=None)
+
+    def _left_to_this(self, holders: Holders, reassignment: Reassignment, ring: Ring) -> PartitionSet:
+        """What falls to this node of that which only those have who are leaving, and nobody who stays builds."""
+        left = holders.at_least(1, self._membership.leaving)
+        if not left:
+            return left
+        staying = self._membership.staying
+        left -= holders.at_least(1, staying) | holders.building_at(staying)
+        shard_ids = {member.shard_id for member in self._membership if member.name in staying}
+        return reassignment.falling_to(left, ring._replace(ids=[each for each in ring.ids if each in shard_ids]))
 
     def _ready(self, holders: Holders) -> dict[str, PartitionSet]:
         """What the live members of each shard id have ready."""

@@ -82,6 +82,7 @@ class Spread:
             "owners": [self._owner(holder) for holder in holders.all[: self._most_nodes]],
             "owners_not_named": len(holders.all[self._most_nodes :]),
             "missing": self._told(holders.missing),
+            "single_owner": self._told(holders.under_replicated(2) - holders.missing),
             "under_replicated": self._told(holders.under_replicated(self._view.terms.replication)),
         }
 
@@ -130,6 +131,9 @@ class Spread:
         if version in self._disputes:
             first, second, partitions = self._disputes[version][0]
             return f"the files of {first} and {second} agree: partitions {_sentence(partitions)} differ"
+        replication, patience_ms = self._view.terms.replication, self._view.terms.switch_patience_ms
+        if patience_ms and (few := holders.under_replicated(replication)) and self._view.passed(version):
+            return f"every partition has {replication} owners, for switch_patience at most: {len(few):,} have fewer"
         return "the owners of every partition have answered that they serve it"
 
     @property

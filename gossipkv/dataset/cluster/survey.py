@@ -52,7 +52,7 @@ class Survey:
         self._others = others
         self._least = least
         self._states = {
-            member.name: HolderState(member.state) for member in membership.others if member.state is not State.LEFT
+            member.name: member.standing for member in membership.others if member.state is not State.LEFT
         } | {membership.own.name: HolderState.ALIVE}  # Also while it leaves.
         # By version, identity, and member.
         self.published: dict[str, dict[Identity, dict[str, Statement]]] = {}
@@ -129,7 +129,7 @@ class Survey:
         for member in self._membership.others:
             said, is_active = statements.get(member.name), member.name in active_at
             ready = nothing if said is None else said.ready
-            if (ready or is_active) and member.state is State.ALIVE and member.epoch != SILENT_EPOCH:
+            if (ready or is_active) and member.standing is HolderState.ALIVE and member.epoch != SILENT_EPOCH:
                 alive.append(Alive(member.name, member.uuid, member.epoch, ready, is_active))
         is_covered = any(each.is_covered for each in self.known(identity.version) if each.identity == identity)
         return Availability(identity, Holders(identity, statements, self._states), tuple(alive), is_covered)
@@ -152,6 +152,12 @@ class Survey:
         others.update(said.newest for said in self._said if said.newest is not None)
         return max(others, default=None)
 
+    @property
+    def newest_active(self) -> str | None:
+        """The newest version that a member which is ALIVE has active, as its present life says."""
+        alive = self._membership.staying - {self._membership.own.name}
+        return max((active for name in alive if (active := self.needs_of(name).active) is not None), default=None)
+
     def needs(self, now_ms: int) -> list[Needs]:
         """Return the needs of each member that is waited for; not of one that takes no part in the database."""
         awaited = [(each.name, self._others.of(each.name, each.epoch)) for each in self._membership.awaited]
@@ -165,8 +171,10 @@ class Survey:
         """Return which versions a member needs, as its present life says."""
         member = self._membership.get(name)
         said = None if member is None else self._others.of(name, member.epoch)
-        if said is None or said.database is None:
+        if member is None or said is None or said.database is None:
             return Needs(name, None)
         database = said.database
         active, next_ = (None if named is None else named.version for named in (database.active, database.next))
-        return Needs(name, active, next_, database.hold)
+        published = (*said.versions, next_, database.newest)
+        newest = max((version for version in published if version is not None), default=None)
+        return Needs(name, active, next_, database.hold, None if member.state is State.ALIVE else newest)

@@ -14,3 +14,4 @@ class Terms(NamedTuple):
     retire_after_ms: int
     probe_interval_ms: int  # Of the profile of gossip: no answer counts in a gate that is older.
     grace_ms: int  # Dissemination and a forwarded read: for so long a withdrawn copy is answered.
+    switch_patience_ms: int = 0  # For so long at most a switch waits until there are `replication` copies.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gossipkv.dataset.cluster.contents import to_follow
 from gossipkv.dataset.cluster.gates import Gates
+from gossipkv.dataset.cluster.leaving import is_missed
 from gossipkv.dataset.cluster.others import Others
 from gossipkv.dataset.cluster.publication import Publication
 from gossipkv.dataset.cluster.refutations import Refutations
@@ -135,6 +136,12 @@ class DatabaseView:
         What is not here is in nobody's way.
         """
         return version not in self._copies or self._retiring.is_free(version, now_ms=self._now_ms)
+
+    def is_missed(self, *, now_ms: int) -> bool:
+        """Whether this node, which is about to leave, alone has what is active, and who stays may come to have it."""
+        return is_missed(
+            self._survey, self.membership, probe_interval_ms=self.terms.probe_interval_ms, now_ms=now_ms
+        )  # fmt: skip
 
     def refuted(self, digest: str) -> tuple[str, ...]:
         """Return the functions that no build of these files may rely on."""

@@ -19,7 +19,7 @@ from gossipkv.dataset.cluster.members import Member, State
 from gossipkv.errors import TooLarge, UnknownDatabase
 from gossipkv.node.peers.connections import Peer
 from gossipkv.placement.holders import HolderState
-from gossipkv.placement.shard_claim import NODES, place_of
+from gossipkv.placement.shard_claim import NODES, Place, place_of
 from gossipkv.placement.statement import MAX_PIECES, decode, decode_database, encode, encode_database
 from gossipkv.serving.scan_elsewhere import Source
 
@@ -159,11 +159,9 @@ class Sharing:
         places = self._claimed()
         known = {self._membership.own.name}
         for member in self._known:
-            shard_id, is_firm = places.get(member.name, (None, False))
+            place = places.get(member.name, Place())
             known.add(member.name)
-            told = Member(
-                member.name, member.uuid, member.epoch, member.address, State(member.state), shard_id, is_firm=is_firm
-            )
+            told = Member(member.name, member.uuid, member.epoch, member.address, State(member.state), *place)
             self._membership.tell(told, now_ms=now_ms)
         for name in [member.name for member in self._membership.others if member.name not in known]:
             self._membership.forget(name)
@@ -171,18 +169,15 @@ class Sharing:
                 core.forget(name)
         self._tell_peers()
 
-    def _claimed(self) -> dict[str, tuple[str, bool]]:
-        """Each owner's place in the ring, and whether its claim is firm."""
+    def _claimed(self) -> dict[str, Place]:
+        """What each owner says of its place in the ring."""
         found = ((entry.owner, place_of(entry.name, entry.value)) for entry in self._tree.below(NODES))
         return {owner: place for owner, place in found if place is not None}
 
     def _tell_peers(self) -> None:
         members = self._membership.others
-        peers = {
-            each.name: Peer(each.name, each.uuid, each.address, min(each.state, State.DEAD), each.epoch)
-            for each in members
-        }
-        remembered = {name: Peer(*owner, State.DEAD, 0) for name, owner in self._owners.items()}
+        peers = {each.name: Peer(each.name, each.uuid, each.address, each.standing, each.epoch) for each in members}
+        remembered = {name: Peer(*owner, HolderState.DEAD, 0) for name, owner in self._owners.items()}
         self._peers.tell((remembered | peers).values())
 
     # What comes in: what they say
@@ -290,8 +285,7 @@ class Sharing:
         found = {}
         for owner, partitions in core.owners(identity):
             member = self._membership.get(owner.name)
-            state = State.DEAD if member is None else min(member.state, State.DEAD)
-            found[owner.name] = Source(HolderState(state), partitions)
+            found[owner.name] = Source(HolderState.DEAD if member is None else member.standing, partitions)
         return found
 
     # What goes out

@@ -135,6 +135,8 @@ PLANTED_IN_SHARING: dict[str, tuple[str, object, str, object, str]] = {
     "a switch waits for no gate": ("slow_source", DatabaseView, "may_switch", knows, "reads failed"),
     "the dead are not asked": ("wrong_dead", Peers, "tell", tell_of_the_living, "reads failed"),
     "laggards are not waited for": ("laggard", core, "needed_by", lambda *_: [], "let 101 go"),
+    "who is stopped is gone at once": ("owner_stopped", DatabaseView, "is_missed", never, "reads failed"),
+    "who is stopped amid an upgrade, too": ("stopped_amid_upgrades", DatabaseView, "is_missed", never, "reads failed"),
     "who hears nobody goes on": ("all_cut_off", Membership, "waits_to_be_heard", never, "switched|let go"),
 }
 

@@ -65,7 +65,8 @@ async def test_what_is_here_is_told_alike_with_and_without_others(world):
         assert local.items() <= shared.items()
         assert {**ours, **mine} == ours
         assert ours.keys() - mine.keys() == {
-            "owners", "owners_not_named", "missing", "under_replicated", "partition_count", "regrouped", "refuted",
+            "owners", "owners_not_named", "missing", "under_replicated", "single_owner", "partition_count", "regrouped",
+            "refuted",
         }  # fmt: skip
         all_of_it = {"count": N, "runs": "0-3"}
         nothing = {"count": 0, "runs": ""}

@@ -12,7 +12,7 @@ from gossipkv.gossip.member import State
 from gossipkv.gossip.packets import messages
 from gossipkv.gossip.tree.limits import TreeLimits
 from gossipkv.node.gossip import ClaimsInTree
-from gossipkv.placement.shard_claim import MOST_SPOKEN, SPEAKS, Firmness, ShardClaim, spoken_by
+from gossipkv.placement.shard_claim import MOST_SPOKEN, SPEAKS, Firmness, Place, ShardClaim, place_of, spoken_by
 from gossipkv.placement.shard_claim import _read as read_claim
 from tests.unit.gossip.tree.linked import Link, Node, address_of, member
 
@@ -434,3 +434,18 @@ def test_across_a_partition(seed: int) -> None:
     assert ids(everyone) == ["1", "2", "3", "4", "5", "6"]
     moved = [one for one in everyone if before[one] != one.claim.shard_id]
     assert moved == [max(halves[0][-1], halves[1][-1], key=lambda one: one.node.me.name.encode())]
+
+
+def test_who_is_about_to_leave_says_so_beside_its_claim():
+    """From then on, also when it picks again; an owner that says anything else of it is not leaving."""
+    link = Link()
+    (claimer,) = cluster(link, "a")
+    claimer.step()
+    (entry,) = claimer.node.tree.entries("nodes", now_ms=0, all=True)
+    assert place_of(entry.name, entry.value) == Place("1")
+    claimer.claim.leave()
+    (entry,) = claimer.node.tree.entries("nodes", now_ms=0, all=True)
+    assert place_of(entry.name, entry.value) == Place("1", is_leaving=True)
+    assert read_claim(entry.value, "a") is not None
+    odd = msgpack.packb(msgpack.unpackb(entry.value) | {"leaving": 1})
+    assert place_of(entry.name, odd) == Place("1")

@@ -42,7 +42,8 @@ OTHERS = {
     "max_queued": ("1MiB", 1 << 20), "frame_timeout": ("500ms", 500), "idle_timeout": ("off", 0),
     "drain_timeout": ("0s", 0), "scan_limit": ("10", 10), "log_level": ("debug", "debug"),
     "log_format": ("json", "json"), "replication": ("3", 3), "min_replication": ("2", 2),
-    "reassign_after": ("5m", 300_000), "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
+    "switch_patience": ("30s", 30_000), "reassign_after": ("5m", 300_000),
+    "retire_max": ("2h", 7_200_000), "proxy_timeout": ("1s", 1000),
     "proxy_stage_timeout": ("20ms", 20), "http_listen": ("[::1]:8080", Address("::1", 8080)),
     "content_type": ("text/plain; charset=utf-8", "text/plain; charset=utf-8"), "http_max_connections": ("9", 9),
 }  # fmt: skip

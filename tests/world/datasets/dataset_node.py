@@ -35,7 +35,7 @@ from gossipkv.dataset.lifecycle.version_states import Life, VersionEvent, Versio
 from gossipkv.errors import TooLarge
 from gossipkv.placement import statement
 from gossipkv.placement.partition_set import PartitionSet
-from gossipkv.placement.shard_claim import NODES, Firmness
+from gossipkv.placement.shard_claim import NODES, Place, place_of
 from tests.world.datasets.building import Building
 from tests.world.datasets.contents import DATABASE
 from tests.world.datasets.exchange import Exchange
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.core import Gossip
     from gossipkv.gossip.member import Member as GossipMember
     from gossipkv.node.gossip import ShardIdTimer
+    from gossipkv.placement.holders import HolderState
     from gossipkv.placement.identity import Identity
     from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import DatabaseStatement, Statement
@@ -63,6 +64,8 @@ LOOK_MS: Final = 5_000  # Between two looks at the source.
 ISOLATION_MS: Final = 1_000  # Between two looks whether anybody is heard.
 SYNC_US: Final = 5 * MS
 ASK_MS: Final = 1_000
+DRAIN_MS: Final = 10_000  # `drain_timeout`
+LEAVING_LOOK_US: Final = 20 * MS
 SOON_MS: Final = 200  # At most, before a look that was asked for.
 
 
@@ -131,7 +134,7 @@ class DatasetNode:
         self.active: str | None = None
         self.hold: str | None = None
         self.routes: dict[bytes, dict[str, Route]] = {}  # By wire id and member.
-        self.states: dict[str, State] = {}
+        self.states: dict[str, HolderState] = {}  # How far others are relied on.
         self._building = Building(
             self.core, self.lives, self.disk, later=self.later, changed=self.tell, drop=self._dropped
         )
@@ -209,17 +212,14 @@ class DatasetNode:
             watch.look()
         claims = {}
         for entry in self.gossip.tree.entries(NODES, now_ms=now_ms, all=True):
-            standing = msgpack.unpackb(entry.value)["claim"]
-            claims[entry.owner] = entry.name.rpartition("@")[0], standing != Firmness.PROVISIONAL
+            claims[entry.owner] = place_of(entry.name, entry.value) or Place()
         known = set()
         for each in members:
-            shard_id, is_firm = claims.get(each.name, (None, False))
-            state = State(each.state)
+            place = claims.get(each.name, Place())
             known.add(each.name)
-            self.states[each.name] = state
-            self.membership.tell(
-                Member(each.name, each.uuid, each.epoch, each.address, state, shard_id, is_firm), now_ms=now_ms
-            )
+            told = Member(each.name, each.uuid, each.epoch, each.address, State(each.state), *place)
+            self.states[each.name] = told.standing
+            self.membership.tell(told, now_ms=now_ms)
         for other in self.membership.others:
             if other.name not in known:
                 self.membership.forget(other.name)
@@ -452,6 +452,21 @@ class DatasetNode:
         self.look()
         self.wake()
         self.machine.after_input()
+
+    def leave(self) -> None:
+        """End as by SIGTERM: say so, answer until nobody who stays would miss this node, and leave."""
+        self.membership.leave(now_ms=self.machine.now_ms)
+        self._place.leave()
+        self.wake()
+        self.machine.after_input()
+        self._leave_when_free(self.machine.now_ms + DRAIN_MS)
+
+    def _leave_when_free(self, due_ms: int) -> None:
+        now_ms = self.machine.now_ms
+        if now_ms < due_ms and self.core.is_missed(now_ms=now_ms):
+            self.later(LEAVING_LOOK_US, partial(self._leave_when_free, due_ms))
+        else:
+            self.machine.leave()
 
     def asked(self, version: str) -> None:
         """Note that a version was asked for, in any way."""

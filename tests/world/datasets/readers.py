@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.dataset.cluster.members import State
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
 from tests.world.datasets.answer import Answer
@@ -122,7 +121,7 @@ class _Read:
     def _read_list(self) -> None:
         node = self._node
         states = {
-            name: HolderState(min(node.states.get(name, State.DEAD), State.DEAD))
+            name: node.states.get(name, HolderState.DEAD)
             for name, route in node.routes.get(self._identity.wire_id, {}).items()
             if self._part in route.partitions
         }

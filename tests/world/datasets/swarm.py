@@ -20,6 +20,8 @@ from tests.world.scheduler import MS, SECOND
 if TYPE_CHECKING:
     from collections import Counter
 
+    from tests.world.machine import Machine
+
 READ_EVERY_MS: Final = 50
 # The dead may be waited for before anything is built; then it may be reassigned twice, and built.
 HEALED_S: Final = RETIRE_MAX_MS / 1000 + 120
@@ -68,6 +70,8 @@ class _Run:
         cluster.readers.begin(READ_EVERY_MS)
         for _ in range(chance.choice((1, 2, 3))):
             cluster.world.scheduler.after(int(chance.uniform(5, self._safety_s) * SECOND), self._offer)
+        for _ in range(chance.choice((0, 1, 2, 3))):
+            cluster.world.scheduler.after(int(chance.uniform(5, self._safety_s) * SECOND), self._stop)
         cluster.world.scheduler.after(int(chance.uniform(0, 15) * SECOND), self._faults.begin)
         cluster.run(self._safety_s)
         self._faults.end()
@@ -85,6 +89,25 @@ class _Run:
             world.trace,
             dict(struck),
         )
+
+    def _stop(self) -> None:
+        """Have one end as by SIGTERM, at whatever moment of a version's life this is, and start again."""
+        cluster = self.cluster
+        up = [machine for machine in cluster.machines if machine.is_up and not machine.is_paused]
+        if not up:
+            return
+        machine = self._chance.choice(up)
+        node = cluster.node(machine)
+        if node.membership.leaving_since_ms is None:
+            cluster.world.struck["stop"] += 1
+            node.leave()
+            cluster.world.scheduler.every(SECOND, partial(self._has_to_wait_for, machine))
+
+    def _has_to_wait_for(self, machine: Machine) -> bool:
+        if machine.is_up:
+            return True
+        machine.start()
+        return False
 
     def _offer(self) -> None:
         """Put another version at the source, for some later than for others."""

@@ -36,6 +36,7 @@ from tests.world.nodes.losses import (
 )
 from tests.world.nodes.misconfiguration import strangers, twins
 from tests.world.nodes.upgrades import (
+    all_stopped,
     automatic_ids,
     empty_cluster,
     half_uploaded,
@@ -43,9 +44,11 @@ from tests.world.nodes.upgrades import (
     late_source,
     one_empty_node,
     one_version,
+    owner_stopped,
     rolling_restart,
     slow_source,
     source_gone,
+    stopped_amid_upgrades,
     told_at_once,
     upgrade,
     upgrade_restarts,
@@ -80,6 +83,9 @@ SHARING: Final = _named(
     source_gone,
     upgrade_restarts,
     rolling_restart,
+    owner_stopped,
+    stopped_amid_upgrades,
+    all_stopped,
     late_joiner,
     death_before_the_gate,
     death_at_the_gate,

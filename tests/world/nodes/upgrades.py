@@ -199,6 +199,50 @@ async def rolling_restart(cluster: SimulatedCluster) -> None:
         database.must_not_fail()
 
 
+async def owner_stopped(cluster: SimulatedCluster) -> None:
+    """Each partition is on one node, and one is stopped: the others build what it has before it is gone."""
+    async with formed(cluster, replication=1) as database:
+        machine = cluster.chance.choice(database.machines)
+        await machine.stop()
+        await trio.sleep(10)
+        database.must_not_fail()
+        await machine.start()
+        await database.until_active("101", within_s=5)
+        database.must_not_fail()
+
+
+async def stopped_amid_upgrades(cluster: SimulatedCluster) -> None:
+    """Node after node is stopped at some moment of an upgrade, and nobody waits for copies: no read fails."""
+    chance = cluster.chance
+    async with formed(cluster, replication=2) as database:
+        database.readers.names_versions = False  # What is active has another owner then, not what retires.
+        for version in ("102", "103", "104"):
+            for machine in database.machines:
+                machine.file_s = chance.uniform(0, 0.5)
+            database.offer(version)
+            await trio.sleep(chance.uniform(0, 8))
+            machine = chance.choice(database.machines)
+            await machine.stop()
+            await trio.sleep(chance.uniform(0.5, 5))
+            await machine.start()
+            await database.until_active(version, within_s=2 * ACTIVE_S)
+        database.must_not_fail()
+
+
+async def all_stopped(cluster: SimulatedCluster) -> None:
+    """Each is the only owner of something, and nobody waits for another who leaves as well."""
+    async with formed(cluster, replication=1) as database:
+        for machine in database.machines:
+            machine.tell(signal.SIGTERM)
+        with trio.move_on_after(2) as limit:
+            for machine in database.machines:
+                await machine.ended()
+        database.must(not limit.cancelled_caught, "they wait for each other")
+        await database.start()
+        await database.until_active("101")
+        await database.until_answered()
+
+
 async def late_joiner(cluster: SimulatedCluster) -> None:
     """A node that joins answers before it has built anything; no share changes, and of the next it has its own."""
     *founders, joiner = cluster.machines

@@ -15,6 +15,7 @@ SOME = st.frozensets(st.integers(0, 3))
 WHO = st.sampled_from(NAMES)
 EVENTS = st.one_of(
     st.tuples(st.just("state"), WHO, st.sampled_from([State.ALIVE, State.SUSPECT, State.DEAD])),
+    st.tuples(st.just("leaving"), WHO, st.none()),
     st.tuples(st.just("restart"), WHO, st.none()),
     st.tuples(st.just("publish"), WHO, SOME),
     st.tuples(st.just("publish"), WHO, st.just(PARTITIONS)),
@@ -33,6 +34,7 @@ class Model:
 
     def __init__(self):
         self.states = dict.fromkeys(NAMES, State.ALIVE)
+        self.leaving = set()  # In the present epoch.
         self.epochs = dict.fromkeys(NAMES, 1)
         self.published = dict.fromkeys(NAMES, frozenset())  # In the present epoch.
         self.counts = {}  # What was answered on the present connection, and when that was asked.
@@ -42,6 +44,7 @@ class Model:
         """How many owners of a partition count now."""
         return (partition in self.mine) + sum(
             self.states[name] is State.ALIVE
+            and name not in self.leaving
             and partition in self.published[name]
             and partition in served
             and now_ms - asked_ms <= TERMS.probe_interval_ms
@@ -83,13 +86,17 @@ class Play:
         node, model = self.node, self.model
         if event == "state":
             model.states[name] = what
-            node.tell(member(name, state=what, epoch=model.epochs[name]))
+            self.tell(name)
+        elif event == "leaving":
+            model.leaving.add(name)
+            self.tell(name)
         elif event == "restart":
             model.epochs[name] += 1
             model.states[name], model.published[name] = State.ALIVE, frozenset()
+            model.leaving.discard(name)
             model.counts.pop(name, None)
             self.pending.pop(name, None)
-            node.tell(member(name, epoch=model.epochs[name]))
+            self.tell(name)
             node.core.lost(name)
         elif event == "publish":
             if model.published[name] - what:
@@ -111,6 +118,12 @@ class Play:
             node.has(*what)
         node.step(what if event == "wait" else 0)
         self.note()
+
+    def tell(self, name):
+        """The node hears how a member is now."""
+        model = self.model
+        told = member(name, state=model.states[name], epoch=model.epochs[name])
+        self.node.tell(told._replace(is_leaving=name in model.leaving))
 
     def answer(self, event, name, what):
         """Somebody answers, if it was asked."""
@@ -139,7 +152,7 @@ def test_it_passes_when_nothing_keeps_it(least, events):
     for event, name, what in events:
         play.play(event, name, what)
     for name in NAMES:
-        play.play("state", name, State.ALIVE)
+        play.play("restart", name, None)
         play.play("publish", name, PARTITIONS)
     play.play("wait", "b", 1_001)
     for name in NAMES:

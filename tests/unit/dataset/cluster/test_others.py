@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gossipkv.dataset.cluster.effects import KeepActive, Look, Route
 from gossipkv.dataset.cluster.members import State
+from gossipkv.placement.holders import HolderState
 from gossipkv.placement.seals import Sealed
 from gossipkv.placement.statement import DatabaseStatement
 from tests.unit.dataset.cluster.scene import Node, active, answer, held, identity, member, statement
@@ -61,14 +62,15 @@ def test_a_state_changes_no_route():
     assert not [effect for effect in node.effects[before:] if isinstance(effect, Route)]
 
 
-def test_who_has_left_is_not_asked():
-    """It said so itself; when it comes back it is asked again, before it has told anything."""
+def test_who_has_left_may_be_asked():
+    """Last of all, for it may be there for a moment: it said goodbye before others had heard who has what it had."""
     node = Node("b")
     routes = Loop(node)
     node.hear("b", statement("b", (0,)))
     node.state("b", State.LEFT)
     node.step()
-    assert routes() == {}
+    assert routes() == {"b": {0}}
+    assert node.membership.get("b").standing is HolderState.DEAD
     node.state("b", State.ALIVE, epoch=2)
     node.step()
     assert routes() == {"b": {0}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gossipkv.dataset.cluster.members import State
 from gossipkv.dataset.cluster.retiring import Needs, needed_by
 from gossipkv.placement.statement import DatabaseStatement, Named
@@ -83,6 +85,35 @@ def test_the_dead_are_waited_for_for_an_hour():
         assert quiet(node) is not waited
         node.step(HOUR_MS)
         assert may_retire(node, TERMS.grace_ms) is (state is not State.SUSPECT)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ([], active(identity("0"), newest="2")),
+        ([], active(identity("0"), next=Named("2", NEW.wire_id))),
+        ([statement("c", (0,), of=NEW)], active(identity("0"))),
+    ],
+)
+def test_the_dead_may_have_switched_unheard(said):
+    """To anything from what they had active to the newest that they published, which stays; the living say so."""
+    for state, waited in ((State.ALIVE, False), (State.SUSPECT, True), (State.DEAD, True)):
+        node = retiring("b", "c")
+        statements, database = said
+        node.hear("c", *statements, database=database)
+        node.state("c", state)
+        assert quiet(node) is not waited
+        node.step(HOUR_MS)
+        assert may_retire(node, TERMS.grace_ms) is (state is not State.SUSPECT)
+
+
+@pytest.mark.parametrize("active_there", ["0", "2"])
+def test_what_the_dead_cannot_have_switched_to_goes(active_there):
+    """It is newer than all that they published, or older than what they had active."""
+    node = retiring("b", "c")
+    node.hear("c", database=active(identity(active_there), newest=active_there))
+    node.state("c", State.DEAD)
+    assert quiet(node)
 
 
 def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():

@@ -47,9 +47,21 @@ def test_the_owners_of_a_version_are_told_with_what_they_have_and_how_they_are_k
         owner("c", "dead", runs(1, 2, 3, text="1-3"), runs(0)),
     ]
     assert (told["missing"], told["under_replicated"]) == (runs(3), runs(0, 2, 3, text="0,2-3"))
+    assert told["single_owner"] == runs(0, 2)
     assert (told["partition_count"], told["function"], told["regrouped"]) == (4, "sequins", False)
     assert told["owners_not_named"] == 0
     assert not told.keys() & {"conflicts", "disputes", "unpublished"}
+
+
+def test_a_switch_that_waits_for_copies_says_so():
+    """Its gate holds."""
+    node = Node("b", terms=TERMS._replace(replication=2, switch_patience_ms=60_000))
+    node.core.activate(identity("0"))
+    node.has(0, 1, 2, 3)
+    words = "every partition has 2 owners, for switch_patience at most: 4 have fewer"
+    assert spread(node).gate_waits_until("1") == words
+    node.hear("b", statement("b", (0, 1, 2, 3)))
+    assert spread(node).gate_waits_until("1") == "the owners of every partition have answered that they serve it"
 
 
 def test_of_what_nobody_has_said_anything_of_nothing_is_told():

@@ -1,0 +1,135 @@
+"""What a switch waits for although its gate holds: copies, and what others have active."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.dataset.cluster.members import State
+from tests.unit.dataset.cluster.scene import TERMS, Node, active, answer, identity, statement
+
+ONE, TWO = identity("1"), identity("2")
+PATIENT = TERMS._replace(replication=2, switch_patience_ms=10_000)
+
+
+def patient(active_here=ONE):
+    """A node that may switch to version 2, of which each partition has one owner."""
+    node = Node("b", "c", terms=PATIENT)
+    node.settle()
+    if active_here is not None:
+        node.core.activate(active_here)
+    node.has(0, 1, of=TWO)
+    node.hear("b", statement("b", (2, 3), of=TWO))
+    node.answered("b", answer(2, 3), of=TWO)
+    return node
+
+
+def test_a_switch_waits_for_copies_so_long():
+    """From when its gate held first; clients may have it by its name meanwhile."""
+    node = patient()
+    for _ in range(19):
+        node.step(500)
+        node.answered("b", answer(2, 3), of=TWO)
+        assert not node.passes("2")
+        assert node.core.passed("2")
+    node.step(500)
+    assert node.passes("2")
+
+
+def test_a_switch_waits_no_longer_than_for_the_copies():
+    """This node's among them."""
+    node = patient()
+    node.hear("c", statement("c", (0, 1, 2, 3), of=TWO))
+    assert not node.passes("2")
+    node.answered("c", answer(0, 1, 2, 3), of=TWO)
+    assert node.passes("2")
+
+
+@pytest.mark.parametrize(
+    ("change", "waits"),
+    [
+        (lambda node: None, True),
+        (lambda node: node.state("c", State.DEAD), True),  # It comes back in a minute.
+        (lambda node: node.core.hold("2"), False),
+    ],
+)
+def test_whose_copies_a_switch_waits_for(change, waits):
+    """Of all that have not left; an operator's hold is obeyed at once."""
+    node = patient()
+    change(node)
+    node.step()
+    assert node.passes("2") is not waits
+
+
+def test_a_first_version_waits_for_no_copies():
+    """Clients get nothing meanwhile."""
+    assert patient(None).passes("2")
+
+
+def test_no_more_copies_are_waited_for_than_there_are_nodes():
+    """Who is alone with `replication` 2 does not wait."""
+    node = Node(terms=PATIENT, expects_others=False)
+    node.settle()
+    node.core.activate(ONE)
+    node.has(0, 1, 2, 3, of=TWO)
+    assert node.passes("2")
+
+
+def joiner(database, ready=(0, 1, 2, 3)):
+    """A node on which nothing is active; all of version 1 has answered, and b has this of 2."""
+    node = Node("b", "c")
+    node.settle()
+    node.hear("c", statement("c", (0, 1, 2, 3)))
+    node.hear("b", statement("b", ready, of=TWO), database=database)
+    node.answered("c", answer(0, 1, 2, 3))
+    return node
+
+
+def test_who_comes_late_begins_with_what_is_active():
+    """Though the gate of an older version holds before; which clients may have by its name."""
+    node = joiner(active(TWO))
+    assert not node.passes("1")
+    assert node.core.passed("1")
+    node.answered("b", answer(0, 1, 2, 3), of=TWO)
+    assert node.passes("2")
+
+
+@pytest.mark.parametrize(
+    ("database", "ready"),
+    [(active(TWO), (0, 1, 2)), (active(identity("0")), (0, 1, 2, 3)), (None, (0, 1, 2, 3))],
+)
+def test_who_comes_late_does_not_wait_for_what_cannot_pass(database, ready):
+    """A partition has no owner; or nobody that is ALIVE has it active."""
+    assert joiner(database, ready).passes("1")
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD])
+def test_who_comes_late_does_not_wait_for_what_the_dead_had(state):
+    """Whose partitions another node has."""
+    node = joiner(active(TWO))
+    node.hear("c", statement("c", (0, 1, 2, 3)), statement("c", (0, 1, 2, 3), of=TWO), database=active(ONE))
+    node.state("b", state)
+    node.step()
+    assert node.passes("1")
+
+
+def test_who_comes_late_waits_no_longer_than_a_grace():
+    """Owners that do not answer do not keep it from serving what it can; an operator's hold waits for nothing."""
+    node = joiner(active(TWO))
+    node.core.hold("1")
+    node.step()
+    assert node.passes("1")
+    node.core.hold(None)
+    for _ in range(TERMS.grace_ms // 500):
+        assert not node.passes("1")
+        node.step(500)
+        node.answered("c", answer(0, 1, 2, 3))
+    assert node.passes("1")
+
+
+def test_what_is_active_here_is_left_as_ever():
+    """The rule is for the first gate: later ones are passed in whatever order they hold."""
+    node = joiner(active(identity("3")), ())
+    node.hear("b", statement("b", (0, 1, 2, 3), of=identity("3")), database=active(identity("3")))
+    node.core.activate(identity("0"))
+    node.step()
+    assert node.passes("1")
