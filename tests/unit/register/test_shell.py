@@ -9,7 +9,7 @@ from gossipkv.errors import BadRequest, ProtocolError, Unavailable
 from gossipkv.register.changes import Change
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.messages import Kind, Request, encode_request
-from gossipkv.register.metadata.head import DROP
+from gossipkv.register.metadata.head import drop
 from gossipkv.register.proposer import End
 from tests.unit.register.metadata.quiet_nodes import quiet
 from tests.world.metadata.deciding_node import CATALOGUE
@@ -20,7 +20,7 @@ async def test_changes_and_reads(autojump_clock):
     async with quiet("abcd") as nodes:
         await nodes.found()
         read = await nodes["d"].metadata.registers.read(CATALOGUE, timeout_s=3)
-        done = await nodes["b"].metadata.registers.change(CATALOGUE, DROP, timeout_s=3)
+        done = await nodes["b"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)
         again = await nodes["d"].metadata.registers.read(CATALOGUE, timeout_s=3)
         assert {read.end, done.end, again.end} == {End.DONE}
         assert again.value == done.value != read.value
@@ -48,7 +48,7 @@ async def test_without_a_majority(autojump_clock, cut):
         nodes.network.cuts |= {(here, other) if cut == "nobody hears" else (other, here) for other in others}
         for ends in ({End.UNKNOWN, End.REFUSED}, {End.REFUSED}):
             with trio.fail_after(2.5):
-                outcome = await nodes["a"].metadata.registers.change(CATALOGUE, DROP, timeout_s=2)
+                outcome = await nodes["a"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=2)
             assert outcome.end in ends
         with trio.fail_after(2.5):
             outcome = await nodes["b"].metadata.registers.read(CATALOGUE, timeout_s=2)
@@ -73,7 +73,7 @@ async def test_a_store_that_closes(autojump_clock):
         nodes.nodes["a"].mood.fails = True
         registers = nodes["a"].metadata.registers
         with trio.fail_after(10):
-            outcome = await registers.change(CATALOGUE, DROP, timeout_s=3)
+            outcome = await registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)
         assert outcome.end in (End.DONE, End.UNKNOWN)  # The other two may do it.
         for wait in (registers.read(CATALOGUE, timeout_s=3), registers.force(CATALOGUE, [registers.me])):
             with pytest.raises(Unavailable, match="the disk failed"):
