@@ -156,12 +156,12 @@ class Metadata:
         """Know what a full round has shown, or newer.  Raises as `Heads.learn`."""
         return await self.heads.learn(register, shown)
 
-    async def _hold_map(self, register: bytes, shown: Known) -> None:
-        each, known = self._map(register), self.known.get(register)
+    async def _hold_map(self, register: bytes, known: Known) -> None:
+        each, before = self._map(register), self.known.get(register)
         if each.ledger.pins >= MANY_PINS:  # Else there may be no room: what was shown ends them, held here or not.
-            roots = shown.head.roots | (frozenset() if known is None else known.head.roots)
-            await each.ledger.collect(shown.head.config, roots | self._accepted(register))
-        await each.transactions.have(shown)
+            roots = known.head.roots | (frozenset() if before is None else before.head.roots)
+            await each.ledger.collect(known.head.config, roots | self._accepted(register))
+        await each.transactions.have(known)
 
     async def _settle(self, register: bytes, known: Known) -> None:
         """End the pins that nobody can need any more, behind a head that is known."""

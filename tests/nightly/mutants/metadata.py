@@ -251,7 +251,7 @@ MUTANTS_OF_METADATA = (
     planted(
         "who holds as much as it may never learns again",
         f"{METADATA}.server:Metadata._hold_map",
-        "await each.ledger.collect(shown.head.config, roots | self._accepted(register))",
+        "await each.ledger.collect(known.head.config, roots | self._accepted(register))",
         "pass",
         f"{HEADS}::test_who_holds_as_much_as_it_may_learns_all_the_same",
     ),
