@@ -278,6 +278,7 @@ class Catalogue:
         metadata, known = self._metadata, await self._metadata.quorum_read(register)
         head = known.head
         params: list[WireValue] = [register, metadata.me.node, None, head.root, head.config, []]
+        metadata.pages(register, [head.root])  # As who asks for it: it stays here until newcomers have it.
         for newcomer in sorted(set(members) - known.acceptors.everyone):
             if newcomer != metadata.me:
                 held = await self._ask(newcomer.node, "metadata_hold", params, WHOLE_S)

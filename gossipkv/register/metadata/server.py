@@ -157,7 +157,11 @@ class Metadata:
         return await self.heads.learn(register, shown)
 
     async def _hold_map(self, register: bytes, known: Known) -> None:
-        await self._map(register).transactions.have(known)
+        each, before = self._map(register), self.known.get(register)
+        if each.ledger.pins >= MANY_PINS:  # Else there may be no room: what was shown ends them, held here or not.
+            roots = known.head.roots | (frozenset() if before is None else before.head.roots)
+            await each.ledger.collect(known.head.config, roots | self._accepted(register))
+        await each.transactions.have(known)
 
     async def _settle(self, register: bytes, known: Known) -> None:
         """End the pins that nobody can need any more, behind a head that is known."""

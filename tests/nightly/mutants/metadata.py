@@ -320,4 +320,11 @@ MUTANTS_OF_METADATA = (
         "if False:",
         f"{DECIDING_TESTS}::test_a_table_whose_maker_is_gone_is_known",
     ),
+    planted(
+        "who holds as much as it may never learns again",
+        f"{METADATA}.server:Metadata._hold_map",
+        "await each.ledger.collect(known.head.config, roots | self._accepted(register))",
+        "pass",
+        f"{HEADS}::test_who_holds_as_much_as_it_may_learns_all_the_same",
+    ),
 )

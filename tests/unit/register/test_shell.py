@@ -21,7 +21,7 @@ async def test_changes_and_reads(autojump_clock):
     async with quiet("abcd") as nodes:
         await nodes.found()
         read = await nodes["d"].metadata.registers.read(CATALOGUE, timeout_s=3)
-        done = await nodes["b"].metadata.registers.change(CATALOGUE, drop(bytes(16)), timeout_s=3)
+        done = await nodes["b"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)
         again = await nodes["d"].metadata.registers.read(CATALOGUE, timeout_s=3)
         assert {read.end, done.end, again.end} == {End.DONE}
         assert again.value == done.value != read.value
@@ -49,7 +49,7 @@ async def test_without_a_majority(autojump_clock, cut):
         nodes.network.cuts |= {(here, other) if cut == "nobody hears" else (other, here) for other in others}
         for ends in ({End.UNKNOWN, End.REFUSED}, {End.REFUSED}):
             with trio.fail_after(2.5):
-                outcome = await nodes["a"].metadata.registers.change(CATALOGUE, drop(bytes(16)), timeout_s=2)
+                outcome = await nodes["a"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=2)
             assert outcome.end in ends
         with trio.fail_after(2.5):
             outcome = await nodes["b"].metadata.registers.read(CATALOGUE, timeout_s=2)
@@ -74,7 +74,7 @@ async def test_a_store_that_closes(autojump_clock):
         nodes.nodes["a"].mood.fails = True
         registers = nodes["a"].metadata.registers
         with trio.fail_after(10):
-            outcome = await registers.change(CATALOGUE, drop(bytes(16)), timeout_s=3)
+            outcome = await registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)
         assert outcome.end in (End.DONE, End.UNKNOWN)  # The other two may do it.
         for wait in (registers.read(CATALOGUE, timeout_s=3), registers.force(CATALOGUE, [registers.me])):
             with pytest.raises(Unavailable, match="the disk failed"):
@@ -121,7 +121,7 @@ async def test_a_store_that_is_behind_decides_nothing(autojump_clock):
                     await wait
             nodes.network.cuts |= {(nodes[letter].node, b.uuid) for letter in "ac"}
             await nodes.restart("b")
-        assert (await nodes["c"].metadata.registers.change(CATALOGUE, drop(bytes(16)), timeout_s=3)).end is End.DONE
+        assert (await nodes["c"].metadata.registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)).end is End.DONE
 
 
 async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
@@ -134,7 +134,7 @@ async def test_what_was_promised_by_another_life_counts_no_more(autojump_clock):
                 other = [*nodes["b"].metadata.me, 7, 7, 7]
                 registers.hear(msgpack.packb([[*nodes["c"].metadata.me, 1, 1, 0], other]))
             before = nodes.times("register")
-            assert (await registers.change(CATALOGUE, drop(bytes(16)), timeout_s=3)).end is End.DONE
+            assert (await registers.change(CATALOGUE, drop(bytes(20)), timeout_s=3)).end is End.DONE
             await trio.sleep(1)
             rounds.append((nodes.times("register") - before) / 2)
         assert rounds[2:] == [1, 2]
@@ -165,7 +165,7 @@ async def test_a_deadline_ends_every_wait(autojump_clock, path, trouble):
         others = [node.uuid for node in nodes.nodes.values() if node.uuid != here]
         nodes.network.cuts |= {(here, other) for other in others}
         waits = {
-            "a change": lambda: registers.change(CATALOGUE, drop(bytes(16)), timeout_s=2),
+            "a change": lambda: registers.change(CATALOGUE, drop(bytes(20)), timeout_s=2),
             "a read": lambda: registers.read(CATALOGUE, timeout_s=2),
             "a force": lambda: registers.force(CATALOGUE, [registers.me, AcceptorId(others[0], ord("b"))]),
         }

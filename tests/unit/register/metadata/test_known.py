@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import trio
 
-from gossipkv.errors import NotReady, UnknownDatabase
+from gossipkv.errors import GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata import known, ledger, server
 from gossipkv.register.metadata.pages import Outcome
@@ -27,17 +29,15 @@ async def stream(nodes, table, count=STREAM):
 
 
 async def test_what_a_node_commits_it_knows(autojump_clock):
-    """Soon after the answer, without a read of the register; also after a restart, cut off from all others."""
+    """Soon after the answer, and nobody has to tell it; also after a restart, cut off from all others."""
     async with quiet() as nodes:
         await nodes.found()
         table = await nodes.table()
         config = await stream(nodes, table)
-        nodes.asked.clear()
         with trio.move_on_after(SOON_S):
             await nodes["a"].metadata.heads.reached(table.id, config)
         reached = nodes["a"].metadata.known[table.id]
         assert reached.config == config == nodes["a"].metadata.tree(table.id).root.config
-        assert not nodes.asked
         nodes.network.cuts |= {(nodes["a"].node, nodes[letter].node) for letter in "bc"}
         await nodes.restart("a")
         assert nodes["a"].metadata.known[table.id] == reached
@@ -53,6 +53,24 @@ async def test_pins_end_with_what_is_learned(autojump_clock, monkeypatch):
         await stream(nodes, table)
         for letter in "abc":
             assert nodes[letter].metadata._map(table.id).ledger.pins <= 32, letter
+
+
+async def test_who_holds_as_much_as_it_may_learns_all_the_same(autojump_clock, monkeypatch):
+    """It has heard of nothing for long: what it holds in vain goes before there is room for what was decided."""
+    monkeypatch.setattr(ledger, "MOST_PINS", 32)
+    monkeypatch.setattr(server, "MANY_PINS", 1000)
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        for _ in range(4):
+            config = await stream(nodes, table, 10)
+            await nodes["a"].metadata.heads.reached(table.id, config)
+            await nodes["b"].metadata.quorum_read(table.id)
+        assert nodes["c"].metadata._map(table.id).ledger.pins == 32
+        monkeypatch.setattr(server, "MANY_PINS", 16)
+        with contextlib.suppress(GossipKVError):
+            await nodes["c"].metadata.quorum_read(table.id)
+        assert nodes["c"].metadata.known[table.id].config == config
 
 
 async def test_a_stream_is_learned_in_strides(autojump_clock, monkeypatch):
