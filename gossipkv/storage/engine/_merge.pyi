@@ -8,7 +8,13 @@ def add_operations(sorter: RecordSorter, payload: bytes, spaces: frozenset[int])
 
 @final
 class FilesSource(Source):
-    def __new__(cls, open_file: Callable[[str], SortedFile], paths: Iterable[str], start: bytes) -> FilesSource: ...
+    def __new__(
+        cls,
+        open_file: Callable[[str], SortedFile],
+        paths: Iterable[str],
+        start: bytes,
+        on_read: Callable[[int], object],
+    ) -> FilesSource: ...
     def confirm(self) -> None: ...
 
 @final

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import Corrupt, LimitExceeded, Overloaded, StorageError, UnsupportedFormat
 from gossipkv.storage.engine import policy
-from gossipkv.storage.engine._log import HEADER_BYTES, frame_bytes
+from gossipkv.storage.engine._log import DROPPED, HEADER_BYTES, MADE, frame_bytes
 from gossipkv.storage.engine._memtable import Memtable
 from gossipkv.storage.engine._view import View
 from gossipkv.storage.engine._writer import Active, Writer, batch_cost
@@ -150,12 +150,18 @@ class Engine:
         return position
 
     def _check_spaces(self, batch: Batch) -> None:
-        for space in batch.made:
-            if space not in self._reserved:
-                raise ValueError(f"the space {space} was not reserved, or is made already")
-        for space in (*batch.written, *batch.dropped):
-            if space not in self._live and space not in batch.made:
+        """Judge what a batch does to spaces in its order, in which a restart does it again."""
+        made: set[int] = set()
+        dropped: set[int] = set()
+        for kind, space in batch.steps:
+            if kind == MADE:
+                if space not in self._reserved or space in made:
+                    raise ValueError(f"the space {space} was not reserved, or is made already")
+                made.add(space)
+            elif space in dropped or (space not in self._live and space not in made):
                 raise ValueError(f"there is no space {space}: it was never made, or is dropped")
+            elif kind == DROPPED:
+                dropped.add(space)
 
     def _make_room(self, size_bytes: int, cost: int) -> None:
         """Turn to another segment and memtable where the next frame would not fit.  Raises `Overloaded`: not now."""

@@ -130,8 +130,8 @@ def merge(
 ) -> Output:
     """Merge as ordered; returns what may be switched to.
 
-    `on_progress` is told now and then how many bytes were written in all; `wait` of each write's size, and returns
-    when the next may come.
+    `on_progress` is told now and then how many bytes were read and written in all; `wait` of each write's size, and
+    returns when the next may come.
 
     Ensures: whatever ends it early, what it wrote is nobody's.
 
@@ -174,7 +174,7 @@ class _Merging:
         self._index_bytes = int(self._free_bytes * INDEX_SHARE) if order.log else self._free_bytes
         self._sorter: RecordSorter | None = None
         self._scratches = 0
-        self._written_bytes = 0
+        self._worked_bytes = 0  # Read or written: of a dropped space all is read, and nothing written.
         self._count = 0  # Files begun.
         self._merge = StoreMerge([], frozenset(), drops_tombstones=False)
         self._greatest = max((file.last for run in order.runs for file in run), default=b"")
@@ -198,7 +198,8 @@ class _Merging:
 
     def _source(self, run: Iterable[RunFile]) -> FilesSource:
         start = self._order.start
-        return FilesSource(self._open, [self._path_of(file.name) for file in run if file.last >= start], start)
+        paths = [self._path_of(file.name) for file in run if file.last >= start]
+        return FilesSource(self._open, paths, start, self._worked)
 
     def _add(self, segment: LogInput, read_log: ReadLog) -> None:
         assert self._sorter is not None
@@ -314,9 +315,12 @@ class _Merging:
         return _shared(first, max(first, self._greatest))
 
     def _wrote(self, size_bytes: int) -> None:
-        self._written_bytes += size_bytes
-        self._on_progress(self._written_bytes)
+        self._worked(size_bytes)
         self._wait(size_bytes)
+
+    def _worked(self, size_bytes: int) -> None:
+        self._worked_bytes += size_bytes
+        self._on_progress(self._worked_bytes)
 
     def _end_file(self) -> None:
         """Sync it and give it its name."""

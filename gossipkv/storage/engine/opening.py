@@ -144,9 +144,6 @@ def _make(files: Files, directory: PurePath, options: Options, random: random.Ra
         recovery_floor=first,
         log_floor=first,
     )
-    for place in directory.parents:  # Somebody made it, and may have been killed before its name was synced.
-        with contextlib.suppress(PermissionError):  # Then it was not made by us.
-            files.sync_directory(place)
     header = SegmentHeader(manifest.store, *first, manifest.life, options.segment_bytes)
     make_segment(files, directory, header)
     write_manifest(files, directory, manifest)

@@ -142,6 +142,27 @@ MUTANTS_OF_THE_STORE = (
         CRASHES,
     ),
     planted(
+        "what a batch does to spaces is judged without its order",
+        f"{ENGINE}.engine:Engine._check_spaces",
+        "if space not in self._reserved or space in made:",
+        "if space not in self._reserved:",
+        f"{TESTS}/test_engine.py",
+    ),
+    planted(
+        "what a merge reads is no progress",
+        f"{ENGINE}.merge:_Merging._source",
+        "return FilesSource(self._open, paths, start, self._worked)",
+        "return FilesSource(self._open, paths, start, lambda _: None)",
+        f"{TESTS}/test_merge.py",
+    ),
+    planted(
+        "the name of a directory that is there already is not synced",
+        "gossipkv.storage.directories:make_directory",
+        "files.sync_directory(path.parent)",
+        "is_there or files.sync_directory(path.parent)",
+        "tests/unit/storage/test_directories.py",
+    ),
+    planted(
         "a dropped space is given out again",
         f"{ENGINE}.upkeep:Upkeep.next_switch",
         "next_space=now.next_space,",

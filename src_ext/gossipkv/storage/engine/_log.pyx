@@ -144,6 +144,7 @@ cdef class Batch:
             elif space != self.space:
                 self.is_mixed = True
             self.records += 1
+            self.puts += kind == VALUE
         return 0
 
     cdef int reserve(self, Py_ssize_t more) except -1:
@@ -190,13 +191,26 @@ cdef class Batch:
         return (<const char*> self.data)[:self.used] if self.used else b""
 
     @property
-    def written(self):
-        """The spaces that puts and deletes touch."""
-        if self.records == 0:
-            return ()
-        if not self.is_mixed:
-            return (self.space,)
-        return self.spaces_of(VALUE, TOMBSTONE)
+    def steps(self):
+        """What it does to spaces, in order, as (kind, space): of records that follow each other in one, `PUT` once."""
+        cdef Operation operation
+        cdef const uint8_t* at = self.data
+        cdef const uint8_t* end = self.data + self.used
+        cdef list found = []
+        cdef uint8_t kind, last = 0
+        cdef uint32_t space = 0
+        if self.records == self.count and self.records and not self.is_mixed:
+            return [(VALUE, self.space)]
+        memset(&operation, 0, sizeof(Operation))
+        while at != end:
+            at = next_operation(at, end, &operation)
+            assert at != NULL, "a batch has whole operations"
+            kind = VALUE if operation.kind <= TOMBSTONE else operation.kind
+            if kind != VALUE or last != VALUE or space_at(operation.key) != space:
+                space = space_at(operation.key)
+                found.append((kind, space))
+            last = kind
+        return found
 
     @property
     def made(self):

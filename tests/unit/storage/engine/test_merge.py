@@ -250,6 +250,18 @@ def test_what_becomes_nothing_leaves_soon() -> None:
     assert [len(output.files) for output in outputs] == [0] * (len(outputs) - 1) + [1]
 
 
+def test_what_is_read_is_progress() -> None:
+    """A merge of spaces that are dropped writes nothing, however long they are, and says all the while how far it is."""
+    world = World(MemoryFiles(), "store")
+    world.add_oldest([{oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(1000) for number in range(9000)}, wide(2, [1])])
+    told: list[int] = []
+    output = merge(world.files, world.order_into_oldest({3}), told.append)
+    assert not output.files
+    assert told == sorted(told)
+    assert len(told) > 4
+    assert told[-1] > 9_000_000
+
+
 def test_a_stretch_replaces_a_few_files_at_most() -> None:
     """Where little stays of each file, the stretch ends all the same before it holds much space twice."""
     world = eight_files()

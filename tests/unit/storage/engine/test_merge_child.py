@@ -99,7 +99,7 @@ def output_of(child: Child) -> Output:
     """Its output; it ends well."""
     *said, last = child.lines()
     assert child.process.wait(60) == 0, child.process.stderr.read()
-    written = [line.written_bytes for line in said]
+    written = [line.worked_bytes for line in said]
     assert written == sorted(written)
     assert written[-1] > 0
     return last
@@ -230,7 +230,7 @@ def test_a_pace_is_kept_and_another_is_heeded(slow: MergeOrder) -> None:
         first, second = next(lines), next(lines)
         assert isinstance(first, Progress)
         assert isinstance(second, Progress)
-        assert first.written_bytes < second.written_bytes < 9 * MIB, "the second waits until it may be used"
+        assert first.worked_bytes < second.worked_bytes < 9 * MIB, "the second waits until it may be used"
         child.tell(b"200\n")
         child.tell(b"0\n")
         *_, last = lines
