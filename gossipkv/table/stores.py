@@ -99,6 +99,7 @@ def _loaded(settings: TableSettings) -> OpenStores:
     options = Options(
         table_log=settings.table_log,
         segment_bytes=settings.table_segment,
+        file_bytes=settings.table_segment,
         merge_memory=settings.table_merge_memory,
     )
     return partial(open_store, options=options)

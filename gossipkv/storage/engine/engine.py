@@ -24,7 +24,7 @@ from gossipkv.storage.engine.manifest import MOST_SPACES, SegmentName
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES
 from gossipkv.storage.engine.segments import SegmentHeader
 from gossipkv.storage.engine.upkeep import Now, Upkeep
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Reserve, Switch
 
 if TYPE_CHECKING:
     import random
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 LOOKS = 64
 UNKNOWN_BYTES = 1 << 62  # Until somebody has looked.
 
-# Left free beside what a merge needs, in segments: the next ones, and what others write meanwhile.
-MARGIN_SEGMENTS = 4
-
 
 class OpenedLog(NamedTuple):
     """What an opening has found, or made."""
@@ -61,6 +58,7 @@ class OpenedLog(NamedTuple):
     next_number: int
     position: int  # The last one that counts.
     files: Mapping[str, SortedFile]
+    reserved_bytes: int  # What the reserve takes of the disk.
 
 
 @final
@@ -75,12 +73,16 @@ class Engine:
         self.counts = Counts()
         self.closed: str | None = None  # Why, once it is.
         self.trouble: str | None = None  # What could not be done last, beside the writing.
-        self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told.
+        self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told, beside the reserve.
+        self._reserved_bytes = log.reserved_bytes
+        self._reserving: Reserve | None = None
+        self._deleted = 0  # Tombstones that went to the memtable that is written to, in this life.
+        self._needs_segment = False  # What gives room back waits for the next segment.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
         self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
         self._pressure: policy.Pressure | None = None  # As last looked at.
-        self._limits = policy.Limits(options.file_bytes, margin_bytes=MARGIN_SEGMENTS * options.segment_bytes)
+        self._limits = policy.Limits(options.file_bytes, options.stretch_bytes, margin_bytes=options.margin_bytes)
         self._random = random
         self._next_number = log.next_number
         self._making: MakeSegment | None = None
@@ -141,7 +143,7 @@ class Engine:
                 {"limit": self.options.most_batch_bytes},
             )
         self._check_spaces(batch)
-        self._make_room(size_bytes, batch_cost(batch))
+        self._make_room(size_bytes, batch_cost(batch), relieves=not batch.puts and not batch.made)
         position = self._writer.plan(batch)
         if batch.made or batch.dropped:
             self._reserved.difference_update(batch.made)
@@ -163,10 +165,11 @@ class Engine:
             elif kind == DROPPED:
                 dropped.add(space)
 
-    def _make_room(self, size_bytes: int, cost: int) -> None:
+    def _make_room(self, size_bytes: int, cost: int, *, relieves: bool) -> None:
         """Turn to another segment and memtable where the next frame would not fit.  Raises `Overloaded`: not now."""
         writer = self._writer
-        refusal = self._look().refusal
+        relieves = relieves and policy.is_scarce(self.state(), self._limits)
+        refusal = None if relieves else self._look().refusal
         if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MOST_WAITING_BYTES:
             refusal = f"{writer.waiting_bytes:,} bytes wait for the disk"
         is_full = not writer.fits(size_bytes, cost)
@@ -175,13 +178,30 @@ class Engine:
                 refusal = "both memtables are full, and the older one is not merged yet"
             elif writer.prepared is None:
                 refusal = "the next segment of the log is not allocated yet"
+                self._needs_segment = relieves
         if refusal is not None:
             self.counts.refused += 1
             because = f" ({self.trouble})" if self.trouble else ""
             raise Overloaded(f"nothing can be written now: {refusal}{because}; try again later", {"reason": refusal})
         if is_full:
-            writer.turn()
-            self._turns = True
+            self._turn()
+
+    def _turn(self) -> None:
+        self._writer.turn()
+        self._turns = True
+
+    def relieve(self) -> bool:
+        """Plan to close the memtable, where room is scarce and its deletes are worth more than it costs; whether to."""
+        state, options = self.state(), self.options
+        worth = policy.hidden_bytes(state, self._deleted)
+        if self.closed is not None or self._turns or worth < options.segment_bytes + options.file_bytes:
+            return False
+        if not policy.is_scarce(state, self._limits):
+            return False
+        self._needs_segment = self._writer.prepared is None
+        if not self._needs_segment:
+            self._turn()
+        return not self._needs_segment
 
     def group(self) -> Group | None:
         """Return what is to be written next; None while a group is under way, or nothing waits."""
@@ -199,6 +219,7 @@ class Engine:
             assert self._frozen is None, "at most two memtables"
             self.upkeep.closed.append(written.closed)
             self._frozen, self._writer.memtable = self._writer.memtable, Memtable(self.options.memtable_bytes)
+            self._deleted = 0
             self.view = self._new_view()
 
     def _apply(self, batch: Batch) -> None:
@@ -207,6 +228,7 @@ class Engine:
         counts.batches += 1
         counts.records += batch.records
         counts.user_bytes += batch.size_bytes
+        self._deleted += batch.records - batch.puts
         if batch.count == batch.records:
             return
         self._spaces.update(batch.made)
@@ -284,7 +306,7 @@ class Engine:
     def state(self) -> policy.StoreState:
         """How it stands, for those who decide what is merged and who is refused."""
         share = max(self._writer.share, min(1.0, self._writer.cost / self.options.memtable_bytes))
-        return self.upkeep.state(active_share=share, free_bytes=self.free_bytes)
+        return self.upkeep.state(active_share=share, free_bytes=self._free_bytes + self._reserved_bytes)
 
     def pressure(self) -> policy.Pressure:
         """How much writers are slowed, or why they are refused: as of now, or of a little before."""
@@ -299,7 +321,7 @@ class Engine:
 
     @property
     def free_bytes(self) -> int:
-        """What is free on the file system, as last told."""
+        """What is free on the file system, as last told, beside what the reserve has."""
         return self._free_bytes
 
     @free_bytes.setter
@@ -325,11 +347,12 @@ class Engine:
             (Remove, self.upkeep.next_removal),
             (MakeSegment, self._next_segment),
             (Merge, self._next_merge),
+            (Reserve, self._next_reserve),
         )
         return next((work for kind, find in kinds if kind not in without and (work := find()) is not None), None)
 
     def _next_segment(self) -> MakeSegment | None:
-        if self._writer.prepared is not None or self._making is not None:
+        if self._writer.prepared is not None or self._making is not None or self._is_short(self.state()):
             return None
         number, self._next_number = self._next_number, self._next_number + 1
         manifest, salt = self.manifest, self._random.getrandbits(64)
@@ -340,12 +363,38 @@ class Engine:
     def _next_merge(self) -> Merge | None:
         """A flush before any compaction: writers may wait for it."""
         upkeep, state = self.upkeep, self.state()
-        if upkeep.merge is not None:
+        if upkeep.merge is not None or self._is_short(state):
             return None
-        if policy.is_flush_due(state, self._limits):
+        if policy.is_flush_due(state):
             return upkeep.begin_flush(self._spaces, self.manner(is_flush=True).bytes_per_second)
         chosen, rate = policy.compaction(state, self._limits), self.manner(is_flush=False).bytes_per_second
-        return None if chosen is None else upkeep.begin_compaction(chosen, self._spaces, rate)
+        if chosen is None:
+            return None
+        return upkeep.begin_compaction(chosen, self._spaces, rate, policy.stretch_bytes(state, self._limits))
+
+    def _next_reserve(self) -> Reserve | None:
+        """The reserve: made as soon as there is room for it, given up when what gives room back needs it."""
+        state, size_bytes = self.state(), self.options.reserve_bytes
+        if self._reserving is not None or self._free_bytes == UNKNOWN_BYTES:
+            return None
+        if self._reserved_bytes and self._is_short(state):
+            self._reserving = Reserve(0)
+        elif self._reserved_bytes < size_bytes and not self.upkeep.merge and not policy.is_scarce(state, self._limits):
+            self._reserving = Reserve(size_bytes)
+        return self._reserving
+
+    def _is_short(self, state: policy.StoreState) -> bool:
+        """Whether what is to be done next finds room only if the reserve is given up, and there is one."""
+        if not self._reserved_bytes:
+            return False
+        needed = self.options.segment_bytes if self._needs_segment else 0
+        if self.upkeep.merge is None:
+            chosen = policy.compaction(state, self._limits)
+            if policy.is_flush_due(state):
+                needed = max(needed, state.closed_bytes)
+            elif chosen is not None:
+                needed = max(needed, policy.compaction_bytes(state, chosen, self._limits))
+        return self._free_bytes < needed
 
     def done(self, work: Short, result: Done) -> None:
         """Hear that something was done, and what `works.perform` said of it."""
@@ -358,11 +407,15 @@ class Engine:
                 self.switched(work, result)
             case Remove():
                 self.upkeep.removed()
+            case Reserve(size_bytes):
+                self._free_bytes += self._reserved_bytes - size_bytes
+                self._reserved_bytes, self._reserving, self._pressure = size_bytes, None, None
 
     def made(self, work: MakeSegment, descriptor: int) -> None:
         """Have the next segment: it is allocated, and its header is synced."""
         assert work is self._making, "one segment at a time"
         self._making = self.trouble = None
+        self._needs_segment = False
         name = SegmentName(work.header.number, work.header.salt)
         self._writer.prepared = Active(name, descriptor, work.header.size_bytes, HEADER_BYTES, 0)
 
@@ -397,6 +450,8 @@ class Engine:
                 self.upkeep.removal_failed()
             case Merge():
                 self.upkeep.merge_failed()
+            case Reserve():
+                self._reserving = None
 
     def close(self, reason: str = "it was asked to") -> None:
         """End the life of the store; of what was not synced by now it is not known whether it is kept."""

@@ -13,8 +13,8 @@ inputs and a file or two.  A stretch is a range of keys: files of the target, an
     output   [a ......... k], two files instead of two;  the rest begins at r
 
 The output may replace its files at once: the newer runs are still there, and say the same.  They leave with the last
-stretch.  A stretch ends where an old file does, or none is, once what it has written is half a file long (else small
-files would stay small) or replaces two files' length.
+stretch.  A stretch ends where an old file does, or none is, once it has written half of what it was told (at the least
+a file: else small files would stay small) or replaces twice that.
 
 Rejected: the target rewritten whole before the switch, which takes its size twice; and records cut into stretches of
 equal size, which would read and write old files that nothing has changed.
@@ -57,7 +57,7 @@ FIXED_BYTES: Final = 12 << 20
 INDEX_SHARE: Final = 0.2
 LEAST_MEMORY_BYTES: Final = PROGRAM_BYTES + FIXED_BYTES + (12 << 20)
 
-STRETCH_FILES: Final = 2  # A stretch replaces files of this many times the most that one has, and one more at most.
+STRETCH_REPLACED: Final = 2  # A stretch replaces files of this many times its length, and one more at most.
 
 
 class LogInput(NamedTuple):
@@ -82,6 +82,7 @@ class MergeOrder:
     start: bytes  # Keys below it are done with.
     spaces: tuple[int, ...]  # Those that live, in order.
     file_bytes: int  # The most that a file has, unless one record alone is longer.
+    stretch_bytes: int  # Once half of it is written, a stretch of a compaction may end.
     memory_bytes: int  # The budget of the process; beside it, the longest batch and three times the longest record.
     bytes_per_second: int  # At which files are written, at first; 0: as fast as it goes.
 
@@ -277,8 +278,8 @@ class _Merging:
         """Whether the stretch may end where no file of the target is half read; a flush has none, and goes on."""
         written = sum(file.size_bytes for file in self._made) + (self._writer.size_bytes if self._writer else 0)
         replaced = sum(file.size_bytes for file in self._replaced)
-        most = self._order.file_bytes
-        return not self._order.log and (2 * written >= most or replaced >= STRETCH_FILES * most)
+        most = self._order.stretch_bytes
+        return not self._order.log and (2 * written >= most or replaced >= STRETCH_REPLACED * most)
 
     # -- files -----------------------------------------------------------------------------------------------------
 

@@ -175,6 +175,8 @@ class Store(Reading):
             try:
                 position = self.engine.append(batch)
             except Overloaded:
+                if not batch.puts:
+                    self._more.set()  # It may give room back, and wait for what is to be done first.
                 with trio.move_on_at(deadline) as patience:
                     await self._room.wait()
                 if patience.cancelled_caught:
@@ -280,7 +282,8 @@ class Store(Reading):
     async def _mark_in_pauses(self) -> None:
         while True:
             await trio.sleep(MARK_AFTER_S)
-            if trio.current_time() - self._idle_from >= MARK_AFTER_S / 2 and self.engine.mark():
+            is_pause = trio.current_time() - self._idle_from >= MARK_AFTER_S / 2
+            if is_pause and (self.engine.relieve() or self.engine.mark()):
                 self._begin()
 
     async def settled(self, *, mark: bool = False) -> None:

@@ -85,13 +85,17 @@ class Upkeep:
         log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)
         return self._begin(spaces, rate, log=log)
 
-    def begin_compaction(self, chosen: Compaction, spaces: Iterable[int], rate: int) -> Merge:
-        """Have the next stretch of a compaction merged."""
+    def begin_compaction(self, chosen: Compaction, spaces: Iterable[int], rate: int, stretch_bytes: int) -> Merge:
+        """Have the next stretch of a compaction merged; a purge takes the place of all that is begun."""
         if not self._begun or self._begun[-1].chosen != chosen:
+            if not chosen.count:
+                self._begun = [Begun(Compaction(below, 0), b"", self.dropped_bytes) for below in range(chosen.below)]
             self._begun.append(Begun(chosen, b"", self.dropped_bytes))
-        runs, last = self._runs(), self._place(chosen)
+        runs, last, begun = self._runs(), self._place(chosen), self._begun[-1]
         inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])
-        return self._begin(spaces, rate, inputs, drops_tombstones=not chosen.below, start=self._begun[-1].start)
+        return self._begin(
+            spaces, rate, inputs, drops_tombstones=not chosen.below, start=begun.start, stretch_bytes=stretch_bytes
+        )
 
     def _begin(
         self,
@@ -102,6 +106,7 @@ class Upkeep:
         log: tuple[LogInput, ...] = (),
         drops_tombstones: bool = False,
         start: bytes = b"",
+        stretch_bytes: int = 0,
     ) -> Merge:
         assert self.merge is None, "one merge at a time"
         number, self._next_merge = self._next_merge, self._next_merge + 1
@@ -115,6 +120,7 @@ class Upkeep:
             start=start,
             spaces=tuple(sorted(spaces)),
             file_bytes=self._options.file_bytes,
+            stretch_bytes=stretch_bytes,
             memory_bytes=self._options.merge_memory,
             bytes_per_second=rate,
         )
@@ -306,7 +312,8 @@ class Upkeep:
 
 def weight(run: Run) -> Weight:
     """Return a run as policy sees it."""
-    return Weight(run.size_bytes, run.records, run.tombstones)
+    longest = max((file.size_bytes for file in run.files), default=0)
+    return Weight(run.size_bytes, run.records, run.tombstones, longest)
 
 
 def known_bytes(segment: Segment) -> int:

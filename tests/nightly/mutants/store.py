@@ -10,6 +10,7 @@ STORE = f"{TESTS}/test_store.py"
 CRASHES = f"{TESTS}/test_store_crashes.py"
 DAMAGE = f"{TESTS}/test_store_damage.py"
 FAULTS = f"{TESTS}/test_store_faults.py"
+FULL = f"{TESTS}/test_full_disk.py"
 BACKUP = f"{TESTS}/test_store_backup.py"
 
 COMMIT = "tests.world.blocking_store:Store.commit"
@@ -147,6 +148,41 @@ MUTANTS_OF_THE_STORE = (
         "if space not in self._reserved or space in made:",
         "if space not in self._reserved:",
         f"{TESTS}/test_engine.py",
+    ),
+    planted(
+        "deletes wait for the same room as values",
+        f"{ENGINE}.engine:Engine._make_room",
+        "refusal = None if relieves else self._look().refusal",
+        "refusal = self._look().refusal",
+        FULL,
+    ),
+    planted(
+        "the reserve is kept from what gives room back",
+        f"{ENGINE}.engine:Engine._next_reserve",
+        "if self._reserved_bytes and self._is_short(state):",
+        "if False:",
+        FULL,
+    ),
+    planted(
+        "a merge that gives room back needs all of it first",
+        f"{ENGINE}.policy:compaction",
+        "needed = compaction_bytes(state, found, limits) + (0 if relief else limits.margin_bytes)",
+        "needed = compaction_bytes(state, found, limits) + limits.margin_bytes",
+        FULL,
+    ),
+    planted(
+        "deletes on a full disk wait in the memtable",
+        f"{ENGINE}.engine:Engine.relieve",
+        "if not policy.is_scarce(state, self._limits):",
+        "if True:",
+        FULL,
+    ),
+    planted(
+        "a purge goes through the oldest run alone",
+        f"{ENGINE}.policy:_relief",
+        "return Compaction(len(state.young), 0)",
+        "return Compaction(0, 0)",
+        f"{TESTS}/test_policy.py",
     ),
     planted(
         "what a merge reads is no progress",

@@ -15,7 +15,7 @@ PATH = PurePosixPath("/data/tables/log")
 
 
 def test_the_names_that_another_left_unsynced_are_synced():
-    """Whoever made them is killed at any operation; the next one who asks for them has them through any loss of power."""
+    """Whoever makes them is killed at any operation; who asks for them next has them through any loss of power."""
     for at in itertools.count():
         files = SimulatedFiles()
         killed = FaultyFiles(files, Fault(at, Action.CRASH_BEFORE))

@@ -16,11 +16,11 @@ from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Options
 from gossipkv.storage.engine.segments import RESERVED_BYTES
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Reserve, Switch
 from tests.world.simulated_files import SimulatedFiles
 
 DIRECTORY = PurePosixPath("/store")
-TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)
+TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
 
 
 class Core:
@@ -221,7 +221,7 @@ def test_the_next_segment_is_awaited(store):
     store.write()
     work = store.engine.next_work()
     assert isinstance(work, MakeSegment)
-    assert store.engine.next_work((Merge,)) is None, "one at a time"
+    assert store.engine.next_work((Merge, Reserve)) is None, "one at a time"
     store.engine.put_off(work, OSError(28, "No space left on device"))
     with pytest.raises(Overloaded, match=r"not allocated yet.*No space left"):
         store.put(b"another", 16_000)
@@ -322,7 +322,7 @@ def test_what_the_disk_refused_keeps_nothing_else_waiting(store):
     while (work := store.engine.next_work(kinds)) is not None:
         kinds.append(type(work))
         store.engine.put_off(work, OSError(28, "full"))
-    assert kinds == [Remove, MakeSegment]
+    assert kinds == [Remove, MakeSegment, Reserve]
     assert isinstance(store.engine.next_work(), Remove), "all of it is handed out again"
 
 

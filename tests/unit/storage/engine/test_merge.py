@@ -251,9 +251,10 @@ def test_what_becomes_nothing_leaves_soon() -> None:
 
 
 def test_what_is_read_is_progress() -> None:
-    """A merge of spaces that are dropped writes nothing, however long they are, and says all the while how far it is."""
+    """A merge of spaces that are dropped writes nothing, however long they are, and says how far it is."""
     world = World(MemoryFiles(), "store")
-    world.add_oldest([{oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(1000) for number in range(9000)}, wide(2, [1])])
+    long = {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(1000) for number in range(9000)}
+    world.add_oldest([long, wide(2, [1])])
     told: list[int] = []
     output = merge(world.files, world.order_into_oldest({3}), told.append)
     assert not output.files
