@@ -19,7 +19,9 @@ class FilesSource(Source):
 
 @final
 class StoreMerge(Merge):
-    def __new__(cls, sources: list[Source], spaces: frozenset[int], drops_tombstones: bool) -> StoreMerge: ...
+    def __new__(
+        cls, sources: list[Source], spaces: frozenset[int], drops_tombstones: bool, purges: bool
+    ) -> StoreMerge: ...
     @property
     def records(self) -> int: ...
     @property

@@ -52,7 +52,7 @@ class Order:
     def from_line(cls, line: bytes) -> Order:
         """Return what `to_line` was called on."""
         (directory, store, number, log, drops_tombstones, spaces, *numbers), runs, start, worn = json.loads(line)
-        file_bytes, stretch_bytes, memory_bytes, bytes_per_second = numbers
+        file_bytes, purges, stretch_bytes, memory_bytes, bytes_per_second = numbers
         order = MergeOrder(
             directory,
             store,
@@ -63,6 +63,7 @@ class Order:
             bytes.fromhex(start),
             tuple(spaces),
             file_bytes,
+            purges,
             stretch_bytes,
             memory_bytes,
             bytes_per_second,

@@ -77,7 +77,7 @@ class Engine:
         self._reserved_bytes = log.reserved_bytes
         self._reserving: Reserve | None = None
         self._deleted = 0  # Tombstones that went to the memtable that is written to, in this life.
-        self._needs_segment = False  # What gives room back waits for the next segment.
+        self._deletes_wait = False  # For a flush, or for the next segment.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
         self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
@@ -174,11 +174,11 @@ class Engine:
             refusal = f"{writer.waiting_bytes:,} bytes wait for the disk"
         is_full = not writer.fits(size_bytes, cost)
         if refusal is None and is_full:
+            self._deletes_wait |= relieves
             if self._turns:
                 refusal = "both memtables are full, and the older one is not merged yet"
             elif writer.prepared is None:
                 refusal = "the next segment of the log is not allocated yet"
-                self._needs_segment = relieves
         if refusal is not None:
             self.counts.refused += 1
             because = f" ({self.trouble})" if self.trouble else ""
@@ -191,17 +191,18 @@ class Engine:
         self._turns = True
 
     def relieve(self) -> bool:
-        """Plan to close the memtable, where room is scarce and its deletes are worth more than it costs; whether to."""
+        """Plan to close the memtable where room is scarce and its deletes are worth more than it costs; whether to."""
         state, options = self.state(), self.options
         worth = policy.hidden_bytes(state, self._deleted)
-        if self.closed is not None or self._turns or worth < options.segment_bytes + options.file_bytes:
+        if self.closed is not None or worth < options.segment_bytes + options.file_bytes:
             return False
         if not policy.is_scarce(state, self._limits):
             return False
-        self._needs_segment = self._writer.prepared is None
-        if not self._needs_segment:
-            self._turn()
-        return not self._needs_segment
+        self._deletes_wait = True
+        if self._turns or self._writer.prepared is None:
+            return False
+        self._turn()
+        return True
 
     def group(self) -> Group | None:
         """Return what is to be written next; None while a group is under way, or nothing waits."""
@@ -306,7 +307,8 @@ class Engine:
     def state(self) -> policy.StoreState:
         """How it stands, for those who decide what is merged and who is refused."""
         share = max(self._writer.share, min(1.0, self._writer.cost / self.options.memtable_bytes))
-        return self.upkeep.state(active_share=share, free_bytes=self._free_bytes + self._reserved_bytes)
+        free_bytes = self._free_bytes + self._reserved_bytes
+        return self.upkeep.state(active_share=share, free_bytes=free_bytes, deletes_wait=self._deletes_wait)
 
     def pressure(self) -> policy.Pressure:
         """How much writers are slowed, or why they are refused: as of now, or of a little before."""
@@ -365,7 +367,7 @@ class Engine:
         upkeep, state = self.upkeep, self.state()
         if upkeep.merge is not None or self._is_short(state):
             return None
-        if policy.is_flush_due(state):
+        if policy.is_flush_due(state, self._limits):
             return upkeep.begin_flush(self._spaces, self.manner(is_flush=True).bytes_per_second)
         chosen, rate = policy.compaction(state, self._limits), self.manner(is_flush=False).bytes_per_second
         if chosen is None:
@@ -373,28 +375,29 @@ class Engine:
         return upkeep.begin_compaction(chosen, self._spaces, rate, policy.stretch_bytes(state, self._limits))
 
     def _next_reserve(self) -> Reserve | None:
-        """The reserve: made as soon as there is room for it, given up when what gives room back needs it."""
+        """The reserve: made as soon as there is room for it, and shortened by what that needs which gives room back."""
         state, size_bytes = self.state(), self.options.reserve_bytes
         if self._reserving is not None or self._free_bytes == UNKNOWN_BYTES:
             return None
-        if self._reserved_bytes and self._is_short(state):
-            self._reserving = Reserve(0)
+        if self._is_short(state):
+            self._reserving = Reserve(max(0, self._reserved_bytes + self._free_bytes - self._needed_bytes(state)))
         elif self._reserved_bytes < size_bytes and not self.upkeep.merge and not policy.is_scarce(state, self._limits):
             self._reserving = Reserve(size_bytes)
         return self._reserving
 
     def _is_short(self, state: policy.StoreState) -> bool:
-        """Whether what is to be done next finds room only if the reserve is given up, and there is one."""
-        if not self._reserved_bytes:
-            return False
-        needed = self.options.segment_bytes if self._needs_segment else 0
-        if self.upkeep.merge is None:
-            chosen = policy.compaction(state, self._limits)
-            if policy.is_flush_due(state):
-                needed = max(needed, state.closed_bytes)
-            elif chosen is not None:
-                needed = max(needed, policy.compaction_bytes(state, chosen, self._limits))
-        return self._free_bytes < needed
+        """Whether what is to be done next finds no room beside the reserve, and there is one."""
+        return self._reserved_bytes > 0 and self._free_bytes < self._needed_bytes(state)
+
+    def _needed_bytes(self, state: policy.StoreState) -> int:
+        """What the next merge or its switch needs, and deletes that wait for a segment."""
+        segment = self.options.segment_bytes if self._deletes_wait and self._writer.prepared is None else 0
+        if self.upkeep.merge is not None:
+            return segment + self.upkeep.switch_bytes
+        if policy.is_flush_due(state, self._limits):
+            return segment + state.closed_bytes
+        chosen = policy.compaction(state, self._limits)
+        return segment + (0 if chosen is None else policy.compaction_bytes(state, chosen, self._limits))
 
     def done(self, work: Short, result: Done) -> None:
         """Hear that something was done, and what `works.perform` said of it."""
@@ -415,7 +418,6 @@ class Engine:
         """Have the next segment: it is allocated, and its header is synced."""
         assert work is self._making, "one segment at a time"
         self._making = self.trouble = None
-        self._needs_segment = False
         name = SegmentName(work.header.number, work.header.salt)
         self._writer.prepared = Active(name, descriptor, work.header.size_bytes, HEADER_BYTES, 0)
 
@@ -428,7 +430,7 @@ class Engine:
         """Read from what was switched to: it is durable, and its new files are open."""
         self.counts.switches += 1
         if self.upkeep.switched(work, opened):
-            self._frozen, self._turns = None, False
+            self._frozen, self._turns, self._deletes_wait = None, False, False
         self._pressure = None
         self._writer.open(0)
         self.trouble = None

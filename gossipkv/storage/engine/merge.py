@@ -12,6 +12,9 @@ inputs and a file or two.  A stretch is a range of keys: files of the target, an
     newer       b  d  e  f-h  i                        r  s
     output   [a ......... k], two files instead of two;  the rest begins at r
 
+A *purge* writes of the target what no newer run hides, and nothing newer, so that it never needs more room than it gives
+back; the newer runs stay.
+
 The output may replace its files at once: the newer runs are still there, and say the same.  They leave with the last
 stretch.  A stretch ends where an old file does, or none is, once it has written half of what it was told (at the least
 a file: else small files would stay small) or replaces twice that.
@@ -82,6 +85,7 @@ class MergeOrder:
     start: bytes  # Keys below it are done with.
     spaces: tuple[int, ...]  # Those that live, in order.
     file_bytes: int  # The most that a file has, unless one record alone is longer.
+    purges: bool  # The newer runs stay, and what they hide goes from the target.
     stretch_bytes: int  # Once half of it is written, a stretch of a compaction may end.
     memory_bytes: int  # The budget of the process; beside it, the longest batch and three times the longest record.
     bytes_per_second: int  # At which files are written, at first; 0: as fast as it goes.
@@ -177,7 +181,7 @@ class _Merging:
         self._scratches = 0
         self._worked_bytes = 0  # Read or written: of a dropped space all is read, and nothing written.
         self._count = 0  # Files begun.
-        self._merge = StoreMerge([], frozenset(), drops_tombstones=False)
+        self._merge = StoreMerge([], frozenset(), drops_tombstones=False, purges=False)
         self._greatest = max((file.last for run in order.runs for file in run), default=b"")
         self._target = tuple(file for run in order.runs[-1:] for file in run if file.first >= order.start)
         self._at = 0  # Files of the target before this one are done with.
@@ -195,7 +199,7 @@ class _Merging:
             for segment in order.log:
                 self._add(segment, read_log)
             sources.append(OrderedSource(self._sorter.finish_adding()))
-        self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)
+        self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)
 
     def _source(self, run: Iterable[RunFile]) -> FilesSource:
         start = self._order.start

@@ -15,9 +15,9 @@ Beside what a merge needs a margin is left free, and most of it kept as a file, 
 to the disk would fill it, and nothing could be done that gives room back.  Where less is free the store is *scarce*:
 only batches without values are taken, and these merges may use the margin:
 
-* a flush, for the deletes that wait for a memtable;
-* a *purge*, run by run, of what dropped spaces take: files that have some of it are written anew without it, or go;
-* without such spaces a compaction into the oldest run, once what tombstones hide is worth a file.
+* a flush that deletes wait for;
+* a *purge*, run by run, of what dropped spaces take and what newer runs hide: files that have some of it are written anew
+  without it, or go, and nothing newer goes into them.
 
 Rejected: a child each for flushes and compactions, since a stretch is as long as a flush may wait; levels, which write
 a byte ten times; and tiers by fixed size ratios, which merge before there is need.
@@ -72,8 +72,8 @@ class Weight(NamedTuple):
 class Compaction:
     """Runs to merge: the `count` newer neighbours of the one that has `below` runs under it, into that one.
 
-    Counted from the oldest, which has none under it, for flushes add runs at the other end.  Without neighbours it is a
-    purge: of that run, and then of those under it.
+    Counted from the oldest, which has none under it, for flushes add runs at the other end.  Without any it is a purge:
+    of that run, and then of those under it.
     """
 
     below: int
@@ -108,9 +108,16 @@ class StoreState:
     oldest: Weight  # May have nothing.
     dropped_bytes: int  # What dropped spaces still take in runs, about.
     free_bytes: int  # On the disk, with what the reserve has.
+    purged: int = 0  # Tombstones of young runs that hide nothing any more.
+    deletes_wait: bool = False  # For a flush, which may go into the margin.
     active_share: float = 0.0  # How full the memtable is that is written to, or its segment, from 0 to 1.
     is_merging: bool = False
     begun: Compaction | None = None  # Of which a stretch is done or under way: the newest, if there are several.
+
+    @property
+    def tombstones(self) -> int:
+        """Those of young runs that may hide something."""
+        return sum(run.tombstones for run in self.young) - self.purged
 
     @property
     def runs(self) -> tuple[Weight, ...]:
@@ -122,13 +129,14 @@ def debt_bytes(state: StoreState) -> int:
     """What into the oldest run is worth: the young runs, what their tombstones hide there, and dropped spaces."""
     oldest = state.oldest
     record_bytes = oldest.size_bytes // oldest.records if oldest.records else 0
-    hidden = min(oldest.size_bytes, sum(run.tombstones for run in state.young) * record_bytes)
+    hidden = min(oldest.size_bytes, state.tombstones * record_bytes)
     return sum(run.size_bytes for run in state.young) + hidden + state.dropped_bytes
 
 
-def is_flush_due(state: StoreState) -> bool:
-    """Whether to flush now: also into the margin, for deletes may wait for it."""
-    return state.closed_segments > 0 and state.free_bytes >= state.closed_bytes
+def is_flush_due(state: StoreState, limits: Limits) -> bool:
+    """Whether to flush now."""
+    margin_bytes = 0 if state.deletes_wait else limits.margin_bytes
+    return state.closed_segments > 0 and state.free_bytes >= state.closed_bytes + margin_bytes
 
 
 def compaction(state: StoreState, limits: Limits) -> Compaction | None:
@@ -153,8 +161,8 @@ def is_scarce(state: StoreState, limits: Limits) -> bool:
 
 def hidden_bytes(state: StoreState, tombstones: int) -> int:
     """What so many tombstones hide, about."""
-    records = sum(run.records for run in state.runs)
-    return tombstones * sum(run.size_bytes for run in state.runs) // records if records else 0
+    values = sum(run.records - run.tombstones for run in state.runs)
+    return tombstones * sum(run.size_bytes for run in state.runs) // values if values else 0
 
 
 def pressure(state: StoreState, limits: Limits) -> Pressure:
@@ -201,11 +209,8 @@ def _relief(state: StoreState, limits: Limits) -> Compaction | None:
     begun = state.begun
     if begun is not None and not begun.count:
         return begun
-    if state.dropped_bytes:
-        return Compaction(len(state.young), 0)
-    if hidden_bytes(state, sum(run.tombstones for run in state.young)) < limits.file_bytes:
-        return None
-    return begun or Compaction(0, len(state.young))
+    is_worth = state.dropped_bytes or hidden_bytes(state, state.tombstones) >= limits.file_bytes
+    return Compaction(len(state.young), 0) if is_worth else None
 
 
 def _wanted(state: StoreState) -> Compaction | None:

@@ -53,9 +53,9 @@ class Remove:
 @final
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Keep so many bytes of the disk, or give up what is kept."""
+    """Keep so many bytes of the disk."""
 
-    size_bytes: int  # 0: give it up.
+    size_bytes: int
 
 
 @final
@@ -149,10 +149,11 @@ def _check_ends(directory: PurePath, named: RunFile, opened: SortedFile) -> None
 
 
 def reserve(files: Files, directory: PurePath, size_bytes: int) -> None:
-    """Have the reserve take so much of the disk; 0: nothing."""
+    """Have the reserve take so much of the disk."""
     path = directory / RESERVE
-    if not size_bytes:
+    if size_bytes < reserved_bytes(files, directory):
         remove(files, [path])
+    if not size_bytes:
         return
     descriptor = files.open(path, WRITE | os.O_CREAT)
     try:

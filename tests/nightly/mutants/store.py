@@ -114,8 +114,8 @@ MUTANTS_OF_THE_STORE = (
     planted(
         "a tombstone is dropped in a young run",
         f"{ENGINE}.merge:_Merging.begin",
-        "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)",
-        "self._merge = StoreMerge(sources, self._spaces, True)",
+        "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)",
+        "self._merge = StoreMerge(sources, self._spaces, True, order.purges)",
         CRASHES,
     ),
     Mutant(
@@ -123,8 +123,8 @@ MUTANTS_OF_THE_STORE = (
         (
             Edit(
                 f"{ENGINE}.upkeep:Upkeep.begin_compaction",
-                "inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])",
-                "inputs = tuple(run.files for run in (*runs[last - chosen.count : last : 2], runs[last]))",
+                "inputs = tuple(run.files for run in runs[first : last + 1])",
+                "inputs = tuple(run.files for run in (*runs[first : last : 2], runs[last]))",
             ),
             Edit(
                 f"{ENGINE}.upkeep:Upkeep._compacted",
@@ -159,7 +159,7 @@ MUTANTS_OF_THE_STORE = (
     planted(
         "the reserve is kept from what gives room back",
         f"{ENGINE}.engine:Engine._next_reserve",
-        "if self._reserved_bytes and self._is_short(state):",
+        "if self._is_short(state):",
         "if False:",
         FULL,
     ),
@@ -176,6 +176,13 @@ MUTANTS_OF_THE_STORE = (
         "if not policy.is_scarce(state, self._limits):",
         "if True:",
         FULL,
+    ),
+    planted(
+        "a purge takes what is newer with it",
+        f"{ENGINE}.upkeep:Upkeep.begin_compaction",
+        "purges=not chosen.count,",
+        "purges=False,",
+        f"{TESTS}/test_upkeep.py",
     ),
     planted(
         "a purge goes through the oldest run alone",

@@ -160,20 +160,22 @@ cdef class FilesSource(Source):
 cdef class StoreMerge(Merge):
     """The merge of sources, from the oldest to the newest, of which records of live `spaces` alone come out.
 
-    With `drops_tombstones` these do not.  The first place is kept for the files of the target, which join one by one.
+    With `drops_tombstones` these do not; one that `purges` hands out the target's records alone, without those that
+    newer ones hide.  The first place is kept for the files of the target, which join one by one.
     """
 
     cdef frozenset spaces
-    cdef bint drops_tombstones
+    cdef bint drops_tombstones, purges
     cdef uint32_t space               # The last one that was looked up.
     cdef bint has_space, is_live
     cdef readonly uint64_t records, tombstones
     cdef uint8_t* written_key
     cdef uint32_t written_size
 
-    def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones):
+    def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones, bint purges):
         self.spaces = spaces
         self.drops_tombstones = drops_tombstones
+        self.purges = purges
         self.written_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
         if self.written_key == NULL:
             raise MemoryError
@@ -198,7 +200,10 @@ cdef class StoreMerge(Merge):
         return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
 
     cdef bint stays(self, const Entry* entry) except -1:
+        """Whether the record that `settle` has just found comes out."""
         cdef uint32_t space = space_of(entry.key)
+        if self.purges and self.heap[0].source:
+            return False
         if not self.has_space or space != self.space:
             self.has_space = True
             self.space = space

@@ -16,7 +16,7 @@ from tests.world.blocking_store import Store
 from tests.world.simulated_files import SimulatedFiles
 
 PATH = "/store"
-KEYS = 500
+KEYS = 1000
 
 
 def opened(files):
@@ -71,12 +71,15 @@ def is_writable(store):
 
 
 def give_back(store, how):
-    """Drop a space, or delete most of what it has."""
-    if how == "drop":
-        write(store, ("drop_space", 2))
-        return
-    for number in range(KEYS):
-        write(store, ("delete", 2, b"%04d" % number))
+    """Drop a space, or delete all that it has."""
+    operations = [("drop_space", 2)] if how == "drop" else [("delete", 2, b"%04d" % number) for number in range(KEYS)]
+    for operation in operations:
+        refused = None
+        try:
+            write(store, operation)
+        except Overloaded as refusal:
+            refused = refusal
+        assert refused is None
 
 
 def check_rest(store, how):

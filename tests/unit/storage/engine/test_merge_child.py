@@ -135,7 +135,7 @@ def test_the_order_is_read_back_as_it_was() -> None:
     other = RunFile("00000002-0003.gkv", 5, 6, 7, b"\x02", b"\x03", 8)
     whole = MergeOrder(
         "/some where", 2**64 - 1, 7, (LogInput(1, 2, 3), LogInput(4, 5, 6)), ((file, other), (file,)),
-        drops_tombstones=True, start=b"\x00\xfe", spaces=(1, 5), file_bytes=8, stretch_bytes=9,
+        drops_tombstones=True, start=b"\x00\xfe", spaces=(1, 5), file_bytes=8, purges=True, stretch_bytes=9,
         memory_bytes=10, bytes_per_second=11,
     )  # fmt: skip
     for made in (whole, replace(whole, log=(), runs=(), start=b"", spaces=(), drops_tombstones=False)):

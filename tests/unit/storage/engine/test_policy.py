@@ -56,7 +56,6 @@ def test_inputs_are_neighbours(state: StoreState) -> None:
     if found is None or found == state.begun:
         return
     if found == Compaction(len(state.young), 0):
-        assert state.dropped_bytes
         return
     assert found.below >= 0
     assert found.below + found.count <= len(state.young)
@@ -72,7 +71,9 @@ def test_inputs_are_neighbours(state: StoreState) -> None:
 @given(standings())
 def test_what_is_begun_has_room(state: StoreState) -> None:
     """With room for its inputs, or for two files, and a margin; into the margin only what gives room back."""
-    assert policy.is_flush_due(state) == (state.closed_segments > 0 and state.free_bytes >= state.closed_bytes)
+    for waits in (False, True):
+        due = state.closed_bytes + (0 if waits else LIMITS.margin_bytes) <= state.free_bytes
+        assert policy.is_flush_due(replace(state, deletes_wait=waits), LIMITS) == (state.closed_segments > 0 and due)
     compaction = policy.compaction(state, LIMITS)
     if compaction is None:
         return
@@ -83,7 +84,7 @@ def test_what_is_begun_has_room(state: StoreState) -> None:
     assert needed <= state.free_bytes
     if needed + LIMITS.margin_bytes > state.free_bytes:
         assert policy.is_scarce(state, LIMITS)
-        assert state.dropped_bytes or any(run.tombstones for run in state.young)
+        assert not compaction.count, "a purge"
     plain = replace(state, dropped_bytes=0, begun=None, young=tuple(run._replace(tombstones=0) for run in state.young))
     assert policy.compaction(replace(plain, free_bytes=LIMITS.margin_bytes), LIMITS) is None
 
@@ -158,18 +159,18 @@ def test_a_full_disk() -> None:
 
 
 def test_what_gives_room_back() -> None:
-    """Where room is scarce: a purge of each run first, whatever is begun; then what tombstones hide, if it is long."""
+    """Where room is scarce: a purge of each run, whatever is begun, of dropped spaces and what tombstones hide."""
     begun, tombstones = Compaction(0, 2), policy.Limits().file_bytes // RECORD
     full = replace(EASE, oldest=weight(64 * GIB), young=(weight(GIB),) * 2, free_bytes=LIMITS.margin_bytes - 1)
     full = replace(full, begun=begun)
     assert policy.compaction(full, LIMITS) is None
     assert policy.compaction(replace(full, dropped_bytes=1), LIMITS) == Compaction(2, 0)
     assert policy.compaction(replace(full, begun=Compaction(1, 0)), LIMITS) == Compaction(1, 0), "it goes on"
-    some = replace(full, young=(weight(GIB, tombstones - 1), weight(GIB)))
+    some = replace(full, young=(weight(GIB, tombstones // 2), weight(GIB)))
     assert policy.compaction(some, LIMITS) is None
     more = replace(full, young=(weight(GIB, tombstones), weight(GIB)))
-    assert policy.compaction(more, LIMITS) == begun
-    assert policy.compaction(replace(more, begun=None), LIMITS) == begun, "which is all of them"
+    assert policy.compaction(more, LIMITS) == Compaction(2, 0)
+    assert policy.compaction(replace(more, purged=tombstones), LIMITS) is None, "those have been counted"
     assert policy.compaction(replace(more, free_bytes=2 * LIMITS.file_bytes - 1), LIMITS) is None
 
 
@@ -270,7 +271,7 @@ class Simulated:
         self.waited = max(self.waited, full - filled)
         self.now = full
         self.free_at = max(self.free_at, full) + 1 / self.speed
-        assert policy.is_flush_due(self.state(MEMTABLE))
+        assert policy.is_flush_due(self.state(MEMTABLE), LIMITS)
         run = self.union([MEMTABLE])
         self.young.insert(0, run)
         self.written += run

@@ -273,6 +273,25 @@ def test_numbers_of_merges_are_not_used_again():
     assert switch(upkeep).manifest.next_merge == 53
 
 
+def test_a_purge_of_every_run():
+    """From the newest to the oldest, each by all that is newer, which stays; what was begun begins again after it."""
+    upkeep = upkeep_of(manifest(young="ab", oldest=[file("o.gkv", 0, 999)]))
+    upkeep.begin_compaction(Compaction(0, 2), {1}, 0, 1000)
+    upkeep.merge_failed()
+    upkeep.begin_compaction(Compaction(2, 0), {1}, 0, 1000)
+    names = []
+    while upkeep.merge is not None:
+        order = upkeep.merge.order
+        assert order.purges
+        names.append(["".join(one.name[0] for one in run) for run in order.runs])
+        made = Output((order.runs[-1][0].name,), (order.runs[-1][0]._replace(name=f"{names[-1][-1]}2.gkv"),), None)
+        upkeep.merged(upkeep.merge, made)
+        upkeep.switched(upkeep.next_switch(NOW), {made.files[0].name: object()})
+        if (begun := upkeep.state(active_share=0.0, free_bytes=0).begun) is not None:
+            upkeep.begin_compaction(begun, {1}, 0, 1000)
+    assert names == [["a"], ["a", "b"], ["a", "b", "o"]]
+
+
 def test_debt_of_dropped_spaces():
     """It goes with the last stretch of a merge into the oldest run that began after the drop."""
     upkeep = upkeep_of(manifest(young="ab", oldest=OLDEST, dropped_bytes=100))
