@@ -36,6 +36,10 @@ class OpenStore(Store, Protocol):
         """Why it has closed itself; None: it has not."""
         ...
 
+    async def failed(self) -> None:
+        """Return when it has closed itself; what was synced by then can still be read."""
+        ...
+
     def describe(self) -> Mapping[str, int | float]:
         """Return what it counts and how it stands, by the names of `http.metric_table`."""
         ...

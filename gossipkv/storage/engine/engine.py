@@ -4,7 +4,7 @@ A plain object that is told what happened and says what is to be done; files, th
 `works` and the shells.  Two rules carry it:
 
 * A batch is applied to the memtable after its sync, in the order of positions: nothing can be read before it is synced.
-  After a failure nothing is applied and nothing handed out: the life of the store has ended.
+  After a failure nothing is written or applied: the life of the store has ended.  What was synced by then is still read.
 * A memtable and the segments whose batches it has are closed together.  At most one such memtable waits to be merged
   beside the one that is written to; who would need a third is refused.
 """
@@ -72,11 +72,12 @@ class Engine:
         self.options = options
         self.counts = Counts()
         self.closed: str | None = None  # Why, once it is.
+        self.has_failed = False  # It closed itself, and what was synced can be read.
         self.trouble: str | None = None  # What could not be done last, beside the writing.
         self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told, beside the reserve.
         self._reserved_bytes = log.reserved_bytes
         self._reserving: Reserve | None = None
-        self._deleted = 0  # Tombstones that went to the memtable that is written to, in this life.
+        self._deleted = self._frozen_deleted = 0  # Tombstones that went to the memtables, in this life.
         self._deletes_wait = False  # For a flush, or for the next segment.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
@@ -104,6 +105,11 @@ class Engine:
         """Raise `StorageError` when the store is closed."""
         if self.closed is not None:
             raise StorageError(f"the store is closed: {self.closed}", {"reason": self.closed})
+
+    def check_readable(self) -> None:
+        """Raise `StorageError` when the store was closed, and has not failed before."""
+        if not self.has_failed:
+            self.check_open()
 
     def reserve_space(self) -> int:
         """Return the number of a space that a batch may make: given out once, for good when that batch is synced.
@@ -191,9 +197,9 @@ class Engine:
         self._turns = True
 
     def relieve(self) -> bool:
-        """Plan to close the memtable where room is scarce and its deletes are worth more than it costs; whether to."""
+        """Plan to close the memtable where room is scarce and deletes are worth more than that costs; whether to."""
         state, options = self.state(), self.options
-        worth = policy.hidden_bytes(state, self._deleted)
+        worth = policy.hidden_bytes(state, self._deleted + self._frozen_deleted)
         if self.closed is not None or worth < options.segment_bytes + options.file_bytes:
             return False
         if not policy.is_scarce(state, self._limits):
@@ -220,7 +226,7 @@ class Engine:
             assert self._frozen is None, "at most two memtables"
             self.upkeep.closed.append(written.closed)
             self._frozen, self._writer.memtable = self._writer.memtable, Memtable(self.options.memtable_bytes)
-            self._deleted = 0
+            self._deleted, self._frozen_deleted = 0, self._deleted
             self.view = self._new_view()
 
     def _apply(self, batch: Batch) -> None:
@@ -239,6 +245,7 @@ class Engine:
 
     def failed(self, error: OSError) -> None:
         """End the life of the store: a write or a sync of its log failed, and what the disk holds is not known."""
+        self.has_failed = self.closed is None
         self.close(f"its log cannot be written: {error.strerror or error}")
 
     @property
@@ -430,7 +437,7 @@ class Engine:
         """Read from what was switched to: it is durable, and its new files are open."""
         self.counts.switches += 1
         if self.upkeep.switched(work, opened):
-            self._frozen, self._turns, self._deletes_wait = None, False, False
+            self._frozen, self._turns, self._deletes_wait, self._frozen_deleted = None, False, False, 0
         self._pressure = None
         self._writer.open(0)
         self.trouble = None

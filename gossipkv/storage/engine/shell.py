@@ -5,8 +5,8 @@
         value = store.get(space, key)               # at once, of what is synced
 
 Three tasks: one hears of each group that is written and begins the next, one makes room (segments, merges, switches),
-one marks what is synced when the writing pauses.  When the log fails the store is closed, and says why to whoever asks;
-the tasks end, and nobody else does.
+one marks what is synced when the writing pauses.  When the log fails nothing is written any more, and the store says why to
+whoever asks; the tasks end, and nobody else does.
 """
 
 from __future__ import annotations
@@ -356,6 +356,10 @@ class Store(Reading):
         pause_s = min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MOST_RETRY_AFTER_S)
         self._merges_from = trio.current_time() + pause_s
         self.engine.put_off(work, error)
+
+    async def failed(self) -> None:
+        """Return when its log has failed: nothing is written any more, and what was synced is still read."""
+        await self._has_ended.wait()
 
     def _made_room(self) -> None:
         room, self._room = self._room, trio.Event()
