@@ -19,8 +19,8 @@ for tables is told why, and what to do; the datasets go on.  Nothing that is the
 what was told would be to tell something else under the same numbers: that is for a node with another uuid
 (`forgotten`).
 
-A store that fails while it is open takes no more writes, says why, and goes on answering of what was synced.  It is
-opened again as at a start, by recovery from what is on the disk, in another life: at first after a second, and when that
+A store that fails while it is open takes no more writes, says why, and goes on answering from what was synced.  It is
+opened again as at a start, by recovery from what is on the disk, in another life: first after a second, and when that
 fails, or it fails again soon, after pauses that double.
 """
 

@@ -4,7 +4,7 @@ A plain object that is told what happened and says what is to be done; files, th
 `works` and the shells.  Two rules carry it:
 
 * A batch is applied to the memtable after its sync, in the order of positions: nothing can be read before it is synced.
-  After a failure nothing is written or applied: the life of the store has ended.  What was synced by then is still read.
+  After a failure nothing is written or applied, for the life of the store has ended; what was synced is still read.
 * A memtable and the segments whose batches it has are closed together.  At most one such memtable waits to be merged
   beside the one that is written to; who would need a third is refused.
 """

@@ -12,8 +12,8 @@ inputs and a file or two.  A stretch is a range of keys: files of the target, an
     newer       b  d  e  f-h  i                        r  s
     output   [a ......... k], two files instead of two;  the rest begins at r
 
-A *purge* writes of the target what no newer run hides, and nothing newer, so that it never needs more room than it gives
-back; the newer runs stay.
+A *purge* writes of the target what no newer run hides, and nothing newer, so that its result is never longer; the newer
+runs stay.
 
 The output may replace its files at once: the newer runs are still there, and say the same.  They leave with the last
 stretch.  A stretch ends where an old file does, or none is, once it has written half of what it was told (at the least

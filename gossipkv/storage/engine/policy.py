@@ -16,7 +16,7 @@ to the disk would fill it, and nothing could be done that gives room back.  Wher
 only batches without values are taken, and these merges may use the margin:
 
 * a flush that deletes wait for;
-* a *purge*, run by run, of what dropped spaces take and what newer runs hide: files that have some of it are written anew
+* a *purge*, run by run, of what dropped spaces take and newer runs hide: files that have some of it are written anew
   without it, or go, and nothing newer goes into them.
 
 Rejected: a child each for flushes and compactions, since a stretch is as long as a flush may wait; levels, which write

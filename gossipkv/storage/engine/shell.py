@@ -5,8 +5,8 @@
         value = store.get(space, key)               # at once, of what is synced
 
 Three tasks: one hears of each group that is written and begins the next, one makes room (segments, merges, switches),
-one marks what is synced when the writing pauses.  When the log fails nothing is written any more, and the store says why to
-whoever asks; the tasks end, and nobody else does.
+one marks what is synced when the writing pauses.  When the log fails nothing is written any more, and the store says
+why to whoever asks; the tasks end, and nobody else does.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import trio
 from gossipkv.environment.trio_world import real
 from gossipkv.errors import Overloaded
 from gossipkv.storage.engine.options import Options
-from gossipkv.storage.engine.shell import Batch, open_store
+from gossipkv.storage.engine.shell import Batch, Store, open_store
 
 MIB = 1 << 20
 UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
@@ -66,20 +66,26 @@ def fill(path: Path) -> None:
                 continue
 
 
+async def filled(store: Store) -> int:
+    """Write to both spaces until there is too little free space; how many records each has."""
+    for space in (KEPT, GONE):
+        assert store.reserve_space() == space
+        await store.write(batch(("new_space", space)))
+    count, reason = 0, ""
+    while "too little free space" not in reason:
+        try:
+            for space in (KEPT, GONE):
+                await store.put(space, b"%06d" % count, os.urandom(VALUE))
+            count += 1
+        except Overloaded as refusal:
+            reason = str(refusal)
+    return count
+
+
 async def relieve(directory: Path, how: str) -> dict[str, object]:
     """Fill the disk from both sides; drop or delete; write again."""
     async with open_store(directory / "store", real(), OPTIONS) as store:
-        for space in (KEPT, GONE):
-            assert store.reserve_space() == space
-            await store.write(batch(("new_space", space)))
-        count, reason = 0, ""
-        while "too little free space" not in reason:
-            try:
-                for space in (KEPT, GONE):
-                    await store.put(space, b"%06d" % count, os.urandom(VALUE))
-                count += 1
-            except Overloaded as refusal:
-                reason = str(refusal)
+        count = await filled(store)
         fill(directory / "hog")
         refused = 0
         with trio.move_on_after(2):
@@ -104,8 +110,8 @@ async def relieve(directory: Path, how: str) -> dict[str, object]:
                 except Overloaded:
                     pass
         kept = all(len(store.get(KEPT, b"%06d" % number) or b"") == VALUE for number in range(count))
-        return {"reason": reason, "count": count, "refused": refused, "free": free, "written": written, "kept": kept}
+        return {"count": count, "refused": refused, "free": free, "written": written, "kept": kept}
 
 
 if __name__ == "__main__":
-    print(json.dumps(trio.run(relieve, Path(sys.argv[1]), sys.argv[2])))
+    sys.stdout.write(json.dumps(trio.run(relieve, Path(sys.argv[1]), sys.argv[2])) + "\n")
