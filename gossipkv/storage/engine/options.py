@@ -37,11 +37,11 @@ class Options:
 
     @property
     def reserve_bytes(self) -> int:
-        """What is kept of the disk: two flushes, and a compaction's shortest stretch, of a file and what goes into it.
+        """What is kept of the disk: a segment, two flushes, and a compaction's shortest stretch, two files.
 
         So deletes get through when nothing else is free, and a merge that makes good for them.
         """
-        return 2 * self.segment_bytes + 2 * self.file_bytes
+        return 3 * self.segment_bytes + 2 * self.file_bytes
 
     @property
     def margin_bytes(self) -> int:

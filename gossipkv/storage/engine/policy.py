@@ -17,7 +17,8 @@ only batches without values are taken, and these merges may use the margin:
 
 * a flush that deletes wait for;
 * a *purge*, run by run, of what dropped spaces take and newer runs hide: files that have some of it are written anew
-  without it, or go, and nothing newer goes into them.
+  without it, or go, and nothing newer goes into them;
+* the rest of a compaction, at whose end all that went into another run leaves, while it leaves a purge its room.
 
 Rejected: a child each for flushes and compactions, since a stretch is as long as a flush may wait; levels, which write
 a byte ten times; and tiers by fixed size ratios, which merge before there is need.
@@ -55,7 +56,7 @@ class Limits:
     file_bytes: int = 64 * MIB  # The most that a file of a run has.
     stretch_bytes: int = 1 << 30  # What a stretch writes, about, where there is room.
     segments_waiting: int = 4  # Closed segments that may wait for a flush before writers are held back.
-    margin_bytes: int = 384 * MIB  # What is left free beside what a merge needs.
+    margin_bytes: int = 448 * MIB  # What is left free beside what a merge needs.
 
 
 class Weight(NamedTuple):
@@ -210,7 +211,11 @@ def _relief(state: StoreState, limits: Limits) -> Compaction | None:
     if begun is not None and not begun.count:
         return begun
     is_worth = state.dropped_bytes or hidden_bytes(state, state.tombstones) >= limits.file_bytes
-    return Compaction(len(state.young), 0) if is_worth else None
+    if is_worth:
+        return Compaction(len(state.young), 0)
+    if begun is None or state.free_bytes < 2 * compaction_bytes(state, begun, limits):
+        return None
+    return begun
 
 
 def _wanted(state: StoreState) -> Compaction | None:

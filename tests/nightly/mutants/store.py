@@ -215,8 +215,8 @@ MUTANTS_OF_THE_STORE = (
     planted(
         "a purge goes through the oldest run alone",
         f"{ENGINE}.policy:_relief",
-        "return Compaction(len(state.young), 0) if is_worth else None",
-        "return Compaction(0, 0) if is_worth else None",
+        "return Compaction(len(state.young), 0)",
+        "return Compaction(0, 0)",
         f"{TESTS}/test_policy.py",
     ),
     planted(
