@@ -15,9 +15,6 @@ def test_a_full_disk_is_relieved(tmp_path, how):
     if (why := small_disk.missing(tmp_path)) is not None:
         pytest.skip(f"needs the right to mount a tmpfs: {why}")
     found = small_disk.told(tmp_path, "48m", how)
-    assert (
-        "too little free space" in found["reason"] or "young runs" in found["reason"] or "memtables" in found["reason"]
-    )
     assert found["free"] == 0
     assert found["refused"]
     assert found["count"] > 50
