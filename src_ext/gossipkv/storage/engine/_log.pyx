@@ -170,11 +170,10 @@ cdef class Batch:
         """The spaces that operations of these kinds touch, each once, in order of the first."""
         cdef Operation operation
         cdef const uint8_t* at = self.data
-        cdef const uint8_t* end = self.data + self.used
         cdef dict found = {}
         memset(&operation, 0, sizeof(Operation))
-        while at != end:
-            at = next_operation(at, end, &operation)
+        while at != self.data + self.used:
+            at = next_operation(at, self.data + self.used, &operation)
             assert at != NULL, "a batch has whole operations"
             if least <= operation.kind <= most:
                 found[space_at(operation.key)] = None
@@ -195,21 +194,13 @@ cdef class Batch:
         """What it does to spaces, in order, as (kind, space): of records that follow each other in one, `PUT` once."""
         cdef Operation operation
         cdef const uint8_t* at = self.data
-        cdef const uint8_t* end = self.data + self.used
         cdef list found = []
-        cdef uint8_t kind, last = 0
-        cdef uint32_t space = 0
-        if self.records == self.count and self.records and not self.is_mixed:
-            return [(VALUE, self.space)]
-        memset(&operation, 0, sizeof(Operation))
-        while at != end:
-            at = next_operation(at, end, &operation)
+        while at != self.data + self.used:
+            at = next_operation(at, self.data + self.used, &operation)
             assert at != NULL, "a batch has whole operations"
-            kind = VALUE if operation.kind <= TOMBSTONE else operation.kind
-            if kind != VALUE or last != VALUE or space_at(operation.key) != space:
-                space = space_at(operation.key)
-                found.append((kind, space))
-            last = kind
+            step = (VALUE if operation.kind <= TOMBSTONE else operation.kind, space_at(operation.key))
+            if operation.kind > TOMBSTONE or not found or found[len(found) - 1] != step:
+                found.append(step)
         return found
 
     @property
