@@ -97,7 +97,7 @@ class DataDirectory:
         """
         place = PurePath(path)
         try:
-            make_directory(files, place)
+            _make(files, place)
             _refuse_foreign(files, place)
             lock = _take_lock(files, place)
         except OSError as error:
@@ -132,6 +132,7 @@ class DataDirectory:
         with self._writing:
             try:
                 _note_holder(self.files, self.path)
+                make_directory(self.files, self.path)
                 self.store.prepare()
                 write_node(self.files, self.path, self._record)
             except OSError as error:
@@ -237,6 +238,14 @@ def _refuse_forgetting_nothing(files: Files, path: PurePath, record: NodeRecord)
             f"{path}: this node has no tables to forget, and nothing was changed; start it without --forget-tables",
             {"file": str(path)},
         )
+
+
+def _make(files: Files, path: PurePath) -> None:
+    """Make the directory where there is none; what is there may be read, if nothing can be written (`begin`)."""
+    try:
+        files.stat(path)
+    except FileNotFoundError:
+        make_directory(files, path)
 
 
 def _take_lock(files: Files, path: PurePath) -> int:

@@ -247,6 +247,8 @@ class Registers:
         asked, self._asked = self._asked, {}
         for tell in asked.values():
             tell(b"")
+        for ticket, done in [*self._waiting.items()]:
+            done(Outcome(ticket, End.UNKNOWN, message="this node's store has failed meanwhile"))
 
     # -- the proposers -----------------------------------------------------------------------------------------------
 

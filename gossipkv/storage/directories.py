@@ -22,15 +22,20 @@ def storage_error(error: OSError, path: PurePath, what: str) -> StorageError:
 
 
 def make_directory(files: Files, path: PurePath) -> None:
-    """Make a directory, with those above it, each durable before anything is put into it."""
+    """Have a directory, with those above it, durable whoever made it: that one may have been killed before its sync."""
     try:
-        if files.stat(path).kind in {"directory", "link"}:
-            return
+        is_there = files.stat(path).kind in {"directory", "link"}
     except FileNotFoundError:
+        is_there = False
         if path.parent != path:
             make_directory(files, path.parent)
-    files.make_directory(path)
-    files.sync_directory(path.parent)
+    if not is_there:
+        files.make_directory(path)
+    try:
+        files.sync_directory(path.parent)
+    except PermissionError:
+        if not is_there:  # Else it was not made by us.
+            raise
 
 
 def clear_directory(files: Files, directory: PurePath) -> None:

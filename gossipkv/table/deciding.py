@@ -174,6 +174,7 @@ class Deciding:
         self._random = environment.random
         self.asking = Asking(cluster, peers, environment.threads)
         self._nursery: trio.Nursery | None = None
+        self._scope = trio.CancelScope()  # Around what `metadata` does.
         self._beginning = trio.Lock()
         self._founding = trio.Lock()
         self._ended = trio.Event()
@@ -239,7 +240,7 @@ class Deciding:
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
 
         async with self._beginning:
-            if self.metadata is not None:
+            if self.metadata is not None and self.metadata.space.closed is None:
                 return
             if self._nursery is None:
                 raise Unavailable("this node is about to begin, or to end")
@@ -248,7 +249,9 @@ class Deciding:
             me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
             metadata.heads.on_known = self._hear
-            await self._nursery.start(metadata.run)
+            ended, self._scope = self._scope, trio.CancelScope()
+            await self._nursery.start(_run, metadata, self._scope)
+            ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue = Catalogue(
                 metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
             )
@@ -287,6 +290,8 @@ class Deciding:
             is_late = trio.current_time() < say_at  # What is to be told waits for its time.
             heard = self._hints.heard()
             try:
+                if self.metadata is not None and self.metadata.space.closed is not None and self._tables.state == OPEN:
+                    await self._begin()  # By what is on the disk, as after a restart.
                 await self._heed(heard)
                 why = ""
             except GossipKVError as error:
@@ -507,6 +512,13 @@ class Deciding:
     def names(self) -> dict[bytes, str]:
         """The names of all members that are known, by their uuids."""
         return {member.uuid: member.name for member in self._cluster.members_known()}
+
+
+async def _run(
+    metadata: Metadata, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with scope:
+        await metadata.run(task_status=task_status)
 
 
 def _read(data: bytes, name: str) -> Value:

@@ -41,6 +41,10 @@ class OpenStore(Store, Protocol):
         """For what damage its log begins later than it would; None: for none."""
         ...
 
+    async def failed(self) -> None:
+        """Return when it has closed itself; what was synced by then can still be read."""
+        ...
+
     def describe(self) -> Mapping[str, int | float]:
         """Return what it counts and how it stands, by the names of `http.metric_table`."""
         ...
@@ -104,6 +108,7 @@ def _loaded(settings: TableSettings) -> OpenStores:
     options = Options(
         table_log=settings.table_log,
         segment_bytes=settings.table_segment,
+        file_bytes=settings.table_segment,
         merge_memory=settings.table_merge_memory,
     )
     return partial(open_store, options=options)

@@ -21,11 +21,14 @@ for tables is told why, and what to do; the datasets go on.  Nothing that is the
 what was told would be to tell something else under the same numbers: that is for a node with another uuid
 (`forgotten`).
 
-A store that fails while it is open closes itself, and says why; the next start opens it.
+A store that fails while it is open takes no more writes, says why, and goes on answering from what was synced.  It is
+opened again as at a start, by recovery from what is on the disk, in another life: first after a second, and when that
+fails, or it fails again soon, after pauses that double.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
@@ -47,7 +50,13 @@ if TYPE_CHECKING:
 
 FORGET: Final = "start the node as another one, without its tables (`--forget-tables`), or put back what was there"
 
+AGAIN: Final = "it is opened again by and by"
+
 NONE, OPEN, CLOSED = "none", "open", "closed"
+
+# Until a store that failed is opened again.
+REOPEN_S: Final = 1.0
+MOST_REOPEN_S: Final = 60.0
 
 
 @final
@@ -71,6 +80,7 @@ class Closed:
     """The store stays closed."""
 
     why: str
+    may_pass: bool = False  # The system refused, and may not the next time.
 
 
 Decision = Nothing | Open | Closed
@@ -107,6 +117,8 @@ class Tables:
         self._log = Log("gossipkv.node")
         self._store: OpenStore | None = None
         self._why: str | None = None  # It stays closed.
+        self._failures = 0  # Of one that was open, and of its openings since.
+        self._reopens = False  # It failed, and is opened again by and by.
         self._wanted = False  # One is to be made.
         self._refused: str | None = None  # Why it was not.
         self._look = trio.Event()  # There is something to do: again, if it is not open.
@@ -124,9 +136,14 @@ class Tables:
                 self._look = trio.Event()
                 await self._have_open()
                 self._settle()
-                await self._look.wait()
+                with trio.move_on_after(self._pause_s()):
+                    await self._look.wait()
         finally:
             self._ended.set()
+
+    def _pause_s(self) -> float:
+        """How long a store that failed stays closed."""
+        return min(REOPEN_S * 2.0 ** (self._failures - 1), MOST_REOPEN_S) if self._reopens else math.inf
 
     async def end(self) -> None:
         """Close the store, all that was written in it; returns when that is done.  Requires: `run` was begun."""
@@ -146,10 +163,11 @@ class Tables:
     async def _have_open(self) -> None:
         """Open the store if that may be, and have it open until the end."""
         decision = await self._environment.threads.run(self._decide)
-        self._why = decision.why if isinstance(decision, Closed) else None
-        if self._why is not None:
-            self._log.error("tables_closed", reason=self._why)
+        if isinstance(decision, Closed):
+            self._stay_closed(decision.why, may_pass=decision.may_pass)
             return
+        if not self._reopens:
+            self._why = None
         expected = (decision.store, decision.life) if isinstance(decision, Open) else None
         if expected is None and not self._wanted:
             return
@@ -162,13 +180,36 @@ class Tables:
                 self._log.info("tables_open", store=f"{known.store:016x}", life=known.life)
                 if store.log_damage is not None:
                     self._log.warning("tables_log_damaged", reason=store.log_damage)
-                self._store = store
+                self._store, self._why, self._reopens = store, None, False
                 self._settle()
-                await self._end.wait()
+                opened_at = trio.current_time()
+                if await self._has_failed(store):
+                    self._failures = 0 if trio.current_time() - opened_at >= MOST_REOPEN_S else self._failures
+                    self._reopens = True
+                    self._stay_closed(f"{store.closed}; {AGAIN}", may_pass=True)
         except* (GossipKVError, OSError) as errors:
             self._fail(_first(errors), was_there=expected is not None)
         finally:
             self._store = None
+
+    async def _has_failed(self, store: OpenStore) -> bool:
+        """Return at the end, or when the store has failed; whether it has."""
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await store.failed()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            await self._end.wait()
+            nursery.cancel_scope.cancel()
+        return not self._end.is_set()
+
+    def _stay_closed(self, why: str, *, may_pass: bool) -> None:
+        self._why = why
+        self._reopens &= may_pass
+        self._failures += 1
+        self._log.error("tables_closed", reason=why)
 
     def _decide(self) -> Decision:
         """Decide what becomes of the store, and have NODE say what it is, if it may be opened; it blocks."""
@@ -183,14 +224,13 @@ class Tables:
             if isinstance(decision, Open) and decision != Open(identity.record.store, identity.record.life):
                 identity.keep(store=decision.store, life=decision.life)
         except (GossipKVError, OSError) as error:
-            return Closed(self._words(error))
+            return Closed(self._words(error), may_pass=_may_pass(error))
         return decision
 
     def _fail(self, error: GossipKVError | OSError, *, was_there: bool) -> None:
         words = self._words(error)
         if was_there or self._store is not None:
-            self._why = words
-            self._log.error("tables_closed", reason=words)
+            self._stay_closed(words, may_pass=_may_pass(error))
         else:
             self._refused = words
 
@@ -202,7 +242,7 @@ class Tables:
             case Corrupt():
                 return f"{error.message}: {FORGET}"
             case StorageError():
-                return f"{error.message}; start the node again when that is mended"
+                return f"{error.message}; {AGAIN if self._reopens else 'start the node again when that is mended'}"
         return error.message
 
     def _settle(self) -> None:
@@ -275,7 +315,7 @@ class Tables:
     def closed(self) -> str | None:
         """Why it is closed, and what to do; None: it is open, or there is none."""
         if self._store is not None and self._store.closed is not None:
-            return f"{self._store.closed}; start the node again when that is mended"
+            return f"{self._store.closed}; {AGAIN}"
         return self._why
 
     @property
@@ -297,6 +337,11 @@ class Tables:
         if store is None:
             return told
         return {**told, "log_damage": store.log_damage, "counters": {**store.describe()}}
+
+
+def _may_pass(error: GossipKVError | OSError) -> bool:
+    """Whether the system refused, and may not the next time; what is damaged, or another's, stays so."""
+    return isinstance(error, OSError | StorageError)
 
 
 def _first(errors: BaseExceptionGroup[GossipKVError | OSError]) -> GossipKVError | OSError:

@@ -173,7 +173,9 @@ class Store(Reading):
         """
         with contextlib.suppress(OSError):  # Then what was known of it counts.
             self.engine.free_bytes = self.files.free_bytes(self.engine.directory)
-        done = False
+        done = self.engine.relieve()
+        if done:
+            self.commit()
         failed: set[type[Work]] = set()
         while (work := self.engine.next_work(failed)) is not None:
             try:

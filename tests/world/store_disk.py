@@ -51,7 +51,7 @@ SLOW: Final = 0.03  # The share of syncs that wait for others, and how long on a
 SLOW_US: Final = 30 * MS
 MOST_SLOW_US: Final = SECOND // 2
 OPENING_STEPS: Final = 12  # About as many operations change the disk when a store is opened.
-OPTIONS: Final = Options(segment_bytes=64 << 10, table_log=64 << 10, file_bytes=1 << 20)
+OPTIONS: Final = Options(segment_bytes=64 << 10, table_log=64 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 _PLACE: Final = PurePosixPath("/data")
 

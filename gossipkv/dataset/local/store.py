@@ -72,7 +72,6 @@ class VersionStore:
         """
         for name in NAMES:
             make_directory(self.files, self.path / name)
-        self.files.sync_directory(self.path)
         for name in (_BUILDING, _REMOVING):
             clear_directory(self.files, self.path / name)
             self.files.sync_directory(self.path / name)

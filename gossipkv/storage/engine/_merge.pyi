@@ -8,12 +8,20 @@ def add_operations(sorter: RecordSorter, payload: bytes, spaces: frozenset[int])
 
 @final
 class FilesSource(Source):
-    def __new__(cls, open_file: Callable[[str], SortedFile], paths: Iterable[str], start: bytes) -> FilesSource: ...
+    def __new__(
+        cls,
+        open_file: Callable[[str], SortedFile],
+        paths: Iterable[str],
+        start: bytes,
+        on_read: Callable[[int], object],
+    ) -> FilesSource: ...
     def confirm(self) -> None: ...
 
 @final
 class StoreMerge(Merge):
-    def __new__(cls, sources: list[Source], spaces: frozenset[int], drops_tombstones: bool) -> StoreMerge: ...
+    def __new__(
+        cls, sources: list[Source], spaces: frozenset[int], drops_tombstones: bool, purges: bool
+    ) -> StoreMerge: ...
     @property
     def records(self) -> int: ...
     @property

@@ -3,7 +3,7 @@
 Sorting and writing beside the serving loop would hold up reads.  It imports no Trio, so that it starts quickly.
 
     standard input   one line: the order (`Order`); then, whenever they come, lines with another pace: bytes a second
-    standard output  lines of JSON: {"progress": bytes written so far}, then {"done": [replaced, files, end]} of its
+    standard output  lines of JSON: {"progress": bytes so far}, then {"done": [replaced, files, end]} of its
                      `Output`, {"damaged": [file, offset, reason, expected, got]} or {"error": what went wrong}
     the leash        as of a build
 """
@@ -52,7 +52,7 @@ class Order:
     def from_line(cls, line: bytes) -> Order:
         """Return what `to_line` was called on."""
         (directory, store, number, log, drops_tombstones, spaces, *numbers), runs, start, worn = json.loads(line)
-        file_bytes, memory_bytes, bytes_per_second = numbers
+        file_bytes, purges, stretch_bytes, memory_bytes, bytes_per_second = numbers
         order = MergeOrder(
             directory,
             store,
@@ -63,6 +63,8 @@ class Order:
             bytes.fromhex(start),
             tuple(spaces),
             file_bytes,
+            purges,
+            stretch_bytes,
             memory_bytes,
             bytes_per_second,
         )
@@ -72,7 +74,7 @@ class Order:
 class Progress(NamedTuple):
     """How far it is."""
 
-    written_bytes: int
+    worked_bytes: int  # Read and written.
 
 
 class Refused(NamedTuple):
@@ -92,8 +94,8 @@ def understand(line: bytes) -> Progress | Output | Corrupt | Refused:
     except RecursionError as error:
         raise ValueError("a line of a merge is nested without end") from error
     match told:
-        case {"progress": int(written)}:
-            return Progress(written)
+        case {"progress": int(worked)}:
+            return Progress(worked)
         case {"done": [list(replaced), files, str() | None as end]}:
             return Output(tuple(map(str, replaced)), run_of(files).files, None if end is None else bytes.fromhex(end))
         case {"damaged": [str(file), int(offset), str(reason), expected, got]}:
@@ -114,7 +116,7 @@ def main() -> int:
     sigbus.install()
     heard.pace = Pace(order.merge.bytes_per_second)
     try:
-        output = merge(RealFiles(), order.merge, lambda written: _say({"progress": written}), wait=heard.wait)
+        output = merge(RealFiles(), order.merge, lambda worked: _say({"progress": worked}), wait=heard.wait)
     except Corrupt as damage:
         expected, got = damage.details.get("expected"), damage.details.get("got")
         _say({"damaged": [damage.file, damage.offset, damage.reason, expected, got]})

@@ -4,7 +4,7 @@ A plain object that is told what happened and says what is to be done; files, th
 `works` and the shells.  Two rules carry it:
 
 * A batch is applied to the memtable after its sync, in the order of positions: nothing can be read before it is synced.
-  After a failure nothing is applied and nothing handed out: the life of the store has ended.
+  After a failure nothing is written or applied, for the life of the store has ended; what was synced is still read.
 * A memtable and the segments whose batches it has are closed together.  At most one such memtable waits to be merged
   beside the one that is written to; who would need a third is refused.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from gossipkv.errors import Corrupt, LimitExceeded, Overloaded, StorageError, UnsupportedFormat
 from gossipkv.storage.engine import policy
-from gossipkv.storage.engine._log import HEADER_BYTES, frame_bytes
+from gossipkv.storage.engine._log import DROPPED, HEADER_BYTES, MADE, frame_bytes
 from gossipkv.storage.engine._memtable import Memtable
 from gossipkv.storage.engine._view import View
 from gossipkv.storage.engine._writer import Active, Writer, batch_cost
@@ -24,7 +24,7 @@ from gossipkv.storage.engine.manifest import MOST_SPACES, SegmentName
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES
 from gossipkv.storage.engine.segments import SegmentHeader
 from gossipkv.storage.engine.upkeep import Now, Upkeep
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Reserve, Switch
 
 if TYPE_CHECKING:
     import random
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 LOOKS = 64
 UNKNOWN_BYTES = 1 << 62  # Until somebody has looked.
 
-# Left free beside what a merge needs, in segments: the next ones, and what others write meanwhile.
-MARGIN_SEGMENTS = 4
-
 
 class OpenedLog(NamedTuple):
     """What an opening has found, or made."""
@@ -61,6 +58,7 @@ class OpenedLog(NamedTuple):
     next_number: int
     position: int  # The last one that counts.
     files: Mapping[str, SortedFile]
+    reserved_bytes: int  # What the reserve takes of the disk.
     damage: str | None = None  # For which not all of the log is there that was kept for its readers.
 
 
@@ -75,14 +73,19 @@ class Engine:
         self.options = options
         self.counts = Counts()
         self.closed: str | None = None  # Why, once it is.
+        self.has_failed = False  # It closed itself, and what was synced can be read.
         self.trouble: str | None = None  # What could not be done last, beside the writing.
         self.log_damage = log.damage  # For which the log begins later than it would.
-        self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told.
+        self._free_bytes = UNKNOWN_BYTES  # On the file system, as last told, beside the reserve.
+        self._reserved_bytes = log.reserved_bytes
+        self._reserving: Reserve | None = None
+        self._deleted = self._frozen_deleted = 0  # Tombstones that went to the memtables, in this life.
+        self._deletes_wait = False  # For a flush, or for the next segment.
         self.upkeep = Upkeep(directory, options, manifest, log.kept, log.closed, files=log.files)
         self._live = set(log.spaces)  # With what is planned.
         self._writer = Writer(log.active, log.memtable, self._live, life=manifest.life, position=log.position)
         self._pressure: policy.Pressure | None = None  # As last looked at.
-        self._limits = policy.Limits(options.file_bytes, margin_bytes=MARGIN_SEGMENTS * options.segment_bytes)
+        self._limits = policy.Limits(options.file_bytes, options.stretch_bytes, margin_bytes=options.margin_bytes)
         self._random = random
         self._next_number = log.next_number
         self._making: MakeSegment | None = None
@@ -104,6 +107,11 @@ class Engine:
         """Raise `StorageError` when the store is closed."""
         if self.closed is not None:
             raise StorageError(f"the store is closed: {self.closed}", {"reason": self.closed})
+
+    def check_readable(self) -> None:
+        """Raise `StorageError` when the store was closed, and has not failed before."""
+        if not self.has_failed:
+            self.check_open()
 
     def reserve_space(self) -> int:
         """Return the number of a space that a batch may make: given out once, for good when that batch is synced.
@@ -143,7 +151,7 @@ class Engine:
                 {"limit": self.options.most_batch_bytes},
             )
         self._check_spaces(batch)
-        self._make_room(size_bytes, batch_cost(batch))
+        self._make_room(size_bytes, batch_cost(batch), relieves=not batch.puts and not batch.made)
         position = self._writer.plan(batch)
         if batch.made or batch.dropped:
             self._reserved.difference_update(batch.made)
@@ -152,21 +160,29 @@ class Engine:
         return position
 
     def _check_spaces(self, batch: Batch) -> None:
-        for space in batch.made:
-            if space not in self._reserved:
-                raise ValueError(f"the space {space} was not reserved, or is made already")
-        for space in (*batch.written, *batch.dropped):
-            if space not in self._live and space not in batch.made:
+        """Judge what a batch does to spaces in its order, in which a restart does it again."""
+        made: set[int] = set()
+        dropped: set[int] = set()
+        for kind, space in batch.steps:
+            if kind == MADE:
+                if space not in self._reserved or space in made:
+                    raise ValueError(f"the space {space} was not reserved, or is made already")
+                made.add(space)
+            elif space in dropped or (space not in self._live and space not in made):
                 raise ValueError(f"there is no space {space}: it was never made, or is dropped")
+            elif kind == DROPPED:
+                dropped.add(space)
 
-    def _make_room(self, size_bytes: int, cost: int) -> None:
+    def _make_room(self, size_bytes: int, cost: int, *, relieves: bool) -> None:
         """Turn to another segment and memtable where the next frame would not fit.  Raises `Overloaded`: not now."""
         writer = self._writer
-        refusal = self._look().refusal
+        relieves = relieves and policy.is_scarce(self.state(), self._limits)
+        refusal = None if relieves else self._look().refusal
         if refusal is None and writer.is_waiting and writer.waiting_bytes + size_bytes > MOST_WAITING_BYTES:
             refusal = f"{writer.waiting_bytes:,} bytes wait for the disk"
         is_full = not writer.fits(size_bytes, cost)
         if refusal is None and is_full:
+            self._deletes_wait |= relieves
             if self._turns:
                 refusal = "both memtables are full, and the older one is not merged yet"
             elif writer.prepared is None:
@@ -176,8 +192,25 @@ class Engine:
             because = f" ({self.trouble})" if self.trouble else ""
             raise Overloaded(f"nothing can be written now: {refusal}{because}; try again later", {"reason": refusal})
         if is_full:
-            writer.turn()
-            self._turns = True
+            self._turn()
+
+    def _turn(self) -> None:
+        self._writer.turn()
+        self._turns = True
+
+    def relieve(self) -> bool:
+        """Plan to close the memtable where room is scarce and deletes are worth more than that costs; whether to."""
+        state, options = self.state(), self.options
+        worth = policy.hidden_bytes(state, self._deleted + self._frozen_deleted)
+        if self.closed is not None or worth < options.segment_bytes + options.file_bytes:
+            return False
+        if not policy.is_scarce(state, self._limits):
+            return False
+        self._deletes_wait = True
+        if self._turns or self._writer.prepared is None:
+            return False
+        self._turn()
+        return True
 
     def group(self) -> Group | None:
         """Return what is to be written next; None while a group is under way, or nothing waits."""
@@ -195,6 +228,7 @@ class Engine:
             assert self._frozen is None, "at most two memtables"
             self.upkeep.closed.append(written.closed)
             self._frozen, self._writer.memtable = self._writer.memtable, Memtable(self.options.memtable_bytes)
+            self._deleted, self._frozen_deleted = 0, self._deleted
             self.view = self._new_view()
 
     def _apply(self, batch: Batch) -> None:
@@ -203,6 +237,7 @@ class Engine:
         counts.batches += 1
         counts.records += batch.records
         counts.user_bytes += batch.size_bytes
+        self._deleted += batch.records - batch.puts
         if batch.count == batch.records:
             return
         self._spaces.update(batch.made)
@@ -212,6 +247,7 @@ class Engine:
 
     def failed(self, error: OSError) -> None:
         """End the life of the store: a write or a sync of its log failed, and what the disk holds is not known."""
+        self.has_failed = self.closed is None
         self.close(f"its log cannot be written: {error.strerror or error}")
 
     @property
@@ -285,7 +321,8 @@ class Engine:
     def state(self) -> policy.StoreState:
         """How it stands, for those who decide what is merged and who is refused."""
         share = max(self._writer.share, min(1.0, self._writer.cost / self.options.memtable_bytes))
-        return self.upkeep.state(active_share=share, free_bytes=self.free_bytes)
+        free_bytes = self._free_bytes + self._reserved_bytes
+        return self.upkeep.state(active_share=share, free_bytes=free_bytes, deletes_wait=self._deletes_wait)
 
     def pressure(self) -> policy.Pressure:
         """How much writers are slowed, or why they are refused: as of now, or of a little before."""
@@ -300,7 +337,7 @@ class Engine:
 
     @property
     def free_bytes(self) -> int:
-        """What is free on the file system, as last told."""
+        """What is free on the file system, as last told, beside what the reserve has."""
         return self._free_bytes
 
     @free_bytes.setter
@@ -326,11 +363,12 @@ class Engine:
             (Remove, self.upkeep.next_removal),
             (MakeSegment, self._next_segment),
             (Merge, self._next_merge),
+            (Reserve, self._next_reserve),
         )
         return next((work for kind, find in kinds if kind not in without and (work := find()) is not None), None)
 
     def _next_segment(self) -> MakeSegment | None:
-        if self._writer.prepared is not None or self._making is not None:
+        if self._writer.prepared is not None or self._making is not None or self._is_short(self.state()):
             return None
         number, self._next_number = self._next_number, self._next_number + 1
         manifest, salt = self.manifest, self._random.getrandbits(64)
@@ -341,12 +379,39 @@ class Engine:
     def _next_merge(self) -> Merge | None:
         """A flush before any compaction: writers may wait for it."""
         upkeep, state = self.upkeep, self.state()
-        if upkeep.merge is not None:
+        if upkeep.merge is not None or self._is_short(state):
             return None
         if policy.is_flush_due(state, self._limits):
             return upkeep.begin_flush(self._spaces, self.manner(is_flush=True).bytes_per_second)
         chosen, rate = policy.compaction(state, self._limits), self.manner(is_flush=False).bytes_per_second
-        return None if chosen is None else upkeep.begin_compaction(chosen, self._spaces, rate)
+        if chosen is None:
+            return None
+        return upkeep.begin_compaction(chosen, self._spaces, rate, policy.stretch_bytes(state, self._limits))
+
+    def _next_reserve(self) -> Reserve | None:
+        """The reserve: made as soon as there is room for it, and shortened by what that needs which gives room back."""
+        state, size_bytes = self.state(), self.options.reserve_bytes
+        if self._reserving is not None or self._free_bytes == UNKNOWN_BYTES:
+            return None
+        if self._is_short(state):
+            self._reserving = Reserve(max(0, self._reserved_bytes + self._free_bytes - self._needed_bytes(state)))
+        elif self._reserved_bytes < size_bytes and not self.upkeep.merge and not policy.is_scarce(state, self._limits):
+            self._reserving = Reserve(size_bytes)
+        return self._reserving
+
+    def _is_short(self, state: policy.StoreState) -> bool:
+        """Whether what is to be done next finds no room beside the reserve, and there is one."""
+        return self._reserved_bytes > 0 and self._free_bytes < self._needed_bytes(state)
+
+    def _needed_bytes(self, state: policy.StoreState) -> int:
+        """What the next merge or its switch needs, and deletes that wait for a segment."""
+        segment = self.options.segment_bytes if self._deletes_wait and self._writer.prepared is None else 0
+        if self.upkeep.merge is not None:
+            return segment + self.upkeep.switch_bytes
+        if policy.is_flush_due(state, self._limits):
+            return segment + state.closed_bytes
+        chosen = policy.compaction(state, self._limits)
+        return segment + (0 if chosen is None else policy.compaction_bytes(state, chosen, self._limits))
 
     def done(self, work: Short, result: Done) -> None:
         """Hear that something was done, and what `works.perform` said of it."""
@@ -359,6 +424,9 @@ class Engine:
                 self.switched(work, result)
             case Remove():
                 self.upkeep.removed()
+            case Reserve(size_bytes):
+                self._free_bytes += self._reserved_bytes - size_bytes
+                self._reserved_bytes, self._reserving, self._pressure = size_bytes, None, None
 
     def made(self, work: MakeSegment, descriptor: int) -> None:
         """Have the next segment: it is allocated, and its header is synced."""
@@ -376,7 +444,7 @@ class Engine:
         """Read from what was switched to: it is durable, and its new files are open."""
         self.counts.switches += 1
         if self.upkeep.switched(work, opened):
-            self._frozen, self._turns = None, False
+            self._frozen, self._turns, self._deletes_wait, self._frozen_deleted = None, False, False, 0
         self._pressure = None
         self._writer.open(0)
         self.trouble = None
@@ -398,6 +466,8 @@ class Engine:
                 self.upkeep.removal_failed()
             case Merge():
                 self.upkeep.merge_failed()
+            case Reserve():
+                self._reserving = None
 
     def close(self, reason: str = "it was asked to") -> None:
         """End the life of the store; of what was not synced by now it is not known whether it is kept."""

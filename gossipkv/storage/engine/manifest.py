@@ -4,8 +4,9 @@
     LOCK                 held by whoever has the store open
     log/0000000000000001.log    segments of the log, by number (`segments`)
     runs/00000001-0001.gkv      files of runs: sorted files, by the number of the merge that wrote them (`merge`)
+    RESERVE                     nothing, in the room that is kept for what gives room back (`policy`)
 
-A file that it does not name is nobody's: a crash left it, and the next start removes it.
+A file of the log or of runs that it does not name is nobody's: a crash left it, and the next start removes it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "MANIFEST"
 LOCK: Final = "LOCK"
+RESERVE: Final = "RESERVE"
 LOG: Final = "log"
 RUNS: Final = "runs"
 KIND: Final = "STORE"

@@ -12,9 +12,12 @@ inputs and a file or two.  A stretch is a range of keys: files of the target, an
     newer       b  d  e  f-h  i                        r  s
     output   [a ......... k], two files instead of two;  the rest begins at r
 
+A *purge* writes of the target what no newer run hides, and nothing newer, so that its result is never longer; the newer
+runs stay.
+
 The output may replace its files at once: the newer runs are still there, and say the same.  They leave with the last
-stretch.  A stretch ends where an old file does, or none is, once what it has written is half a file long (else small
-files would stay small) or replaces two files' length.
+stretch.  A stretch ends where an old file does, or none is, once it has written half of what it was told (at the least
+a file: else small files would stay small) or replaces twice that.
 
 Rejected: the target rewritten whole before the switch, which takes its size twice; and records cut into stretches of
 equal size, which would read and write old files that nothing has changed.
@@ -57,7 +60,7 @@ FIXED_BYTES: Final = 12 << 20
 INDEX_SHARE: Final = 0.2
 LEAST_MEMORY_BYTES: Final = PROGRAM_BYTES + FIXED_BYTES + (12 << 20)
 
-STRETCH_FILES: Final = 2  # A stretch replaces files of this many times the most that one has, and one more at most.
+STRETCH_REPLACED: Final = 2  # A stretch replaces files of this many times its length, and one more at most.
 
 
 class LogInput(NamedTuple):
@@ -82,6 +85,8 @@ class MergeOrder:
     start: bytes  # Keys below it are done with.
     spaces: tuple[int, ...]  # Those that live, in order.
     file_bytes: int  # The most that a file has, unless one record alone is longer.
+    purges: bool  # The newer runs stay, and what they hide goes from the target.
+    stretch_bytes: int  # Once half of it is written, a stretch of a compaction may end.
     memory_bytes: int  # The budget of the process; beside it, the longest batch and three times the longest record.
     bytes_per_second: int  # At which files are written, at first; 0: as fast as it goes.
 
@@ -130,8 +135,8 @@ def merge(
 ) -> Output:
     """Merge as ordered; returns what may be switched to.
 
-    `on_progress` is told now and then how many bytes were written in all; `wait` of each write's size, and returns
-    when the next may come.
+    `on_progress` is told now and then how many bytes were read and written in all; `wait` of each write's size, and
+    returns when the next may come.
 
     Ensures: whatever ends it early, what it wrote is nobody's.
 
@@ -174,9 +179,9 @@ class _Merging:
         self._index_bytes = int(self._free_bytes * INDEX_SHARE) if order.log else self._free_bytes
         self._sorter: RecordSorter | None = None
         self._scratches = 0
-        self._written_bytes = 0
+        self._worked_bytes = 0  # Read or written: of a dropped space all is read, and nothing written.
         self._count = 0  # Files begun.
-        self._merge = StoreMerge([], frozenset(), drops_tombstones=False)
+        self._merge = StoreMerge([], frozenset(), drops_tombstones=False, purges=False)
         self._greatest = max((file.last for run in order.runs for file in run), default=b"")
         self._target = tuple(file for run in order.runs[-1:] for file in run if file.first >= order.start)
         self._at = 0  # Files of the target before this one are done with.
@@ -194,11 +199,12 @@ class _Merging:
             for segment in order.log:
                 self._add(segment, read_log)
             sources.append(OrderedSource(self._sorter.finish_adding()))
-        self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)
+        self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)
 
     def _source(self, run: Iterable[RunFile]) -> FilesSource:
         start = self._order.start
-        return FilesSource(self._open, [self._path_of(file.name) for file in run if file.last >= start], start)
+        paths = [self._path_of(file.name) for file in run if file.last >= start]
+        return FilesSource(self._open, paths, start, self._worked)
 
     def _add(self, segment: LogInput, read_log: ReadLog) -> None:
         assert self._sorter is not None
@@ -276,8 +282,8 @@ class _Merging:
         """Whether the stretch may end where no file of the target is half read; a flush has none, and goes on."""
         written = sum(file.size_bytes for file in self._made) + (self._writer.size_bytes if self._writer else 0)
         replaced = sum(file.size_bytes for file in self._replaced)
-        most = self._order.file_bytes
-        return not self._order.log and (2 * written >= most or replaced >= STRETCH_FILES * most)
+        most = self._order.stretch_bytes
+        return not self._order.log and (2 * written >= most or replaced >= STRETCH_REPLACED * most)
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -314,9 +320,12 @@ class _Merging:
         return _shared(first, max(first, self._greatest))
 
     def _wrote(self, size_bytes: int) -> None:
-        self._written_bytes += size_bytes
-        self._on_progress(self._written_bytes)
+        self._worked(size_bytes)
         self._wait(size_bytes)
+
+    def _worked(self, size_bytes: int) -> None:
+        self._worked_bytes += size_bytes
+        self._on_progress(self._worked_bytes)
 
     def _end_file(self) -> None:
         """Sync it and give it its name."""

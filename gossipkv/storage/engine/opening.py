@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import Corrupt, DirectoryInUse, StorageError, UnsupportedFormat
@@ -81,8 +82,17 @@ def open_store(
             for place in (directory / LOG, directory / RUNS):
                 make_directory(files, place)
         lock = _take_lock(files, directory)
+        opening = partial(
+            _open, files, directory, options, random, lock, expected=expected, create=create and expected is None
+        )
         try:
-            return _open(files, directory, options, random, lock, expected=expected, create=create and expected is None)
+            try:
+                return opening()
+            except OSError as error:
+                if error.errno != errno.ENOSPC or not works.reserved_bytes(files, directory):
+                    raise
+                works.reserve(files, directory, 0)
+                return opening()
         except BaseException:
             files.close(lock)
             raise
@@ -144,9 +154,6 @@ def _make(files: Files, directory: PurePath, options: Options, random: random.Ra
         recovery_floor=first,
         log_floor=first,
     )
-    for place in directory.parents:  # Somebody made it, and may have been killed before its name was synced.
-        with contextlib.suppress(PermissionError):  # Then it was not made by us.
-            files.sync_directory(place)
     header = SegmentHeader(manifest.store, *first, manifest.life, options.segment_bytes)
     make_segment(files, directory, header)
     write_manifest(files, directory, manifest)
@@ -184,6 +191,7 @@ def _new_log(files: Files, directory: PurePath, options: Options, manifest: Mani
         next_number=name.number + 1,
         position=0,
         files={},
+        reserved_bytes=0,
     )
 
 
@@ -257,6 +265,7 @@ def _continue(
         position=found.last_position,
         files=opened,
         damage=found.damage,
+        reserved_bytes=works.reserved_bytes(files, directory),
     )
     _remove(files, directory, found.outlived)
     torn = None if found.torn is None else (found.torn.file, found.torn.offset)

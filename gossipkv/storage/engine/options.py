@@ -25,7 +25,8 @@ class Options:
 
     segment_bytes: int = 64 << 20
     table_log: int = 1 << 30  # Of the log, what is kept at least for those who read it.
-    file_bytes: int = 1 << 30  # Of a file of a run, at most about.
+    file_bytes: int = 64 << 20  # Of a file of a run, at most about.
+    stretch_bytes: int = 1 << 30  # What one merge of a compaction writes, about, where there is room.
     # Of a child that merges: what it sorts and indexes by default fits, else it is written twice.
     merge_memory: int = 192 << 20
 
@@ -33,6 +34,19 @@ class Options:
     def memtable_bytes(self) -> int:
         """What a memtable takes, at most about: a full segment of records that are not tiny."""
         return self.segment_bytes + self.segment_bytes // 2
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What is kept of the disk: a segment, two flushes, and a compaction's shortest stretch, two files.
+
+        So deletes get through when nothing else is free, and a merge that makes good for them.
+        """
+        return 3 * self.segment_bytes + 2 * self.file_bytes
+
+    @property
+    def margin_bytes(self) -> int:
+        """What is left free beside what a merge needs: the reserve, the next segment, and the flush of this one."""
+        return self.reserve_bytes + 2 * self.segment_bytes
 
     @property
     def most_batch_bytes(self) -> int:

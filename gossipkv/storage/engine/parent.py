@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.merge import MergeOrder
     from gossipkv.storage.engine.policy import Manner
 
-# A child that says nothing for so long is not at work: it tells how far it is with every write.
+# A child that says nothing for so long is not at work: it tells how far it is with what it reads and writes.
 STALL_S: Final = 120.0
 
 # Between two looks at how hard it may work.

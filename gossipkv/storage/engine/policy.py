@@ -11,6 +11,15 @@ so a flush waits for a file or two, whatever the size of the store.
 * A compaction that is begun goes on until it is done, but with twelve young runs those that came since go first: it may
   be long, and they would become too many.
 
+Beside what a merge needs a margin is left free, and most of it kept as a file, the *reserve*: else whoever else writes
+to the disk would fill it, and nothing could be done that gives room back.  Where less is free the store is *scarce*:
+only batches without values are taken, and these merges may use the margin:
+
+* a flush that deletes wait for;
+* a *purge*, run by run, of what dropped spaces take and newer runs hide: files that have some of it are written anew
+  without it, or go, and nothing newer goes into them;
+* the rest of a compaction, at whose end all that went into another run leaves, while it leaves a purge its room.
+
 Rejected: a child each for flushes and compactions, since a stretch is as long as a flush may wait; levels, which write
 a byte ten times; and tiers by fixed size ratios, which merge before there is need.
 """
@@ -30,9 +39,6 @@ MEMTABLES: Final = 2
 OLDEST_SHARE: Final = 2  # Into the oldest run at a half of it.
 MIB: Final = 1 << 20
 
-# What is left free beside what a merge needs: segments, the manifest, and what others write meanwhile.
-MARGIN_BYTES: Final = 256 * MIB
-
 # A delay for each batch: at ease none; before the refusal so long that ten writers bring a hundred batches a second.
 MOST_DELAY_S: Final = 0.1
 
@@ -47,9 +53,10 @@ UNBOUND_LOAD: Final = 0.75  # From here on a pace would only cost time.
 class Limits:
     """What the store was set up with."""
 
-    file_bytes: int = 1 << 30  # The most that a file of a run has.
+    file_bytes: int = 64 * MIB  # The most that a file of a run has.
+    stretch_bytes: int = 1 << 30  # What a stretch writes, about, where there is room.
     segments_waiting: int = 4  # Closed segments that may wait for a flush before writers are held back.
-    margin_bytes: int = MARGIN_BYTES
+    margin_bytes: int = 448 * MIB  # What is left free beside what a merge needs.
 
 
 class Weight(NamedTuple):
@@ -58,6 +65,7 @@ class Weight(NamedTuple):
     size_bytes: int
     records: int
     tombstones: int = 0
+    longest_bytes: int = 0  # Of its files.
 
 
 @final
@@ -65,7 +73,8 @@ class Weight(NamedTuple):
 class Compaction:
     """Runs to merge: the `count` newer neighbours of the one that has `below` runs under it, into that one.
 
-    Counted from the oldest, which has none under it, for flushes add runs at the other end.
+    Counted from the oldest, which has none under it, for flushes add runs at the other end.  Without any it is a purge:
+    of that run, and then of those under it.
     """
 
     below: int
@@ -99,10 +108,17 @@ class StoreState:
     young: tuple[Weight, ...]  # From the newest to the oldest.
     oldest: Weight  # May have nothing.
     dropped_bytes: int  # What dropped spaces still take in runs, about.
-    free_bytes: int  # On the disk.
+    free_bytes: int  # On the disk, with what the reserve has.
+    purged: int = 0  # Tombstones of young runs that hide nothing any more.
+    deletes_wait: bool = False  # For a flush, which may go into the margin.
     active_share: float = 0.0  # How full the memtable is that is written to, or its segment, from 0 to 1.
     is_merging: bool = False
     begun: Compaction | None = None  # Of which a stretch is done or under way: the newest, if there are several.
+
+    @property
+    def tombstones(self) -> int:
+        """Those of young runs that may hide something."""
+        return sum(run.tombstones for run in self.young) - self.purged
 
     @property
     def runs(self) -> tuple[Weight, ...]:
@@ -114,21 +130,40 @@ def debt_bytes(state: StoreState) -> int:
     """What into the oldest run is worth: the young runs, what their tombstones hide there, and dropped spaces."""
     oldest = state.oldest
     record_bytes = oldest.size_bytes // oldest.records if oldest.records else 0
-    hidden = min(oldest.size_bytes, sum(run.tombstones for run in state.young) * record_bytes)
+    hidden = min(oldest.size_bytes, state.tombstones * record_bytes)
     return sum(run.size_bytes for run in state.young) + hidden + state.dropped_bytes
 
 
 def is_flush_due(state: StoreState, limits: Limits) -> bool:
     """Whether to flush now."""
-    return state.closed_segments > 0 and _is_room(state, limits, state.closed_bytes)
+    margin_bytes = 0 if state.deletes_wait else limits.margin_bytes
+    return state.closed_segments > 0 and state.free_bytes >= state.closed_bytes + margin_bytes
 
 
 def compaction(state: StoreState, limits: Limits) -> Compaction | None:
     """Which runs to merge now, or to go on with."""
-    found = _wanted(state)
-    if found is None or not _is_room(state, limits, compaction_bytes(state, found, limits)):
+    relief = _relief(state, limits) if is_scarce(state, limits) else None
+    found = relief or _wanted(state)
+    if found is None:
         return None
-    return found
+    needed = compaction_bytes(state, found, limits) + (0 if relief else limits.margin_bytes)
+    return found if state.free_bytes >= needed else None
+
+
+def stretch_bytes(state: StoreState, limits: Limits) -> int:
+    """How long the next stretch of a compaction may be: as the room allows, and a file at the least."""
+    return max(limits.file_bytes, min(limits.stretch_bytes, state.free_bytes - limits.margin_bytes))
+
+
+def is_scarce(state: StoreState, limits: Limits) -> bool:
+    """Whether only what gives room back is written and merged."""
+    return state.free_bytes < _needed(state, limits)
+
+
+def hidden_bytes(state: StoreState, tombstones: int) -> int:
+    """What so many tombstones hide, about."""
+    values = sum(run.records - run.tombstones for run in state.runs)
+    return tombstones * sum(run.size_bytes for run in state.runs) // values if values else 0
 
 
 def pressure(state: StoreState, limits: Limits) -> Pressure:
@@ -160,18 +195,27 @@ def manner(state: StoreState, limits: Limits, *, is_flush: bool) -> Manner:
 
 
 def compaction_bytes(state: StoreState, wanted: Compaction, limits: Limits) -> int:
-    """What a compaction needs beside what is there: each stretch leaves as soon as it is replaced.
+    """What a compaction needs beside what is there, in its shortest stretches: each leaves as soon as it is replaced.
 
     By how much the run grows nobody knows before: a merge that finds no more room has kept its stretches, and the next
     one writes those anew in place.
     """
     end = len(state.runs) - wanted.below
     inputs = sum(run.size_bytes for run in state.runs[end - 1 - wanted.count : end])
-    return min(inputs, 2 * limits.file_bytes)
+    return min(inputs, limits.file_bytes + max(limits.file_bytes, state.runs[end - 1].longest_bytes))
 
 
-def _is_room(state: StoreState, limits: Limits, needed_bytes: int) -> bool:
-    return state.free_bytes >= needed_bytes + limits.margin_bytes
+def _relief(state: StoreState, limits: Limits) -> Compaction | None:
+    """The compaction that gives room back, if there is any to be had."""
+    begun = state.begun
+    if begun is not None and not begun.count:
+        return begun
+    is_worth = state.dropped_bytes or hidden_bytes(state, state.tombstones) >= limits.file_bytes
+    if is_worth:
+        return Compaction(len(state.young), 0)
+    if begun is None or state.free_bytes < 2 * compaction_bytes(state, begun, limits):
+        return None
+    return begun
 
 
 def _wanted(state: StoreState) -> Compaction | None:
@@ -215,7 +259,7 @@ def _refusal(state: StoreState, limits: Limits) -> str | None:
         return f"both memtables are full: {state.closed_bytes:,} bytes of the log wait to be merged"
     if len(state.young) >= YOUNG_MOST:
         return f"{len(state.young)} young runs wait to be merged, and {YOUNG_MOST} are the most"
-    needed = _needed(state, limits)
-    if state.free_bytes < needed:
+    if is_scarce(state, limits):
+        needed = _needed(state, limits)
         return f"too little free space: a merge needs {needed:,} bytes, and the disk has {state.free_bytes:,}"
     return None

@@ -163,6 +163,6 @@ class Reading:
             )
 
     def _check(self, space: int) -> None:
-        self.engine.check_open()
+        self.engine.check_readable()
         if not self.engine.has_space(space):
             raise ValueError(f"there is no space {space}: it was never made, or is dropped")

@@ -5,8 +5,8 @@
         value = store.get(space, key)               # at once, of what is synced
 
 Three tasks: one hears of each group that is written and begins the next, one makes room (segments, merges, switches),
-one marks what is synced when the writing pauses.  When the log fails the store is closed, and says why to whoever asks;
-the tasks end, and nobody else does.
+one marks what is synced when the writing pauses.  When the log fails nothing is written any more, and the store says
+why to whoever asks; the tasks end, and nobody else does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gossipkv.storage.engine.opening import open_store as open_blocking
 from gossipkv.storage.engine.options import Options
 from gossipkv.storage.engine.parent import merge_in_child
 from gossipkv.storage.engine.reading import Reading
-from gossipkv.storage.engine.works import Merge, Switch
+from gossipkv.storage.engine.works import Merge, Reserve, Switch
 
 if TYPE_CHECKING:
     import os
@@ -142,6 +142,7 @@ class Store(Reading):
         self._room = trio.Event()  # Something was done that may have made room.
         self._idle_from = 0.0
         self._merges_failed = 0  # Since the last switch.
+        self._merges_from = 0.0  # Until then none is begun: what is chosen then is chosen by how the store is then.
         self._scope = trio.CancelScope(shield=True)  # Around its tasks: whoever is cancelled has them until `end`.
         self._has_ended = trio.Event()
         self._gathers = False  # Several were woken, and are about to write again.
@@ -177,6 +178,8 @@ class Store(Reading):
             try:
                 position = self.engine.append(batch)
             except Overloaded:
+                if not batch.puts:
+                    self._more.set()  # It may give room back, and wait for what is to be done first.
                 with trio.move_on_at(deadline) as patience:
                     await self._room.wait()
                 if patience.cancelled_caught:
@@ -305,7 +308,8 @@ class Store(Reading):
     async def _mark_in_pauses(self) -> None:
         while True:
             await trio.sleep(MARK_AFTER_S)
-            if trio.current_time() - self._idle_from >= MARK_AFTER_S / 2 and self.engine.mark():
+            is_pause = trio.current_time() - self._idle_from >= MARK_AFTER_S / 2
+            if is_pause and (self.engine.relieve() or self.engine.mark()):
                 self._begin()
 
     async def settled(self, *, mark: bool = False) -> None:
@@ -336,7 +340,7 @@ class Store(Reading):
                     self.files.free_bytes, self.engine.directory
                 )
             self._made_room()
-            failed: set[type[Work]] = set()
+            failed: set[type[Work]] = {Merge, Reserve} if trio.current_time() < self._merges_from else set()
             while (work := self.engine.next_work(failed)) is not None:
                 if isinstance(work, Merge):
                     nursery.start_soon(self._merge, work)
@@ -357,24 +361,30 @@ class Store(Reading):
             engine.put_off(work, error)
             return False
         except GossipKVError as error:
-            self._merges_failed += 1  # What it wrote is not what it said.
-            engine.put_off(work, error)
+            self._merge_failed(work, error)  # What it wrote is not what it said.
             return False
         if isinstance(work, Switch):
             self._merges_failed = 0
         return True
 
     async def _merge(self, work: Merge) -> None:
-        if self._merges_failed:
-            await trio.sleep(min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MOST_RETRY_AFTER_S))
         try:
             output = await self._run_merge(work.order, partial(self.engine.manner, is_flush=work.is_flush))
         except (OSError, GossipKVError) as error:
-            self._merges_failed += 1
-            self.engine.put_off(work, error)
+            self._merge_failed(work, error)
         else:
             self.engine.merged(work, output)
         self._more.set()
+
+    def _merge_failed(self, work: Work, error: Exception) -> None:
+        self._merges_failed += 1
+        pause_s = min(RETRY_AFTER_S * 2.0 ** (self._merges_failed - 1), MOST_RETRY_AFTER_S)
+        self._merges_from = trio.current_time() + pause_s
+        self.engine.put_off(work, error)
+
+    async def failed(self) -> None:
+        """Return when its log has failed: nothing is written any more, and what was synced is still read."""
+        await self._has_ended.wait()
 
     def _made_room(self) -> None:
         room, self._room = self._room, trio.Event()

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # What is not needed any more and may become a segment again; more is given back to the file system.
 MOST_FREE_SEGMENTS: Final = 1
 
+# What a manifest takes, and each file in it, about.
+MANIFEST_BYTES: Final = 16 << 10
+FILE_BYTES: Final = 256
+
 
 class Begun(NamedTuple):
     """A compaction of which not all is done."""
@@ -71,6 +75,7 @@ class Upkeep:
         self._options = options
         self._next_merge = manifest.next_merge
         self._begun: list[Begun] = []  # Each of runs newer than those of the one before; the last goes on first.
+        self._purged = 0  # Tombstones of young runs whose records are gone since the last purge.
         self._output: Output | None = None  # Of the merge, once there is one.
         self._switch: Switch | None = None
         self._may_have_happened = False  # The next switch was tried, and the system did not say whether it happened.
@@ -86,13 +91,25 @@ class Upkeep:
         log = tuple(LogInput(*segment.name, segment.end) for segment in self.closed)
         return self._begin(spaces, rate, log=log)
 
-    def begin_compaction(self, chosen: Compaction, spaces: Iterable[int], rate: int) -> Merge:
-        """Have the next stretch of a compaction merged."""
+    def begin_compaction(self, chosen: Compaction, spaces: Iterable[int], rate: int, stretch_bytes: int) -> Merge:
+        """Have the next stretch of a compaction merged; a purge takes the place of all that is begun."""
         if not self._begun or self._begun[-1].chosen != chosen:
+            if not chosen.count:
+                self._begun = [Begun(Compaction(below, 0), b"", self.dropped_bytes) for below in range(chosen.below)]
+                self._purged = self._tombstones
             self._begun.append(Begun(chosen, b"", self.dropped_bytes))
         runs, last = self._runs(), self._place(chosen)
-        inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])
-        return self._begin(spaces, rate, inputs, drops_tombstones=not chosen.below, start=self._begun[-1].start)
+        first = last - chosen.count if chosen.count else 0  # A purge goes by all that is newer.
+        inputs = tuple(run.files for run in runs[first : last + 1])
+        return self._begin(
+            spaces,
+            rate,
+            inputs,
+            drops_tombstones=not chosen.below,
+            start=self._begun[-1].start,
+            purges=not chosen.count,
+            stretch_bytes=stretch_bytes,
+        )
 
     def _begin(
         self,
@@ -103,6 +120,8 @@ class Upkeep:
         log: tuple[LogInput, ...] = (),
         drops_tombstones: bool = False,
         start: bytes = b"",
+        purges: bool = False,
+        stretch_bytes: int = 0,
     ) -> Merge:
         assert self.merge is None, "one merge at a time"
         number, self._next_merge = self._next_merge, self._next_merge + 1
@@ -116,6 +135,8 @@ class Upkeep:
             start=start,
             spaces=tuple(sorted(spaces)),
             file_bytes=self._options.file_bytes,
+            purges=purges,
+            stretch_bytes=stretch_bytes,
             memory_bytes=self._options.merge_memory,
             bytes_per_second=rate,
         )
@@ -130,7 +151,12 @@ class Upkeep:
         """Where the run is, among all of them, that a compaction merges into."""
         return len(self.manifest.young) - chosen.below
 
-    def state(self, *, active_share: float, free_bytes: int) -> StoreState:
+    @property
+    def _tombstones(self) -> int:
+        """Those of the young runs."""
+        return sum(run.tombstones for run in self.manifest.young)
+
+    def state(self, *, active_share: float, free_bytes: int, deletes_wait: bool = False) -> StoreState:
         """How the store stands, for those who decide what is merged and who is refused."""
         return StoreState(
             closed_segments=len(self.closed),
@@ -141,6 +167,8 @@ class Upkeep:
             oldest=weight(self.manifest.oldest),
             dropped_bytes=self.dropped_bytes,
             free_bytes=free_bytes,
+            deletes_wait=deletes_wait,
+            purged=min(self._purged, self._tombstones),
             is_merging=self.merge is not None,
             begun=self._begun[-1].chosen if self._begun else None,
         )
@@ -155,6 +183,11 @@ class Upkeep:
         self.merge = None
 
     # -- switches ----------------------------------------------------------------------------------------------------
+
+    @property
+    def switch_bytes(self) -> int:
+        """What the next switch needs of the disk, about: a manifest; 0: there is none."""
+        return 0 if self._output is None else MANIFEST_BYTES + FILE_BYTES * len(self.files)
 
     def next_switch(self, now: Now) -> Switch | None:
         """Return the next switch, if there is one and none is under way."""
@@ -321,7 +354,8 @@ class Upkeep:
 
 def weight(run: Run) -> Weight:
     """Return a run as policy sees it."""
-    return Weight(run.size_bytes, run.records, run.tombstones)
+    longest = max((file.size_bytes for file in run.files), default=0)
+    return Weight(run.size_bytes, run.records, run.tombstones, longest)
 
 
 def known_bytes(segment: Segment) -> int:

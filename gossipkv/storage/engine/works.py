@@ -6,11 +6,12 @@ them block, and raise OSError as the system says it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from gossipkv.errors import Corrupt
-from gossipkv.storage.engine.manifest import RUNS, Manifest, RunFile, segment_path, write_manifest
+from gossipkv.storage.engine.manifest import RESERVE, RUNS, Manifest, RunFile, segment_path, write_manifest
 from gossipkv.storage.engine.segments import WRITE, SegmentHeader, make_segment
 from gossipkv.storage.label import FOOTER_BYTES, look_at_seal
 from gossipkv.storage.sorted_file import SortedFile
@@ -51,6 +52,14 @@ class Remove:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """Keep so many bytes of the disk."""
+
+    size_bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Merge:
     """Run a merge, which is long."""
 
@@ -62,7 +71,7 @@ class Merge:
         return bool(self.order.log)
 
 
-Short = MakeSegment | Switch | Remove
+Short = MakeSegment | Switch | Remove | Reserve
 Work = Short | Merge
 Done = int | dict[str, SortedFile] | None
 
@@ -76,6 +85,9 @@ def perform(files: Files, directory: PurePath, work: Short) -> Done:
             return switch(files, directory, work)
         case Remove(paths):
             remove(files, paths)
+            return None
+        case Reserve(size_bytes):
+            reserve(files, directory, size_bytes)
             return None
 
 
@@ -134,6 +146,29 @@ def _check_ends(directory: PurePath, named: RunFile, opened: SortedFile) -> None
         if got != expected:
             path = str(directory / RUNS / named.name)
             raise Corrupt(path, 0, "a file with other keys than were written", expected=expected.hex(), got=got.hex())
+
+
+def reserve(files: Files, directory: PurePath, size_bytes: int) -> None:
+    """Have the reserve take so much of the disk."""
+    path = directory / RESERVE
+    if size_bytes < reserved_bytes(files, directory):
+        remove(files, [path])
+    if not size_bytes:
+        return
+    descriptor = files.open(path, WRITE | os.O_CREAT)
+    try:
+        files.allocate(descriptor, 0, size_bytes)
+        files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+
+
+def reserved_bytes(files: Files, directory: PurePath) -> int:
+    """What the reserve takes of the disk."""
+    try:
+        return files.stat(directory / RESERVE).size_bytes
+    except FileNotFoundError:
+        return 0
 
 
 def remove(files: Files, paths: Iterable[PurePath]) -> None:

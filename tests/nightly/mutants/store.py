@@ -11,6 +11,7 @@ CRASHES = f"{TESTS}/test_store_crashes.py"
 DAMAGE = f"{TESTS}/test_store_damage.py"
 KEPT = f"{DAMAGE}::test_damage_in_log_that_is_kept_for_readers"
 FAULTS = f"{TESTS}/test_store_faults.py"
+FULL = f"{TESTS}/test_full_disk.py"
 BACKUP = f"{TESTS}/test_store_backup.py"
 
 COMMIT = "tests.world.blocking_store:Store.commit"
@@ -114,8 +115,8 @@ MUTANTS_OF_THE_STORE = (
     planted(
         "a tombstone is dropped in a young run",
         f"{ENGINE}.merge:_Merging.begin",
-        "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones)",
-        "self._merge = StoreMerge(sources, self._spaces, True)",
+        "self._merge = StoreMerge(sources, self._spaces, order.drops_tombstones, order.purges)",
+        "self._merge = StoreMerge(sources, self._spaces, True, order.purges)",
         CRASHES,
     ),
     Mutant(
@@ -123,8 +124,8 @@ MUTANTS_OF_THE_STORE = (
         (
             Edit(
                 f"{ENGINE}.upkeep:Upkeep.begin_compaction",
-                "inputs = tuple(run.files for run in runs[last - chosen.count : last + 1])",
-                "inputs = tuple(run.files for run in (*runs[last - chosen.count : last : 2], runs[last]))",
+                "inputs = tuple(run.files for run in runs[first : last + 1])",
+                "inputs = tuple(run.files for run in (*runs[first : last : 2], runs[last]))",
             ),
             Edit(
                 f"{ENGINE}.upkeep:Upkeep._compacted",
@@ -141,6 +142,97 @@ MUTANTS_OF_THE_STORE = (
         SOURCES,
         SOURCES.replace("reversed(order.runs[:-1])", "order.runs[:-1]"),
         CRASHES,
+    ),
+    planted(
+        "what a batch does to spaces is judged without its order",
+        f"{ENGINE}.engine:Engine._check_spaces",
+        "if space not in self._reserved or space in made:",
+        "if space not in self._reserved:",
+        f"{TESTS}/test_engine.py",
+    ),
+    planted(
+        "reads end when a sync fails",
+        f"{ENGINE}.reading:Reading._check",
+        "self.engine.check_readable()",
+        "self.engine.check_open()",
+        FAULTS,
+    ),
+    planted(
+        "a store that failed is not opened again",
+        "gossipkv.table.tables:Tables._has_failed",
+        "return not self._end.is_set()",
+        "return False",
+        "tests/unit/table/test_tables.py",
+    ),
+    planted(
+        "a store that fails is opened again at once",
+        "gossipkv.table.tables:Tables._stay_closed",
+        "self._failures += 1",
+        "pass",
+        "tests/unit/table/test_tables.py",
+    ),
+    planted(
+        "a node decides on with the store that has failed",
+        "gossipkv.table.deciding:Deciding._begin",
+        "if self.metadata is not None and self.metadata.space.closed is None:",
+        "if self.metadata is not None:",
+        "tests/unit/table/test_methods.py",
+    ),
+    planted(
+        "deletes wait for the same room as values",
+        f"{ENGINE}.engine:Engine._make_room",
+        "refusal = None if relieves else self._look().refusal",
+        "refusal = self._look().refusal",
+        FULL,
+    ),
+    planted(
+        "the reserve is kept from what gives room back",
+        f"{ENGINE}.engine:Engine._next_reserve",
+        "if self._is_short(state):",
+        "if False:",
+        FULL,
+    ),
+    planted(
+        "a merge that gives room back needs all of it first",
+        f"{ENGINE}.policy:compaction",
+        "needed = compaction_bytes(state, found, limits) + (0 if relief else limits.margin_bytes)",
+        "needed = compaction_bytes(state, found, limits) + limits.margin_bytes",
+        FULL,
+    ),
+    planted(
+        "deletes on a full disk wait in the memtable",
+        f"{ENGINE}.engine:Engine.relieve",
+        "if not policy.is_scarce(state, self._limits):",
+        "if True:",
+        FULL,
+    ),
+    planted(
+        "a purge takes what is newer with it",
+        f"{ENGINE}.upkeep:Upkeep.begin_compaction",
+        "purges=not chosen.count,",
+        "purges=False,",
+        f"{TESTS}/test_upkeep.py",
+    ),
+    planted(
+        "a purge goes through the oldest run alone",
+        f"{ENGINE}.policy:_relief",
+        "return Compaction(len(state.young), 0)",
+        "return Compaction(0, 0)",
+        f"{TESTS}/test_policy.py",
+    ),
+    planted(
+        "what a merge reads is no progress",
+        f"{ENGINE}.merge:_Merging._source",
+        "return FilesSource(self._open, paths, start, self._worked)",
+        "return FilesSource(self._open, paths, start, lambda _: None)",
+        f"{TESTS}/test_merge.py",
+    ),
+    planted(
+        "the name of a directory that is there already is not synced",
+        "gossipkv.storage.directories:make_directory",
+        "files.sync_directory(path.parent)",
+        "is_there or files.sync_directory(path.parent)",
+        "tests/unit/storage/test_directories.py",
     ),
     planted(
         "a dropped space is given out again",

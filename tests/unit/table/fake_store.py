@@ -6,6 +6,8 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import trio
+
 from gossipkv.errors import StorageError, Unavailable
 from gossipkv.storage.directories import make_directory
 from gossipkv.storage.engine.backup import BackedUp
@@ -51,6 +53,16 @@ class FakeStore:
         self.closed: str | None = None
         self.log_damage: str | None = None
         self.backups = []
+        self._failed = trio.Event()
+
+    async def failed(self):
+        """When it was told to `fail`."""
+        await self._failed.wait()
+
+    def fail(self, why):
+        """Close itself."""
+        self.closed = why
+        self._failed.set()
 
     first_space = None
 

@@ -14,6 +14,7 @@ from gossipkv.environment.trio_world import real
 from gossipkv.errors import BadRequest, Corrupt, StorageError, Unavailable, UnsupportedFormat
 from gossipkv.node.directory import DataDirectory
 from gossipkv.table.tables import FORGET, Closed, Nothing, Open, Tables, decide
+from tests.unit.storage.engine.shell_world import Inline
 from tests.unit.table.fake_store import FakeStores, put_store
 from tests.world.faulty_files import CHANGING, Action, Crash, Fault, FaultyFiles
 from tests.world.logs import capture_logs
@@ -195,20 +196,70 @@ async def test_a_damaged_manifest_is_named(tmp_path):
             assert tables.closed is None
 
 
-async def test_a_store_that_closes_itself(tmp_path):
-    """Its reason is what is told from then on; the next start opens it."""
+EIO = "/t/log/1: cannot be synced: Input/output error"
+
+
+async def state_after(tables, seconds):
+    """How the store is then."""
+    await trio.sleep(seconds)
+    return tables.state
+
+
+@contextlib.asynccontextmanager
+async def open_on(files, stores):
+    """Tables with an open store, and the directory, in a world whose clock jumps."""
+    environment = SimpleNamespace(files=files, threads=Inline())
+    with directory_in(PurePath("/n"), files) as directory:
+        tables = Tables(PLACE, directory, environment, stores)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(tables.run)
+            await tables.create()
+            yield tables, directory
+            await tables.end()
+
+
+async def test_a_store_that_fails(autojump_clock):
+    """Its reason is what is told; it is opened again in another life, and NODE knows of that."""
     stores = FakeStores()
-    with directory_in(tmp_path) as directory:
-        async with running(directory, stores) as tables:
-            store = await tables.create()
-            store.closed = "/t/log/1: cannot be synced: Input/output error"
-            assert tables.state == "closed"
-            with pytest.raises(Unavailable, match=r"cannot be synced.*start the node again"):
-                tables.opened()
-            with pytest.raises(Unavailable, match="cannot be synced"):
-                await tables.create()
-        async with running(directory, stores) as tables:
-            assert tables.state == "open"
+    async with open_on(SimulatedFiles(), stores) as (tables, directory):
+        stores.open[0].fail(EIO)
+        assert tables.state == "closed"
+        with pytest.raises(Unavailable, match=r"cannot be synced.*opened again"):
+            tables.opened()
+        with pytest.raises(Unavailable, match="cannot be synced"):
+            await tables.create()
+        assert await state_after(tables, 0.9) == "closed"
+        assert await state_after(tables, 0.2) == "open"
+        assert tables.opened().manifest.life == directory.record.life == 2
+
+
+async def test_a_store_that_fails_again_and_again(autojump_clock):
+    """Pauses double up to a minute, whether it fails open or when it is opened; after a good minute they are short."""
+    stores = FakeStores()
+    async with open_on(SimulatedFiles(), stores) as (tables, _):
+        for pause_s in (1, 2, 4, 8, 16, 32, 60, 60):
+            stores.open[0].fail(EIO)
+            assert await state_after(tables, pause_s - 0.1) == "closed"
+            assert await state_after(tables, 0.2) == "open"
+        assert await state_after(tables, 61) == "open"
+        stores.open[0].fail(EIO)
+        stores.fails = [StorageError("/t/MANIFEST: cannot be written")]
+        assert await state_after(tables, 1.1) == "closed"
+        assert "MANIFEST" in tables.closed
+        assert await state_after(tables, 1.8) == "closed"
+        assert await state_after(tables, 0.2) == "open"
+
+
+@pytest.mark.parametrize("error", [Corrupt("/t/log/1", 4096, "torn"), UnsupportedFormat("/t: a newer one")])
+async def test_a_store_that_failed_and_is_found_damaged(autojump_clock, error):
+    """It stays closed: what was told is not there any more."""
+    stores = FakeStores()
+    async with open_on(SimulatedFiles(), stores) as (tables, _):
+        stores.open[0].fail(EIO)
+        stores.fails = [error]
+        assert await state_after(tables, 600) == "closed"
+        assert error.message in tables.closed
+        assert not stores.fails
 
 
 async def test_a_store_that_cannot_be_made(tmp_path):

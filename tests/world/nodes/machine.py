@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.world.nodes.network import SimulatedNetwork
 
 # Of the store of its tables: small, so that segments end and runs are merged within a scenario.
-OPTIONS: Final = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20)
+OPTIONS: Final = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 
 @final

@@ -19,6 +19,7 @@ cdef class Batch:
     cdef Py_ssize_t capacity
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t records
+    cdef readonly Py_ssize_t puts   # Of the records, those with a value.
     cdef uint32_t space             # Of the first record, and of all of them unless `is_mixed`.
     cdef bint is_mixed
 

@@ -143,6 +143,7 @@ cdef class Batch:
             elif space != self.space:
                 self.is_mixed = True
             self.records += 1
+            self.puts += kind == VALUE
         return 0
 
     cdef int reserve(self, Py_ssize_t more) except -1:
@@ -168,11 +169,10 @@ cdef class Batch:
         """The spaces that operations of these kinds touch, each once, in order of the first."""
         cdef Operation operation
         cdef const uint8_t* at = self.data
-        cdef const uint8_t* end = self.data + self.used
         cdef dict found = {}
         memset(&operation, 0, sizeof(Operation))
-        while at != end:
-            at = next_operation(at, end, &operation)
+        while at != self.data + self.used:
+            at = next_operation(at, self.data + self.used, &operation)
             assert at != NULL, "a batch has whole operations"
             if least <= operation.kind <= most:
                 found[space_at(operation.key)] = None
@@ -189,13 +189,18 @@ cdef class Batch:
         return (<const char*> self.data)[:self.used] if self.used else b""
 
     @property
-    def written(self):
-        """The spaces that puts and deletes touch."""
-        if self.records == 0:
-            return ()
-        if not self.is_mixed:
-            return (self.space,)
-        return self.spaces_of(VALUE, TOMBSTONE)
+    def steps(self):
+        """What it does to spaces, in order, as (kind, space): of records that follow each other in one, `PUT` once."""
+        cdef Operation operation
+        cdef const uint8_t* at = self.data
+        cdef list found = []
+        while at != self.data + self.used:
+            at = next_operation(at, self.data + self.used, &operation)
+            assert at != NULL, "a batch has whole operations"
+            step = (VALUE if operation.kind <= TOMBSTONE else operation.kind, space_at(operation.key))
+            if operation.kind > TOMBSTONE or not found or found[len(found) - 1] != step:
+                found.append(step)
+        return found
 
     @property
     def made(self):

@@ -69,19 +69,22 @@ def add_operations(RecordSorter sorter not None, bytes payload not None, frozens
 cdef class FilesSource(Source):
     """The records of sorted files whose keys ascend from one to the next, each read front to back, from `start` on.
 
-    `open_file(path)` opens the next when the one before has ended; so one at a time is open.
+    `open_file(path)` opens the next when the one before has ended; so one at a time is open.  `on_read` is told now and
+    then how many bytes more were read, whether anything of them stays or not.
     """
 
     cdef object open_file
+    cdef object on_read
     cdef list paths
     cdef bytes start
     cdef Py_ssize_t next_path
     cdef SortedFile file              # The one that is read; None between two.
     cdef Walk walk
-    cdef uint64_t forgotten           # Bytes of its map that were let go.
+    cdef uint64_t forgotten           # Bytes of it that were told, and of its map let go.
 
-    def __cinit__(self, open_file not None, paths not None, bytes start not None):
+    def __cinit__(self, open_file not None, paths not None, bytes start not None, on_read not None):
         self.open_file = open_file
+        self.on_read = on_read
         self.paths = list(paths)
         self.start = start
 
@@ -109,13 +112,16 @@ cdef class FilesSource(Source):
                 break
             if result < 0:
                 raise self.file.damage()
+            self.on_read(self.file.position_end - self.forgotten)
             self.close_file()
         if record.key.size < SPACE_BYTES or record.value.size < 1 or not VALUE <= record.value.data[0] <= TOMBSTONE:
             self.refuse("a record without a space and a flag")
-        if position - self.forgotten >= FORGET_SIZE and self.file.map != NULL:
-            # Others may read the file: its pages stay in the system's cache, and leave this process alone.
+        if position - self.forgotten >= FORGET_SIZE:
             position -= position % PAGE_SIZE
-            forget_pages(self.file.base + self.forgotten, <size_t> (position - self.forgotten))
+            if self.file.map != NULL:
+                # Others may read the file: its pages stay in the system's cache, and leave this process alone.
+                forget_pages(self.file.base + self.forgotten, <size_t> (position - self.forgotten))
+            self.on_read(position - self.forgotten)
             self.forgotten = position
         self.entry.key = record.key.data
         self.entry.key_size = <uint32_t> record.key.size
@@ -154,20 +160,22 @@ cdef class FilesSource(Source):
 cdef class StoreMerge(Merge):
     """The merge of sources, from the oldest to the newest, of which records of live `spaces` alone come out.
 
-    With `drops_tombstones` these do not.  The first place is kept for the files of the target, which join one by one.
+    With `drops_tombstones` these do not; one that `purges` hands out the target's records alone, without those that
+    newer ones hide.  The first place is kept for the files of the target, which join one by one.
     """
 
     cdef frozenset spaces
-    cdef bint drops_tombstones
+    cdef bint drops_tombstones, purges
     cdef uint32_t space               # The last one that was looked up.
     cdef bint has_space, is_live
     cdef readonly uint64_t records, tombstones
     cdef uint8_t* written_key
     cdef uint32_t written_size
 
-    def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones):
+    def __cinit__(self, list sources not None, frozenset spaces not None, bint drops_tombstones, bint purges):
         self.spaces = spaces
         self.drops_tombstones = drops_tombstones
+        self.purges = purges
         self.written_key = <uint8_t*> malloc(MAX_KEY_SIZE + 1)
         if self.written_key == NULL:
             raise MemoryError
@@ -192,7 +200,10 @@ cdef class StoreMerge(Merge):
         return None if found == NULL else PyBytes_FromStringAndSize(<const char*> found.key, found.key_size)
 
     cdef bint stays(self, const Entry* entry) except -1:
+        """Whether the record that `settle` has just found comes out."""
         cdef uint32_t space = space_of(entry.key)
+        if self.purges and self.heap[0].source:
+            return False
         if not self.has_space or space != self.space:
             self.has_space = True
             self.space = space

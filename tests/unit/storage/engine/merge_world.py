@@ -109,6 +109,8 @@ class World:
             start=b"",
             spaces=tuple(sorted(spaces)),
             file_bytes=file_bytes,
+            purges=False,
+            stretch_bytes=file_bytes,
             memory_bytes=LEAST_MEMORY_BYTES,
             bytes_per_second=0,
         )

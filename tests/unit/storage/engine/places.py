@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Files
 
-TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)
+TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
 DIRECTORY = PurePosixPath("/store")
 
 

@@ -18,7 +18,7 @@ from gossipkv.storage.engine.shell import open_store
 from tests.world.simulated_files import SimulatedFiles
 
 DIRECTORY = PurePosixPath("/store")
-TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)
+TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
 
 
 class Inline:

@@ -16,11 +16,11 @@ from gossipkv.storage.engine.merge import merge
 from gossipkv.storage.engine.opening import open_store
 from gossipkv.storage.engine.options import MOST_WAITING_BYTES, Options
 from gossipkv.storage.engine.segments import RESERVED_BYTES
-from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Switch
+from gossipkv.storage.engine.works import MakeSegment, Merge, Remove, Reserve, Switch
 from tests.world.simulated_files import SimulatedFiles
 
 DIRECTORY = PurePosixPath("/store")
-TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10)
+TINY = Options(segment_bytes=24 << 10, table_log=48 << 10, file_bytes=16 << 10, stretch_bytes=16 << 10)
 
 
 class Core:
@@ -105,10 +105,17 @@ def batch_of(*operations):
         ([("drop_space", 7)], "there is no space 7"),
         ([("new_space", 7)], "space 7 was not reserved"),
         ([("new_space", 1)], "space 1 was not reserved, or is made already"),
+        ([("drop_space", 2), ("new_space", 2)], "there is no space 2"),
+        ([("new_space", 2), ("drop_space", 2), ("new_space", 2)], "space 2 was not reserved, or is made already"),
+        ([("drop_space", 1), ("new_space", 1)], "space 1 was not reserved, or is made already"),
+        ([("drop_space", 1), ("put", 1, b"k", b"v")], "there is no space 1"),
+        ([("drop_space", 1), ("drop_space", 1)], "there is no space 1"),
+        ([("put", 2, b"k", b"v"), ("new_space", 2)], "there is no space 2"),
     ],
 )
 def test_batches_that_make_no_sense(store, operations, reason):
-    """Each is refused with its reason, and nothing has changed."""
+    """Each is judged in its order, as a restart would, refused with its reason, and nothing has changed."""
+    assert store.engine.reserve_space() == 2
     position = store.engine.position
     with pytest.raises(ValueError, match=reason):
         store.engine.append(batch_of(*operations))
@@ -152,6 +159,19 @@ def test_a_space_is_given_out_once(store):
     with pytest.raises(ValueError, match="was not reserved"):
         store.engine.append(batch_of(("new_space", first)))
     assert store.engine.reserve_space() == second + 1
+
+
+def test_a_space_that_its_batch_makes_and_drops(store):
+    """It is never there, now or after a restart; what else the batch did is."""
+    space = store.engine.reserve_space()
+    made = [("new_space", space), ("put", space, b"k", b"v"), ("put", 1, b"l", b"w"), ("drop_space", space)]
+    store.engine.append(batch_of(*made))
+    store.write()
+    assert store.engine.spaces == {1}
+    store.files.close_all()
+    again = open_store(store.files, DIRECTORY, TINY, random.Random(5)).engine
+    assert again.spaces == {1}
+    assert again.view.get(1, b"l") == b"w"
 
 
 def test_all_numbers_of_spaces(store, monkeypatch):
@@ -201,7 +221,7 @@ def test_the_next_segment_is_awaited(store):
     store.write()
     work = store.engine.next_work()
     assert isinstance(work, MakeSegment)
-    assert store.engine.next_work((Merge,)) is None, "one at a time"
+    assert store.engine.next_work((Merge, Reserve)) is None, "one at a time"
     store.engine.put_off(work, OSError(28, "No space left on device"))
     with pytest.raises(Overloaded, match=r"not allocated yet.*No space left"):
         store.put(b"another", 16_000)
@@ -302,7 +322,7 @@ def test_what_the_disk_refused_keeps_nothing_else_waiting(store):
     while (work := store.engine.next_work(kinds)) is not None:
         kinds.append(type(work))
         store.engine.put_off(work, OSError(28, "full"))
-    assert kinds == [Remove, MakeSegment]
+    assert kinds == [Remove, MakeSegment, Reserve]
     assert isinstance(store.engine.next_work(), Remove), "all of it is handed out again"
 
 

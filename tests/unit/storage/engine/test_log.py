@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import LimitExceeded
 from gossipkv.storage.engine import _log
-from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, Batch, FrameReader, Frames
+from gossipkv.storage.engine._log import BATCH, BEGIN, HEADER_BYTES, MARK, NEXT, PUT, Batch, FrameReader, Frames
 from tests.oracle import log as oracle
 
 SALT = 0x1234567890ABCDEF
@@ -60,7 +61,10 @@ def test_a_batch_has_the_bytes_of_its_operations(operations):
     assert batch.count == len(operations)
     records = [one for one in operations if one[0] in {oracle.VALUE, oracle.TOMBSTONE}]
     assert batch.records == len(records)
-    assert batch.written == tuple(dict.fromkeys(one[1] for one in records))
+    assert batch.puts == sum(one[0] == oracle.VALUE for one in operations)
+    kinds = [(oracle.VALUE if kind == oracle.TOMBSTONE else kind, space) for kind, space, _, _ in operations]
+    repeats = [one[0] == oracle.VALUE and one == before for before, one in pairwise([None, *kinds])]
+    assert batch.steps == [one for one, is_repeat in zip(kinds, repeats, strict=True) if not is_repeat]
     assert batch.made == tuple(dict.fromkeys(one[1] for one in operations if one[0] == oracle.NEW_SPACE))
     assert batch.dropped == tuple(dict.fromkeys(one[1] for one in operations if one[0] == oracle.DROPPED_SPACE))
 
@@ -91,7 +95,7 @@ def test_the_limits_of_a_batch():
     with pytest.raises(LimitExceeded, match="a key"):
         batch.delete(1, bytes(_log.KEY_LIMIT + 1))
     assert batch.payload == before
-    assert (batch.count, batch.records, batch.written) == (1, 1, (2**32 - 1,))
+    assert (batch.count, batch.records, batch.steps) == (1, 1, [(PUT, 2**32 - 1)])
     ((_, space, key, value),) = _log.operations(before)
     assert (space, len(key), len(value)) == (2**32 - 1, 65531, 16777216)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -248,6 +249,33 @@ def test_what_becomes_nothing_leaves_soon() -> None:
     assert sum(len(output.replaced) for output in outputs) == 8
     assert max(len(output.replaced) for output in outputs) <= 4
     assert [len(output.files) for output in outputs] == [0] * (len(outputs) - 1) + [1]
+
+
+@pytest.mark.parametrize("file_bytes", [FULL_BYTES, 4 * FULL_BYTES])
+def test_a_purge(file_bytes: int) -> None:
+    """What nothing newer hides of the target stays, and nothing else; so it is never longer than it was."""
+    world = eight_files()
+    before = world.content(world.oldest)
+    hidden = wide(1, range(3, 400, 7)) | wide(1, range(200, 300), b"\x02") | wide(2, range(50))
+    world.add_young([hidden | wide(1, range(9000, 9900))])
+    outputs = world.merge(replace(world.order_into_oldest({1}, file_bytes=file_bytes), purges=True))
+    world.oldest = functools.reduce(switched, outputs, world.oldest)
+    stay = {key: value for key, value in before.items() if key not in hidden and key.startswith(b"\0\0\0\x01")}
+    assert world.content(world.oldest) == stay
+    assert len(outputs) > 1
+
+
+def test_what_is_read_is_progress() -> None:
+    """A merge of spaces that are dropped writes nothing, however long they are, and says how far it is."""
+    world = World(MemoryFiles(), "store")
+    long = {oracle.key_of(1, b"%05d" % number): b"\x01" + bytes(1000) for number in range(9000)}
+    world.add_oldest([long, wide(2, [1])])
+    told: list[int] = []
+    output = merge(world.files, world.order_into_oldest({3}), told.append)
+    assert not output.files
+    assert told == sorted(told)
+    assert len(told) > 4
+    assert told[-1] > 9_000_000
 
 
 def test_a_stretch_replaces_a_few_files_at_most() -> None:

@@ -99,7 +99,7 @@ def output_of(child: Child) -> Output:
     """Its output; it ends well."""
     *said, last = child.lines()
     assert child.process.wait(60) == 0, child.process.stderr.read()
-    written = [line.written_bytes for line in said]
+    written = [line.worked_bytes for line in said]
     assert written == sorted(written)
     assert written[-1] > 0
     return last
@@ -121,11 +121,11 @@ def test_an_order_and_its_output(world: World, order: MergeOrder, flush: MergeOr
 
 def test_a_stretch_and_what_follows_it(order: MergeOrder) -> None:
     """Where the rest begins is said, and the next child is told."""
-    with Child(replace(order, file_bytes=16_000)) as child:
+    with Child(replace(order, file_bytes=16_000, stretch_bytes=16_000)) as child:
         output = output_of(child)
     assert output.end is not None
     assert output.files[-1].last < output.end
-    with Child(following(replace(order, file_bytes=16_000), output)) as child:
+    with Child(following(replace(order, file_bytes=16_000, stretch_bytes=16_000), output)) as child:
         assert output_of(child).files[0].first >= output.end
 
 
@@ -135,7 +135,8 @@ def test_the_order_is_read_back_as_it_was() -> None:
     other = RunFile("00000002-0003.gkv", 5, 6, 7, b"\x02", b"\x03", 8)
     whole = MergeOrder(
         "/some where", 2**64 - 1, 7, (LogInput(1, 2, 3), LogInput(4, 5, 6)), ((file, other), (file,)),
-        drops_tombstones=True, start=b"\x00\xfe", spaces=(1, 5), file_bytes=8, memory_bytes=9, bytes_per_second=10,
+        drops_tombstones=True, start=b"\x00\xfe", spaces=(1, 5), file_bytes=8, purges=True, stretch_bytes=9,
+        memory_bytes=10, bytes_per_second=11,
     )  # fmt: skip
     for made in (whole, replace(whole, log=(), runs=(), start=b"", spaces=(), drops_tombstones=False)):
         line = Order(made, 3).to_line()
@@ -230,7 +231,7 @@ def test_a_pace_is_kept_and_another_is_heeded(slow: MergeOrder) -> None:
         first, second = next(lines), next(lines)
         assert isinstance(first, Progress)
         assert isinstance(second, Progress)
-        assert first.written_bytes < second.written_bytes < 9 * MIB, "the second waits until it may be used"
+        assert first.worked_bytes < second.worked_bytes < 9 * MIB, "the second waits until it may be used"
         child.tell(b"200\n")
         child.tell(b"0\n")
         *_, last = lines

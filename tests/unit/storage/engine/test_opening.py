@@ -14,7 +14,7 @@ import pytest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.environment.seam import WRITE_NEW
 from gossipkv.errors import Corrupt, DirectoryInUse, Overloaded, StorageError, UnsupportedFormat
-from gossipkv.storage.engine import opening
+from gossipkv.storage.engine import opening, works
 from gossipkv.storage.engine._log import BEGIN, Batch
 from gossipkv.storage.engine._memtable import Memtable
 from gossipkv.storage.engine.manifest import LOCK, MANIFEST, read_manifest, segment_path, write_manifest
@@ -296,6 +296,7 @@ def test_a_full_disk_ends_no_reads_at_a_start():
     files = SimulatedFiles()
     options = replace(TINY, segment_bytes=1 << 20)
     filled(files, options, count=3).close()
+    works.reserve(files, DIRECTORY, 0)
     files.capacity_bytes = files.capacity_bytes - files.free_bytes("/") + (64 << 10)
     with opened(files, options) as store:
         assert holds(store, 3)

@@ -81,7 +81,7 @@ async def test_a_child_that_works(world, order):
 
 async def test_a_child_that_writes_a_stretch(order):
     """It says where the rest begins."""
-    output = await run(replace(order, file_bytes=16_000))
+    output = await run(replace(order, file_bytes=16_000, stretch_bytes=16_000))
     assert output.files[-1].last < output.end
 
 

@@ -51,9 +51,11 @@ def standings(draw: st.DrawFn) -> StoreState:
 
 @given(standings())
 def test_inputs_are_neighbours(state: StoreState) -> None:
-    """A compaction is of runs that are there: what is begun, or newer ones, or all of them."""
+    """A compaction is of runs that are there: what is begun, or newer ones, or all of them; or a purge, of each."""
     found = policy.compaction(state, LIMITS)
     if found is None or found == state.begun:
+        return
+    if found == Compaction(len(state.young), 0):
         return
     assert found.below >= 0
     assert found.below + found.count <= len(state.young)
@@ -68,18 +70,23 @@ def test_inputs_are_neighbours(state: StoreState) -> None:
 
 @given(standings())
 def test_what_is_begun_has_room(state: StoreState) -> None:
-    """With room for its inputs, or for two files, and a margin; with a byte less, nothing is."""
-    assert policy.is_flush_due(state, LIMITS) == (
-        state.closed_segments > 0 and state.free_bytes >= state.closed_bytes + LIMITS.margin_bytes
-    )
+    """With room for its inputs, or for two files, and a margin; into the margin only what gives room back."""
+    for waits in (False, True):
+        due = state.closed_bytes + (0 if waits else LIMITS.margin_bytes) <= state.free_bytes
+        assert policy.is_flush_due(replace(state, deletes_wait=waits), LIMITS) == (state.closed_segments > 0 and due)
     compaction = policy.compaction(state, LIMITS)
-    if compaction is not None:
-        needed = policy.compaction_bytes(state, compaction, LIMITS) + LIMITS.margin_bytes
-        assert needed <= state.free_bytes
-        assert policy.compaction(replace(state, free_bytes=needed - 1), LIMITS) is None
-        last = len(state.young) - compaction.below
-        inputs = sum(run.size_bytes for run in state.runs[last - compaction.count : last + 1])
-        assert needed - LIMITS.margin_bytes == min(inputs, 2 * LIMITS.file_bytes)
+    if compaction is None:
+        return
+    needed = policy.compaction_bytes(state, compaction, LIMITS)
+    last = len(state.young) - compaction.below
+    inputs = sum(run.size_bytes for run in state.runs[last - compaction.count : last + 1])
+    assert needed == min(inputs, 2 * LIMITS.file_bytes)
+    assert needed <= state.free_bytes
+    if needed + LIMITS.margin_bytes > state.free_bytes:
+        assert policy.is_scarce(state, LIMITS)
+        assert not compaction.count or compaction == state.begun, "a purge, or the rest of what is begun"
+    plain = replace(state, dropped_bytes=0, begun=None, young=tuple(run._replace(tombstones=0) for run in state.young))
+    assert policy.compaction(replace(plain, free_bytes=LIMITS.margin_bytes), LIMITS) is None
 
 
 @given(standings())
@@ -151,6 +158,31 @@ def test_a_full_disk() -> None:
     assert refusal == f"too little free space: a merge needs {needed:,} bytes, and the disk has {needed - 1:,}"
 
 
+def test_what_gives_room_back() -> None:
+    """Where room is scarce: a purge of each run, whatever is begun, of dropped spaces and what tombstones hide."""
+    begun, tombstones = Compaction(0, 2), policy.Limits().file_bytes // RECORD
+    full = replace(EASE, oldest=weight(64 * GIB), young=(weight(GIB),) * 2, free_bytes=LIMITS.margin_bytes - 1)
+    full = replace(full, begun=begun)
+    assert policy.compaction(full, LIMITS) == begun, "it leaves a purge its room"
+    full = replace(full, free_bytes=4 * LIMITS.file_bytes - 1)
+    assert policy.compaction(full, LIMITS) is None
+    assert policy.compaction(replace(full, dropped_bytes=1), LIMITS) == Compaction(2, 0)
+    assert policy.compaction(replace(full, begun=Compaction(1, 0)), LIMITS) == Compaction(1, 0), "it goes on"
+    some = replace(full, young=(weight(GIB, tombstones // 2), weight(GIB)))
+    assert policy.compaction(some, LIMITS) is None
+    more = replace(full, young=(weight(GIB, tombstones), weight(GIB)))
+    assert policy.compaction(more, LIMITS) == Compaction(2, 0)
+    assert policy.compaction(replace(more, purged=tombstones), LIMITS) is None, "those have been counted"
+    assert policy.compaction(replace(more, free_bytes=2 * LIMITS.file_bytes - 1), LIMITS) is None
+
+
+def test_a_stretch_is_as_long_as_the_room_allows() -> None:
+    """Beside the margin, up to what is set; where there is no room, a file."""
+    for free, long in ((0, 0), (400 * MIB, 0), (748 * MIB, 300 * MIB), (100 * GIB, GIB)):
+        found = policy.stretch_bytes(replace(EASE, free_bytes=free), LIMITS)
+        assert found == max(long, LIMITS.file_bytes)
+
+
 @pytest.mark.parametrize(
     ("state", "due"),
     [
@@ -192,7 +224,7 @@ def test_what_is_begun_goes_on() -> None:
 
 # -- a store by its sizes ----------------------------------------------------------------------------------------------
 
-STRETCH = 2 * LIMITS.file_bytes
+STRETCH = 2 * LIMITS.stretch_bytes
 
 
 class Simulated:

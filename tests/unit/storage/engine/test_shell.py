@@ -108,7 +108,7 @@ async def test_a_cancelled_writer():
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync"])
 async def test_a_failed_write_or_sync_ends_the_store_and_nobody_else(kind):
-    """Whoever waits, writes or reads is told why; nothing is tried again; the block goes on to its end."""
+    """Who waits or writes is told why, and nothing is tried again; what was synced is read, also when all is over."""
     disk = SimulatedFiles()
     faulty = FaultyFiles(disk)
     world, told = World(faulty), []
@@ -131,11 +131,9 @@ async def test_a_failed_write_or_sync_ends_the_store_and_nobody_else(kind):
             world.threads.let_go()
         assert len(told) == 4
         assert store.closed is not None
-        for call in (
-            lambda: store.get(space, b"kept"),
-            lambda: store.scan(space),
-            store.reserve_space,
-        ):
+        await store.failed()
+        assert store.scan(space) == ([(b"kept", b"1")], None)
+        for call in (store.reserve_space, lambda: store.read_log({space}, 0)):
             with pytest.raises(StorageError, match="cannot be written"):
                 call()
         with pytest.raises(StorageError, match="cannot be written"):
@@ -145,9 +143,12 @@ async def test_a_failed_write_or_sync_ends_the_store_and_nobody_else(kind):
         with pytest.raises(StorageError, match="cannot be written"):
             await store.backup("/copy")
     assert faulty.counts["sync"] == syncs + (kind == "sync"), "no sync is tried again"
-    disk.close_all()
-    async with World(disk).open() as store:
-        assert store.get(space, b"kept") == b"1"
+    assert store.get(space, b"kept") == b"1"
+    async with World(disk).open() as again:
+        assert again.get(space, b"kept") == b"1"
+        assert again.manifest.life == store.manifest.life + 1
+    with pytest.raises(StorageError, match="closed"):
+        again.get(space, b"kept")
 
 
 async def test_a_failed_sync_of_the_frame_that_names_the_next_segment(autojump_clock):

@@ -22,7 +22,7 @@ from gossipkv.storage.engine.shell import open_store
 from tests.unit.storage.engine.shell_world import made_space, put
 from tests.world.blocking_store import Store
 
-SMALL = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=128 << 10)
+SMALL = Options(segment_bytes=256 << 10, table_log=256 << 10, file_bytes=128 << 10, stretch_bytes=128 << 10)
 TINY = Options(segment_bytes=32 << 10, table_log=32 << 10)
 
 

@@ -85,7 +85,7 @@ def flushed(upkeep, names=("00000050-0001.gkv",)):
 
 def compacted(upkeep, chosen, replaced=(), made=(), end=None):
     """A stretch of a compaction, done and not switched to."""
-    work = upkeep.begin_compaction(chosen, {1}, 0)
+    work = upkeep.begin_compaction(chosen, {1}, 0, 1000)
     upkeep.merged(work, Output(replaced, made, end))
     return work
 
@@ -167,7 +167,7 @@ def test_a_compaction_stretch_by_stretch_and_what_comes_between(moves):
         number = upkeep._next_merge
         name = run_name(number, 1)
         if move == "failed merge":
-            upkeep.begin_compaction(Compaction(0, 3), {1}, 0) if left else upkeep.begin_flush({1}, 0)
+            upkeep.begin_compaction(Compaction(0, 3), {1}, 0, 1000) if left else upkeep.begin_flush({1}, 0)
             upkeep.merge_failed()
             continue
         if move == "flush":
@@ -256,7 +256,7 @@ def test_a_refused_stretch():
     upkeep.next_switch(NOW)
     upkeep.switch_refused()
     assert upkeep.next_removal() == removal_of("x.gkv", "2.gkv")
-    assert upkeep.begin_compaction(Compaction(0, 2), {1}, 0).order.start == b"0005"
+    assert upkeep.begin_compaction(Compaction(0, 2), {1}, 0, 1000).order.start == b"0005"
     assert [one.name for one in upkeep.manifest.oldest.files] == ["1.gkv", "y.gkv", "z.gkv"]
     assert names_of(upkeep.manifest) == ["a.gkv", "b.gkv"]
 
@@ -264,13 +264,32 @@ def test_a_refused_stretch():
 def test_numbers_of_merges_are_not_used_again():
     """Not even one that failed: its files may be there."""
     upkeep = upkeep_of(manifest(young="ab"))
-    first = upkeep.begin_compaction(Compaction(1, 1), {1}, 0)
+    first = upkeep.begin_compaction(Compaction(1, 1), {1}, 0, 1000)
     upkeep.merge_failed()
-    second = upkeep.begin_compaction(Compaction(1, 1), {1}, 0)
+    second = upkeep.begin_compaction(Compaction(1, 1), {1}, 0, 1000)
     assert (first.order.number, second.order.number) == (50, 51)
     upkeep.merge_failed()
     flushed(upkeep)
     assert switch(upkeep).manifest.next_merge == 53
+
+
+def test_a_purge_of_every_run():
+    """From the newest to the oldest, each by all that is newer, which stays; what was begun begins again after it."""
+    upkeep = upkeep_of(manifest(young="ab", oldest=[file("o.gkv", 0, 999)]))
+    upkeep.begin_compaction(Compaction(0, 2), {1}, 0, 1000)
+    upkeep.merge_failed()
+    upkeep.begin_compaction(Compaction(2, 0), {1}, 0, 1000)
+    names = []
+    while upkeep.merge is not None:
+        order = upkeep.merge.order
+        assert order.purges
+        names.append(["".join(one.name[0] for one in run) for run in order.runs])
+        made = Output((order.runs[-1][0].name,), (order.runs[-1][0]._replace(name=f"{names[-1][-1]}2.gkv"),), None)
+        upkeep.merged(upkeep.merge, made)
+        upkeep.switched(upkeep.next_switch(NOW), {made.files[0].name: object()})
+        if (begun := upkeep.state(active_share=0.0, free_bytes=0).begun) is not None:
+            upkeep.begin_compaction(begun, {1}, 0, 1000)
+    assert names == [["a"], ["a", "b"], ["a", "b", "o"]]
 
 
 def test_debt_of_dropped_spaces():

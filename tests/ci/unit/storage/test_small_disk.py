@@ -1,0 +1,22 @@
+"""A store on a real disk that is full: what gives room back is taken, and then it is written to again, as it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.ci.unit.storage import small_disk
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize("how", ["drop", "delete"])
+def test_a_full_disk_is_relieved(tmp_path, how):
+    """Not a byte is free: a space is dropped, or its records deleted; then values are taken again."""
+    if (why := small_disk.missing(tmp_path)) is not None:
+        pytest.skip(f"needs the right to mount a tmpfs: {why}")
+    found = small_disk.told(tmp_path, "48m", how)
+    assert found["free"] == 0
+    assert found["refused"]
+    assert found["count"] > 50
+    assert found["written"] == small_disk.ENOUGH
+    assert found["kept"]

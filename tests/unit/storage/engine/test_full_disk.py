@@ -1,0 +1,133 @@
+"""A disk that others have filled to the last byte: what gives room back is taken, and then all is again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import PurePosixPath
+
+import pytest
+
+from gossipkv.errors import Overloaded
+from gossipkv.storage.engine._log import Batch
+from gossipkv.storage.engine.manifest import RESERVE
+from gossipkv.storage.engine.works import reserved_bytes
+from tests.unit.storage.engine.places import TINY
+from tests.world.blocking_store import Store
+from tests.world.simulated_files import SimulatedFiles
+
+PATH = "/store"
+
+
+def opened(files):
+    """The store on a disk."""
+    return Store.open(PATH, files=files, options=TINY, random=random.Random(3))
+
+
+def write(store, operation, *operations):
+    """A batch of operations by their names."""
+    batch = Batch()
+    for name, *arguments in (operation, *operations):
+        getattr(batch, name)(*arguments)
+    store.write(batch)
+
+
+def filled(store, spaces, count, size_bytes):
+    """Have so many records in each of these spaces, most of them in the oldest run."""
+    for space in spaces:
+        assert store.reserve_space() == space
+        write(store, ("new_space", space))
+    for number in range(count):
+        for space in spaces:
+            store.put(space, b"%04d" % number, b"%d" % number + bytes(size_bytes))
+    assert store.engine.state().oldest.records > count
+
+
+def reserved(files):
+    """What the reserve has."""
+    return reserved_bytes(files, PurePosixPath(PATH))
+
+
+@pytest.fixture
+def files():
+    """A disk."""
+    return SimulatedFiles()
+
+
+def taken(files):
+    """Somebody else takes all that is free."""
+    files.capacity_bytes -= files.free_bytes("/")
+
+
+def is_writable(store):
+    """Whether a value is taken, after what there is to do."""
+    store.maintain()
+    try:
+        store.put(1, b"more", b"and more")
+    except Overloaded as refusal:
+        assert "too little free space" in refusal.details["reason"]
+        return False
+    return True
+
+
+def give_back(store, how, count):
+    """Drop a space, or delete all that it has."""
+    operations = [("drop_space", 2)] if how == "drop" else [("delete", 2, b"%04d" % number) for number in range(count)]
+    refused = None
+    try:
+        write(store, *operations)
+    except Overloaded as refusal:
+        refused = refusal
+    assert refused is None
+
+
+def check_rest(store, how):
+    """What was kept is there, and nothing else."""
+    assert store.get(1, b"0023").startswith(b"23\0")
+    if how == "drop":
+        with pytest.raises(ValueError, match="dropped"):
+            store.get(2, b"0023")
+    else:
+        assert store.get(2, b"0023") is None
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize(("count", "size_bytes"), [(500, 400), (60, 8000)])
+@pytest.mark.parametrize("how", ["drop", "delete"])
+def test_a_full_disk_is_relieved(files, how, count, size_bytes, restarts):
+    """Values are refused; a drop or deletes are taken, and give back what they hid: then values are taken again."""
+    store = opened(files)
+    filled(store, (1, 2), count, size_bytes)
+    assert reserved(files) == TINY.reserve_bytes
+    taken(files)
+    while is_writable(store):
+        taken(files)
+    assert reserved(files) == TINY.reserve_bytes, "nothing that gives no room back has it"
+    if restarts:
+        store.close()
+        taken(files)
+        store = opened(files)
+    give_back(store, how, count)
+    assert is_writable(store)
+    store.maintain()
+    assert reserved(files) == TINY.reserve_bytes, "it is there for the next time"
+    check_rest(store, how)
+    store.close()
+    with opened(files) as store:
+        check_rest(store, how)
+
+
+def test_the_reserve_of_a_store_that_had_none(files):
+    """One is made at the first opening with room for it; where there is none the store opens, and waits for room."""
+    store = opened(files)
+    filled(store, (1, 2), 500, 200)
+    store.close()
+    files.unlink(f"{PATH}/{RESERVE}")
+    taken(files)
+    files.capacity_bytes += 2 * TINY.segment_bytes
+    store = opened(files)
+    assert not is_writable(store)
+    assert not reserved(files)
+    files.capacity_bytes += 2 * TINY.margin_bytes
+    assert is_writable(store)
+    assert reserved(files) == TINY.reserve_bytes
+    store.close()
