@@ -89,6 +89,9 @@ class Switching:
             async with self._writing:
                 return False
         assert hold == name or self.active is None or name >= self.active, (self.active, name)
+        identity = self._lives[name].identity
+        if identity is not None:  # Those whose answers the gate has just counted.
+            self._owners[name] = self._verdicts.owners(identity) or self._owners.get(name, ())
         try:
             await self._write(name)
         except StorageError as error:

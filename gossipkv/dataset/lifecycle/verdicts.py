@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from gossipkv.placement.identity import Identity
+    from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.partition_set import PartitionSet
     from gossipkv.placement.seals import Sealed
 
@@ -25,6 +27,10 @@ class Verdicts(Protocol):
 
     def may_switch(self, version: str) -> bool:
         """Whether it may become the active one: its gate holds now."""
+        ...
+
+    def owners(self, identity: Identity) -> tuple[Ownership, ...]:
+        """Others that may be asked for an identity now."""
         ...
 
     def sealed(self) -> tuple[Sealed, ...]:

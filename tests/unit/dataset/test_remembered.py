@@ -103,7 +103,7 @@ def switching_on(threads):
         on_change=lambda: None,
         requests=lambda *_: 0,
     )
-    verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True, sealed=lambda: ())
+    verdicts = SimpleNamespace(may_switch=lambda _: True, passed=lambda _: True, sealed=lambda: (), owners=lambda _: ())
     return Switching(DATABASE, lives, verdicts, shared)
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from gossipkv.node.gossip import ShardIdTimer
     from gossipkv.placement.holders import HolderState
     from gossipkv.placement.identity import Identity
+    from gossipkv.placement.ownership import Ownership
     from gossipkv.placement.seals import Sealed
     from gossipkv.placement.statement import DatabaseStatement, Statement
     from tests.world.datasets.contents import Sources
@@ -403,12 +404,12 @@ class DatasetNode:
         assert self.core.may_switch(version), version
         self._is_syncing = True
         self._shared.observer.switching(self, identity)
-        self.later(SYNC_US, partial(self._switched, identity, self.core.sealed()))
+        self.later(SYNC_US, partial(self._switched, identity, self.core.owners(identity), self.core.sealed()))
 
-    def _switched(self, identity: Identity, sealed: tuple[Sealed, ...]) -> None:
+    def _switched(self, identity: Identity, owners: tuple[Ownership, ...], sealed: tuple[Sealed, ...]) -> None:
         self._is_syncing = False
         self.switches += 1
-        self.disk.active, self.disk.owners, self.disk.sealed = identity, (), sealed
+        self.disk.active, self.disk.owners, self.disk.sealed = identity, owners, sealed
         before, self.active = self.active, identity.version
         if before != self.active:
             self.lives[self.active].take(VersionEvent.SWITCH)
