@@ -93,7 +93,8 @@ class Switching:
         if identity is not None:  # Those whose answers the gate has just counted.
             self._owners[name] = self._verdicts.owners(identity) or self._owners.get(name, ())
         try:
-            await self._write(name)
+            async with self._writing:
+                await self._write(self._told(name))
         except StorageError as error:
             if self.trouble != error.message:
                 self._log.error("cannot_switch", version=name, error=error.message)
@@ -133,17 +134,16 @@ class Switching:
         )
         return Active(name, max(name, self.newest or name), identity, owners, self._verdicts.sealed())
 
-    async def _write(self, name: str | None = None) -> None:
-        """Write down that a version is active; None: the one that is when its turn has come, after a switch maybe."""
-        async with self._writing:
-            told = self._told(name or self.active or "")
-            await self._shared.threads.run(self._shared.store.set_active, self._database, told)
-            self.remembered = told
+    async def _write(self, told: Active) -> None:
+        await self._shared.threads.run(self._shared.store.set_active, self._database, told)
+        self.remembered = told
 
     async def _rewrite(self) -> None:
-        """Write down who owns the active version now."""
-        if self.active is not None and self.active in self._lives:
-            await self._write()
+        """Write down what holds of the active version when its turn has come: after a switch, another one's."""
+        async with self._writing:
+            told = self._told(self.active) if self.active is not None and self.active in self._lives else None
+            if told is not None and told != self.remembered:
+                await self._write(told)
 
     def supersede(self, life: Life) -> None:
         """Have a version retire."""

@@ -217,8 +217,8 @@ MUTANTS_OF_DATASETS = (
     planted(
         "a rewrite that waited for a switch undoes it",
         "gossipkv.dataset.lifecycle.switching:Switching._rewrite",
-        "await self._write()",
-        "await self._write(self.active)",
+        "async with self._writing:",
+        "before = self.active\n        async with self._writing:\n            self.active = before",
         "tests/unit/dataset/test_remembered.py::test_a_rewrite_that_waited_for_a_switch_does_not_undo_it",
     ),
     planted(

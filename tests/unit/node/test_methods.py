@@ -100,6 +100,7 @@ class MadeUpCluster:
 
     epoch = 7
     shard_id = "3"
+    speaks = staticmethod(lambda: 1)  # One member is of the first release.
     hello = Hello(PROTOCOL, b"c" * 8, b"u" * 16, 7, 0xABC, 2)
 
     def __init__(self) -> None:
@@ -116,10 +117,6 @@ class MadeUpCluster:
     def isolated(self) -> bool:
         """As it was said."""
         return self.is_isolated
-
-    def speaks(self) -> int:
-        """One is of the first release."""
-        return 1
 
     def members_by_state(self) -> dict[str, int]:
         """One that has left."""

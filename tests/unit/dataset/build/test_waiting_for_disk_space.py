@@ -101,7 +101,7 @@ def test_a_disk_that_is_too_small_is_not_built_on(node):
 def test_what_a_refusal_taught_is_forgotten_after_ten_minutes(node):
     """A disk that somebody else had filled for a moment: there is room by the estimate, and not for four times."""
     node.disk.capacity_bytes -= node.disk.free_bytes("/") - 150_000
-    node.files.faults = (Fault(3, Action.FAIL, kinds=CHANGING, error=errno.ENOSPC),)
+    node.files.faults = (Fault(5, Action.FAIL, kinds=CHANGING, error=errno.ENOSPC),)
     node.files._seen = [0]
     put(node, "v2")
     node.finish()
