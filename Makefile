@@ -37,8 +37,8 @@ fuzz: build  ## Run the properties and fuzz tests with fresh random input, ten t
 	$(BIN)/python -m pytest --hypothesis-profile=explore tests/unit tests/nightly/fuzz $(ARGS)
 
 # Each number is read by a test, which says what it counts; tests/nightly has the legs, and ARGS="soak" chooses some.
-NIGHTLY = SIMULATED_SEEDS=1000 FUZZ_FRAMES=2500000 FUZZ_FLIPS=1000000 CRASH_STRIDE=1 SOAK_SECONDS=3600 FAULTS_SECONDS=1200 TABLES=1000 LEG_MINUTES=60
-RELEASE = SIMULATED_SEEDS=5000 FUZZ_FRAMES=25000000 FUZZ_FLIPS=10000000 CRASH_STRIDE=1 SOAK_SECONDS=28800 FAULTS_SECONDS=7200 TABLES=1000 LEG_MINUTES=600
+NIGHTLY = SIMULATED_SEEDS=1000 FUZZ_FRAMES=2500000 FUZZ_FLIPS=1000000 CRASH_STRIDE=1 SOAK_SECONDS=3600 CHAOS_SECONDS=3400 FAULTS_SECONDS=1200 TABLES=1000 LEG_MINUTES=60
+RELEASE = SIMULATED_SEEDS=5000 FUZZ_FRAMES=25000000 FUZZ_FLIPS=10000000 CRASH_STRIDE=1 SOAK_SECONDS=28800 CHAOS_SECONDS=28800 FAULTS_SECONDS=7200 TABLES=1000 LEG_MINUTES=600
 
 nightly: build  ## What takes too long for each change: all seeds, floods, flips, kills, a soak, sanitizers
 	$(NIGHTLY) $(BIN)/python -m tests.nightly build/nightly.txt $(ARGS)

@@ -48,7 +48,10 @@ if TYPE_CHECKING:
     from gossipkv.table.host import Identity
     from gossipkv.table.stores import OpenStore, OpenStores
 
-FORGET: Final = "start the node as another one, without its tables (`--forget-tables`), or put back what was there"
+FORGET: Final = (
+    "start the node as another one, without its tables (`--forget-tables`), and have it take its own place "
+    "(`gossipkv metadata replace NODE NODE`), or put back what was there"
+)
 
 AGAIN: Final = "it is opened again by and by"
 

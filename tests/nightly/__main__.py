@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NUMBERS = (
     *("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", "CRASH_STRIDE", "SOAK_SECONDS", "FAULTS_SECONDS", "TABLES"),
-    "LEG_MINUTES",
+    *("CHAOS_SECONDS", "LEG_MINUTES"),
 )
 LEG_MINUTES = float(os.environ.get("LEG_MINUTES", "60"))
 TO_END_S = 120  # What is cut closes what it has opened, and writes what it knows.
@@ -86,7 +86,8 @@ def legs() -> list[Leg]:
         Leg("benchmarks", tests=("tests/nightly/bench",)),
         Leg("kills", tests=(*both, "tests/nightly/mutants")),
         Leg("clusters", tests=(*both, "tests/nightly/cluster")),
-        Leg("soak", tests=("tests/nightly/soak",)),
+        Leg("soak", tests=("tests/nightly/soak/test_soak.py",)),
+        Leg("chaos", tests=("tests/nightly/soak/test_chaos.py",)),
         # As for a change: what each folder costs, and who is over its budget.
         Leg(
             "budgets",
