@@ -18,7 +18,7 @@ PARTITIONS = 6
 KEYS = [b"key%03d" % number for number in range(60)]
 FLAGS = (
     *("--cluster", "differing", "--replication", "2", "--min-replication", "1", "--refresh-period", "200ms"),
-    *("--time-to-converge", "1s", "--build-priority", "normal"),
+    *("--time-to-converge", "1s", "--build-priority", "normal", "--proxy-timeout", "20s"),
 )
 
 

@@ -53,9 +53,9 @@ DIES = """
 import os
 from gossipkv.dataset.lifecycle.switching import Switching
 write = Switching._write
-async def then_die(self, *name):
-    await write(self, *name)
-    if "v2" in name:
+async def then_die(self, told):
+    await write(self, told)
+    if told.version == "v2":
         os.kill(os.getpid(), 9)
 Switching._write = then_die
 """

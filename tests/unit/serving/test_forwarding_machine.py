@@ -258,7 +258,7 @@ def test_the_relay_is_the_oracle_s(tmp_path: Path) -> None:
     """Through anything; and each thing that is counted has happened."""
     Relays.files = make_version(tmp_path, "db", "v1", RECORDS, PARTITIONS).files
     Relays.met.clear()
-    examples = settings.default.max_examples * 6
+    examples = max(150, settings.default.max_examples * 4)  # Of fewer not all has happened.
     run_state_machine_as_test(Relays, settings=settings(max_examples=examples, stateful_step_count=60))
     met = {name for name in Relays.met if Relays.met[name] > 0 and name.startswith("forward")}
     assert met >= {
