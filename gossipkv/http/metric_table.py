@@ -457,6 +457,8 @@ LEFT_OUT: Final[dict[Path, str]] = {
     ("name",): "the same for every node",
     ("memory", "residency"): "a setting",
     ("memory", "limit"): "where a limit stands; `gossipkv_mapped_room_bytes` has what it leaves",
+    ("speaks",): "the releases that run, which whoever upgrades looks at",
+    ("unreadable",): "names, of a moment in which two releases run; `status` tells them",
     ("tables", "state"): "`gossipkv_tables_closed` tells the state that matters",
     ("tables", "store"): "an id, which says nothing over time",
     ("tables", "life"): "how often the store was opened; `gossipkv_epoch` tells of starts",

@@ -62,8 +62,13 @@ class Convergence:
 
     @property
     def ids(self) -> tuple[str, ...] | None:
-        """The ring's ids, sorted as strings; None: there is no ring yet, or nobody is heard, and none is to be used."""
-        return None if self._waits or self._ring is None else tuple(sorted(self._ring))
+        """The ring's ids, sorted as strings; None: there is no ring yet, or none is to be used.
+
+        That is so while nobody is heard, or this node is not in it: what would come of it is nothing, for good.
+        """
+        if self._waits or self._ring is None or self._membership.own.shard_id not in self._ring:
+            return None
+        return tuple(sorted(self._ring))
 
     @property
     def claims(self) -> dict[str, str]:

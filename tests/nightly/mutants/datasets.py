@@ -229,6 +229,13 @@ MUTANTS_OF_DATASETS = (
         f"{TESTS}/test_convergence.py",
     ),
     planted(
+        "a restart takes a ring without itself for its ring",
+        f"{CLUSTER}.convergence:Convergence.ids",
+        "if self._waits or self._ring is None or self._membership.own.shard_id not in self._ring:",
+        "if self._waits or self._ring is None:",
+        f"{TESTS}/test_convergence.py",
+    ),
+    planted(
         "who comes and goes is gone and new each time",
         f"{CLUSTER}.convergence:Convergence._settle",
         "self._differs_ms = {each: self._differs_ms.get(each, now_ms) for each in there ^ self._ring}",

@@ -85,6 +85,18 @@ def test_a_restart_begins_with_what_it_had():
     assert listing.convergence.has_settled
 
 
+def test_a_restart_waits_for_its_own_place():
+    """It has claimed none yet, or another one than it had: its share would be nothing, for good."""
+    listing = Listing(kept={"a": "1", "b": "2"})
+    own = member("a", "1")
+    listing.tell(own._replace(shard_id=None), member("b", "2"))
+    assert listing.after(0) is None
+    assert listing.tell(own) == ("1", "2")
+    assert listing.tell(own._replace(shard_id="7", is_firm=False)) is None
+    assert listing.after(SETTLE_MS) is None, "it is not firm"
+    assert listing.tell(own._replace(shard_id="7")) == ("2", "7")
+
+
 def test_who_comes_and_goes_holds_up_nobody():
     """One node bounces for ever: another one enters and leaves in time, and the one that is back was never gone."""
     listing = Listing()
