@@ -70,14 +70,16 @@ def test_another_number_of_files_is_another_share():
     assert node.core.share("1") == some(0, 2)
 
 
-def test_a_node_whose_id_is_not_in_the_list_has_an_empty_share():
-    """It came after the list was still."""
+def test_a_node_whose_id_is_not_in_the_ring_yet_waits_for_it():
+    """It came after the list was still: its share would be nothing, and stay so."""
     node = Node("b")
     node.settle()
     node.tell(member("a", "9"))
     node.step()
     node.copy(digest=identity().digest, partitions=4)
-    assert node.core.share("1") == some()
+    assert node.core.share("1") is None
+    node.step(SETTLE_MS)
+    assert node.core.share("1")
 
 
 MANY = 65_536
