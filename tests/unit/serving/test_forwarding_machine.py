@@ -264,5 +264,5 @@ def test_the_relay_is_the_oracle_s(tmp_path: Path) -> None:
     assert met >= {
         "forwarded", "forward_attempts", "forward_answers", "forward_answers_late", "forward_silences",
         "forward_rounds", "forward_unconnected", "forward_not_served", "forward_not_ready",
-        "forward_unknown_version", "forward_corrupt", "forward_overloaded", "forward_refused", "forward_failed",
+        "forward_unknown_version", "forward_corrupt", "forward_refused", "forward_failed",
     }  # fmt: skip
