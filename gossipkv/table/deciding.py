@@ -198,7 +198,6 @@ class Deciding:
                 if self._tables.state == OPEN and self._identity.record.pinned:
                     with contextlib.suppress(GossipKVError):  # It is said where it is asked for.
                         await self._begin()
-                nursery.start_soon(self._tend)
                 task_status.started()
                 await self._go_on()
         finally:
@@ -255,6 +254,8 @@ class Deciding:
             self.catalogue = Catalogue(
                 metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
             )
+            if self.metadata is None:  # The first time.
+                self._nursery.start_soon(self._tend)
             self.metadata = metadata
             metadata.space.on_closed(self._look_whether_behind)
             self._look_whether_behind()
@@ -268,7 +269,8 @@ class Deciding:
         """Have the catalogue grow, and look at everything now and then; who hears of changes waits for none of it."""
         poll_at = trio.current_time()
         while True:
-            if self.catalogue is not None and self.known_of(self.register):
+            assert self.catalogue is not None  # The present one: another comes when the store was opened again.
+            if self.known_of(self.register):
                 with contextlib.suppress(GossipKVError):  # The next time.
                     await self.catalogue.grow()
                 if trio.current_time() >= poll_at:
@@ -300,9 +302,10 @@ class Deciding:
                 why = error.message
             if not is_late and self._say(heard):
                 say_at = trio.current_time() + TELL_S
-            await trio.sleep(BREATH_S)
-            with trio.move_on_at(say_at if is_late else trio.current_time() + STEP_S - BREATH_S):
+            breath_at = trio.current_time() + BREATH_S
+            with trio.move_on_at(say_at if is_late else trio.current_time() + STEP_S):
                 await self._news.wait()
+            await trio.sleep_until(breath_at)
 
     async def _look_at_some(self) -> None:
         """Look at those tables that were not looked at for longest."""

@@ -44,7 +44,7 @@ PARTITIONS: Final = "partitions"
 DATABASES: Final = "databases"
 
 # Changes come in bursts, and each look lists what is below a database.
-PAUSE_S: Final = 0.05
+PAUSE_S: Final = 0.02
 # So often it is looked whether this node hears the others, which nobody tells.
 TICK_S: Final = 0.5
 
