@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from gossipkv.register.configuration import AcceptorId
 
-    Holds = Callable[[bytes, bytes], bool]  # Whether what belongs to a register's payload is synced here.
+    Holds = Callable[[bytes, bytes], bool]  # Whether what belongs to a register's payload was appended here.
 
 
 class Keep(NamedTuple):
@@ -138,7 +138,10 @@ class Acceptor:
     """The acceptor of one store, for all registers."""
 
     def __init__(self, me: AcceptorId, records: Callable[[bytes], bytes | None], holds: Holds) -> None:
-        """`records(register)`: what is on the disk; `holds(register, payload)`: whether all that belongs to it is."""
+        """`records(register)`: what is on the disk; `holds(register, payload)`: whether all of it was appended here.
+
+        It is synced then before what is appended later: so is every record that names it.
+        """
         self.me = me
         self._records = records
         self._holds = holds
@@ -163,7 +166,8 @@ class Acceptor:
         register = request.register
         before = self.record(register)
         verdict, after = judge(before, request, lambda payload: self._holds(register, payload))
-        if after is not None and after != before:
+        is_new = after != before or request.holding is not None  # Who says that he holds it says it behind a sync.
+        if after is not None and is_new:
             assert before is None or _goes_on(before, after), (before, after)
             self._serial += 1
             self._appended[register] = self._serial, after

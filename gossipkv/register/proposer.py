@@ -87,6 +87,7 @@ class Send(NamedTuple):
     to: AcceptorId
     number: int
     request: bytes
+    accepts: bool = False  # It is asked to accept a value.
 
 
 Effect = Send | Outcome
@@ -347,7 +348,8 @@ class Proposer:
             request = Request(
                 phase.kind, self.register, acceptor, phase.number, phase.ballot, phase.value, phase.stays, holding
             )
-            self._effects.append(Send(acceptor, phase.number, encode_request(request)))
+            send = Send(acceptor, phase.number, encode_request(request), accepts=phase.kind is Kind.ACCEPT)
+            self._effects.append(send)
 
     def _propose(self, batch: list[Pending], now_ms: int) -> None:
         cache, self._cache = self._cache, None

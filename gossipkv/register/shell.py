@@ -25,7 +25,7 @@ from gossipkv.register.seen import BEHIND, POSITION, SEEN, Seen
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from random import Random
 
     from gossipkv.register.acceptor import Holds
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gossipkv.register.configuration import AcceptorId, Acceptors
     from gossipkv.register.messages import Record
     from gossipkv.register.space import Space
+    from gossipkv.wire.rpc import Value
 
 
 LATE_S: Final = 0.2  # A core says itself what became of a change by its deadline; it may be woken late.
@@ -48,8 +49,13 @@ class OnReply(Protocol):
 class AskAcceptor(Protocol):
     """A function that asks the acceptors of other nodes."""
 
-    def __call__(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
-        """Ask one, and tell it what was seen; `on_reply` is called once, now if it is known that nobody answers."""
+    def __call__(
+        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[Value] = ()
+    ) -> None:
+        """Ask one, and tell it what was seen; `on_reply` is called once, now if it is known that nobody answers.
+
+        `offer`: what belongs to the value that it is to accept.
+        """
         ...
 
 
@@ -71,6 +77,7 @@ class Registers:
         self._busy: dict[Proposer | Force, None] = {}  # Who is to be woken some time, in an order of its own.
         self._waiting: dict[int, Callable[[Outcome], None]] = {}
         self._asked: dict[int, Callable[[bytes], None]] = {}  # Of the acceptor here, by token.
+        self._offers: dict[bytes, Sequence[Value]] = {}  # What belongs to changes that are under way, by register.
         self._tokens = 0
         self._has_work = trio.Event()
         space.on_closed(self._close)
@@ -104,9 +111,17 @@ class Registers:
             self._act(proposer)
 
     async def change(
-        self, register: bytes, want: Change | Reconfigure, *, timeout_s: float, hint: Acceptors | None = None
+        self,
+        register: bytes,
+        want: Change | Reconfigure,
+        *,
+        timeout_s: float,
+        hint: Acceptors | None = None,
+        offer: Sequence[Value] = (),
     ) -> Outcome:
         """Have a change made, or acceptors changed; returns what became of it.
+
+        `offer`: what belongs to the value, for acceptors that have not got it; of one change at a time.
 
         Raises:
             BadRequest: there is no such change function.
@@ -120,7 +135,14 @@ class Registers:
             proposer.submit(ticket, want, now_ms=now_ms, deadline_ms=now_ms + max(1, int(timeout_s * 1000)))
             return proposer
 
-        return await self._outcome(submit, timeout_s)
+        if not offer:
+            return await self._outcome(submit, timeout_s)
+        assert register not in self._offers, register.hex()
+        self._offers[register] = offer
+        try:
+            return await self._outcome(submit, timeout_s)
+        finally:
+            del self._offers[register]
 
     async def read(self, register: bytes, *, timeout_s: float, hint: Acceptors | None = None) -> Outcome:
         """Read a register, as of some moment of this call.  Raises as `change`."""
@@ -291,7 +313,8 @@ class Registers:
 
         if send.to != self.me:
             acceptors = {send.to} if known is None else {send.to, *known.everyone}
-            self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply)
+            offer = self._offers.get(proposer.register, ()) if send.accepts else ()
+            self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply, offer=offer)
             return
         try:
             self._receive(send.request, lambda reply: on_reply(reply, "its store is closed"))

@@ -45,7 +45,8 @@ RETRY_S: Final = 3.0  # Until a register is looked at again that could not be re
 MOST_LOOKS: Final = 16  # In one step: of a thousand tables each has its turn within a minute or so.
 ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as silent; its disk may be slow.
 PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may found the catalogue says so.
-SPEAKS_OF_SEEN: Final = 2  # Who reads so much is told with each request what was seen of stores.
+SPEAKS_OF_SEEN: Final = 2  # Who reads so much is told with each request what was seen of stores,
+SPEAKS_OF_OFFERS: Final = 3  # and who reads so much, what belongs to a value; who does not fetches it.
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
 CATALOGUE: Final = ""  # Says of tables who decides on them, as nodes do under their names.
 WAITING: Final = 2  # What a node speaks that can be asked to wait.
@@ -121,8 +122,10 @@ class Asking:
         answer = await self.ask(node, "metadata_known", params, timeout_s)
         return decode_hint(answer) if isinstance(answer, bytes) and answer else None
 
-    def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
-        """Ask an acceptor, and tell it what was seen; `on_reply` is called once."""
+    def ask_acceptor(
+        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[Value] = ()
+    ) -> None:
+        """Ask an acceptor, and tell it what was seen and what belongs to a value; `on_reply` is called once."""
 
         def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
             del epoch
@@ -143,7 +146,12 @@ class Asking:
         except Unavailable as unknown:
             on_reply(None, unknown.message)
             return
-        params: list[Value] = [request, seen] if self._peers.speaks(name) >= SPEAKS_OF_SEEN else [request]
+        speaks = self._peers.speaks(name)
+        params: list[Value] = [request]
+        if speaks >= SPEAKS_OF_SEEN:
+            params.append(seen)
+        if speaks >= SPEAKS_OF_OFFERS:
+            params += offer
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
     def _name(self, node: bytes) -> str:

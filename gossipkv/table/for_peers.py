@@ -1,14 +1,16 @@
 """The methods by which nodes decide on tables with each other.
 
 register            [request]                                           an acceptor's reply
-                    [request, what was seen of stores]                  [an acceptor's reply, what it has seen]
-metadata_hold       [register, source, base or nil, root, config, [page, …]]   [store, root]: it is held
+                    [request, what was seen of stores, offer …]         [an acceptor's reply, what it has seen]
+metadata_hold       [register, offer …]                                 [store, root]: it is held
 metadata_pages      [register, [name, …]]                               [page or nil, …]
 metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
 metadata_outcome    [register, operation id, base]                      an outcome's number
 metadata_known      [register, {config, wait_ms}]                       what is said of it in the tree, once it is there
 metadata_invite     [cluster id]                                        the id of the store with which it takes part
 metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
+
+An offer is what belongs to a value that is to be accepted, or nothing: source, base or nil, root, config, [page, …].
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from gossipkv.errors import (
 from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata.discovery import discover
+from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import decode_operation
 from gossipkv.register.metadata.pages import (
     MOST_CONFIG,
@@ -73,8 +76,11 @@ class PeerMethods:
 
     def _register(self, arguments: Arguments) -> Waiting:
         request, seen = arguments.blob("request"), arguments.blob_or_nil("what was seen", optional=True)
+        offer = None if arguments.is_over else _offer(arguments)
         arguments.end()
         metadata, _ = self._deciding.taking_part()
+        if offer is not None:
+            metadata.take(decode_request(request).register, offer)
 
         async def answer() -> Value:
             try:
@@ -86,17 +92,12 @@ class PeerMethods:
         return Waiting(answer)
 
     def _hold(self, arguments: Arguments) -> Waiting:
-        register, source = _blob(arguments, "register", REGISTER_BYTES), _blob(arguments, "source", UUID_BYTES)
-        base, root = arguments.blob_or_nil("base"), _blob(arguments, "root", NAME_BYTES)
-        config, pages = arguments.whole("config", MOST_CONFIG), arguments.keys("pages", MOST_PAGE_BYTES)
+        register, offer = _blob(arguments, "register", REGISTER_BYTES), _offer(arguments)
         arguments.end()
-        if len(pages) > MOST_PAGES:
-            raise BadRequest(f"a change has at most {MOST_PAGES} pages, not {len(pages)}")
         metadata, _ = self._deciding.taking_part()
-        changed = Changed(root, {name_of(page): page for page in pages})
 
         async def hold() -> Value:
-            return [*await metadata.hold(register, source, base, changed, config)]
+            return [*await metadata.hold(register, offer)]
 
         return Waiting(hold)
 
@@ -182,6 +183,15 @@ class PeerMethods:
             return [known.head.config, found]
 
         return Waiting(tell)
+
+
+def _offer(arguments: Arguments) -> Offer:
+    source, base = _blob(arguments, "source", UUID_BYTES), arguments.blob_or_nil("base")
+    root, config = _blob(arguments, "root", NAME_BYTES), arguments.whole("config", MOST_CONFIG)
+    pages = arguments.keys("pages", MOST_PAGE_BYTES)
+    if len(pages) > MOST_PAGES:
+        raise BadRequest(f"a change has at most {MOST_PAGES} pages, not {len(pages)}")
+    return Offer(source, base, Changed(root, {name_of(page): page for page in pages}), config)
 
 
 def _blob(arguments: Arguments, what: str, size_bytes: int) -> bytes:

@@ -92,6 +92,11 @@ class Arguments:
         """The method's name for people: it may be anything that a client sent."""
         return name_of(self._method)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether there are no more."""
+        return self._at == len(self._values)
+
     def text(self, what: str) -> str:
         """A name."""
         return _text(self._next(what), f"{self.method}: the {what}")
@@ -123,7 +128,7 @@ class Arguments:
 
     def blob_or_nil(self, what: str, *, optional: bool = False) -> bytes | None:
         """Bytes, or nil; or nothing at all, where it is `optional`."""
-        if optional and self._at == len(self._values):
+        if optional and self.is_over:
             return None
         value = self._next(what)
         if value is not None and not isinstance(value, bytes):

@@ -39,6 +39,7 @@ from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, Head, drop
+from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Answer, Operation
 from gossipkv.register.metadata.pages import (
     OPERATION_ID_BYTES,
@@ -48,7 +49,7 @@ from gossipkv.register.metadata.pages import (
 )
 from gossipkv.register.metadata.partitions import HASH, TABLE_ID_BYTES, Table, first_body, shard_key
 from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, NamedTable, decode_named
-from gossipkv.register.metadata.tree import Tree
+from gossipkv.register.metadata.tree import Changed, Tree
 from gossipkv.register.proposer import End, Reconfigure
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.server import Metadata, Others
-    from gossipkv.register.metadata.tree import Changed
     from gossipkv.wire.rpc import Value as WireValue
 
 FIRST_CONFIG: Final = config_id(0, 1)  # Of the first map of a register.
@@ -277,7 +277,8 @@ class Catalogue:
         """
         metadata, known = self._metadata, await self._metadata.quorum_read(register)
         head = known.head
-        params: list[WireValue] = [register, metadata.me.node, None, head.root, head.config, []]
+        offer = Offer(metadata.me.node, None, Changed(head.root, {}), head.config)
+        params: list[WireValue] = [register, *offer.values()]
         metadata.pages(register, [head.root])  # As who asks for it: it stays here until newcomers have it.
         for newcomer in sorted(set(members) - known.acceptors.everyone):
             if newcomer != metadata.me:
@@ -488,8 +489,8 @@ class Catalogue:
         head = Head(FIRST_CONFIG, self._random.randbytes(TRANSACTION_BYTES), first.root)
         value = Value(servers, head.encode())
         is_small = sum(map(len, first.pages.values())) <= SMALL_BYTES
-        pages: list[WireValue] = [*(first.pages.values() if is_small else [first.pages[first.root]])]
-        params: list[WireValue] = [register, metadata.me.node, None, first.root, FIRST_CONFIG, pages]
+        sent = first if is_small else Changed(first.root, {first.root: first.pages[first.root]})
+        params: list[WireValue] = [register, *Offer(metadata.me.node, None, sent, FIRST_CONFIG).values()]
 
         async def write(server: AcceptorId) -> None:
             if server != metadata.me:

@@ -9,10 +9,11 @@ behind the register:
     0, root    the config id for which the root is pinned, 8 bytes big-endian
     1, name    a page
 
-Invariants: a page is here only while a pinned root names it; a root is *held* when its pin and all its pages are
-synced, and only then is a head with it accepted, or told to be held.  A page goes in the batch that ends the last pin
-over it, and a pin ends in `collect` alone: not when a swap was refused, and not when nothing was heard of it, since who
-finishes that swap later names the root without asking.
+Invariants: a page is here only while a pinned root names it; a root is *here* when its pin and all its pages were
+appended, and only then is a head with it accepted, by a record that is appended behind them; it is *held* when they are
+synced, and only then told to be.  A page goes in the batch that ends the last pin over it, and a pin ends in `collect`
+alone: not when a swap was refused, and not when nothing was heard of it, since who finishes that swap later names the
+root without asking.
 
 Everything is decided on what was appended.  So a page that is to go is missing at once, and whoever was told before
 that it is here hears otherwise when he pins the root that names it.
@@ -67,6 +68,19 @@ class Beside(Protocol):
     async def __call__(self, do: Callable[[], T]) -> T:
         """Run it in a worker thread; returns what it returns, and raises what it raises."""
         ...
+
+
+class Offer(NamedTuple):
+    """What a transaction makes of a map, as whoever makes it offers it to the other servers."""
+
+    source: bytes  # The node that makes it, and has all of it.
+    base: bytes | None  # The root that it changes; None: it is a first map.
+    changed: Changed
+    config: int
+
+    def values(self) -> list[Value]:
+        """The parameters of the methods that carry it."""
+        return [self.source, self.base, self.changed.root, self.config, [*self.changed.pages.values()]]
 
 
 class _Pin(NamedTuple):
@@ -126,6 +140,11 @@ class Ledger:
         """How many roots are pinned."""
         return len(self._pins)
 
+    def has(self, root: bytes) -> bool:
+        """Whether a root is pinned, and that and all its pages are here, synced or not."""
+        pin = self._pins.get(root)
+        return pin is not None and all(name in self._here for name in pin.names)
+
     def holds(self, root: bytes) -> bool:
         """Whether a root is pinned, and that and all its pages are synced."""
         pin = self._pins.get(root)
@@ -164,14 +183,34 @@ class Ledger:
             Overloaded: too many roots are pinned, of which none was chosen.
             Unavailable: the store is closed.
         """
-        if self._is_over:
-            raise MissingPage(root)
-        if not self.holds(root) and len(self._pins) >= MOST_PINS:
-            raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
+        self._check_room(root)
         for piece in _pieces(root, pages):
             await self._write(self._pinned(root, config, piece))
         if not self.holds(root):
             raise MissingPage(root)
+
+    def append(self, changed: Changed, config: int) -> None:
+        """Have a change of a root that is here in the store before whatever is appended later.  Raises as `pin`."""
+        self._check_room(changed.root)
+        for piece in _pieces(changed.root, changed.pages):
+            self._space.append(*self._batch(self._pinned(changed.root, config, piece)))
+        if not self.has(changed.root):
+            raise MissingPage(changed.root)
+
+    def append_checked(self, offer: Offer) -> None:
+        """Likewise, of what another node has made.  Raises as `take`."""
+        if self.has(offer.changed.root):
+            return
+        if offer.base not in self._pins:
+            raise MissingPage(offer.base or offer.changed.root)
+        check_change(self.read, self.kind, offer.base, offer.changed, offer.config)
+        self.append(offer.changed, offer.config)
+
+    def _check_room(self, root: bytes) -> None:
+        if self._is_over:
+            raise MissingPage(root)
+        if root not in self._pins and len(self._pins) >= MOST_PINS:
+            raise Overloaded(f"{MOST_PINS} maps of this register are held already, and none of them is decided")
 
     def _pinned(self, root: bytes, config: int, pages: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
         """Pin a root; returns the records of that and of those pages that are new here."""
@@ -188,14 +227,15 @@ class Ledger:
         pin = self._pins[root].config.to_bytes(_CONFIG_BYTES, "big")
         return {_PIN + root: pin, **{_PAGE + name: page for name, page in pages.items() if name not in self._here}}
 
-    async def take(self, base: bytes | None, changed: Changed, config: int, source: bytes) -> None:
-        """Hold what a transaction makes of the root `base` (None: a first map); `source` gives what is not here of it.
+    async def take(self, offer: Offer) -> None:
+        """Hold what a transaction makes; its source gives what is not here of it.
 
         Raises:
             ProtocolError, UnsupportedFormat: it is no change of that root, or not as maps of this kind are.
-            MissingPage: a page is missing, and `source` has not given it.
+            MissingPage: a page is missing, and its source has not given it.
             Unavailable: the store is closed.
         """
+        source, base, changed, config = offer
         self.sources = [source]
         if self.holds(changed.root):
             return
@@ -310,6 +350,10 @@ class Ledger:
 
     async def _write(self, records: dict[bytes, bytes | None]) -> None:
         """Write records, by keys without the register."""
+        await self._space.write(*self._batch(records))
+
+    def _batch(self, records: dict[bytes, bytes | None]) -> tuple[dict[bytes, bytes | None], Callable[[], None]]:
+        """Records for the space, and what to do when they are synced."""
         batch = {self._prefix + key: value for key, value in records.items()}
         names = [key[1:] for key, value in records.items() if key[:1] == _PAGE and value is not None]
         self._here |= dict.fromkeys(names, batch)
@@ -319,7 +363,7 @@ class Ledger:
                 if self._here.get(name) is batch:  # It may have gone meanwhile, and have come again.
                     self._here[name] = None
 
-        await self._space.write(batch, on_synced)
+        return batch, on_synced
 
 
 def _pieces(root: bytes, pages: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:

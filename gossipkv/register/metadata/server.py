@@ -7,6 +7,7 @@ dark.  What gossip says is a hint: it causes a quorum read, and nothing else.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.register.configuration import AcceptorId, Acceptors
+    from gossipkv.register.metadata.ledger import Offer
     from gossipkv.register.metadata.operations import Answer, Functions, Operation
     from gossipkv.register.metadata.pages import Outcome
     from gossipkv.register.metadata.tree import Kind
@@ -241,10 +243,8 @@ class Metadata:
 
     # -- what others ask ---------------------------------------------------------------------------------------------
 
-    async def hold(
-        self, register: bytes, source: bytes, base: bytes | None, changed: Changed, config: int
-    ) -> list[int | bytes]:
-        """Hold what a transaction makes of the root `base`; returns this acceptor's store, and the root that it holds.
+    async def hold(self, register: bytes, offer: Offer) -> list[int | bytes]:
+        """Hold what a transaction makes; returns this acceptor's store, and the root that it holds.
 
         Raises:
             BadRequest: it is no change of that root.
@@ -253,18 +253,19 @@ class Metadata:
             Unavailable: the store is closed, or waits for room.
         """
         self.space.check_room()
-        if (each := self._maps.get(register)) is not None and each.ledger.pins >= MANY_PINS:
-            self._look_at(register)
+        self._look_if_many(register)
         if register not in self._maps and len(self._maps) - len(self.known) >= MOST_UNNAMED:
             raise Overloaded(f"{MOST_UNNAMED} maps are held here of which no table is known yet")
         try:
-            await self._map(register).ledger.take(base, changed, config, source)
+            await self._map(register).ledger.take(offer)
         except ProtocolError as error:
             raise BadRequest(f"this is no change of that map: {error.message}", error.details) from error
-        return [self.me.store, changed.root]
+        return [self.me.store, offer.changed.root]
 
-    def _look_at(self, register: bytes) -> None:
+    def _look_if_many(self, register: bytes) -> None:
         """Read a register that others change, and that nobody has told of for a while."""
+        if (each := self._maps.get(register)) is None or each.ledger.pins < MANY_PINS:
+            return
 
         async def look() -> None:
             try:
@@ -290,36 +291,53 @@ class Metadata:
 
         Raises:
             ProtocolError, UnsupportedFormat: this is no request, or for another store.
-            Unavailable: the store is closed.
+            Unavailable: the store is closed, or waits for room.
         """
         request = decode_request(data)
-        payload = request.holding if request.value is None else request.value.payload
-        if payload is not None and self._has_part(request.register) and not self._is_held(request.register, payload):
-            await self._fetch(request.register, payload, request.value.acceptors if request.value is not None else None)
+        register, value = request.register, request.value
+        payload = request.holding if value is None else value.payload
+        if payload is not None and self._has_part(register) and not self._is_here(register, payload):
+            with trio.move_on_after(FETCH_S):
+                await self._fetch(register, payload, value.acceptors if value is not None else None)
         return await self.registers.answer(data, seen)
 
+    def take(self, register: bytes, offer: Offer) -> None:
+        """Take what belongs to a value that is to be accepted, in the order of coming: one is the next one's base.
+
+        Raises:
+            Unavailable: the store is closed, or waits for room.
+        """
+        self.space.check_room()
+        if not self._has_part(register):
+            return
+        self._look_if_many(register)
+        ledger = self._map(register).ledger
+        ledger.sources = [offer.source]
+        with contextlib.suppress(GossipKVError):  # What it lacks is fetched.
+            ledger.append_checked(offer)
+
     def _holds(self, register: bytes, payload: bytes) -> bool:
-        """Whether all pages of a head are synced here; if not, they are fetched for the next time.
+        """Whether all pages of a head are here; if not, they are fetched for the next time.
 
         So they are for the proposer of this node, too, which asks the acceptor here without `answer`.
         """
-        is_held = self._is_held(register, payload)
-        if not is_held and self._nursery is not None and register not in self._fetching and self._has_part(register):
+        is_here = self._is_here(register, payload)
+        if not is_here and self._nursery is not None and register not in self._fetching and self._has_part(register):
             self._fetching.add(register)
             self._nursery.start_soon(self._fetch, register, payload, None)
-        return is_held
+        return is_here
 
-    def _is_held(self, register: bytes, payload: bytes) -> bool:
+    def _is_here(self, register: bytes, payload: bytes) -> bool:
         try:
             head = decode_head(payload)
         except ProtocolError:
             return False
         if head.ended:  # Nobody reads it, and its pages are gone.
             return True
-        return self._has_part(register) and self._map(register).ledger.holds(head.root)
+        return self._has_part(register) and self._map(register).ledger.has(head.root)
 
     async def _fetch(self, register: bytes, payload: bytes, acceptors: Acceptors | None) -> None:
-        """Get the pages of a head from whoever should have them, if they are to be had at once."""
+        """Get the pages of a head from whoever should have them, if they are to be had."""
         try:
             head, ledger = decode_head(payload), self._map(register).ledger
             known = acceptors or self.registers.proposer(register).known
@@ -328,8 +346,7 @@ class Metadata:
             )
             self._random.shuffle(others)
             sources, ledger.sources = [*ledger.sources, *others], []  # Who is silent is not the first the next time.
-            with trio.move_on_after(FETCH_S):
-                await ledger.fetch(head.root, head.config, sources)
+            await ledger.fetch(head.root, head.config, sources)
         except GossipKVError:
             pass  # They are not, or this is no head.
         finally:
@@ -362,9 +379,7 @@ class Metadata:
             kind: Kind = tables.CATALOGUE if register == self.catalogue else partitions.MAP
             functions: Functions = (tables if register == self.catalogue else partitions).OPERATIONS
             ledger = Ledger(register, kind, self.space, self._others.ask, beside=self._others.beside, records=records)
-            transactions = Transactions(
-                ledger, functions, self.registers, self.heads, ask=self._others.ask, random=self._random
-            )
+            transactions = Transactions(ledger, functions, self.registers, self.heads, self._random)
             each = self._maps[register] = _Map(ledger, transactions)
             if self._nursery is not None:
                 self._nursery.start_soon(transactions.run)

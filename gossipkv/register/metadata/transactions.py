@@ -1,16 +1,16 @@
 """Transactions of one map, at one of its servers (EventQL's METADATA transactions, seed 002).
 
 Operations that arrive while one transaction is under way go together in the next.  It reads the head by a quorum,
-judges them on its map, ships what changed to the other servers, and has the register swap the head once a majority of
-the servers, itself among them, hold the new root.  When the swap came too late they are judged again, on the head that
-came first; when nobody knows whether it came, too: an operation that is done is found by its id.
+judges them on its map, and has the register swap the head; what changed goes along with the request to accept the new
+one, which an acceptor does only behind the pages of its root: so a majority holds them once it is chosen.  (EventQL
+ships them first, and waits.)  When the swap came too late they are judged again, on the head that came first; when
+nobody knows whether it came, too: an operation that is done is found by its id.
 
 Nothing is cleaned up here, whatever came of it: who finishes a swap that nobody knows of names pages that are pinned.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -20,6 +20,7 @@ import trio
 from gossipkv.errors import GossipKVError, NotReady, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.head import TRANSACTION_BYTES, decode_head, swap
 from gossipkv.register.metadata.known import Known
+from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import Answer, judge
 from gossipkv.register.metadata.pages import MOST_JUDGED, Outcome, config_id, sequence_of
 from gossipkv.register.metadata.tree import Tree
@@ -29,15 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from gossipkv.register.configuration import AcceptorId, Acceptors
+    from gossipkv.register.configuration import Acceptors
     from gossipkv.register.metadata.known import Heads
-    from gossipkv.register.metadata.ledger import AskNode, Ledger
+    from gossipkv.register.metadata.ledger import Ledger
     from gossipkv.register.metadata.operations import Functions, Judgement, Operation
     from gossipkv.register.shell import Registers
-    from gossipkv.wire.rpc import Value
 
 ROUND_S: Final = 3.0  # Of one quorum read, or one swap.
-HOLD_S: Final = 5.0  # Until a server that does not say that it holds a root is counted out.
 LEAST_PAUSE_S: Final = 0.01
 MOST_PAUSE_S: Final = 0.5
 
@@ -63,13 +62,12 @@ class Transactions:
     """The operations on one map that were asked of this node."""
 
     def __init__(
-        self, ledger: Ledger, functions: Functions, registers: Registers, heads: Heads, *, ask: AskNode, random: Random
+        self, ledger: Ledger, functions: Functions, registers: Registers, heads: Heads, random: Random
     ) -> None:
         self._ledger = ledger
         self._functions = functions
         self._registers = registers
         self._heads = heads
-        self._ask = ask
         self._random = random
         self._queue: deque[_Waiting] = deque()
         self._more = trio.Event()
@@ -160,10 +158,11 @@ class Transactions:
             return judgement.answers if is_sure else None
         head, changed = chosen.head, judgement.changed
         config = _next_config(chosen)
-        await self._have_held(chosen, head.root, changed.root, config, changed.pages)
+        self._ledger.append(changed, config)
         transaction = self._random.randbytes(TRANSACTION_BYTES)
         change = swap(head.transaction, config, transaction, changed.root)
-        outcome = await self._registers.change(register, change, timeout_s=ROUND_S)
+        offer = Offer(self._registers.me.node, head.root, changed, config).values()
+        outcome = await self._registers.change(register, change, timeout_s=ROUND_S, offer=offer)
         if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
             self._may_be_done |= outcome.end is not End.REFUSED
             return None
@@ -184,9 +183,9 @@ class Transactions:
         return Known(decode_head(outcome.value.payload), outcome.value.acceptors, outcome.ballot.generation)
 
     async def have(self, chosen: Known) -> Tree:
-        """Hold the map of a head, and open it.  Raises MissingPage, ProtocolError, Unavailable."""
+        """Have the map of a head here, and open it.  Raises MissingPage, ProtocolError, Unavailable."""
         head = chosen.head
-        if not self._ledger.holds(head.root):
+        if not self._ledger.has(head.root):
             await self._ledger.fetch(head.root, head.config, self._others(chosen))
         return Tree.opened(self._ledger.read, head.root, self._ledger.kind.name)
 
@@ -200,42 +199,6 @@ class Transactions:
         nodes = sorted({acceptor.node for acceptor in chosen.acceptors.everyone} - {self._registers.me.node})
         self._random.shuffle(nodes)
         return nodes
-
-    async def _have_held(self, chosen: Known, base: bytes, root: bytes, config: int, pages: dict[bytes, bytes]) -> None:
-        """Return when a majority of the servers, this one among them, hold a root.
-
-        Raises:
-            Unavailable: too few say so.
-        """
-        acceptors, me = chosen.acceptors, self._registers.me
-        holders: set[AcceptorId] = set()
-        enough = trio.Event()
-
-        def held(acceptor: AcceptorId) -> None:
-            holders.add(acceptor)
-            if me in holders and acceptors.is_quorum(holders):
-                enough.set()
-
-        async def here() -> None:
-            with contextlib.suppress(GossipKVError):  # Without this node there are not enough.
-                await self._ledger.pin(root, config, pages)
-                held(me)
-
-        async def there(acceptor: AcceptorId) -> None:
-            params: list[Value] = [self._ledger.register, me.node, base, root, config, [*pages.values()]]
-            with contextlib.suppress(GossipKVError):  # The others may be enough.
-                if await self._ask(acceptor.node, "metadata_hold", params, HOLD_S) == [acceptor.store, root]:
-                    held(acceptor)
-
-        with trio.move_on_after(HOLD_S):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(here)
-                for acceptor in sorted(acceptors.everyone - {me}):
-                    nursery.start_soon(there, acceptor)
-                await enough.wait()
-                nursery.cancel_scope.cancel()
-        if not enough.is_set():
-            raise Unavailable(f"only {len(holders)} of its servers hold the new map")
 
 
 def _next_config(chosen: Known) -> int:

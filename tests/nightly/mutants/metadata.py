@@ -7,7 +7,6 @@ from tests.nightly.mutants.mutant import Edit, Mutant, planted
 METADATA = "gossipkv.register.metadata"
 TESTS = "tests/unit/register/metadata"
 TRANSACTIONS = f"{TESTS}/test_transactions.py"
-COORDINATOR = f"{TRANSACTIONS}::test_nothing_is_swapped_before_the_coordinator_holds_it"
 SERVER = f"{TESTS}/test_server.py"
 BAD_DAYS = f"{TESTS}/test_server_bad_days.py"
 LEDGER = f"{TESTS}/test_ledger.py"
@@ -17,10 +16,7 @@ CATALOGUE_BAD_DAYS = f"{TESTS}/test_catalogue_bad_days.py"
 REPLACEMENT = f"{TESTS}/test_replacement.py"
 
 TRANSACT = f"{METADATA}.transactions:Transactions._transact"
-HELD = f"{METADATA}.transactions:Transactions._have_held"
-PINS = "await self._ledger.pin(root, config, pages)"
 UNTIL_DONE = f"{METADATA}.transactions:Transactions._until_done"
-HAVE_HELD = "await self._have_held(chosen, head.root, changed.root, config, changed.pages)"
 DOUBTS = "self._heads.doubt(self._ledger.register)"
 FORGETS = f"await self._ledger.discard()\n            {DOUBTS}"
 COLLECTS = "await ledger.collect(known.head.config, known.head.roots | self._accepted(register))"
@@ -62,30 +58,37 @@ MUTANTS_OF_METADATA = (
     planted(
         "a head is accepted without its pages",
         f"{METADATA}.server:Metadata._holds",
-        "return is_held",
+        "return is_here",
         "return True",
-        SERVER,
+        f"{TRANSACTIONS}::test_nobody_accepts_a_head_without_its_pages",
     ),
     planted(
-        "a swap comes before a majority holds the body",
+        "a head is accepted with a part of its pages",
+        f"{METADATA}.ledger:Ledger.has",
+        "return pin is not None and all(name in self._here for name in pin.names)",
+        "return pin is not None",
+        f"{LEDGER}::test_a_map_of_many_pieces_is_here_when_all_of_it_is",
+    ),
+    planted(
+        "what goes along with a request is not looked at",
+        f"{METADATA}.ledger:Ledger.append_checked",
+        "check_change(self.read, self.kind, offer.base, offer.changed, offer.config)",
+        "pass",
+        f"{LEDGER}::test_what_is_no_change_of_its_base",
+    ),
+    planted(
+        "what belongs to a value is fetched by all",
         TRANSACT,
-        HAVE_HELD,
-        "await self._ledger.pin(changed.root, config, changed.pages)",
-        f"{TRANSACTIONS}::test_nothing_is_swapped_before_a_majority_holds_it",
+        "outcome = await self._registers.change(register, change, timeout_s=ROUND_S, offer=offer)",
+        "outcome = await self._registers.change(register, change, timeout_s=ROUND_S)",
+        f"{TRANSACTIONS}::test_who_has_written_last_asks_each_other_server_once",
     ),
     planted(
-        "a coordinator that does not hold the new map swaps it in",
-        HELD,
-        "if me in holders and acceptors.is_quorum(holders):",
-        "if acceptors.is_quorum(holders):",
-        COORDINATOR,
-    ),
-    planted(
-        "a coordinator counts itself before it holds the new map",
-        HELD,
-        PINS,
-        f"held(me)\n                {PINS}",
-        COORDINATOR,
+        "a coordinator pins more than it may",
+        f"{METADATA}.ledger:Ledger.append",
+        "self._check_room(changed.root)",
+        "pass",
+        f"{TRANSACTIONS}::test_a_coordinator_that_holds_too_many_maps_asks_nobody",
     ),
     planted(
         "an operation is re-based over a touched partition",
@@ -245,8 +248,8 @@ MUTANTS_OF_METADATA = (
     ),
     planted(
         "who holds what others commit waits until it is told",
-        f"{METADATA}.server:Metadata.hold",
-        "self._look_at(register)",
+        f"{METADATA}.server:Metadata.take",
+        "self._look_if_many(register)",
         "pass",
         f"{HEADS}::test_pins_end_with_what_is_learned",
     ),

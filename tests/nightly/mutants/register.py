@@ -479,8 +479,8 @@ OF_SIGHTINGS = (
     planted(
         "what was seen is told in hello alone",
         f"{SHELL}._send",
-        "self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply)",
-        "self._ask(send.to, send.request, self._seen.tell(()), on_reply)",
+        "self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply, offer=offer)",
+        "self._ask(send.to, send.request, self._seen.tell(()), on_reply, offer=offer)",
         f"{TESTS}/test_shell.py::test_a_store_that_is_behind_decides_nothing",
     ),
     planted(

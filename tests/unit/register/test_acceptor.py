@@ -131,6 +131,22 @@ def test_what_it_accepted_is_told_without_the_value_to_who_has_it():
     assert read.value == prepared.value == Value(ONE, b"x")
 
 
+def test_who_says_that_he_holds_something_says_it_behind_a_sync():
+    """Also who has promised that ballot already: the body may have come since."""
+    disk = {}
+    acceptor = start(disk)
+    for token, one in enumerate((Asked("create", ZERO, b"x"), PREPARE)):
+        acceptor.receive(token, encode_request(request_of(one)))
+    (*_, last) = [effect for effect in acceptor.take() if isinstance(effect, Keep)]
+    disk[REGISTER] = last.record
+    acceptor.synced(last.serial)
+    acceptor.take()
+    acceptor.receive(7, encode_request(request_of(PREPARE._replace(is_newcomer=True))))
+    (keep,) = acceptor.take()
+    acceptor.synced(keep.serial)
+    assert [effect.token for effect in acceptor.take()] == [7]
+
+
 def test_another_store_answers_nothing():
     """Who has lost its disk, or got an old one back, is not whom somebody asks."""
     acceptor = start({})

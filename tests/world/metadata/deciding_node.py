@@ -15,6 +15,7 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, Unavailabl
 from gossipkv.register.configuration import AcceptorId, Acceptors, members_of
 from gossipkv.register.messages import decode_request
 from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import decode_operation
 from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
@@ -141,7 +142,9 @@ class Life:
         await trio.sleep(self._random.uniform(0, 0.05))
         return do()
 
-    def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
+    def ask_acceptor(
+        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[Value] = ()
+    ) -> None:
         """Ask an acceptor, see `AskAcceptor`."""
 
         def told(value: Value, error: GossipKVError | None) -> None:
@@ -153,7 +156,7 @@ class Life:
                 case _:
                     on_reply(value if isinstance(value, bytes) else None, "" if error is None else error.message)
 
-        self._network.tell(self, to.node, Question("register", [request, seen], ANSWER_S), told)
+        self._network.tell(self, to.node, Question("register", [request, seen, *offer], ANSWER_S), told)
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, see `Members`."""
@@ -174,6 +177,8 @@ class Life:
 
         async def run() -> None:
             try:
+                if refused is not None:
+                    raise refused
                 value = await self._answer(method, params)
             except GossipKVError as error:
                 told(None, error)
@@ -184,14 +189,25 @@ class Life:
                 self._look_at_itself()
                 told(value, None)
 
+        refused: GossipKVError | None = None
         if self._nursery is not None:
+            try:
+                self._take(method, params)
+            except GossipKVError as why:
+                refused = why
             self._nursery.start_soon(run)
+
+    def _take(self, method: str, params: list[Value]) -> None:
+        """Take what goes along with a question, in the order of coming, as the door for other nodes does."""
+        match method, params:
+            case "register", [bytes(request), bytes(), *offer] if offer:
+                self.metadata.take(decode_request(request).register, _offer(offer))
 
     async def _answer(self, method: str, params: list[Value]) -> Value:
         match method, params:
             case "register", [bytes(request)]:
                 return await self.metadata.answer(request)
-            case "register", [bytes(request), bytes(seen)]:
+            case "register", [bytes(request), bytes(seen), *_]:
                 self._of.witness.heard(self.store.disk, seen)
                 reply = await self.metadata.answer(request, seen)
                 return [reply, self.metadata.registers.tell(decode_request(request).register)]
@@ -206,11 +222,8 @@ class Life:
 
     async def _decide(self, method: str, params: list[Value]) -> Value:
         match method, params:
-            case "metadata_hold", [bytes(register), bytes(source), base, bytes(root), int(config), list(pages)] if (
-                base is None or isinstance(base, bytes)
-            ):
-                changed = Changed(root, {name_of(page): page for page in pages if isinstance(page, bytes)})
-                return [*await self.metadata.hold(register, source, base, changed, config)]
+            case "metadata_hold", [bytes(register), *offer]:
+                return [*await self.metadata.hold(register, _offer(offer))]
             case "metadata_transact", [bytes(register), list(sent), int(timeout_ms)]:
                 operations = [decode_operation(one) for one in sent if isinstance(one, bytes)]
                 answers = await self.metadata.transact(register, operations, timeout_ms / 1000)
@@ -338,3 +351,12 @@ class Node:
         """Be up again."""
         self.is_wanted = True
         self._wanted.set()
+
+
+def _offer(values: list[Value]) -> Offer:
+    """What a request carries, as the door for other nodes reads it."""
+    match values:
+        case [bytes(source), None | bytes() as base, bytes(root), int(config), list(pages)]:
+            changed = Changed(root, {name_of(page): page for page in pages if isinstance(page, bytes)})
+            return Offer(source, base, changed, config)
+    raise BadRequest(f"no offer: {values!r:.80}")

@@ -10,7 +10,9 @@ import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError, Unavailable
 from gossipkv.register.configuration import AcceptorId, Acceptors
+from gossipkv.register.messages import decode_request
 from gossipkv.register.metadata.catalogue import Catalogue
+from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import Operation, decode_operation
 from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
@@ -140,11 +142,13 @@ class OneNode:
         metadata = other.metadata
         match method:
             case "register":
-                return await metadata.answer(params[0])
+                request, *offer = params
+                if offer:
+                    metadata.take(decode_request(request).register, offered(*offer))
+                return await metadata.answer(request)
             case "metadata_hold":
-                register, source, base, root, config, pages = params
-                changed = Changed(root, {name_of(page): page for page in pages})
-                return await metadata.hold(register, source, base, changed, config)
+                register, *offer = params
+                return await metadata.hold(register, offered(*offer))
             case "metadata_pages":
                 return metadata.pages(*params)
             case "metadata_transact":
@@ -154,10 +158,12 @@ class OneNode:
                 return [[one.operation, int(one.outcome), one.code, one.message] for one in answers]
         raise AssertionError(method)
 
-    def ask_acceptor(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply) -> None:
+    def ask_acceptor(
+        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[object] = ()
+    ) -> None:
         async def carry() -> None:
             try:
-                reply = await self.ask(to.node, "register", [request], 3)
+                reply = await self.ask(to.node, "register", [request, *offer], 3)
             except GossipKVError as error:
                 on_reply(None, error.message)
             else:
@@ -172,6 +178,11 @@ class OneNode:
         operation = Operation(self.world.random.randbytes(20), at, name, 1, tuple(argument))
         (answer,) = await self.metadata.transact(register, [operation], 5)
         return answer
+
+
+def offered(source: bytes, base: bytes | None, root: bytes, config: int, pages: list[bytes]) -> Offer:
+    """What goes along with a request, as the door for other nodes reads it."""
+    return Offer(source, base, Changed(root, {name_of(page): page for page in pages}), config)
 
 
 async def founded(world: FewNodes) -> None:

@@ -54,6 +54,18 @@ class QuietNodes:
         known = {node.uuid: trio.current_time() + 1e9 for node in self.nodes.values() if node.uuid != life.node}
         life._heard = known
 
+    def hide(self, *letters):
+        """Have nodes get no pages: neither with what they are asked, nor when they ask."""
+        self.deaf |= {(letter, "metadata_pages") for letter in self.nodes}
+        for letter in letters:
+            self[letter].metadata.take = lambda register, offer: None
+
+    def show(self):
+        """Have all get them again."""
+        self.deaf.clear()
+        for letter in self.nodes:
+            self[letter].metadata.__dict__.pop("take", None)
+
     async def restart(self, letter):
         """Crash a node, and have it live again."""
         before = self[letter]

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from gossipkv.errors import ProtocolError, Unavailable
-from gossipkv.register.metadata.ledger import Ledger
+from gossipkv.register.metadata.ledger import Ledger, Offer
 from gossipkv.register.metadata.pages import MissingPage, name_of
 from gossipkv.register.metadata.tree import Changed, Tree
 from gossipkv.register.space import Space
@@ -104,7 +104,8 @@ async def test_changes_that_come_at_once_follow_each_other(autojump_clock, scene
     scene.given[b"s" * 16] = pages
     async with trio.open_nursery() as nursery:
         for at in Random(5).sample(range(1, 7), 6):
-            nursery.start_soon(scene.ledger.take, changes[at - 1].root, changes[at], at + 1, b"s" * 16)
+            offer = Offer(b"s" * 16, changes[at - 1].root, changes[at], at + 1)
+            nursery.start_soon(scene.ledger.take, offer)
     assert scene.asked == []
     assert all(scene.ledger.holds(change.root) for change in changes)
 
@@ -113,14 +114,14 @@ async def test_a_first_map_and_a_change(autojump_clock, scene):
     """Held once all is synced, and in the next life; a change needs only what is new."""
     first = large()
     assert len(first.pages) > 4
-    await scene.ledger.take(None, first, 1, b"s")
+    await scene.ledger.take(Offer(b"s", None, first, 1))
     second = changed_from(first)
     assert len(second.pages) < len(first.pages)
     with trio.move_on_after(0):
-        await scene.ledger.take(first.root, second, 2, b"s")
+        await scene.ledger.take(Offer(b"s", first.root, second, 2))
     assert not scene.ledger.holds(second.root), "it is not synced yet"
     assert scene.ledger.read(second.root) == second.pages[second.root]
-    await scene.ledger.take(first.root, second, 2, b"s")
+    await scene.ledger.take(Offer(b"s", first.root, second, 2))
     for ledger in (scene.ledger, scene.again()):
         assert ledger.holds(first.root)
         assert ledger.holds(second.root)
@@ -166,10 +167,26 @@ async def test_what_is_not_its_name(autojump_clock, scene, lie):
     assert scene.ledger.holds(first.root)
 
 
+async def test_a_map_of_many_pieces_is_here_when_all_of_it_is(autojump_clock, scene, monkeypatch):
+    """Its root is pinned with the first."""
+    monkeypatch.setattr("gossipkv.register.metadata.ledger.MOST_BATCH_BYTES", 1)
+    first = large()
+    scene.mood.slow_s = 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(scene.ledger.pin, first.root, 1, first.pages)
+        await trio.sleep(0.5)
+        assert scene.ledger.pins == 1
+        assert not scene.ledger.has(first.root)
+        await trio.sleep(len(first.pages) - 1)
+        assert scene.ledger.has(first.root)
+        assert not scene.ledger.holds(first.root)
+    assert scene.ledger.holds(first.root)
+
+
 async def test_what_is_no_change_of_its_base(autojump_clock, scene):
     """Refused, and nothing of it is kept."""
     first = large()
-    await scene.ledger.take(None, first, 1, b"s")
+    await scene.ledger.take(Offer(b"s", None, first, 1))
     before = dict(scene.disk.records)
     second = changed_from(first)
     wrong = [
@@ -179,14 +196,18 @@ async def test_what_is_no_change_of_its_base(autojump_clock, scene):
     ]
     for changed, config in wrong:
         with pytest.raises(ProtocolError):
-            await scene.ledger.take(first.root, changed, config, b"s")
+            await scene.ledger.take(Offer(b"s", first.root, changed, config))
+        with pytest.raises(ProtocolError):
+            scene.ledger.append_checked(Offer(b"s", first.root, changed, config))
+    with pytest.raises(MissingPage):
+        scene.ledger.append_checked(Offer(b"s", b"?" * 32, second, 2))
     assert scene.disk.records == before
 
 
 async def test_what_was_collected_meanwhile_is_not_told_to_be_held(autojump_clock, scene):
     """While a root is fetched, the pages that it shares with an older one go: it is fetched again, or missing."""
     first = large()
-    await scene.ledger.take(None, first, 1, b"s")
+    await scene.ledger.take(Offer(b"s", None, first, 1))
     second = changed_from(first)
     new = {name: second.pages[name] for name in second.pages}
     scene.given = {b"s": new}
@@ -215,11 +236,11 @@ async def test_what_was_collected_meanwhile_is_not_told_to_be_held(autojump_cloc
 async def test_what_is_collected_while_it_is_synced_is_held_anew_before_it_is_told(autojump_clock, scene):
     """A full round has shown another head of that sequence."""
     first = large()
-    await scene.ledger.take(None, first, 1, b"s")
+    await scene.ledger.take(Offer(b"s", None, first, 1))
     second = changed_from(first)
     async with trio.open_nursery() as nursery:
         scene.mood.slow_s = 1
-        nursery.start_soon(scene.ledger.take, first.root, second, 2, b"s")
+        nursery.start_soon(scene.ledger.take, Offer(b"s", first.root, second, 2))
         await trio.sleep(0.5)
         await scene.ledger.collect(2, [first.root])
     assert scene.ledger.holds(second.root)
@@ -228,9 +249,9 @@ async def test_what_is_collected_while_it_is_synced_is_held_anew_before_it_is_to
 async def test_pages_go_when_no_root_needs_them(autojump_clock, scene):
     """Those that the next root shares stay."""
     first = large()
-    await scene.ledger.take(None, first, 1, b"s")
+    await scene.ledger.take(Offer(b"s", None, first, 1))
     second = changed_from(first)
-    await scene.ledger.take(first.root, second, 2, b"s")
+    await scene.ledger.take(Offer(b"s", first.root, second, 2))
     await scene.ledger.collect(2, [second.root])
     tree = Tree.opened(scene.ledger.read, second.root, ANY.name)
     assert len([*tree.scan()]) == 40
@@ -244,5 +265,5 @@ async def test_a_store_that_closes(autojump_clock, scene):
     """Who waits is told."""
     scene.mood.fails = True
     with trio.fail_after(5), pytest.raises(Unavailable, match="the disk failed"):
-        await scene.ledger.take(None, large(), 1, b"s")
+        await scene.ledger.take(Offer(b"s", None, large(), 1))
     assert not scene.ledger.holds(large().root)

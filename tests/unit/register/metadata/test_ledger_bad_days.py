@@ -10,6 +10,7 @@ import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, UnknownDatabase
 from gossipkv.register.configuration import Acceptors
+from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import MissingPage, Outcome, config_id
 from gossipkv.register.metadata.tables import CATALOGUE as KIND
@@ -38,7 +39,7 @@ async def test_what_is_collected_meanwhile_is_not_said_to_be_held(autojump_clock
         async with trio.open_nursery() as nursery:
 
             async def hold() -> None:
-                await metadata.hold(CATALOGUE, b"x" * 16, known.head.root, late, config_id(0, 2))
+                await metadata.hold(CATALOGUE, Offer(b"x" * 16, known.head.root, late, config_id(0, 2)))
                 assert metadata._map(CATALOGUE).ledger.holds(late.root)
 
             nursery.start_soon(hold)
@@ -71,8 +72,9 @@ async def test_a_config_id_that_is_not_the_roots_is_refused(autojump_clock):
         first = Tree.empty(KIND.name).edit(config_id(0, 9)).finish()
         only_root = Changed(first.root, {})
         await world["b"].metadata._map(CATALOGUE).ledger.pin(first.root, config_id(0, 9), first.pages)
+        offer = Offer(world["b"].uuid, b"?" * 32, only_root, config_id(0, 1 << 40))
         with pytest.raises(BadRequest):
-            await world["a"].metadata.hold(CATALOGUE, world["b"].uuid, b"?" * 32, only_root, config_id(0, 1 << 40))
+            await world["a"].metadata.hold(CATALOGUE, offer)
         assert not world["a"].metadata._map(CATALOGUE).ledger.holds(first.root)
 
 
@@ -121,7 +123,7 @@ async def test_who_is_behind_what_a_full_round_has_shown_answers_nothing_about_p
         ledger = metadata._map(CATALOGUE).ledger
         with (
             patch.object(ledger, "fetch", side_effect=MissingPage(b"p" * 32)),
-            patch.object(ledger, "holds", return_value=False),
+            patch.object(ledger, "has", return_value=False),
             pytest.raises(NotReady),
         ):
             await metadata.quorum_read(CATALOGUE)
