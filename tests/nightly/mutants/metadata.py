@@ -244,7 +244,7 @@ MUTANTS_OF_METADATA = (
         f"{METADATA}.server:Metadata._settle",
         COLLECTS,
         "pass",
-        f"{HEADS}::test_pins_end_with_what_is_learned",
+        f"{HEADS}::test_what_is_known_ends_pins_before_there_are_many",
     ),
     planted(
         "who holds what others commit waits until it is told",

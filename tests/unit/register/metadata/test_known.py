@@ -55,6 +55,16 @@ async def test_pins_end_with_what_is_learned(autojump_clock, monkeypatch):
             assert nodes[letter].metadata._map(table.id).ledger.pins <= 32, letter
 
 
+async def test_what_is_known_ends_pins_before_there_are_many(autojump_clock):
+    """Those that remain are of the last heads, and of those whose pages somebody has asked for."""
+    async with quiet() as nodes:
+        await nodes.found()
+        table = await nodes.table()
+        await stream(nodes, table, 40)
+        await trio.sleep(1)
+        assert nodes["a"].metadata._map(table.id).ledger.pins <= 12
+
+
 async def test_who_holds_as_much_as_it_may_learns_all_the_same(autojump_clock, monkeypatch):
     """It has heard of nothing for long: what it holds in vain goes before there is room for what was decided."""
     monkeypatch.setattr(ledger, "MOST_PINS", 32)
