@@ -7,11 +7,12 @@ what it knows of each map, heeds what they tell, has the catalogue grow, and ten
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
-from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, Unavailable, Unknown
+from gossipkv.errors import BadRequest, GossipKVError, Unavailable, Unknown
 from gossipkv.register.configuration import AcceptorId, Acceptors, members_of
 from gossipkv.register.messages import decode_request
 from gossipkv.register.metadata.catalogue import Catalogue
@@ -20,6 +21,7 @@ from gossipkv.register.metadata.operations import decode_operation
 from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
 from gossipkv.register.metadata.tree import Changed
+from gossipkv.table.deciding import RETRY_S
 from tests.world.metadata.chance import happens
 from tests.world.metadata.network import Question
 from tests.world.metadata.store import Mood, SimulatedStore
@@ -79,6 +81,8 @@ class Life:
         self._heard: dict[bytes, float] = {}  # When something was heard of a node.
         self._said: dict[bytes, dict[bytes, Heard]] = {}  # By register, by node.
         self._heeded: dict[tuple[bytes, bytes], Heard] = {}
+        self._forget_at_s = math.inf  # When all that is said is to be looked at again.
+        self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
         self._news = trio.Event()
 
     async def run(self) -> None:
@@ -91,7 +95,8 @@ class Life:
             self._network.lives[self.node] = self
             self._look_at_itself()
             if self._of.is_busy:
-                nursery.start_soon(self._go_on)
+                nursery.start_soon(self._tend)
+                nursery.start_soon(self._listen)
                 nursery.start_soon(self._gossip)
 
     def end(self) -> None:
@@ -234,24 +239,29 @@ class Life:
 
     # -- what it does by itself --------------------------------------------------------------------------------------
 
-    async def _go_on(self) -> None:
+    async def _tend(self) -> None:
         tend_at_s = trio.current_time() + self._random.uniform(0, TEND_S)
         while True:
-            self._news = trio.Event()
             with contextlib.suppress(GossipKVError):
                 if self._of.may_found and CATALOGUE not in self.metadata.known:
                     await self.catalogue.found()
-                await self._heed()
                 if CATALOGUE in self.metadata.known:
                     with contextlib.suppress(GossipKVError):
                         await self.catalogue.grow()
-                if trio.current_time() >= tend_at_s:
-                    tend_at_s = trio.current_time() + TEND_S
-                    self._heeded.clear()
-                    await self.catalogue.tend()
-                    for name in self.catalogue.tables():
-                        with contextlib.suppress(GossipKVError):
-                            await self.catalogue.tend_table(name)
+                    if trio.current_time() >= tend_at_s:
+                        tend_at_s = trio.current_time() + TEND_S
+                        self._heeded.clear()
+                        await self.catalogue.tend()
+                        for name in self.catalogue.tables():
+                            with contextlib.suppress(GossipKVError):
+                                await self.catalogue.tend_table(name)
+            await trio.sleep(STEP_S)
+
+    async def _listen(self) -> None:
+        while True:
+            self._news = trio.Event()
+            with contextlib.suppress(GossipKVError):
+                self._heed()
             with trio.move_on_after(STEP_S):
                 await self._news.wait()
             await trio.sleep(STEP_S / 20)
@@ -280,18 +290,32 @@ class Life:
                     if heard.is_news_to(known):
                         self._news.set()
 
-    async def _heed(self) -> None:
-        for table in self.catalogue.tables().values():
-            if table.id not in self.metadata.known:
-                with contextlib.suppress(GossipKVError):
-                    await self.metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
-        for register in [CATALOGUE, *(table.id for table in self.catalogue.tables().values())]:
-            for source, heard in [*self._said.get(register, {}).items()]:
-                known = self.metadata.known.get(register)
-                if self._heeded.get((register, source)) != heard and heard.is_news_to(known):
+    def _heed(self) -> None:
+        named = self.catalogue.tables().values() if CATALOGUE in self.metadata.known else ()
+        hints: dict[bytes, list[Acceptors]] = {CATALOGUE: []}
+        for table in named:
+            hints[table.id] = [] if table.id in self.metadata.known else [Acceptors.of(table.acceptors)]
+        for register, found in hints.items():
+            for source, heard in self._said.get(register, {}).items():
+                is_news = heard.is_news_to(self.metadata.known.get(register))
+                if self._heeded.get((register, source)) != heard and is_news and register not in self._looking:
                     self._heeded[register, source] = heard
-                    with contextlib.suppress(GossipKVError, ProtocolError):
-                        await self.metadata.quorum_read(register, heard.acceptors)
+                    found.append(heard.acceptors)
+            if found and register not in self._looking and self._nursery is not None:
+                self._looking.add(register)
+                self._nursery.start_soon(self._look, register, found)
+        if trio.current_time() >= self._forget_at_s:
+            self._forget_at_s = math.inf
+            self._heeded.clear()
+
+    async def _look(self, register: bytes, hints: list[Acceptors]) -> None:
+        for hint in hints:
+            try:
+                await self.metadata.quorum_read(register, hint)
+            except GossipKVError:
+                self._forget_at_s = min(self._forget_at_s, trio.current_time() + RETRY_S)
+        self._looking.discard(register)
+        self._news.set()
 
     def _look_at_itself(self) -> None:
         if not self.is_over:

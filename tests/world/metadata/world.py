@@ -236,8 +236,13 @@ def _catalogue_config(witness: Witness) -> int:
 
 
 def left_over(nodes: list[Node], witness: Witness) -> list[str]:
-    """Pages of tables that are not named."""
+    """Pages of tables that are not named; who was ended and then forced has lost its name alone, and stays."""
     named = {CATALOGUE, *(table.id for table in witness.tables().values())}
+    named |= {
+        register
+        for register, chain in witness.chains.items()
+        if chain.top is not None and chain.top[0].generation and not chain.top[2].ended
+    }
     start = len(MAP)
     left = {
         (node.uuid, key[start : start + 16])
