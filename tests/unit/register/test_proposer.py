@@ -7,7 +7,7 @@ import pytest
 from gossipkv.register.ballot import MOST_LEAP, ZERO, Ballot
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import Kind, Record, decode_request, encode_record, encode_request
-from gossipkv.register.proposer import NEVER_MS, PHASE_MS, End
+from gossipkv.register.proposer import MOST_LOOKS, MOST_PAUSE_MS, NEVER_MS, PHASE_MS, End
 from tests.unit.register.inhabitants import REGISTER
 from tests.unit.register.scripted import Scripted, id_of, is_a
 
@@ -371,6 +371,28 @@ def test_a_read_waits_for_who_writes_just_now():
     last = world.append(writer)
     world.carry(which=is_a(Kind.ACCEPT))
     assert ended(world, last) is End.DONE
+
+
+def test_a_read_of_what_nobody_finishes_is_told_once_it_is_committed():
+    """It goes on by a whole round, whose first phase alone shows what may be lost again."""
+    world = Scripted()
+    writer, reader = world.party(), world.party()
+    a, *_ = world.nodes
+    world.append(writer)
+    world.carry()
+    world.append(writer, patience_ms=10)
+    world.carry(which=is_a(Kind.PREPARE))
+    world.carry(a)
+    world.lose_all()
+    world.wait(20)
+    read = world.read(reader)
+    for _ in range(MOST_LOOKS):
+        world.carry(which=is_a(Kind.READ))
+        world.wait(MOST_PAUSE_MS)
+    world.carry(which=is_a(Kind.PREPARE))
+    assert ended(world, read) is None
+    world.carry()
+    assert ended(world, read) is End.DONE
 
 
 def test_a_quorum_read_is_done_with_a_majority():
