@@ -110,6 +110,8 @@ class Convergence:
             self._differs_ms, self._due_ms = {}, []
         elif membership.own.shard_id is not None:  # Else its share would be none: its own place is to be in the list.
             self._settle(frozenset(owned[name] for name in owned if self._lives(name)), firm, now_ms)
+        if self.has_settled:  # Before, those of the last run are not all known.
+            self._claims = {name: each for name, each in self._claims.items() if membership.get(name) is not None}
         if was_used and self.ids is None:
             self.waits_since_ms = now_ms
 

@@ -42,7 +42,7 @@ class FixedSeals:
         self._compared: tuple[Seals, Seals, PartitionSet] = seals, seals, self._nothing
 
     def contradicting(self, seals: Seals) -> PartitionSet:
-        """Return the partitions of which these files are others; what was asked last is remembered."""
+        """Return the partitions of which this node's own files are others; what was asked last is remembered."""
         if self._compared[0] is not self.seals or self._compared[1] is not seals:
             self._compared = self.seals, seals, differing(self.seals, seals, self.identity.partitions)
         return self._compared[2]
@@ -57,7 +57,7 @@ class FixedSeals:
 
     def judge(self, name: str, uuid: bytes, epoch: int, ready: PartitionSet, seals: Seals) -> None:
         """Take in the files that an owner has answered to have, of the partitions that it serves."""
-        wrong = self.contradicting(seals) & ready
+        wrong = differing(self.seals, seals, self.identity.partitions) & ready
         self.extend(seals, ready - wrong)
         self._judged[name] = _Judged(uuid, epoch, ready - wrong, wrong)
 

@@ -25,7 +25,7 @@ from gossipkv.placement.partition_set import PartitionSet, in_at_least
 from gossipkv.placement.seals import differing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gossipkv.dataset.cluster.question import Answer
     from gossipkv.placement.identity import Identity
@@ -69,7 +69,6 @@ class Gate:
     def __init__(self, identity: Identity, *, own: str, uuid: bytes, max_age_ms: int) -> None:
         """`max_age_ms`: the probe interval; an older answer counts no more, nor is a question awaited for longer."""
         self.identity = identity
-        self.since_ms: int | None = None  # When anybody was first asked.
         self.held_since_ms: int | None = None  # When it held first.
         self._own, self._uuid = own, uuid
         self._max_age_ms = max_age_ms
@@ -86,9 +85,13 @@ class Gate:
 
     # Asking
 
+    @property
+    def since_ms(self) -> int | None:
+        """When anybody was first asked."""
+        return min(self._first_asked_ms.values(), default=None)
+
     def begin(self, member: Alive, *, now_ms: int) -> None:
         """Take in that a member is asked now."""
-        self.since_ms = now_ms if self.since_ms is None else self.since_ms
         self._asked[member.name] = _Asked(member.epoch, now_ms)
         self._first_asked_ms.setdefault(member.name, now_ms)
         self._pending.add(member.name)
@@ -141,9 +144,8 @@ class Gate:
 
     # Counting
 
-    def holds(self, alive: Iterable[Alive], mine: PartitionSet, *, least: int, now_ms: int) -> bool:
+    def holds(self, alive: Sequence[Alive], mine: PartitionSet, *, least: int, now_ms: int) -> bool:
         """Whether each partition has so many owners that count now; `mine`: what this node serves itself."""
-        alive = tuple(alive)
         if any(member.is_active and self._is_awaited(member.name, now_ms) for member in alive):
             return False
         disputed = self._by_owner()

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gossipkv.dataset.local.refuted import Refuted
     from gossipkv.environment.seam import Entry, Files
     from gossipkv.placement.partition_set import PartitionSet
+    from gossipkv.storage.document import Body
 
 _ACTIVE, _REFUTED, _RING, _DATASETS = "active", "refuted", "RING", "datasets"
 _BUILDING, _REMOVING, _DAMAGED = "building", "removing", "damaged"
@@ -136,12 +137,8 @@ class VersionStore:
         """Durable when it returns; the first answer from that version comes after that."""
         assert is_name(database), database
         assert is_name(active.version), active.version
-        path = self.path / _ACTIVE / database
         body = active_document.to_body(database, active)
-        try:
-            write_document(self.files, path, active_document.KIND, body, format_number=active_document.FORMAT)
-        except OSError as error:
-            raise storage_error(error, path, "cannot be written") from error
+        self._write(self.path / _ACTIVE / database, active_document.KIND, body, format_number=active_document.FORMAT)
 
     # What strays have shown
 
@@ -153,22 +150,14 @@ class VersionStore:
             StorageError: the system refused.
         """
         path = self.path / _REFUTED / database
-        try:
-            body = read_document(self.files, path, refuted_document.KIND)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise storage_error(error, path, "cannot be read") from error
-        return refuted_document.from_body(database, body, str(path))
+        body = self._read(path, refuted_document.KIND)
+        return {} if body is None else refuted_document.from_body(database, body, str(path))
 
     def set_refuted(self, database: str, refuted: Refuted) -> None:
         """Durable when it returns.  Raises StorageError."""
         assert is_name(database), database
-        path = self.path / _REFUTED / database
-        try:
-            write_document(self.files, path, refuted_document.KIND, refuted_document.to_body(database, refuted))
-        except OSError as error:
-            raise storage_error(error, path, "cannot be written") from error
+        body = refuted_document.to_body(database, refuted)
+        self._write(self.path / _REFUTED / database, refuted_document.KIND, body)
 
     # The ring
 
@@ -180,20 +169,12 @@ class VersionStore:
             StorageError: the system refused.
         """
         path = self.path / _RING
-        try:
-            return ring_document.from_body(read_document(self.files, path, ring_document.KIND), str(path))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise storage_error(error, path, "cannot be read") from error
+        body = self._read(path, ring_document.KIND)
+        return {} if body is None else ring_document.from_body(body, str(path))
 
     def set_ring(self, claims: Mapping[str, str]) -> None:
         """Durable when it returns.  Raises StorageError."""
-        path = self.path / _RING
-        try:
-            write_document(self.files, path, ring_document.KIND, ring_document.to_body(claims))
-        except OSError as error:
-            raise storage_error(error, path, "cannot be written") from error
+        self._write(self.path / _RING, ring_document.KIND, ring_document.to_body(claims))
 
     # The life of a version
 
@@ -318,6 +299,21 @@ class VersionStore:
             remove_tree(self.files, target)
         except OSError as error:
             raise storage_error(error, target, "cannot be removed") from error
+
+    def _read(self, path: PurePath, kind: str) -> Body | None:
+        """A document; None: there is none."""
+        try:
+            return read_document(self.files, path, kind)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error(error, path, "cannot be read") from error
+
+    def _write(self, path: PurePath, kind: str, body: Body, *, format_number: int = 1) -> None:
+        try:
+            write_document(self.files, path, kind, body, format_number=format_number)
+        except OSError as error:
+            raise storage_error(error, path, "cannot be written") from error
 
     def _move(self, source: PurePath, target: PurePath) -> None:
         self.files.rename(source, target)
