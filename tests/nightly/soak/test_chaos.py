@@ -43,6 +43,7 @@ class Failed(NamedTuple):
 
     at: int  # The node that was asked.
     key: bytes
+    version: str  # What it answered last before.
     began_s: float
     ended_s: float
     why: str
@@ -112,7 +113,7 @@ class Chaos:
                 try:
                     value, version = data.get_with_version(key)
                 except GossipKVError as error:
-                    self.failures.append(Failed(at, key, began_s, time.monotonic(), f"{error.code} {error}"))
+                    self.failures.append(Failed(at, key, newest, began_s, time.monotonic(), f"{error.code} {error}"))
                     self._judge(self.failures[-1])
                     continue
                 self.reads += 1
@@ -121,16 +122,26 @@ class Chaos:
                 newest = max(newest, version)
 
     def _judge(self, failed: Failed) -> None:
-        """Look whether the asked node was well, and an owner of what it has active."""
+        """Look whether the asked node was well, and an owner of what it had active when it was asked, and has now.
+
+        A read is of one version, also where it waits for that one's owner and the node goes on to the next meanwhile.
+        """
         if self.well_since_s[failed.at] + HEARD_S > failed.began_s:
             return
         found = VersionStore(self.place / str(failed.at) / "data", RealFiles()).active("geo")
         assert found is not None
         name = f"part-{partition('sequins', failed.key, PARTITIONS):05}.gkv"
-        for at in range(NODES):
-            is_owner = (self.place / str(at) / "data" / "datasets" / "geo" / found.version / name).exists()
-            if is_owner and self.well_since_s[at] + HEARD_S <= failed.began_s:
-                self.trouble.append(f"{failed}: n{at} has {found.version} and was well")
+        owners = [
+            [
+                at
+                for at in range(NODES)
+                if (self.place / str(at) / "data" / "datasets" / "geo" / version / name).exists()
+                and self.well_since_s[at] + HEARD_S <= failed.began_s
+            ]
+            for version in {failed.version, found.version}
+        ]
+        if all(owners):
+            self.trouble.append(f"{failed}: nodes {owners} have {failed.version} and {found.version}, and were well")
 
 
 def test_an_hour_of_chaos(tmp_path: Path, record_property: Callable[[str, str], None]) -> None:

@@ -85,6 +85,19 @@ def test_a_restart_begins_with_what_it_had():
     assert listing.convergence.has_settled
 
 
+def test_who_is_forgotten_keeps_no_claim():
+    """In a year of nodes with new names the ring that is kept does not grow."""
+    listing = Listing()
+    for year in range(5):
+        listing.tell(member(f"b{year}", "2"))
+        assert listing.after(SETTLE_MS) == ("1", "2")
+        listing.tell(member(f"b{year}", "2", state=State.DEAD))
+        listing.membership.forget(f"b{year}")
+    listing.tell(member("c", "2"))
+    assert listing.after(SETTLE_MS) == ("1", "2")
+    assert listing.convergence.claims == {"a": "1", "c": "2"}
+
+
 def test_a_restart_waits_for_its_own_place():
     """It has claimed none yet, or another one than it had: its share would be nothing, for good."""
     listing = Listing(kept={"a": "1", "b": "2"})
