@@ -296,6 +296,13 @@ def keep_ids(rows: Sequence[Judged], page: bytes) -> bytes:
     return name
 
 
+def keep_leaf(entries: Sequence[Entry], page: bytes) -> bytes:
+    """The name of a leaf that was made of these here, likewise."""
+    name = name_of(page)
+    _LEAVES.keep(name, page, tuple(entries))
+    return name
+
+
 def pack(value: object) -> bytes:
     """Encode a value: the one way in which it is written."""
     data: bytes = msgpack.packb(value)

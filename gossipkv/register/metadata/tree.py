@@ -47,6 +47,7 @@ from gossipkv.register.metadata.pages import (
     encode_leaf,
     encode_root,
     keep_ids,
+    keep_leaf,
     last_judged,
     name_of,
     pack,
@@ -165,9 +166,9 @@ class Tree:
             if page.first <= base + LIFE and sequence_of(page.last) > oldest:
                 if page.name not in self._ids:
                     self._ids[page.name] = self.judged(page)
-                for row in self._ids[page.name]:
-                    is_near = row.config <= base + LIFE and sequence_of(row.config) > oldest
-                    if is_near and operation in row.rows:  # Else there is nothing to unpack.
+                rows = self._ids[page.name]
+                for row in rows[bisect_right(rows, oldest, key=_sequence) :]:
+                    if row.config <= base + LIFE and operation in row.rows:  # Else there is nothing to unpack.
                         kept = row.kept.get(operation, kept)
         return kept
 
@@ -372,7 +373,7 @@ class _Leaf(NamedTuple):
     def write(self, pages: dict[bytes, bytes]) -> list[LeafReference]:
         """Make its page, or several where it is too large for one."""
         pieces = [self] if self.size_bytes <= MOST_PAGE_BYTES else [_Leaf.of(piece) for piece in _cut(self.entries)]
-        references = [_refer(piece.entries, piece.page, name_of(piece.page)) for piece in pieces]
+        references = [_refer(piece.entries, piece.page, keep_leaf(piece.entries, piece.page)) for piece in pieces]
         pages.update((reference.name, piece.page) for reference, piece in zip(references, pieces, strict=True))
         return references
 
@@ -465,6 +466,10 @@ def _replayed(old: Tree, new: Tree, entries: dict[bytes, Entry]) -> Edit:
 def _overlaid(stands: Sequence[Entry], touched: dict[bytes, Entry | None]) -> list[Entry]:
     others = [entry for entry in stands if entry.key not in touched]
     return sorted([*others, *(entry for entry in touched.values() if entry is not None)])
+
+
+def _sequence(row: Judged) -> int:
+    return sequence_of(row.config)
 
 
 def _refer(entries: Sequence[Entry], page: bytes, name: bytes) -> LeafReference:

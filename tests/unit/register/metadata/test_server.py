@@ -67,7 +67,8 @@ async def test_a_hint_that_lies(autojump_clock):
         for place in ((0, LIE), (65535, config_id(65535, LIE))):
             nodes["b"]._said.setdefault(table.id, {})[nodes["a"].node] = Heard(place, before.acceptors)
             nodes.asked.clear()
-            await nodes["b"]._heed()
+            nodes["b"]._heed()
+            await trio.sleep(2)
             assert nodes.times("register") > 0
             assert nodes["b"].metadata.known[table.id] == before
         await nodes.restart("b")
