@@ -116,6 +116,7 @@ async def test_nothing_goes_that_a_swap_may_name(autojump_clock):
         assert pinned() == before
         await metadata.transact(table.id, [nodes.assign("b", table, shard=3)], 5)
         known = await metadata.quorum_read(table.id)
+        await trio.sleep(1)  # Until it is on the disk.
         assert known.head.root in pinned() <= known.head.roots
 
 
