@@ -107,26 +107,29 @@ def switching_on(threads):
     return Switching(DATABASE, lives, verdicts, shared)
 
 
+class SlowDisk:
+    """Threads that write: a minute later."""
+
+    def __init__(self):
+        self.written = []
+
+    async def run(self, _write, _database, active):
+        """Write it."""
+        await trio.sleep(60)
+        self.written.append(active.version)
+
+
 async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock):
     """The disk may have taken long, and what its owners answered to the gate be too old when its sync begins."""
-    written = []
-
-    class SlowDisk:
-        """Threads that write."""
-
-        async def run(self, _write, _database, active):
-            """It is written a minute later."""
-            await trio.sleep(60)
-            written.append(active.version)
-
-    switching = switching_on(SlowDisk())
+    disk = SlowDisk()
+    switching = switching_on(disk)
     assert await switching.switch("v1", None)
     switching.remembered = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(switching._rewrite)
         await trio.sleep(1)
         assert not await switching.switch("v2", None)
-    assert written == ["v1", "v1"]
+    assert disk.written == ["v1", "v1"]
     assert (switching.active, switching.trouble, switching.not_before_ms) == ("v1", None, 0)
     assert await switching.switch("v2", None)
     assert switching.active == "v2"
@@ -134,23 +137,14 @@ async def test_a_switch_that_waited_for_a_rewrite_is_decided_anew(autojump_clock
 
 async def test_a_rewrite_that_waited_for_a_switch_does_not_undo_it(autojump_clock):
     """It says what is active when its turn has come."""
-    written = []
-
-    class SlowDisk:
-        """Threads that write."""
-
-        async def run(self, _write, _database, active):
-            """It is written a minute later."""
-            await trio.sleep(60)
-            written.append(active.version)
-
-    switching = switching_on(SlowDisk())
+    disk = SlowDisk()
+    switching = switching_on(disk)
     assert await switching.switch("v1", None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(switching.switch, "v2", None)
         await trio.sleep(1)
         await switching._rewrite()
-    assert written == ["v1", "v2"]
+    assert disk.written == ["v1", "v2"]
 
 
 def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(node):
