@@ -79,15 +79,16 @@ class PeerMethods:
         offer = None if arguments.is_over else _offer(arguments)
         arguments.end()
         metadata, _ = self._deciding.taking_part()
+        try:
+            register = decode_request(request).register
+        except UnsupportedFormat as error:
+            raise BadRequest(error.message, error.details) from error
         if offer is not None:
-            metadata.take(decode_request(request).register, offer)
+            metadata.take(register, offer)
 
         async def answer() -> Value:
-            try:
-                reply = await metadata.answer(request, seen)
-                return reply if seen is None else [reply, metadata.registers.tell(decode_request(request).register)]
-            except UnsupportedFormat as error:
-                raise BadRequest(error.message, error.details) from error
+            reply = await metadata.answer(request, seen)
+            return reply if seen is None else [reply, metadata.registers.tell(register)]
 
         return Waiting(answer)
 

@@ -83,6 +83,15 @@ async def test_what_was_seen_of_stores_is_told_to_who_reads_it():
     assert told == [(b"reply", ""), (b"reply", "", b"theirs"), (b"reply", ""), (None, "does not answer")]
 
 
+async def test_what_belongs_to_a_value_is_offered_to_who_reads_it():
+    """Whoever does not fetches it."""
+    answering, offer = Answering(msgpack.packb([b"reply", b"theirs"])), [b"source", None, b"root", 7, [b"page"]]
+    for answering.forms in (1, 2, 3, 4):
+        asking = Asking(Members(), answering, None)
+        asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=offer)
+    assert answering.asked == [[b"request"], [b"request", b"seen"], *2 * [[b"request", b"seen", *offer]]]
+
+
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():
     """Only of who was not asked it is known that nothing was done."""
     with pytest.raises(Unknown):
