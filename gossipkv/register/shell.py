@@ -25,7 +25,7 @@ from gossipkv.register.seen import BEHIND, POSITION, SEEN, Seen
 from gossipkv.register.space import RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from gossipkv.register.acceptor import Holds
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from gossipkv.register.configuration import AcceptorId, Acceptors
     from gossipkv.register.messages import Record
     from gossipkv.register.space import Space
-    from gossipkv.wire.rpc import Value
 
 
 LATE_S: Final = 0.2  # A core says itself what became of a change by its deadline; it may be woken late.
@@ -49,12 +48,10 @@ class OnReply(Protocol):
 class AskAcceptor(Protocol):
     """A function that asks the acceptors of other nodes."""
 
-    def __call__(
-        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[Value] = ()
-    ) -> None:
+    def __call__(self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None) -> None:
         """Ask one, and tell it what was seen; `on_reply` is called once, now if it is known that nobody answers.
 
-        `offer`: what belongs to the value that it is to accept.
+        `offer`: what belongs to the value that it is to accept, as given to `change`.
         """
         ...
 
@@ -77,7 +74,7 @@ class Registers:
         self._busy: dict[Proposer | Force, None] = {}  # Who is to be woken some time, in an order of its own.
         self._waiting: dict[int, Callable[[Outcome], None]] = {}
         self._asked: dict[int, Callable[[bytes], None]] = {}  # Of the acceptor here, by token.
-        self._offers: dict[bytes, Sequence[Value]] = {}  # What belongs to changes that are under way, by register.
+        self._offers: dict[bytes, object] = {}  # What belongs to changes that are under way, by register.
         self._tokens = 0
         self._has_work = trio.Event()
         space.on_closed(self._close)
@@ -117,7 +114,7 @@ class Registers:
         *,
         timeout_s: float,
         hint: Acceptors | None = None,
-        offer: Sequence[Value] = (),
+        offer: object = None,
     ) -> Outcome:
         """Have a change made, or acceptors changed; returns what became of it.
 
@@ -135,7 +132,7 @@ class Registers:
             proposer.submit(ticket, want, now_ms=now_ms, deadline_ms=now_ms + max(1, int(timeout_s * 1000)))
             return proposer
 
-        if not offer:
+        if offer is None:
             return await self._outcome(submit, timeout_s)
         assert register not in self._offers, register.hex()
         self._offers[register] = offer
@@ -313,7 +310,7 @@ class Registers:
 
         if send.to != self.me:
             acceptors = {send.to} if known is None else {send.to, *known.everyone}
-            offer = self._offers.get(proposer.register, ()) if send.accepts else ()
+            offer = self._offers.get(proposer.register) if send.accepts else None
             self._ask(send.to, send.request, self._seen.tell(sorted(acceptors)), on_reply, offer=offer)
             return
         try:

@@ -123,7 +123,7 @@ class Asking:
         return decode_hint(answer) if isinstance(answer, bytes) and answer else None
 
     def ask_acceptor(
-        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[Value] = ()
+        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None
     ) -> None:
         """Ask an acceptor, and tell it what was seen and what belongs to a value; `on_reply` is called once."""
 
@@ -150,8 +150,11 @@ class Asking:
         params: list[Value] = [request]
         if speaks >= SPEAKS_OF_SEEN:
             params.append(seen)
-        if speaks >= SPEAKS_OF_OFFERS:
-            params += offer
+        if speaks >= SPEAKS_OF_OFFERS and offer is not None:
+            from gossipkv.register.metadata.ledger import Offer  # noqa: PLC0415  # As `_begin` does.
+
+            assert isinstance(offer, Offer), offer
+            params += offer.values()
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
     def _name(self, node: bytes) -> str:

@@ -161,7 +161,7 @@ class Transactions:
         self._ledger.append(changed, config)
         transaction = self._random.randbytes(TRANSACTION_BYTES)
         change = swap(head.transaction, config, transaction, changed.root)
-        offer = Offer(self._registers.me.node, head.root, changed, config).values()
+        offer = Offer(self._registers.me.node, head.root, changed, config)
         outcome = await self._registers.change(register, change, timeout_s=ROUND_S, offer=offer)
         if outcome.end is not End.DONE or outcome.value is None or outcome.ballot is None:
             self._may_be_done |= outcome.end is not End.REFUSED

@@ -11,6 +11,8 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown
 from gossipkv.gossip.member import State
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.metadata.ledger import Offer
+from gossipkv.register.metadata.tree import Changed
 from gossipkv.register.space import Space
 from gossipkv.table.deciding import Asking, Deciding
 from gossipkv.table.for_clients import ClientMethods
@@ -85,11 +87,13 @@ async def test_what_was_seen_of_stores_is_told_to_who_reads_it():
 
 async def test_what_belongs_to_a_value_is_offered_to_who_reads_it():
     """Whoever does not fetches it."""
-    answering, offer = Answering(msgpack.packb([b"reply", b"theirs"])), [b"source", None, b"root", 7, [b"page"]]
+    answering = Answering(msgpack.packb([b"reply", b"theirs"]))
+    offer = Offer(b"source", None, Changed(b"root", {b"name": b"page"}), 7)
+    values = [b"source", None, b"root", 7, [b"page"]]
     for answering.forms in (1, 2, 3, 4):
         asking = Asking(Members(), answering, None)
         asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=offer)
-    assert answering.asked == [[b"request"], [b"request", b"seen"], *2 * [[b"request", b"seen", *offer]]]
+    assert answering.asked == [[b"request"], [b"request", b"seen"], *2 * [[b"request", b"seen", *values]]]
 
 
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():

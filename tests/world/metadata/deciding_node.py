@@ -148,9 +148,12 @@ class Life:
         return do()
 
     def ask_acceptor(
-        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[Value] = ()
+        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: object = None
     ) -> None:
         """Ask an acceptor, see `AskAcceptor`."""
+        params: list[Value] = [request, seen]
+        if isinstance(offer, Offer):
+            params += offer.values()
 
         def told(value: Value, error: GossipKVError | None) -> None:
             self._look_at_itself()
@@ -161,7 +164,7 @@ class Life:
                 case _:
                     on_reply(value if isinstance(value, bytes) else None, "" if error is None else error.message)
 
-        self._network.tell(self, to.node, Question("register", [request, seen, *offer], ANSWER_S), told)
+        self._network.tell(self, to.node, Question("register", params, ANSWER_S), told)
 
     def alive(self) -> Sequence[bytes]:
         """Return uuids of nodes that seem to be alive, see `Members`."""

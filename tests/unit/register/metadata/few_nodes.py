@@ -159,11 +159,11 @@ class OneNode:
         raise AssertionError(method)
 
     def ask_acceptor(
-        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Sequence[object] = ()
+        self, to: AcceptorId, request: bytes, seen: bytes, on_reply: OnReply, *, offer: Offer | None = None
     ) -> None:
         async def carry() -> None:
             try:
-                reply = await self.ask(to.node, "register", [request, *offer], 3)
+                reply = await self.ask(to.node, "register", [request, *(offer.values() if offer else [])], 3)
             except GossipKVError as error:
                 on_reply(None, error.message)
             else:
