@@ -43,7 +43,7 @@ from gossipkv.register.metadata.tree import Changed
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gossipkv.register.metadata.known import Known
     from gossipkv.table.deciding import Deciding
@@ -79,15 +79,14 @@ class PeerMethods:
         offer = None if arguments.is_over else _offer(arguments)
         arguments.end()
         metadata, _ = self._deciding.taking_part()
-        try:
+        with _formats_told():
             register = decode_request(request).register
-        except UnsupportedFormat as error:
-            raise BadRequest(error.message, error.details) from error
         if offer is not None:
             metadata.take(register, offer)
 
         async def answer() -> Value:
-            reply = await metadata.answer(request, seen)
+            with _formats_told():
+                reply = await metadata.answer(request, seen)
             return reply if seen is None else [reply, metadata.registers.tell(register)]
 
         return Waiting(answer)
@@ -184,6 +183,15 @@ class PeerMethods:
             return [known.head.config, found]
 
         return Waiting(tell)
+
+
+@contextlib.contextmanager
+def _formats_told() -> Iterator[None]:
+    """Tell whoever asks of a format that is not read here, be it the request's or that of a record."""
+    try:
+        yield
+    except UnsupportedFormat as error:
+        raise BadRequest(error.message, error.details) from error
 
 
 def _offer(arguments: Arguments) -> Offer:

@@ -8,9 +8,10 @@ import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown
+from gossipkv.errors import BadRequest, Conflict, NotReady, ProtocolError, Unavailable, Unknown, UnsupportedFormat
 from gossipkv.gossip.member import State
 from gossipkv.register.configuration import AcceptorId
+from gossipkv.register.messages import Kind, Request, encode_request
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.tree import Changed
 from gossipkv.register.space import Space
@@ -94,6 +95,19 @@ async def test_what_belongs_to_a_value_is_offered_to_who_reads_it():
         asking = Asking(Members(), answering, None)
         asking.ask_acceptor(AcceptorId(UUID, 1), b"request", b"seen", lambda *what: None, offer=offer)
     assert answering.asked == [[b"request"], [b"request", b"seen"], *2 * [[b"request", b"seen", *values]]]
+
+
+async def test_a_record_of_a_newer_program_is_told_to_who_asks():
+    """The request is read, and what the acceptor here has is not."""
+
+    async def answer(request, seen):
+        raise UnsupportedFormat("a record of format 9")
+
+    deciding = SimpleNamespace(taking_part=lambda: (SimpleNamespace(answer=answer), None))
+    request = encode_request(Request(Kind.READ, UUID, AcceptorId(UUID, 1), 1))
+    waiting = PeerMethods(deciding).methods[b"register"](Arguments(b"register", msgpack.packb([request])))
+    with pytest.raises(BadRequest, match="format 9"):
+        await waiting.result()
 
 
 async def test_who_was_asked_and_has_not_answered_may_have_done_it():
