@@ -86,6 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gossip.shell": {"errors", "log", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
     "register": {"errors", "log", "storage.engine"},
     "register.metadata": {"errors", "settings", "wire", "placement", "register"},
+    "replication": {"errors", "wire", "storage.engine"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "table": {"errors", "log", "environment", "settings", "wire", "gossip", "gossip.tree"}
@@ -231,6 +232,9 @@ CORES = (
     "gossipkv.register.metadata.partitions",
     "gossipkv.register.metadata.tables",
     "gossipkv.register.metadata.tree",
+    "gossipkv.replication.clock",
+    "gossipkv.replication.record",
+    "gossipkv.replication.time",
     "gossipkv.placement.candidates",
     "gossipkv.placement.holders",
     "gossipkv.placement.partition",

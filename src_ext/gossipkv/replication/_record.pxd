@@ -1,0 +1,45 @@
+# A record of a table for C, without the GIL.
+#
+#     offset size field
+#     0      8    time: hybrid, 48 bits of milliseconds, then 16 of counting
+#     8      8    assignment of the origin
+#     16     8    counter of the origin's writes, from 1
+#     24     1    kind: 1 put, 2 deleted
+#     25     1-5  size d of the dependencies, LEB128, in as few bytes as it takes
+#            d    dependencies
+#            rest value; nothing where it is deleted
+#
+# Numbers are big-endian.  So the order of two records is that of their first 24 bytes, and a record's dot is bytes 8
+# to 24: one entry of a packed clock.
+
+from libc.stdint cimport uint8_t, uint64_t
+
+cdef enum:
+    KIND_PUT = 1
+    KIND_DELETED = 2
+    DOT_OFFSET = 8
+    DOT_END = 24
+    HEAD_BYTES = 25
+    MOST_LENGTH_BYTES = 5
+
+
+cdef enum Fault:
+    SOUND = 0
+    CUT = 1
+    NO_COUNTER = 2
+    NO_KIND = 3
+    NO_LENGTH = 4
+    TOO_LONG = 5
+    VALUED = 6
+
+
+cdef struct RecordView:
+    uint8_t kind
+    const unsigned char* dependencies
+    Py_ssize_t dependencies_size
+    const unsigned char* value
+    Py_ssize_t value_size
+
+
+# Fills `view` and returns SOUND; or returns why this is no record, and `view` means nothing.
+cdef Fault parse_record(const unsigned char* data, Py_ssize_t size, RecordView* view) noexcept nogil
