@@ -16,7 +16,7 @@ Read in this order:
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node
-    table.py, metadata.py   tables, and who decides on them
+    writes.py, table.py, metadata.py   records of tables, tables, and who decides on them
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py, restore.py   without a node
@@ -68,6 +68,8 @@ COMMANDS: Final = {
     "get": ("reads", "The value of one key."),
     "mget": ("reads", "The values of several keys."),
     "scan": ("reads", "Records in key order."),
+    "put": ("writes", "Put a record into a table."),
+    "delete": ("writes", "Delete a record of a table."),
     "ping": ("node", "Whether a node answers."),
     "status": ("status", "What a node holds, builds and serves."),
     "members": ("gossip", "The members of the cluster."),

@@ -1,4 +1,4 @@
-"""`get`, `mget` and `scan`: values on standard output, as they are.
+"""`get`, `mget` and `scan` of datasets and tables: values on standard output, as they are.
 
 `get` writes the value and nothing else (on a terminal a line feed, if it does not end in one).  `mget` and `scan`
 write lines, `key TAB value`, the form in which sources are read; `--hex` and `--json` are for keys and values that
@@ -7,6 +7,7 @@ hold a TAB or a line feed.  Both together are JSON whose keys and values are hex
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,11 @@ import click
 from gossipkv.cli import NOT_FOUND
 from gossipkv.cli.options import HEX, JSON, NODE, OUT, TIMEOUT, VERSION, connect, key_bytes
 from gossipkv.cli.output import Output, json_line, note
+from gossipkv.client import parts
+from gossipkv.client._requests import get_request
+from gossipkv.client.pages import Pages
+from gossipkv.client.reads import name_bytes, read_options
+from gossipkv.errors import BadRequest
 from gossipkv.status.words import shown
 
 if TYPE_CHECKING:
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gossipkv.address import Address
+    from gossipkv.client.reads import Stamp
 
 KEYS_AT_ONCE: Final = 500  # One answer each; a value of 30 KiB still fits, and memory stays small.
 
@@ -52,18 +59,23 @@ def get(
     KEY is `-`: the key is what standard input holds, without one line feed at its end.  Exit status 1: there is no
     such key.
     """
-    if key == b"-":
-        key = sys.stdin.buffer.read().removesuffix(b"\n")
-    with connect(nodes, timeout_ms) as client, Output(out, hexadecimal=hexadecimal) as output:
-        value, answering = client.dataset(database).get_with_version(key, version=version)
+    key = key_or_input(key)
+    with (
+        _asked(database, version),
+        connect(nodes, timeout_ms) as client,
+        Output(out, hexadecimal=hexadecimal) as output,
+    ):
+        request = get_request(name_bytes(database), key, read_options(version, None))
+        value, stamp = client.ask(request, client.deadline(None))
         if as_json:
-            output.write(json_line({**output.record(key, value), "version": answering}))
+            kind = "token" if isinstance(stamp, bytes) else "version"
+            output.write(json_line({**output.record(key, value), kind: stamp}))
         elif value is not None:
             output.write(output.form(value))
             if output.for_people and not value.endswith(b"\n"):
                 output.write(b"\n")
     if value is None:
-        note(f"not found: {shown(key)} in {database}, version {answering}")
+        _note_missing(key, database, stamp)
         return NOT_FOUND
     return 0
 
@@ -88,16 +100,21 @@ def mget(
     as_json: bool,
     out: Path | None,
 ) -> int:
-    """Write a line `key TAB value` for each KEY in DB that is there, in the order asked, all from one version.
+    """Write a line `key TAB value` for each KEY in DB that is there, in the order asked, of a dataset from one version.
 
     KEY is `-`: keys are the lines of standard input.  With --json each key is a line {"key", "value"}, and a value that
     is not there is null.  Exit status 1: some keys are not there; they are listed on standard error.
     """
     missing = 0
-    with connect(nodes, timeout_ms) as client, Output(out, hexadecimal=hexadecimal) as output:
-        dataset = client.dataset(database)
+    with (
+        _asked(database, version),
+        connect(nodes, timeout_ms) as client,
+        Output(out, hexadecimal=hexadecimal) as output,
+    ):
         for part in _parts(_lines() if keys == (b"-",) else keys):
-            values, version = dataset.get_many_with_version(part, version=version)
+            reading = parts.reading(name_bytes(database), part, read_options(version, None), version)
+            values, stamp = client.ask_in_parts(reading, client.deadline(None))
+            version = stamp if isinstance(stamp, str) else None
             for key, value in zip(part, values, strict=True):
                 if as_json:
                     output.write(json_line(output.record(key, value)))
@@ -105,7 +122,7 @@ def mget(
                     output.write(b"%b\t%b\n" % (output.form(key), output.form(value)))
                 if value is None:
                     missing += 1
-                    note(f"not found: {shown(key)} in {database}, version {version}")
+                    _note_missing(key, database, stamp)
     return NOT_FOUND if missing else 0
 
 
@@ -137,19 +154,41 @@ def scan(
     as_json: bool,
     out: Path | None,
 ) -> None:
-    """Write the records of DB in key order, a line `key TAB value` each, all from one version.
+    """Write the records of DB in key order, a line `key TAB value` each, of a dataset all from one version.
 
     With --json each record is a line {"key", "value"}.
     """
-    with connect(nodes, timeout_ms) as client, Output(out, hexadecimal=hexadecimal) as output:
-        found = client.dataset(database).scan(
-            start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version
-        )
-        for key, value in found:
+    with (
+        _asked(database, version),
+        connect(nodes, timeout_ms) as client,
+        Output(out, hexadecimal=hexadecimal) as output,
+    ):
+        pages = Pages(database, start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version)
+        for key, value in client.records(pages):
             if as_json:
                 output.write(json_line(output.record(key, value)))
             else:
                 output.write(b"%b\t%b\n" % (output.form(key), output.form(value)))
+
+
+def key_or_input(key: bytes) -> bytes:
+    """The key that was given; `-`: what standard input holds, without one line feed at its end."""
+    return sys.stdin.buffer.read().removesuffix(b"\n") if key == b"-" else key
+
+
+@contextlib.contextmanager
+def _asked(database: str, version: str | None) -> Iterator[None]:
+    """Say what is wrong where a version of a table is asked for."""
+    try:
+        yield
+    except BadRequest as error:
+        if version is None or error.details.get("option") != "version":
+            raise
+        raise click.UsageError(f"{database} is a table, which has no versions: --version is for datasets") from error
+
+
+def _note_missing(key: bytes, database: str, stamp: Stamp) -> None:
+    note(f"not found: {shown(key)} in {database}{'' if isinstance(stamp, bytes) else f', version {stamp}'}")
 
 
 def _lines() -> Iterator[bytes]:

@@ -5,12 +5,13 @@ Read in this order:
     _requests.pyx   one request on its way, and what became of it; when those of many are due
     _session.pyx    requests to bytes, bytes to answers
     reads.py        what reads send, and what their answers must look like
-    parts.py, pages.py   a `get_many` of any size, and a scan, as several requests
+    tables.py       what writes send, and what reads of tables send besides
+    parts.py, pages.py   a `get_many` or `put_many` of any size, and a scan, as several requests
     route.py, backoff.py   which address is next, and when one that failed is tried again
     patience.py     when what is still being built is asked for again
     blocking.py     the client for plain threads
     dialler.py      the one connection that it holds: link.py, and pipeline.py for many requests at once
     dispatcher.py   which request of many tasks goes to which connection, and what becomes of it there
-    trio_client.py  the client under Trio; trio_link.py: one connection of it
+    trio_client.py  the client under Trio; trio_table.py: its tables; trio_link.py: one connection of it
     forks.py        how a client knows that this is not the process that made it
 """

@@ -18,12 +18,11 @@ left alone.  A client cannot be pickled.
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
-from gossipkv.client import parts, reads
+from gossipkv.client import parts, reads, tables
 from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
@@ -32,23 +31,25 @@ from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
 from gossipkv.client.route import Failures, addresses_of, unknown
-from gossipkv.errors import ProtocolError, TimedOut, TooLarge, UnknownVersion
+from gossipkv.errors import GossipKVError, ProtocolError, TimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
     from gossipkv.client.link import BlockingLink
-    from gossipkv.client.reads import Key, OneKey, Record
+    from gossipkv.client.reads import Key, OneKey, Record, Stamp
     from gossipkv.client.route import Named
+    from gossipkv.client.tables import Level
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
+    _Whole = TypeVar("_Whole")
 
-__all__ = ["Client", "Dataset", "connect"]
+__all__ = ["Client", "Dataset", "Table", "connect"]
 
 IN_FLIGHT: Final = 100  # Hides a round trip of 1 ms at 100,000 requests a second.
 
@@ -82,11 +83,11 @@ class Client:
     Every request raises `RuntimeError` when another thread is amid one.
     """
 
-    __slots__ = ("_dialler", "_timeout_s")
+    __slots__ = ("_dialler", "_timeout_ms")
 
     def __init__(self, addresses: Iterable[Named | Iterable[Named]], *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._dialler = Dialler(addresses_of(addresses))
-        self._timeout_s = reads.positive(timeout_ms) / 1000
+        self._timeout_ms = reads.positive(timeout_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -117,13 +118,17 @@ class Client:
         """Connect now, if not connected; requests do it by themselves.  Raises as `connect` does."""
         self._dialler.acquire()
         try:
-            self._dialler.link(monotonic() + self._timeout_s, {})
+            self._dialler.link(self.deadline(None), {})
         finally:
             self._dialler.release()
 
     def dataset(self, name: str) -> Dataset:
         """The dataset `name`; nothing is asked of the node before the first read."""
         return Dataset(self, name)
+
+    def table(self, name: str) -> Table:
+        """The table `name`; nothing is asked of the node before the first read or write."""
+        return Table(self, name)
 
     def ping(self) -> None:
         """Return if the node answers."""
@@ -172,7 +177,11 @@ class Client:
 
     def deadline(self, timeout_ms: int | None) -> float:
         """When a request that starts now must be done, by `time.monotonic`."""
-        return monotonic() + (self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000)
+        return monotonic() + self.allowed_ms(timeout_ms) / 1000
+
+    def allowed_ms(self, timeout_ms: int | None) -> int:
+        """The time that a request has which says so."""
+        return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
 
     def ask(self, request: Request[_Result], deadline: float) -> _Result:
         """The result of `request`; of what is still being built, once it is there.  Raises as `call` does."""
@@ -189,6 +198,26 @@ class Client:
         finally:
             self._dialler.release()
 
+    def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], deadline: float) -> _Whole:
+        """What `steps` (`parts`) makes of the answers to the requests that it yields."""
+        try:
+            request = next(steps)
+            while True:
+                try:
+                    answer = self.ask(request, deadline)
+                except GossipKVError as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(answer)
+        except StopIteration as end:
+            whole: _Whole = end.value
+            return whole
+
+    def records(self, pages: Pages, timeout_ms: int | None = None) -> Iterator[Record]:
+        """The records of a scan; `timeout_ms` is for each page."""
+        while (request := pages.next_request()) is not None:
+            yield from pages.take(self.ask(request, self.deadline(timeout_ms)))
+
     def _attempt(self, request: Request[object], deadline: float) -> None:
         """Have `request` done, at whichever node."""
         dialler = self._dialler
@@ -196,6 +225,9 @@ class Client:
         failures: Failures = {}
         while True:
             link = dialler.link(deadline, failures)
+            if link is before and not request.is_repeatable and link.has_ended():
+                link.close()  # Nothing of it was sent, and what would be now is lost.
+                continue
             try:
                 link.ask(request, deadline)
             except LinkError as broken:
@@ -232,7 +264,7 @@ class Client:
         """`pipeline` for requests that are made already, all of them repeatable."""
         if in_flight < 1:
             raise ValueError(f"in_flight must be at least 1, not {in_flight}")
-        return Pipeline(self._dialler, requests, in_flight=in_flight, timeout_s=self._timeout_s).results()
+        return Pipeline(self._dialler, requests, in_flight=in_flight, timeout_s=self._timeout_ms / 1000).results()
 
 
 @final
@@ -265,7 +297,8 @@ class Dataset:
     ) -> tuple[bytes | None, str]:
         """`get`, and the version that answered."""
         options = None if version is None and min_version is None else reads.read_options(version, min_version)
-        return self._client.ask(get_request(self._database, key, options), self._client.deadline(timeout_ms))
+        request = get_request(self._database, key, options)
+        return reads.versioned(self._client.ask(request, self._client.deadline(timeout_ms)))
 
     def get_many(
         self,
@@ -291,26 +324,8 @@ class Dataset:
         timeout_ms: int | None = None,
     ) -> tuple[list[bytes | None], str]:
         """`get_many`, and the version that answered."""
-        asked = list(reads.several(keys))
-        deadline = self._client.deadline(timeout_ms)
-        most = parts.PART_KEYS
-        request = parts.whole(self._database, asked, reads.read_options(version, min_version))
-        if request is not None:
-            try:
-                return self._client.ask(request, deadline)
-            except TooLarge:
-                if len(asked) == 1:
-                    raise
-                most = len(asked) // 2
-        reading = parts.in_parts(self._database, asked, version, min_version, most=most)
-        try:
-            while True:
-                request = next(reading)
-                with contextlib.suppress(TooLarge, UnknownVersion):  # The generator's business.
-                    self._client.ask(request, deadline)
-        except StopIteration as end:
-            found: tuple[list[bytes | None], str] = end.value
-            return found
+        reading = parts.reading(self._database, keys, reads.read_options(version, min_version), version)
+        return reads.versioned(self._client.ask_in_parts(reading, self._client.deadline(timeout_ms)))
 
     def scan(
         self,
@@ -326,13 +341,17 @@ class Dataset:
 
         All pages come from the version that answered the first.  `limit` bounds the records in all.
         """
-        return self._records(
-            Pages(self.name, start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version)
+        pages = Pages(
+            self.name,
+            start=start,
+            end=end,
+            prefix=prefix,
+            reverse=reverse,
+            limit=limit,
+            version=version,
+            check=reads.versioned,
         )
-
-    def _records(self, pages: Pages) -> Iterator[Record]:
-        while (request := pages.next_request()) is not None:
-            yield from pages.take(self._client.ask(request, self._client.deadline(None)))
+        return self._client.records(pages)
 
     def iter_get(
         self,
@@ -350,10 +369,122 @@ class Dataset:
         asked: deque[OneKey] = deque()
         options = reads.read_options(version, min_version)
 
-        def requests() -> Iterator[Request[tuple[bytes | None, str]]]:
+        def requests() -> Iterator[Request[tuple[bytes | None, Stamp]]]:
             for key in reads.several(keys):
                 asked.append(key)
                 yield get_request(self._database, key, options)
 
-        for value, answering in self._client.ask_all(requests(), in_flight):
-            yield asked.popleft(), value, answering
+        for answer in self._client.ask_all(requests(), in_flight):
+            yield asked.popleft(), *reads.versioned(answer)
+
+
+@final
+class Table:
+    """A table's reads and writes.
+
+    A write returns when as many copies as its `level` says have it, synced: `one`, a `majority` or `all`.  It is sent
+    once: when nobody can say whether it was applied it raises `Unknown`.  `wait_ms` is how long a node may wait until
+    it is ready for a request.
+    """
+
+    __slots__ = ("_client", "_database", "name")
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._database = reads.name_bytes(name)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<gossipkv.blocking.Table {self.name!r} of {self._client!r}>"
+
+    def get(self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None) -> bytes | None:
+        """The value of `key`, or None if there is none (an empty value is `b""`).
+
+        Raises:
+            UnknownDatabase, NotReady, Corrupt: what the node says of it.
+            Unavailable, TimedOut, ProtocolError: there was no answer.
+        """
+        client = self._client
+        request = get_request(self._database, key, self._packed(wait_ms, timeout_ms))
+        return reads.tokened(client.ask(request, client.deadline(timeout_ms)))[0]
+
+    def get_many(self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None) -> list[bytes | None]:
+        """The values of `keys`, in the order asked, each as it was when it was read: there is no snapshot.
+
+        Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.
+        """
+        client = self._client
+        reading = parts.reading(self._database, keys, self._packed(wait_ms, timeout_ms))
+        return reads.tokened(client.ask_in_parts(reading, client.deadline(timeout_ms)))[0]
+
+    def scan(
+        self,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        prefix: Key | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+    ) -> Iterator[Record]:
+        """The records with `start <= key < end` and `prefix`, in key order; fetched page by page as they are taken.
+
+        Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
+        each page.
+        """
+        pages = Pages(
+            self.name,
+            start=start,
+            end=end,
+            prefix=prefix,
+            reverse=reverse,
+            limit=limit,
+            check=reads.tokened,
+            options=tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)),
+        )
+        return self._client.records(pages, timeout_ms)
+
+    def put(
+        self, key: Key, value: bytes, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None
+    ) -> None:
+        """Let `key` have this value.
+
+        Raises:
+            Unknown: it may have been applied, or may yet be: whoever reads may see it or not.
+            Unavailable, Overloaded, NotReady: nothing was applied; try again later.
+            UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
+        """
+        client = self._client
+        request = tables.put(self.name, key, value, self._written(level, wait_ms, timeout_ms))
+        tables.token_of("put", client.ask(request, client.deadline(timeout_ms)))
+
+    def delete(self, key: Key, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None) -> None:
+        """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
+        client = self._client
+        request = tables.delete(self.name, key, self._written(level, wait_ms, timeout_ms))
+        tables.token_of("delete", client.ask(request, client.deadline(timeout_ms)))
+
+    def put_many(
+        self,
+        records: Iterable[tuple[Key, bytes]],
+        *,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Put each of `records`.  This is not atomic: others may see some and not the rest, for ever if it fails.
+
+        Any number of records: what does not fit into one frame is sent in parts, one after the other, within one
+        timeout.  Raises as `put` does, of the first part that fails; where there are several, `details` say how many
+        records are `put` and how many `unsent`, and what the error says is of those between.
+        """
+        client = self._client
+        writing = parts.writing(self.name, records, self._written(level, wait_ms, timeout_ms))
+        client.ask_in_parts(writing, client.deadline(timeout_ms))
+
+    def _packed(self, wait_ms: int, timeout_ms: int | None) -> bytes | None:
+        return tables.packed(tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)))
+
+    def _written(self, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
+        return tables.write_options(level, wait_ms, self._client.allowed_ms(timeout_ms))

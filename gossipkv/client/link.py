@@ -138,6 +138,17 @@ class BlockingLink:
         """Whether a byte of a request that was sent here was given to the network."""
         return self._session.has_begun(request)
 
+    def has_ended(self) -> bool:
+        """Whether the node has closed the connection, as far as this machine was told."""
+        self._timeout_s = 0.0
+        try:
+            self._socket.settimeout(0)
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         """End the connection; requests without an answer can be sent elsewhere."""
         if not self._is_closed:

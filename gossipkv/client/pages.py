@@ -1,6 +1,6 @@
 """A scan, page by page: what to ask for next, and what an answer means; shared by both clients, without any I/O.
 
-Every page comes from the version that answered the first, which each later request names.
+Of a dataset every page comes from the version that answered the first, which each later request names.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from gossipkv.client._requests import call_request
 from gossipkv.errors import BadRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gossipkv.client._requests import Request
-    from gossipkv.client.reads import Key, Record
+    from gossipkv.client.reads import Key, Record, Stamp
     from gossipkv.wire.rpc import Value
 
 
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 class Pages:
     """The records with `start <= key < end` and `prefix`, at most `limit` of them.
 
+    `check` raises where an answer is of another kind of database than was meant; `options` go with each request.
+
     Raises:
         BadRequest: a negative limit, or a bound that is no key.
     """
 
-    __slots__ = ("_bounds", "_cursor", "_database", "_is_complete", "_left", "_version")
+    __slots__ = ("_bounds", "_check", "_cursor", "_database", "_is_complete", "_left", "_version")
 
     def __init__(
         self,
@@ -36,12 +40,15 @@ class Pages:
         prefix: Key | None,
         reverse: bool,
         limit: int | None,
-        version: str | None,
+        version: str | None = None,
+        check: Callable[[tuple[Value, Stamp]], object] = lambda _: None,
+        options: dict[str, Value] | None = None,
     ) -> None:
         if limit is not None and limit < 0:
             raise BadRequest(f"limit must not be negative, got {limit}")
         self._database = database
-        self._bounds: dict[str, Value] = {
+        self._check = check
+        self._bounds: dict[str, Value] = (options or {}) | {
             name: reads.key_bytes(key)
             for name, key in (("start", start), ("end", end), ("prefix", prefix))
             if key is not None
@@ -66,8 +73,12 @@ class Pages:
 
         Raises:
             ProtocolError: it is no such answer.
+            BadRequest: it is of another kind of database.
         """
-        records, self._cursor, self._version = reads.page_of(result)
+        records, self._cursor, stamp = reads.page_of(result)
+        self._check((None, stamp))
+        if isinstance(stamp, str):
+            self._version = stamp
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)

@@ -1,4 +1,4 @@
-"""What the reads of a dataset send, and what their answers must look like; shared by every shell.
+"""What reads send, and what their answers must look like; shared by every shell.
 
 An answer is bytes from a peer: each function here either returns it with its type, or raises `ProtocolError`.
 """
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Key = bytes | bytearray | memoryview | str
 Record = tuple[bytes, bytes]
 OneKey = TypeVar("OneKey", bound=Key)
+Stamp = str | bytes  # What an answer is from: a version of a dataset, or a token of a table.
+_Found = TypeVar("_Found")
 
 TIMEOUT_MS: Final = 1000  # The interface's default: far over any healthy answer, well below a person's patience.
 
@@ -89,43 +91,67 @@ def positive(timeout_ms: int) -> int:
     return timeout_ms
 
 
-def value_of(result: Value) -> tuple[bytes | None, str]:
-    """The answer to `get`: a value or None, and the version it is from."""
+def value_of(result: Value) -> tuple[bytes | None, Stamp]:
+    """The answer to `get`: a value or None, and what it is from."""
     match result:
-        case [bytes() | None as value, str(version)]:
-            return value, version
-    raise _unexpected("get", "[value or nil, version]", result)
+        case [bytes() | None as value, str() | bytes() as stamp]:
+            return value, stamp
+    raise unexpected("get", "[value or nil, version or token]", result)
 
 
-def values_of(result: Value, count: int) -> tuple[list[bytes | None], str]:
-    """The answer to `get_many` of `count` keys: as many values, all from one version."""
+def values_of(result: Value, count: int) -> tuple[list[bytes | None], Stamp]:
+    """The answer to `get_many` of `count` keys: as many values, and what they are from."""
     match result:
-        case [[*values], str(version)] if len(values) == count:
+        case [[*values], str() | bytes() as stamp] if len(values) == count:
             found = [value for value in values if value is None or isinstance(value, bytes)]
             if len(found) == count:
-                return found, version
-    raise _unexpected("get_many", f"[[{count} values or nil], version]", result)
+                return found, stamp
+    raise unexpected("get_many", f"[[{count} values or nil], version or token]", result)
 
 
-def page_of(result: Value) -> tuple[list[Record], Value, str]:
-    """The answer to `scan`: records in order, the cursor of the next page or None, and the version."""
+def page_of(result: Value) -> tuple[list[Record], Value, Stamp]:
+    """The answer to `scan`: records in order, the cursor of the next page or None, and what they are from."""
     match result:
-        case [[*pairs], cursor, str(version)]:
+        case [[*pairs], cursor, str() | bytes() as stamp]:
             records = []
             for pair in pairs:
                 match pair:
                     case [bytes(key), bytes(value)]:
                         records.append((key, value))
             if len(records) == len(pairs):
-                return records, cursor, version
-    raise _unexpected("scan", "[[[key, value], ...], cursor or nil, version]", result)
+                return records, cursor, stamp
+    raise unexpected("scan", "[[[key, value], ...], cursor or nil, version or token]", result)
+
+
+def versioned(answer: tuple[_Found, Stamp]) -> tuple[_Found, str]:
+    """An answer of a dataset.
+
+    Raises:
+        BadRequest: it is one of a table.
+    """
+    found, stamp = answer
+    if isinstance(stamp, bytes):
+        raise BadRequest("this is a table and no dataset: `client.table` reads it")
+    return found, stamp
+
+
+def tokened(answer: tuple[_Found, Stamp]) -> tuple[_Found, bytes]:
+    """An answer of a table.
+
+    Raises:
+        BadRequest: it is one of a dataset.
+    """
+    found, stamp = answer
+    if isinstance(stamp, str):
+        raise BadRequest("this is a dataset and no table: `client.dataset` reads it")
+    return found, stamp
 
 
 def map_of(method: str, result: Value) -> dict[str, Value]:
     """An answer that is a map."""
     if isinstance(result, dict):
         return result
-    raise _unexpected(method, "a map", result)
+    raise unexpected(method, "a map", result)
 
 
 def maps_of(method: str, result: Value) -> list[dict[str, Value]]:
@@ -134,7 +160,7 @@ def maps_of(method: str, result: Value) -> list[dict[str, Value]]:
         maps = [item for item in result if isinstance(item, dict)]
         if len(maps) == len(result):
             return maps
-    raise _unexpected(method, "a list of maps", result)
+    raise unexpected(method, "a list of maps", result)
 
 
 def texts_of(method: str, result: Value) -> list[str]:
@@ -143,10 +169,11 @@ def texts_of(method: str, result: Value) -> list[str]:
         texts = [item for item in result if isinstance(item, str)]
         if len(texts) == len(result):
             return texts
-    raise _unexpected(method, "a list of strings", result)
+    raise unexpected(method, "a list of strings", result)
 
 
-def _unexpected(method: str, expected: str, got: Value) -> ProtocolError:
+def unexpected(method: str, expected: str, got: Value) -> ProtocolError:
+    """The error of an answer that is not what its method answers."""
     shown = repr(got)
     shown = shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[: SHOWN_CHARACTERS - 3]}..."
     return ProtocolError(f"{method} was answered with {shown} where {expected} was expected", {"method": method})

@@ -17,7 +17,6 @@ A client belongs to the `trio.run` in which it was entered; anywhere else it rai
 
 from __future__ import annotations
 
-import contextlib
 import random
 from math import inf
 from threading import get_ident
@@ -35,10 +34,11 @@ from gossipkv.client.patience import pause_s
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
-from gossipkv.errors import ProtocolError, TooLarge, UnknownVersion
+from gossipkv.client.trio_table import Table
+from gossipkv.errors import GossipKVError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from types import TracebackType
     from typing import TypeVar
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
     _Result = TypeVar("_Result")
+    _Whole = TypeVar("_Whole")
 
 
 def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -> Client:
@@ -83,7 +84,7 @@ class Client:
         patient: bool = False,
     ) -> None:
         self._route = Route(addresses_of(addresses))
-        self._timeout_s = reads.positive(timeout_ms) / 1000
+        self._timeout_ms = reads.positive(timeout_ms)
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
         self._is_patient = patient
         self._generation = forks.generation
@@ -139,6 +140,10 @@ class Client:
         """The dataset `name`; nothing is asked of the node before the first read."""
         return Dataset(self, name)
 
+    def table(self, name: str) -> Table:
+        """The table `name`; nothing is asked of the node before the first read or write."""
+        return Table(self, name)
+
     async def ping(self) -> None:
         """Return if the node answers."""
         if (answer := await self.call("ping")) != "pong":
@@ -182,8 +187,7 @@ class Client:
             GossipKVError: the node's answer was an error, or there was none: `Unavailable`, `TimedOut`,
                 `ProtocolError`; `Unknown` where the method is not one that is known to be repeatable.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        return await self.ask(call_request(method, params), self.deadline(timeout_ms))
+        return await self.ask_unless_cancelled(call_request(method, params), self.deadline(timeout_ms))
 
     def deadline(self, timeout_ms: int | None) -> float:
         """When a request that starts now must be done, by `trio.current_time`.
@@ -194,7 +198,11 @@ class Client:
         # A thread is in one `trio.run` at a time, and this client is closed before its own ends.
         if self._thread != get_ident() or self._generation != forks.generation:
             raise self._misplaced()
-        return self._now() + (self._timeout_s if timeout_ms is None else reads.positive(timeout_ms) / 1000)
+        return self._now() + self.allowed_ms(timeout_ms) / 1000
+
+    def allowed_ms(self, timeout_ms: int | None) -> int:
+        """The time that a request has which says so."""
+        return self._timeout_ms if timeout_ms is None else reads.positive(timeout_ms)
 
     def _misplaced(self) -> RuntimeError:
         if self._generation != forks.generation:
@@ -215,6 +223,30 @@ class Client:
 
         await wait_task_rescheduled(abort)
         return request.take() if request.error is None else await self._once_built(request)
+
+    async def ask_unless_cancelled(self, request: Request[_Result], due: float) -> _Result:
+        """`ask`; of a task that is cancelled already nothing is sent, since it may be a write."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await self.ask(request, due)
+
+    async def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole:
+        """What `steps` (`parts`) makes of the answers to the requests that it yields."""
+        try:
+            request = next(steps)
+            while True:
+                try:
+                    answer = await self.ask_unless_cancelled(request, due)
+                except GossipKVError as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(answer)
+        except StopIteration as end:
+            whole: _Whole = end.value
+            return whole
+
+    def records(self, pages: Pages, timeout_ms: int | None) -> Scan:
+        """The records of a scan; `timeout_ms` is for each page."""
+        return Scan(self, pages, timeout_ms)
 
     def submit(self, request: Request[object], due: float) -> None:
         """Send `request`; `answer` waits for it.  One that nobody waits for does no harm."""
@@ -269,7 +301,7 @@ class Client:
 
     async def _first_link(self) -> TrioLink:
         failures: Failures = {}
-        due = trio.current_time() + self._timeout_s
+        due = self.deadline(None)
         untried = self._route.untried(failures)
         for position, address in enumerate(untried):
             remaining_s = due - trio.current_time()
@@ -305,7 +337,7 @@ class Client:
                     await self._wanted.wait()
             else:
                 try:
-                    link = await self._link(target, self._timeout_s / len(self._route))
+                    link = await self._link(target, self._timeout_ms / 1000 / len(self._route))
                 except OSError as error:
                     self._dispatcher.on_dial_failed(target, reason_of(error), trio.current_time())
                 else:
@@ -343,14 +375,15 @@ class Dataset:
         """
         options = None if version is None and min_version is None else reads.read_options(version, min_version)
         client = self._client
-        return (await client.ask(get_request(self._database, key, options), client.deadline(timeout_ms)))[0]
+        request = get_request(self._database, key, options)
+        return reads.versioned(await client.ask(request, client.deadline(timeout_ms)))[0]
 
     async def get_with_version(
         self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
     ) -> tuple[bytes | None, str]:
         """`get`, and the version that answered."""
         request = get_request(self._database, key, reads.read_options(version, min_version))
-        return await self._client.ask(request, self._client.deadline(timeout_ms))
+        return reads.versioned(await self._client.ask(request, self._client.deadline(timeout_ms)))
 
     async def get_many(
         self,
@@ -379,26 +412,8 @@ class Dataset:
         timeout_ms: int | None = None,
     ) -> tuple[list[bytes | None], str]:
         """`get_many`, and the version that answered."""
-        asked = list(reads.several(keys))
-        due = self._client.deadline(timeout_ms)
-        most = parts.PART_KEYS
-        request = parts.whole(self._database, asked, reads.read_options(version, min_version))
-        if request is not None:
-            try:
-                return await self._client.ask(request, due)
-            except TooLarge:
-                if len(asked) == 1:
-                    raise
-                most = len(asked) // 2
-        reading = parts.in_parts(self._database, asked, version, min_version, most=most)
-        try:
-            while True:
-                request = next(reading)
-                with contextlib.suppress(TooLarge, UnknownVersion):  # The generator's business.
-                    await self._client.ask(request, due)
-        except StopIteration as end:
-            found: tuple[list[bytes | None], str] = end.value
-            return found
+        reading = parts.reading(self._database, keys, reads.read_options(version, min_version), version)
+        return reads.versioned(await self._client.ask_in_parts(reading, self._client.deadline(timeout_ms)))
 
     def scan(
         self,
@@ -416,13 +431,22 @@ class Dataset:
         All pages come from the version that answered the first; the next is on its way while one is consumed.  `limit`
         bounds the records in all, `timeout_ms` each page.
         """
-        pages = Pages(self.name, start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version)
-        return Scan(self._client, pages, timeout_ms)
+        pages = Pages(
+            self.name,
+            start=start,
+            end=end,
+            prefix=prefix,
+            reverse=reverse,
+            limit=limit,
+            version=version,
+            check=reads.versioned,
+        )
+        return self._client.records(pages, timeout_ms)
 
 
 @final
 class Scan:
-    """The records of a scan, in order; `Dataset.scan` makes one.
+    """The records of a scan, in order; `scan` of a dataset or a table makes one.
 
     No generator and no task stands behind it, so leaving the loop early leaves nothing behind but the answer to one
     request, which is dropped when it comes.  `aclose` and `async with` say at once that nobody waits for it.

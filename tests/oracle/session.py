@@ -26,7 +26,7 @@ def is_well_formed(method: str, params: list[object], result: object) -> bool:
     """Whether `result` has the form that `method` answers with; others may answer anything."""
     if method not in {"get", "get_many"}:
         return True
-    if not (isinstance(result, list) and len(result) == 2 and isinstance(result[1], str)):
+    if not (isinstance(result, list) and len(result) == 2 and isinstance(result[1], (str, bytes))):
         return False
     if method == "get":
         return is_value(result[0])

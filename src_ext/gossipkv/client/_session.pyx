@@ -11,7 +11,9 @@ is kept until then, and the late answer is dropped.
 `get` and `get_many` are written and read here, without an object more than the values; every other answer, and every
 one that is not of the expected shape, is decoded by msgpack.  The scanner has bounded each frame before.
 
-    answer   94 01 id c0 92 value version      value of `get`: bin or nil; of `get_many`: array of these
+    answer   94 01 id c0 92 value stamp        value of `get`: bin or nil; of `get_many`: array of these
+
+A stamp is what the answer is from: of a dataset a version (str), of a table a token (bin).
 
 The shells (`blocking`, `trio_client`) move the bytes; they hold sockets, clocks and decisions about failing over, and
 none of this.  `tests/oracle/session.py` says the same in plain Python.
@@ -122,8 +124,8 @@ cdef class Session:
     cdef Py_ssize_t offset  # of the answer being scanned, in the stream
     cdef FrameState state
     cdef FrameLimits limits
-    cdef bytes version_bytes  # of the last answer: the next most likely has the same
-    cdef str version
+    cdef bytes stamp_bytes  # of the last answer: the next most likely has the same
+    cdef object stamp
     cdef readonly object failure
     cdef readonly Py_ssize_t abandoned
     cdef readonly uint64_t answered
@@ -148,8 +150,8 @@ cdef class Session:
         buffer_init(&self.output)
         buffer_init(&self.input)
         self.limits = FrameLimits(max_size=max_frame, max_elements=FRAME_ELEMENTS, max_depth=FRAME_DEPTH)
-        self.version_bytes = b""
-        self.version = ""
+        self.stamp_bytes = b""
+        self.stamp = ""
         frame_begin(&self.state)
 
     def __dealloc__(self):
@@ -307,29 +309,32 @@ cdef class Session:
             value = take_values(&cursor, PyList_GET_SIZE(<list>request.subject))
         if value is UNEXPECTED:
             return self.answer_slowly(frame, size, done)
-        version = self.take_version(&cursor)
-        if version is None:
+        stamp = self.take_stamp(&cursor)
+        if stamp is None:
             return self.answer_slowly(frame, size, done)
         del self.requests[message_id]
         self.answered += 1
-        request.finish((value, version), None)
+        request.finish((value, stamp), None)
         done.append(request)
         return 0
 
-    cdef object take_version(self, Cursor* cursor):
-        """The text that the frame ends with, or None if that is anything else."""
+    cdef object take_stamp(self, Cursor* cursor):
+        """The text or bytes that the frame ends with, or None if that is anything else."""
         cdef Blob rest = Blob(cursor.at, cursor.end - cursor.at)
-        cdef Blob text
-        if blob_is(&rest, PyBytes_AS_STRING(self.version_bytes), PyBytes_GET_SIZE(self.version_bytes)):
-            return self.version
-        if not take_str(cursor, &text):
+        cdef Blob stamp
+        if blob_is(&rest, PyBytes_AS_STRING(self.stamp_bytes), PyBytes_GET_SIZE(self.stamp_bytes)):
+            return self.stamp
+        if take_bin(cursor, &stamp):
+            self.stamp = PyBytes_FromStringAndSize(<const char*>stamp.data, stamp.size)
+        elif take_str(cursor, &stamp):
+            try:
+                self.stamp = (<const char*>stamp.data)[:stamp.size].decode()
+            except UnicodeDecodeError:
+                return None
+        else:
             return None
-        try:
-            self.version = (<const char*>text.data)[:text.size].decode()
-        except UnicodeDecodeError:
-            return None
-        self.version_bytes = (<const char*>rest.data)[:rest.size]
-        return self.version
+        self.stamp_bytes = (<const char*>rest.data)[:rest.size]
+        return self.stamp
 
     cdef int answer_slowly(self, const uint8_t* frame, Py_ssize_t size, list done) except -1:
         """Any answer: an error, one to another method, one of a shape that was not expected, none at all."""

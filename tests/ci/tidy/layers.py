@@ -249,6 +249,7 @@ CORES = (
     "gossipkv.client.pages",
     "gossipkv.client.parts",
     "gossipkv.client.reads",
+    "gossipkv.client.tables",
     "gossipkv.client.route",
     "gossipkv.dataset.lifecycle.copy_states",
     "gossipkv.dataset.lifecycle.decisions",

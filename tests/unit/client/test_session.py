@@ -69,7 +69,7 @@ def test_a_request_is_messagepack_rpc(first_id, length):
 
 
 VALUES = st.one_of(st.none(), st.binary(max_size=40), st.sampled_from([bytes(length) for length in LENGTHS]))
-VERSIONS = st.sampled_from(["v1", "", "2024-05-01", "é" * 20, "x" * 300])
+STAMPS = st.sampled_from(["v1", "", "2024-05-01", "é" * 20, "x" * 300, b"", b"v1", b"\xff" * 300])
 ODD = st.one_of(st.none(), st.booleans(), st.integers(-9, 2**40), st.text(max_size=5), st.lists(st.binary(max_size=3)))
 ERRORS = st.sampled_from(
     [["NOT_READY", "why", {}], ["NOT_READY", "why"], ["X", "y", 3], "text", 0, [], {"a": 1}, ["A"]]
@@ -83,16 +83,16 @@ def conversations(draw):
     for _ in range(draw(st.integers(0, 8))):
         kind = draw(st.sampled_from(["get", "get_many", "ping"]))
         keys = draw(st.lists(st.binary(max_size=3), max_size=20))
-        version = draw(VERSIONS)
+        stamp = draw(STAMPS)
         result = {
-            "get": [draw(VALUES), version],
-            "get_many": [[draw(VALUES) for _ in keys], version],
+            "get": [draw(VALUES), stamp],
+            "get_many": [[draw(VALUES) for _ in keys], stamp],
             "ping": draw(ODD),
         }[kind]
         error = None
         match draw(st.integers(0, 9)):
             case 0:
-                result = draw(st.one_of(ODD, st.lists(ODD, max_size=3), st.tuples(ODD, VERSIONS)))
+                result = draw(st.one_of(ODD, st.lists(ODD, max_size=3), st.tuples(ODD, STAMPS)))
             case 1:
                 error = draw(ERRORS)
         asked.append((kind, keys, result, error, draw(st.integers(0, 4)) == 0))

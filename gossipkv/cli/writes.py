@@ -1,0 +1,64 @@
+"""`put` and `delete`: one record of a table."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv.cli.options import NODE, TIMEOUT, connect, key_bytes
+from gossipkv.cli.reads import key_or_input
+from gossipkv.client.tables import LEVELS
+
+if TYPE_CHECKING:
+    from gossipkv.address import Address
+    from gossipkv.client.tables import Level
+
+STDIN: Final = b"-"
+LEVEL: Final = click.option(
+    "--level",
+    type=click.Choice(LEVELS),
+    default="majority",
+    show_default=True,
+    help="How many copies are to have it before this returns.",
+)
+
+
+@click.command()
+@click.argument("table", metavar="TABLE")
+@click.argument("key", metavar="KEY", type=key_bytes)
+@click.argument("value", metavar="[VALUE]", type=key_bytes, default="-")
+@LEVEL
+@NODE
+@TIMEOUT
+def put(table: str, key: bytes, value: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:
+    """Let KEY in TABLE have VALUE.
+
+    Without VALUE, or where it is `-`, the value is what standard input holds, every byte of it; KEY may be `-` instead.
+    When no answer comes it may have been done; it is sent once.
+    """
+    if key == STDIN == value:
+        raise click.UsageError("KEY and VALUE cannot both be what standard input holds")
+    if value == STDIN:
+        value = sys.stdin.buffer.read()
+    key = key_or_input(key)
+    with connect(nodes, timeout_ms) as client:
+        client.table(table).put(key, value, level=level)
+
+
+@click.command()
+@click.argument("table", metavar="TABLE")
+@click.argument("key", metavar="KEY", type=key_bytes)
+@LEVEL
+@NODE
+@TIMEOUT
+def delete(table: str, key: bytes, *, level: Level, nodes: tuple[Address, ...], timeout_ms: int) -> None:
+    """Delete KEY from TABLE, whether it is there or not.
+
+    KEY is `-`: the key is what standard input holds, without one line feed at its end.  When no answer comes it may
+    have been done; it is sent once.
+    """
+    key = key_or_input(key)
+    with connect(nodes, timeout_ms) as client:
+        client.table(table).delete(key, level=level)

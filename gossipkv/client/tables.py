@@ -1,0 +1,89 @@
+"""What tables are asked beyond what datasets are: writes, and how long a node may wait; shared by every shell.
+
+A write is never repeated once any of it was sent (it is not among `reads.REPEATABLE`): it may have been applied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+import msgpack
+
+from gossipkv.client import reads
+from gossipkv.client._requests import call_request
+from gossipkv.errors import BadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.client._requests import Request
+    from gossipkv.client.reads import Key
+    from gossipkv.wire.rpc import Value
+
+Level = Literal["one", "majority", "all"]  # How many copies have a write when it is acknowledged.
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
+
+NODE_SHARE: Final = 0.9  # Of the time allowed: so its word on what became of a request comes before that is over.
+
+
+def read_options(wait_ms: int, allowed_ms: int) -> dict[str, Value]:
+    """The options of a read; none where the node is not to wait."""
+    return {"wait_ms": wait_ms, **_time(allowed_ms)} if wait_ms else {}
+
+
+def write_options(level: Level, wait_ms: int, allowed_ms: int) -> dict[str, Value]:
+    """The options of a write."""
+    return {"level": level, **_time(allowed_ms), **({"wait_ms": wait_ms} if wait_ms else {})}
+
+
+def _time(allowed_ms: int) -> dict[str, Value]:
+    return {"timeout_ms": max(1, int(allowed_ms * NODE_SHARE))}
+
+
+def packed(options: dict[str, Value]) -> bytes | None:
+    """Options as they stand in a request; None if there are none.
+
+    Raises:
+        BadRequest: MessagePack cannot say them.
+    """
+    try:
+        return msgpack.packb(options) if options else None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequest(f"the options {options} cannot be encoded: {error}") from None
+
+
+def value_bytes(value: bytes) -> bytes:
+    """The value as it travels.
+
+    Raises:
+        TypeError: it is not bytes.  Text is refused, since it would be read as bytes.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"a value is bytes, not {type(value).__name__}")
+
+
+def put(table: str, key: Key, value: bytes, options: dict[str, Value]) -> Request[Value]:
+    """A `put`.  Raises what `call_request` and `reads.key_bytes` do."""
+    return call_request("put", [table, reads.key_bytes(key), value_bytes(value), options])
+
+
+def delete(table: str, key: Key, options: dict[str, Value]) -> Request[Value]:
+    """A `delete`, likewise."""
+    return call_request("delete", [table, reads.key_bytes(key), options])
+
+
+def put_many(table: str, records: Sequence[tuple[bytes, bytes]], options: dict[str, Value]) -> Request[Value]:
+    """A `put_many` of what fits into one frame."""
+    return call_request("put_many", [table, [[key, value] for key, value in records], options])
+
+
+def token_of(method: str, result: Value) -> bytes:
+    """The answer to a write.
+
+    Raises:
+        ProtocolError: it is no such answer.
+    """
+    if isinstance(result, bytes):
+        return result
+    raise reads.unexpected(method, "a token", result)

@@ -1,0 +1,133 @@
+"""A table under Trio: `blocking.Table`, awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.client import parts, reads, tables
+from gossipkv.client._requests import get_request
+from gossipkv.client.pages import Pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gossipkv.client.reads import Key
+    from gossipkv.client.tables import Level
+    from gossipkv.client.trio_client import Client, Scan
+    from gossipkv.wire.rpc import Value
+
+
+@final
+class Table:
+    """A table's reads and writes.
+
+    A write returns when as many copies as its `level` says have it, synced: `one`, a `majority` or `all`.  It is sent
+    once: when nobody can say whether it was applied it raises `Unknown`.  `wait_ms` is how long a node may wait until
+    it is ready for a request.
+    """
+
+    __slots__ = ("_client", "_database", "name")
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._database = reads.name_bytes(name)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<gossipkv.Table {self.name!r} of {self._client!r}>"
+
+    async def get(self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None) -> bytes | None:
+        """The value of `key`, or None if there is none (an empty value is `b""`).
+
+        Raises:
+            UnknownDatabase, NotReady, Corrupt: what the node says of it.
+            Unavailable, TimedOut, ProtocolError: there was no answer.
+        """
+        client = self._client
+        request = get_request(self._database, key, self._packed(wait_ms, timeout_ms))
+        return reads.tokened(await client.ask(request, client.deadline(timeout_ms)))[0]
+
+    async def get_many(
+        self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None
+    ) -> list[bytes | None]:
+        """The values of `keys`, in the order asked, each as it was when it was read: there is no snapshot.
+
+        Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.
+        """
+        client = self._client
+        reading = parts.reading(self._database, keys, self._packed(wait_ms, timeout_ms))
+        return reads.tokened(await client.ask_in_parts(reading, client.deadline(timeout_ms)))[0]
+
+    def scan(
+        self,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        prefix: Key | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+    ) -> Scan:
+        """The records with `start <= key < end` and `prefix`, in key order, for `async for`.
+
+        Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
+        each page.
+        """
+        pages = Pages(
+            self.name,
+            start=start,
+            end=end,
+            prefix=prefix,
+            reverse=reverse,
+            limit=limit,
+            check=reads.tokened,
+            options=tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)),
+        )
+        return self._client.records(pages, timeout_ms)
+
+    async def put(
+        self, key: Key, value: bytes, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None
+    ) -> None:
+        """Let `key` have this value.
+
+        Raises:
+            Unknown: it may have been applied, or may yet be: whoever reads may see it or not.
+            Unavailable, Overloaded, NotReady: nothing was applied; try again later.
+            UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
+        """
+        client = self._client
+        request = tables.put(self.name, key, value, self._written(level, wait_ms, timeout_ms))
+        tables.token_of("put", await client.ask_unless_cancelled(request, client.deadline(timeout_ms)))
+
+    async def delete(
+        self, key: Key, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None
+    ) -> None:
+        """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
+        client = self._client
+        request = tables.delete(self.name, key, self._written(level, wait_ms, timeout_ms))
+        tables.token_of("delete", await client.ask_unless_cancelled(request, client.deadline(timeout_ms)))
+
+    async def put_many(
+        self,
+        records: Iterable[tuple[Key, bytes]],
+        *,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Put each of `records`.  This is not atomic: others may see some and not the rest, for ever if it fails.
+
+        Any number of records: what does not fit into one frame is sent in parts, one after the other, within one
+        timeout.  Raises as `put` does, of the first part that fails; where there are several, `details` say how many
+        records are `put` and how many `unsent`, and what the error says is of those between.
+        """
+        client = self._client
+        writing = parts.writing(self.name, records, self._written(level, wait_ms, timeout_ms))
+        await client.ask_in_parts(writing, client.deadline(timeout_ms))
+
+    def _packed(self, wait_ms: int, timeout_ms: int | None) -> bytes | None:
+        return tables.packed(tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)))
+
+    def _written(self, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
+        return tables.write_options(level, wait_ms, self._client.allowed_ms(timeout_ms))
