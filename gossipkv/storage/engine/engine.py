@@ -106,7 +106,11 @@ class Engine:
     def check_open(self) -> None:
         """Raise `StorageError` when the store is closed."""
         if self.closed is not None:
-            raise StorageError(f"the store is closed: {self.closed}", {"reason": self.closed})
+            raise self.closed_error()
+
+    def closed_error(self) -> StorageError:
+        """What `check_open` raises once the store is closed."""
+        return StorageError(f"the store is closed: {self.closed}", {"reason": self.closed})
 
     def check_readable(self) -> None:
         """Raise `StorageError` when the store was closed, and has not failed before."""

@@ -68,6 +68,10 @@ class Reading:
         """The lowest space that was made and not dropped, as of the last sync; None: there is none."""
         return self.engine.first_space
 
+    def spaces(self) -> list[int]:
+        """The spaces that were made and not dropped, as of the last sync, ascending."""
+        return sorted(self.engine.spaces)
+
     def reserve_space(self) -> int:
         """Return the number of a space that a batch may make; see `Engine.reserve_space`."""
         return self.engine.reserve_space()

@@ -2,6 +2,7 @@
 
     async with open_store(path, environment) as store:
         position = await store.write(batch)         # returns when it is synced
+        position = store.append(batch, on_synced)   # returns at once, and calls back when it is synced
         value = store.get(space, key)               # at once, of what is synced
 
 Three tasks: one hears of each group that is written and begins the next, one makes room (segments, merges, switches),
@@ -22,6 +23,7 @@ import outcome
 import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
+from gossipkv.log import Log
 from gossipkv.storage.engine import works
 from gossipkv.storage.engine._log import DELETE, PUT, Batch, operations
 from gossipkv.storage.engine.backup import back_up
@@ -61,6 +63,8 @@ RETRY_AFTER_S: Final = 1.0
 
 # Merges that fail one after the other come in pauses that double: of a damaged file they would read all, each second.
 MOST_RETRY_AFTER_S: Final = 60.0
+
+EVENTS: Final = Log("gossipkv.storage")
 
 
 class RunMerge(Protocol):
@@ -117,10 +121,10 @@ def _open(
 @final
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """A task that waits for a position to be synced."""
+    """Who is told once that a position is synced, or why it never will be: a task that waits, or a callback."""
 
     position: int
-    task: trio.lowlevel.Task | None  # None: it does not wait any more.
+    tell: Callable[[StorageError | None], object] | None  # None: it does not wait any more.
 
 
 @final
@@ -145,7 +149,7 @@ class Store(Reading):
         self._merges_from = 0.0  # Until then none is begun: what is chosen then is chosen by how the store is then.
         self._scope = trio.CancelScope(shield=True)  # Around its tasks: whoever is cancelled has them until `end`.
         self._has_ended = trio.Event()
-        self._gathers = False  # Several were woken, and are about to write again.
+        self._gathers = False  # Those who waited are told, and may write again.
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -176,33 +180,63 @@ class Store(Reading):
         deadline = trio.current_time() + PATIENCE_S
         while True:
             try:
-                position = self.engine.append(batch)
+                return self._plan(batch)
             except Overloaded:
-                if not batch.puts:
-                    self._more.set()  # It may give room back, and wait for what is to be done first.
                 with trio.move_on_at(deadline) as patience:
                     await self._room.wait()
                 if patience.cancelled_caught:
                     raise
-            else:
-                self._begin()
-                return position
+
+    def append(self, batch: Batch, on_synced: Callable[[StorageError | None], object]) -> int:
+        """Write a batch, which is not changed from now on, without a task that waits; returns its position at once.
+
+        `on_synced` is called once, in the order of positions and never from within: with None when the batch is synced
+        and can be read, or with why the store was closed first.  It may append again.  One that raises is a defect,
+        which is logged and holds up nobody.  Where `write` is slowed (`pressure().delay_s`) this is not, since it may
+        not wait; where writers are refused it is, too.
+
+        Raises:
+            Overloaded: there is no room for it now; nothing was written.
+            LimitExceeded, ValueError, StorageError: see `Engine.append`.
+        """
+        self.engine.pressure()  # When it is time to, it looks whether batches are taken.
+        position = self._plan(batch)
+        self._enqueue(Waiter(position, on_synced))
+        return position
+
+    def _plan(self, batch: Batch) -> int:
+        """Have a batch written with the next group; returns its position.  Raises as `Engine.append`."""
+        try:
+            position = self.engine.append(batch)
+        except Overloaded:
+            if not batch.puts:
+                self._more.set()  # It may give room back, and wait for what is to be done first.
+            raise
+        self._begin()
+        return position
 
     async def wait(self, position: int) -> None:
         """Return when everything up to `position` is synced.  Raises `StorageError` when the store is closed first."""
         if self.engine.synced_position < position:
             self.engine.check_open()
-            waiter = Waiter(position, trio.lowlevel.current_task())
-            place = len(self._waiting)
-            while place and self._waiting[place - 1].position > position:
-                place -= 1
-            self._waiting.insert(place, waiter)
+            task = trio.lowlevel.current_task()
+
+            def go_on(error: StorageError | None) -> None:
+                trio.lowlevel.reschedule(task, outcome.Value(None) if error is None else outcome.Error(error))
 
             def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-                waiter.task = None
+                waiter.tell = None
                 return trio.lowlevel.Abort.SUCCEEDED
 
+            waiter = Waiter(position, go_on)
+            self._enqueue(waiter)
             await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _enqueue(self, waiter: Waiter) -> None:
+        place = len(self._waiting)
+        while place and self._waiting[place - 1].position > waiter.position:
+            place -= 1
+        self._waiting.insert(place, waiter)
 
     def _begin(self) -> None:
         """Hand the next group over, if there is one, none is under way, and no more is about to come."""
@@ -214,19 +248,19 @@ class Store(Reading):
             self._committing.submit(group)
 
     def _wake(self) -> int:
-        """Have those go on whose batch is synced; all of them, when the store is closed.  Returns how many went on."""
-        reason = self.engine.closed
+        """Tell those whose batch is synced; all of them, when the store is closed.  Returns how many were told."""
+        is_closed = self.engine.closed is not None
         synced = self.engine.synced_position
         woken = 0
-        while self._waiting and (reason is not None or self._waiting[0].position <= synced):
+        while self._waiting and (is_closed or self._waiting[0].position <= synced):
             waiter = self._waiting.popleft()
-            if waiter.task is None:
+            if waiter.tell is None:
                 continue
             woken += 1
-            if waiter.position <= synced:
-                trio.lowlevel.reschedule(waiter.task)
-            else:
-                trio.lowlevel.reschedule(waiter.task, outcome.capture(self.engine.check_open))
+            try:
+                waiter.tell(None if waiter.position <= synced else self.engine.closed_error())
+            except Exception as defect:  # noqa: BLE001  # It is of who waited: the store and the others go on.
+                EVENTS.error("callback_defect", position=waiter.position, exc_info=defect)
         self._made_room()  # What waited for the disk is written, or never will be.
         return woken
 
@@ -288,21 +322,21 @@ class Store(Reading):
                 with contextlib.suppress(OSError):  # All of it is synced.
                     self.files.close(self._ends)
                 self._more.set()
-            await self._gather(self._wake())
+            await self._gather()
             self._idle_from = trio.current_time()
 
-    async def _gather(self, woken: int) -> None:
-        """Begin the next group, once those who went on have had their turn: what they write next goes with it.
+    async def _gather(self) -> None:
+        """Begin the next group, once those who waited have had their turn: what they write next goes with it.
 
         Else the first of them would have a sync for itself, and all others would wait for it.
         """
-        if woken > 1:
-            self._gathers = True
-            try:
+        self._gathers = True
+        try:
+            if self._wake() > 1:
                 for _ in range(2):  # The first turn is theirs, in any order.
                     await trio.lowlevel.checkpoint()
-            finally:
-                self._gathers = False
+        finally:
+            self._gathers = False
         self._begin()
 
     async def _mark_in_pauses(self) -> None:

@@ -1,0 +1,213 @@
+"""Appends that call back: once each, in their order, when they are synced or the store is closed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+
+from gossipkv.errors import Overloaded, StorageError
+from gossipkv.storage.engine import policy
+from gossipkv.storage.engine.options import MOST_WAITING_BYTES
+from tests.unit.storage.engine.shell_world import TINY, World, made_space, put
+from tests.world.faulty_files import Action, Fault, FaultyFiles
+from tests.world.logs import capture_logs
+from tests.world.simulated_files import SimulatedFiles
+
+MIB = 1 << 20
+
+
+class Told:
+    """Appends, and what their callbacks were told."""
+
+    def __init__(self, store, space):
+        self.store = store
+        self.space = space
+        self.errors = {}  # By position, in the order in which they were told.
+
+    def append(self, key, size_bytes=1):
+        """One record; its position."""
+
+        def on_synced(error):
+            assert position not in self.errors, "told once"
+            assert (self.store.get(self.space, key) is not None) == (error is None)
+            self.errors[position] = error
+
+        position = self.store.append(put(self.space, key, bytes(size_bytes)), on_synced)
+        assert position not in self.errors, "not from within"
+        return position
+
+
+async def test_who_appended_is_told_in_order_of_what_shares_a_sync():
+    """Hundreds that come while a group is written go with the next, between tasks that wait, and need no task."""
+    world = World()
+    async with world.open() as store:
+        told, order = Told(store, await made_space(store)), []
+        groups = store.describe()["groups"]
+
+        async def wait(position):
+            await store.wait(position)
+            order.append(position)
+
+        world.threads.hold()
+        async with trio.open_nursery() as nursery:
+            tasks = trio.lowlevel.current_statistics().tasks_living
+            positions = [told.append(b"%03d" % number) for number in range(300)]
+            assert trio.lowlevel.current_statistics().tasks_living == tasks
+            for position in (positions[200], positions[100]):
+                nursery.start_soon(wait, position)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not told.errors
+            world.threads.let_go()
+        await store.settled()
+        assert [*told.errors.items()] == [(position, None) for position in positions]
+        assert positions == sorted(set(positions))
+        assert sorted(order) == [positions[100], positions[200]]
+        assert store.describe()["groups"] == groups + 2
+
+
+async def test_a_callback_that_appends_again():
+    """What all of them append then goes with one group."""
+    world = World()
+    async with world.open() as store:
+        space = await made_space(store)
+        groups, left, done = store.describe()["groups"], {b"a": 3, b"b": 3, b"c": 3}, []
+
+        def begin(key):
+            def on_synced(error):
+                assert error is None
+                if left[key]:
+                    left[key] -= 1
+                    begin(key)
+                else:
+                    done.append(key)
+
+            store.append(put(space, key, b"%d" % left[key]), on_synced)
+
+        world.threads.hold()
+        Told(store, space).append(b"before")
+        for key in left:
+            begin(key)
+        world.threads.let_go()
+        while len(done) < len(left):
+            await store.settled()
+        assert done == [*left]
+        assert store.describe()["groups"] == groups + 5, "one for each round, and that before"
+        assert store.get(space, b"a") == b"0"
+
+
+async def test_a_callback_that_raises_holds_up_nobody():
+    """It is logged; those behind it are told, and the store goes on."""
+    async with World().open() as store:
+        told = Told(store, await made_space(store))
+
+        def on_synced(error):
+            raise RuntimeError("a defect")
+
+        with capture_logs() as logs:
+            wrong = store.append(put(told.space, b"wrong", b"1"), on_synced)
+            right = told.append(b"right")
+            await store.settled()
+        assert told.errors == {right: None}
+        [line] = logs
+        assert (line["event"], line["position"], str(line["exc_info"])) == ("callback_defect", wrong, "a defect")
+        assert store.closed is None
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "sync"])
+async def test_a_failed_sync_is_told_to_all_who_have_appended(kind):
+    """Those of its group and those behind it, in order, with the reason; then each append is refused at once."""
+    faulty = FaultyFiles(SimulatedFiles())
+    world = World(faulty)
+    async with world.open() as store:
+        told = Told(store, await made_space(store))
+        kept = told.append(b"kept")
+        await store.settled()
+        world.threads.hold()
+        lost = [told.append(b"lost %d" % number) for number in range(5)]
+        faulty.strike(Fault(0, Action.FAIL_HALFWAY, kinds={kind}))
+        world.threads.let_go()
+        await store.failed()
+        assert [*told.errors] == [kept, *lost]
+        assert told.errors.pop(kept) is None
+        assert all(isinstance(error, StorageError) and "its log" in str(error) for error in told.errors.values())
+        with pytest.raises(StorageError, match="its log cannot be written"):
+            told.append(b"later")
+    assert len(told.errors) == len(lost)
+
+
+async def test_what_is_appended_while_the_store_closes():
+    """The callback is told: that it was synced, or that the store was closed; who appends when told is refused."""
+    world, refused = World(), []
+    async with world.open() as store:
+        space = await made_space(store)
+        errors = []
+
+        def again(error):
+            errors.append(error)
+            if len(errors) < 100:
+                try:
+                    store.append(put(space, b"%d" % len(errors), b"1"), again)
+                except StorageError as refusal:
+                    refused.append(refusal)
+
+        again(None)
+    assert len(errors) < 100
+    assert errors[:-1] == [None] * (len(errors) - 1)
+    assert isinstance(errors[-1], StorageError)
+    assert len(refused) == 1
+    async with world.open() as store:
+        assert all(store.get(space, b"%d" % number) is not None for number in range(1, len(errors) - 1))
+
+
+async def test_an_append_that_finds_no_room_is_refused_at_once_and_others_are_told():
+    """Nothing of it was written; there is room again when what waits for the disk is written."""
+    world = World(options=replace(TINY, segment_bytes=64 * MIB))
+    async with world.open() as store:
+        told = Told(store, await made_space(store))
+        world.threads.hold()
+        count = 1 + MOST_WAITING_BYTES // (5 * MIB)  # One of them is being written.
+        positions = [told.append(b"%d" % number, 5 * MIB) for number in range(count)]
+        with pytest.raises(Overloaded, match="wait for the disk"):
+            told.append(b"refused", 5 * MIB)
+        world.threads.let_go()
+        await store.settled()
+        assert [*told.errors] == positions
+        again = told.append(b"again", 5 * MIB)
+        await store.settled()
+        assert [*told.errors] == [*positions, again]
+
+
+async def test_an_append_is_not_slowed_but_refused(monkeypatch):
+    """Where writers wait longer and longer, and in the end are refused, only the second is true of it."""
+    async with World().open() as store:
+        told = Told(store, await made_space(store))
+        monkeypatch.setattr(policy, "pressure", lambda *_: policy.Pressure(3600.0, None))
+        store.engine.free_bytes = MIB  # It is looked at anew.
+        assert store.engine.pressure().delay_s
+        position = told.append(b"a")
+        await store.settled()
+        assert told.errors == {position: None}
+        monkeypatch.setattr(policy, "pressure", lambda *_: policy.Pressure(0.0, "as planned"))
+        store.engine.free_bytes = MIB
+        with pytest.raises(Overloaded, match="as planned"):
+            told.append(b"b")
+    assert len(told.errors) == 1
+
+
+async def test_the_spaces_are_those_that_are_synced():
+    """Ascending; one that is made or dropped counts from its sync on."""
+    world = World()
+    async with world.open() as store:
+        assert store.spaces() == []
+        spaces = [await made_space(store) for _ in range(3)]
+        assert store.spaces() == spaces == sorted(spaces)
+        batch = put(spaces[0], b"a", b"1")
+        batch.drop_space(spaces[1])
+        store.append(batch, lambda error: None)
+        assert store.spaces() == spaces
+        await store.settled()
+        assert store.spaces() == [spaces[0], spaces[2]]
+    async with world.open() as store:
+        assert store.spaces() == [spaces[0], spaces[2]]
