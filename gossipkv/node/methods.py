@@ -10,6 +10,7 @@ gets the traceback under that id.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Protocol, final
 
@@ -22,7 +23,7 @@ from gossipkv.node.peers import hello
 from gossipkv.serving.loop import Refused
 from gossipkv.serving.reads import Holdings, Reads
 from gossipkv.wire.arguments import Arguments, name_of
-from gossipkv.wire.results import Packed, Waiting
+from gossipkv.wire.results import Later, Packed, Waiting
 
 if TYPE_CHECKING:
     import random
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.node.peers.hello import Hello
     from gossipkv.wire.rpc import Value
+
+    Method = Callable[[Arguments], Value | Packed | Waiting | Later]
 
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
 LARGE_BYTES = 1024 * 1024
@@ -107,7 +110,7 @@ class DecidedTables(Protocol):
     """What is decided about tables, as far as methods know it."""
 
     @property
-    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Waiting]]:
+    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Waiting | Later]]:
         """The methods that are about nothing else."""
         ...
 
@@ -121,6 +124,14 @@ class DecidedTables(Protocol):
 
     def tables(self) -> list[Value]:
         """Return what `databases` tells of tables."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """Whether there is a table of that name, as known here."""
+        ...
+
+    def read(self, arguments: Arguments) -> Value | Later:
+        """Answer `get`, `get_many` or `scan` of a table."""
         ...
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
@@ -155,13 +166,13 @@ class Handlers:
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
-        self._methods: dict[bytes, Callable[[Arguments], Value | Packed | Waiting]] = {
+        self._methods: dict[bytes, Method] = {
             b"ping": self._ping,
             b"info": self._info,
             b"databases": self._databases,
-            b"get": reads.get,
-            b"get_many": reads.get_many,
-            b"scan": reads.scan,
+            b"get": partial(self._read, reads.get),
+            b"get_many": partial(self._read, reads.get_many),
+            b"scan": partial(self._read, reads.scan),
             b"status": self._status,
             b"refresh": self._refresh,
             b"backup": self._backup,
@@ -176,7 +187,7 @@ class Handlers:
         }
         self._deciding = deciding
 
-    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
         """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises.
 
         Without a method, the parameters are the report of a read that no other node has answered.
@@ -185,10 +196,17 @@ class Handlers:
             return self._refuse(b"get", self._unanswered(params))
         try:
             result = self._methods.get(method, _unknown)(Arguments(method, params))
-            if isinstance(result, Waiting):
+            if isinstance(result, Waiting | Later):
                 return result
             return self._pack(result)
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
+            return self._refuse(method, error)
+
+    def finish(self, method: bytes, result: Value | Packed | GossipKVError) -> bytes | Refused:
+        """The result that came by a callback, or the error.  Never raises."""
+        try:
+            return self._refuse(method, result) if isinstance(result, GossipKVError) else self._pack(result)
+        except Exception as error:  # noqa: BLE001  # As in `answer`.
             return self._refuse(method, error)
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
@@ -244,6 +262,14 @@ class Handlers:
             told: dict[str, Value] = {**self._datasets.partition_map(database)}
             return told
         return self._deciding.partition_map(database, start, limit)
+
+    def _read(self, read: Method, arguments: Arguments) -> Value | Packed | Waiting | Later:
+        """A read of a dataset, or of a table: a dataset comes first where both have the name."""
+        database = arguments.text("database")
+        arguments.rewind()
+        if not self._datasets.known(database) and self._deciding.has(database):
+            return self._deciding.read(arguments)
+        return read(arguments)
 
     def _status(self, arguments: Arguments) -> Value:
         options = arguments.options("local", "database", "bitmaps")

@@ -324,7 +324,9 @@ class _Node:
             self._gossiping,
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
-            deciding=TableMethods(self._deciding, self._environment.random, replication=self._config.replication),
+            deciding=TableMethods(
+                self._deciding, self._environment.random, self._config, replication=self._config.replication
+            ),
             serves=self._sharing.answer,
             random=self._environment.random,
         )
@@ -343,6 +345,7 @@ class _Node:
             mine=lambda: self._gossiping.hello,
             seen=lambda: self._deciding,
             wake=self._wake_loop,
+            on_met=self._met,
             on_lost=self._lost,
             on_unreached=self._gossiping.suspect_hint,
             on_not_served=self._look_around,
@@ -477,8 +480,12 @@ class _Node:
         assert self._loop is not None, "nobody is asked before there is a loop"
         self._loop.wake()
 
+    def _met(self, name: str) -> None:
+        self._deciding.met(name)
+
     def _lost(self, name: str) -> None:
         self._sharing.lost(name)
+        self._deciding.lost(name)
 
     def _look_around(self) -> None:
         self._sharing.look_again()

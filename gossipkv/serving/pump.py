@@ -22,15 +22,18 @@ import trio
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.log import Log
 from gossipkv.serving._handoff import Pending, Refused
-from gossipkv.wire.results import Waiting
+from gossipkv.wire.results import Later, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from gossipkv.environment.seam import Listener, Sockets
+    from gossipkv.errors import GossipKVError
     from gossipkv.serving._core import Core
     from gossipkv.serving._serving import Loop
     from gossipkv.serving._transport import Transport
+    from gossipkv.wire.results import Packed
+    from gossipkv.wire.rpc import Value
 
 # How long a round may keep Trio's other tasks waiting; a round of Trio costs about 20 µs.
 SERVE_US = 1000
@@ -88,11 +91,15 @@ TROUBLES = (
 class Answers(Protocol):
     """Whoever answers what the loop hands off."""
 
-    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
         """The result as MessagePack, an error, or what to wait for.  Must not raise.
 
         Of a read that no other node has answered the method is None, and the report stands for the parameters.
         """
+        ...
+
+    def finish(self, method: bytes, result: Value | Packed | GossipKVError) -> bytes | Refused:
+        """The result, or the error, that came by a callback."""
         ...
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
@@ -192,6 +199,9 @@ class Pump:
 
     def _begin(self, pending: Pending) -> None:
         """Have a task work on it, or join those who wait for the same."""
+        if isinstance(pending.waiting, Later):
+            pending.waiting.begin(partial(self._finish, pending))
+            return
         assert isinstance(pending.waiting, Waiting)
         assert self._nursery is not None
         name = pending.waiting.shared_by
@@ -204,6 +214,10 @@ class Pump:
         else:
             self._loop.refuse(pending, OVERLOADED)
             self._wake()
+
+    def _finish(self, pending: Pending, result: Value | Packed | GossipKVError) -> None:
+        self._loop.complete(pending, self._answers.finish(pending.method, result))
+        self._wake()
 
     async def _complete(self, name: Hashable) -> None:
         """Answer all who asked before it began; then, once, all who have asked meanwhile."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gossipkv.settings.setting import copies, size
+from gossipkv.settings.setting import copies, duration, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,11 @@ class TableSettings:
         "192MiB", "48MiB", "16GiB",
         meaning="most memory that the process takes which merges what was written to tables",
         why="a segment is sorted within it; with less a merge writes its input a second time",
+    )  # fmt: skip
+    relay_after: int = duration(
+        "200ms", "10ms", "1m",
+        meaning="when a record that another node wrote is passed on, if it has not come from there",
+        why="longer than a slow disk takes, and short beside what a client waits for a write",
     )  # fmt: skip
     metadata_copies: int = copies(
         5, (1, 3, 5),

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.environment.seam import Environment, Threads
+    from gossipkv.gossip.member import Member
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.shell import OnReply
+    from gossipkv.replication.shell import OnAnswer, Replication
     from gossipkv.table.hints import Hint
+    from gossipkv.table.holding import Holding
     from gossipkv.table.host import Cluster, Identity, Peers
+    from gossipkv.table.stores import OpenStore
     from gossipkv.table.tables import Tables
     from gossipkv.wire.rpc import Value
 
@@ -49,6 +53,7 @@ SPEAKS_OF_SEEN: Final = 2  # Who reads so much is told with each request what wa
 SPEAKS_OF_OFFERS: Final = 3  # and who reads so much, what belongs to a value; who does not fetches it.
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
 CATALOGUE: Final = ""  # Says of tables who decides on them, as nodes do under their names.
+SPEAKS_OF_RECORDS: Final = 4
 WAITING: Final = 2  # What a node speaks that can be asked to wait.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
@@ -66,6 +71,16 @@ class DecidingSettings(Protocol):
     @property
     def max_branch(self) -> int:
         """Bytes that this node may publish in the tree."""
+        ...
+
+    @property
+    def relay_after(self) -> int:
+        """Milliseconds after which a record of another origin is passed on."""
+        ...
+
+    @property
+    def max_queued_total(self) -> int:
+        """Bytes of requests that wait."""
         ...
 
 
@@ -90,22 +105,52 @@ class Asking:
         """
         answered, told = trio.Event(), []
 
-        def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
-            told.append((result, error, epoch))
+        def on_reply(result: Value, error: GossipKVError | None) -> None:
+            told.append((result, error))
             answered.set()
 
         name = self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
             while self._peers.store(name) is None:  # noqa: ASYNC110  # Connections tell nobody that they have begun.
                 await trio.sleep(CONNECT_S / 20)
-        self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
+        self.ask_soon(node, method, params, timeout_s, on_reply)
         await answered.wait()
-        result, error, epoch = told[0]
+        result, error = told[0]
         if error is not None:
-            raise _error_of(error, name)
-        if result is None:
-            raise Unavailable(f"{name} is not reached") if epoch is None else Unknown(f"{name} has not answered")
-        return _read(result, name)
+            raise error
+        return result
+
+    def ask_soon(
+        self,
+        node: bytes,
+        method: str,
+        params: list[Value],
+        timeout_s: float,
+        on_reply: OnAnswer,
+    ) -> None:
+        """Ask the node of that uuid without a task; `on_reply` is called once, with what `ask` returns or raises."""
+
+        def on_answer(result: bytes | None, error: bytes | None, epoch: int | None) -> None:
+            failed: GossipKVError | None = None
+            value: Value = None
+            try:
+                if error is not None:
+                    failed = _error_of(error, name)
+                elif result is None:
+                    not_asked = epoch is None
+                    failed = Unavailable(f"{name} is not reached") if not_asked else Unknown(f"{name} has not answered")
+                else:
+                    value = _read(result, name)
+            except ProtocolError as damaged:
+                failed = damaged
+            on_reply(value, failed)
+
+        try:
+            name = self._name(node)
+        except Unavailable as unknown:
+            on_reply(None, unknown)
+            return
+        self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
 
     async def known(self, node: bytes, register: bytes, timeout_s: float, *, config: int = 0) -> Hint | None:
         """What a node knows of a register, once that is at least of that config id; None: nothing.
@@ -157,6 +202,10 @@ class Asking:
             params += offer.values()
         self._peers.ask_unread(name, "register", params, ANSWER_MS, on_answer)
 
+    def is_connected(self, name: str) -> bool:
+        """Whether there is a connection to a member that reads what replication asks."""
+        return self._peers.speaks(name) >= SPEAKS_OF_RECORDS
+
     def _name(self, node: bytes) -> str:
         for member in self._cluster.members_known():
             if member.uuid == node:
@@ -189,6 +238,9 @@ class Deciding:
         self._beginning = trio.Lock()
         self._founding = trio.Lock()
         self._ended = trio.Event()
+        self._environment = environment
+        self.replication: Replication | None = None
+        self._holding: Holding | None = None
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
         self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
@@ -248,6 +300,8 @@ class Deciding:
         # What a node without tables does without.  `stores` has loaded it already, beside the loop.
         from gossipkv.register.metadata.catalogue import Catalogue  # noqa: PLC0415  # See above.
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
+        from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
+        from gossipkv.table.holding import Holding  # noqa: PLC0415  # See above.
 
         async with self._beginning:
             if self.metadata is not None and self.metadata.space.closed is None:
@@ -259,18 +313,53 @@ class Deciding:
             me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
             metadata.heads.on_known = self._hear
+            replication = Replication(
+                store,
+                self.asking.ask_soon,
+                self._environment,
+                metadata.me.node,
+                relay_s=self._settings.relay_after / 1000,
+                most_waiting_bytes=self._settings.max_queued_total,
+            )
             ended, self._scope = self._scope, trio.CancelScope()
-            await self._nursery.start(_run, metadata, self._scope)
+            await self._nursery.start(_run, metadata, replication, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue = Catalogue(
                 metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
             )
+            self._holding = Holding(metadata, self.catalogue, replication)
+            self.replication = replication
+            for node, name in self.names().items():
+                if self.asking.is_connected(name):
+                    replication.connected(node)
             if self.metadata is None:  # The first time.
                 self._nursery.start_soon(self._tend)
             self.metadata = metadata
             metadata.space.on_closed(self._look_whether_behind)
             self._look_whether_behind()
             self._hear()
+
+    def met(self, name: str) -> None:
+        """There is a connection to a member."""
+        if self.replication is not None:
+            self.replication.connected(self.uuid_of(name))
+
+    def lost(self, name: str) -> None:
+        """There is none any more."""
+        if self.replication is not None:
+            with contextlib.suppress(Unavailable):
+                self.replication.disconnected(self.uuid_of(name))
+
+    def replicating(self) -> Replication:
+        """The copies of this node.  Raises `NotReady`: it has none."""
+        if self.replication is None:
+            self.taking_part()
+            raise NotReady("this node is about to open its tables")
+        return self.replication
+
+    def members(self) -> Sequence[Member]:
+        """The members that are known."""
+        return self._cluster.members_known()
 
     def _look_whether_behind(self) -> None:
         if self.metadata is not None and self.metadata.registers.behind:
@@ -306,6 +395,8 @@ class Deciding:
                 if self.metadata is not None and self.metadata.space.closed is not None and self._tables.state == OPEN:
                     await self._begin()  # By what is on the disk, as after a restart.
                 await self._heed(heard)
+                if self._holding is not None:
+                    await self._holding.look()
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # It may stay so for days.
@@ -529,10 +620,17 @@ class Deciding:
 
 
 async def _run(
-    metadata: Metadata, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    metadata: Metadata,
+    replication: Replication,
+    scope: trio.CancelScope,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     with scope:
-        await metadata.run(task_status=task_status)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(metadata.run)
+            await nursery.start(replication.run)
+            task_status.started()
 
 
 def _read(data: bytes, name: str) -> Value:

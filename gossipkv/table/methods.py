@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.for_clients import ClientMethods
     from gossipkv.table.for_peers import PeerMethods
+    from gossipkv.table.records import Limits, RecordMethods
     from gossipkv.wire.arguments import Arguments
-    from gossipkv.wire.results import Waiting
+    from gossipkv.wire.results import Later, Waiting
     from gossipkv.wire.rpc import Value
 
 FOR_CLIENTS: Final = (
@@ -35,22 +36,35 @@ FOR_PEERS: Final = (
     b"metadata_invite",
     b"metadata_discover",
 )
+OF_RECORDS: Final = (
+    b"put",
+    b"delete",
+    b"put_many",
+    b"table_write",
+    b"table_get",
+    b"table_scan",
+    b"replica_tell",
+    b"replica_feed",
+)
 
 
 @final
 class TableMethods:
     """Both doors of the tables, `for_clients` and `for_peers`."""
 
-    def __init__(self, deciding: Deciding, random: Random, *, replication: int) -> None:
+    def __init__(self, deciding: Deciding, random: Random, limits: Limits, *, replication: int) -> None:
         """`replication`: of tables that do not say."""
         self._deciding = deciding
         self._random = random
         self._replication = replication
+        self._limits = limits
+        self._records: RecordMethods | None = None
         self._clients: ClientMethods | None = None
         self._peers: PeerMethods | None = None
-        self.methods: dict[bytes, Callable[[Arguments], Value | Waiting]] = {
+        self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
             **{name: partial(self._answer_client, name) for name in FOR_CLIENTS},
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
+            **{name: partial(self._answer_records, name) for name in OF_RECORDS},
         }
 
     def tell_seen(self, node: bytes) -> bytes:
@@ -79,6 +93,24 @@ class TableMethods:
 
             self._peers = PeerMethods(self._deciding)
         return self._peers.methods[name](arguments)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a table of that name, as known here."""
+        return self._deciding.catalogue is not None and self._of_records().routing.has(name)
+
+    def read(self, arguments: Arguments) -> Value | Later:
+        """Answer `get`, `get_many` or `scan` of a table."""
+        return self._of_records().reads[arguments.method](arguments)
+
+    def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later:
+        return self._of_records().methods[name](arguments)
+
+    def _of_records(self) -> RecordMethods:
+        if self._records is None:
+            from gossipkv.table.records import RecordMethods  # noqa: PLC0415  # See the module.
+
+            self._records = RecordMethods(self._deciding, self._random, self._limits)
+        return self._records
 
     def _for_clients(self) -> ClientMethods:
         if self._clients is None:

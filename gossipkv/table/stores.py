@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from gossipkv.register.store import Store
+from gossipkv.replication.store import FollowedStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.manifest import Manifest
 
 
-class OpenStore(Store, Protocol):
+class OpenStore(FollowedStore, Store, Protocol):
     """A store that is open."""
 
     @property

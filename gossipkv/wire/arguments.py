@@ -97,6 +97,10 @@ class Arguments:
         """Whether there are no more."""
         return self._at == len(self._values)
 
+    def rewind(self) -> None:
+        """Begin again: it was only to be seen whose method this is."""
+        self._at = 0
+
     def text(self, what: str) -> str:
         """A name."""
         return _text(self._next(what), f"{self.method}: the {what}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
+    from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
 
@@ -24,6 +25,20 @@ class Waiting:
 
     result: Callable[[], Awaitable[Value | Packed]]
     shared_by: Hashable | None = None
+
+
+class OnResult(Protocol):
+    """Where a result goes, or why there is none: called once."""
+
+    def __call__(self, result: Value | Packed | GossipKVError) -> None: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A result that comes by a callback, without a task: `begin` is called once, with where it goes."""
+
+    begin: Callable[[OnResult], object]
 
 
 class OnAnswer(Protocol):

@@ -126,13 +126,16 @@ class Peers:
         *,
         mine: Callable[[], Hello],
         seen: Callable[[], Seen],
+        on_met: Callable[[str], None],
         on_lost: Callable[[str], None],
         on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],
         wake: Callable[[], None],
     ) -> None:
-        """`on_lost` is told the name of a member whose connection has ended: what it answered may be untrue by now.
+        """`on_met` is told the name of a member to which a connection has begun.
+
+        `on_lost`: of one whose connection has ended: what it answered may be untrue by now.
 
         `on_unreached`: a member's connection broke, or cannot be had.  `on_not_served`: a member that was asked for a
         partition does not serve it any more.  `on_damaged`: others are asked for what cannot be read here, such as
@@ -144,6 +147,7 @@ class Peers:
         self._adopt = adopt
         self._mine = mine
         self._seen = seen
+        self._on_met = on_met
         self._on_lost = on_lost
         self._on_unreached = on_unreached
         self._on_not_served = on_not_served
@@ -331,6 +335,7 @@ class Peers:
         line.epoch, line.dialled_for, line.failure = theirs.epoch, newest, None
         line.store, line.speaks = (theirs.store, theirs.life), theirs.speaks
         self._adopt(line.column, stream)
+        self._on_met(line.peer.name)
         return True
 
     async def _greet(self, stream: Stream, peer: Peer) -> Hello:

@@ -25,7 +25,7 @@ from gossipkv.register.shell import Registers
 from gossipkv.register.space import MAP, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from random import Random
 
@@ -82,6 +82,7 @@ class Metadata:
         self._random = random
         self._maps: dict[bytes, _Map] = {}
         self.heads = Heads(self.space, self._hold_map, self._settle)
+        self.on_forgotten: Callable[[bytes], object] | None = None  # Called before a table's map is, which has ended.
         self._nursery: trio.Nursery | None = None
         self._fetching: set[bytes] = set()  # Registers of which the acceptor here lacks pages.
         self._unnamed: dict[bytes, int] = {}  # Maps that no table has, and the catalogue's config id then.
@@ -211,6 +212,8 @@ class Metadata:
         And that it was ended, where that acceptor has not heard of the force behind which it was: with others who have
         not either it would be a quorum of what was lost, and the map would come back.
         """
+        if self.on_forgotten is not None:
+            self.on_forgotten(register)
         is_kept = self._is_outdone(register)
         each = self._maps.pop(register, None)
         self._unnamed.pop(register, None)

@@ -68,6 +68,11 @@ class Reading:
         """The lowest space that was made and not dropped, as of the last sync; None: there is none."""
         return self.engine.first_space
 
+    @property
+    def synced_position(self) -> int:
+        """Up to which position all is synced."""
+        return self.engine.synced_position
+
     def spaces(self) -> list[int]:
         """The spaces that were made and not dropped, as of the last sync, ascending."""
         return sorted(self.engine.spaces)

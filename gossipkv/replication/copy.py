@@ -1,0 +1,273 @@
+r"""A replica of a partition: which records it takes in, and the batches that it writes.
+
+A copy is one space of the store.  Its keys begin with a byte that says of what they are:
+
+    \0 i                what it is: [1, table, partition, assignment]
+    \0 c                how it stands: time, config id, clock before and after the last batch
+    \1 key              the record of a user's key (`record`)
+    \2 time key         a tombstone: the record of that key was a delete of that time
+
+A batch that touches a copy is an *entry* of the node's log: the records that it puts, and the clock before and after
+it.  It has what was written here, or what was taken from another copy, never both; so whoever reads the log can tell
+each origin's records in the order in which the origin gave them out.
+
+One rule of merging: what the clock covers is passed over; of anything else the later record wins, by time, origin and
+counter, against what was *appended*, and not what can be read: between the two is a sync, in which a later record of
+the same key may be under way.  Losers leave nothing but the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+
+from gossipkv.errors import ProtocolError
+from gossipkv.replication import clock, record
+from gossipkv.replication.time import HybridTime
+from gossipkv.storage.engine.shell import DELETE, PUT, Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gossipkv.storage.engine.log_reader import Operations
+
+FORMAT: Final = 1
+IDENTITY: Final = b"\0i"
+STATE: Final = b"\0c"
+RECORD: Final = b"\1"
+TOMBSTONE: Final = b"\2"
+END_OF_RECORDS: Final = TOMBSTONE
+
+HEAD_BYTES: Final = 16  # Of a state: time, config id.
+ORDER_BYTES: Final = 24  # Of a record: time, origin, counter.
+
+
+class Read(Protocol):
+    """A function that reads what is synced."""
+
+    def __call__(self, space: int, key: bytes) -> bytes | None: ...
+
+
+class Identity(NamedTuple):
+    """What a copy is; it never changes."""
+
+    table: bytes
+    partition: int
+    assignment: int
+
+    def encode(self) -> bytes:
+        """What stands under `IDENTITY`."""
+        packed: bytes = msgpack.packb((FORMAT, *self))
+        return packed
+
+
+class Host(NamedTuple):
+    """An assignment of a partition, as the map says that this node has adopted."""
+
+    assignment: int
+    node: bytes
+    slot: int
+    counts: bool  # It is not LEAVING: its slot has confirmed only with it.
+    available: bool
+
+
+class Write(NamedTuple):
+    """What a client would have written."""
+
+    key: bytes
+    value: bytes | None  # None: the key is deleted.
+    dependencies: bytes = b""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A batch of the log that touches a copy."""
+
+    copy: Copy
+    records: tuple[tuple[bytes, bytes], ...]  # Keys and records.
+    before: bytes  # Packed clocks.
+    after: bytes
+    is_own: bool  # Its records were written here.
+    position: int = 0  # In the log here.
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes on its way."""
+        return 64 + sum(len(key) + len(data) + 8 for key, data in self.records)
+
+    @property
+    def origins(self) -> list[int]:
+        """The assignments whose records it has, or had."""
+        return [origin for origin, count in clock.entries(self.after) if count > clock.counter(self.before, origin)]
+
+
+@final
+class Copy:
+    """A replica of a partition in this node's store."""
+
+    def __init__(self, space: int, identity: Identity, state: bytes, made_at: int = 0) -> None:
+        """`state`: what stands under `STATE`; `made_at`: the log has nothing of it before that position.
+
+        Raises:
+            ProtocolError: the state has not that form.
+        """
+        self.space = space
+        self.made_at = made_at
+        self.identity = identity
+        time, self.config, self.appended, _ = decode_state(state)
+        self.synced = self.appended
+        self.time = HybridTime(time)
+        self.hosts: tuple[Host, ...] = ()
+        self.aside: str | None = None  # Why it originates nothing for good.
+        self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
+        self._between: dict[bytes, bytes] = {}  # Of keys that are appended and not synced the order of the last record.
+
+    @property
+    def assignment(self) -> int:
+        """Its own, under which it originates."""
+        return self.identity.assignment
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The assignments of its clock, in order."""
+        return self._named
+
+    def adopt(self, config: int, hosts: Iterable[Host]) -> Batch | None:
+        """Go by what the map says of its partition from now on; the batch that makes it so, if anything is to be.
+
+        Its clock has an entry, if only 0, for each assignment that the map names, and no other.
+        """
+        self.hosts = tuple(hosts)
+        named = tuple(sorted(host.assignment for host in self.hosts))
+        assert self.assignment in named, self.identity
+        if (config, named) == (self.config, self._named):
+            return None
+        self.config, self._named = config, named
+        self.appended, self.synced = clock.named(self.appended, named), clock.named(self.synced, named)
+        batch = Batch()
+        batch.put(self.space, STATE, encode_state(self.time.last, config, self.appended, self.appended))
+        return batch
+
+    # -- what is written here ----------------------------------------------------------------------------------------
+
+    def originate(self, writes: Sequence[Write], now_ms: int) -> tuple[Batch, Entry]:
+        """Give records to what a client would write, one after the other: a batch to append, and then `appends`."""
+        assert self.aside is None, self.aside
+        batch, before = Batch(), self.appended
+        count = clock.counter(before, self.assignment)
+        records: list[tuple[bytes, bytes]] = []
+        for key, value, dependencies in writes:
+            count += 1
+            kind = record.DELETED if value is None else record.PUT
+            time = self.time.next(now_ms)
+            data = record.encode(time, self.assignment, count, kind, dependencies, value or b"")
+            records.append((key, data))
+            self._put(batch, key, data)
+        after = clock.raised(before, self.assignment, count)
+        return self._finished(batch, Entry(self, tuple(records), before, after, is_own=True))
+
+    # -- what comes from others --------------------------------------------------------------------------------------
+
+    def covers(self, after: bytes) -> bool:
+        """Whether all up to a clock is here, appended at least; what the map does not name any more has ended."""
+        return clock.covers(self.appended, after) or clock.covers(self.appended, clock.named(after, self._named))
+
+    def take(self, entry: Entry, read: Read) -> tuple[Batch, Entry]:
+        """Merge an entry of another copy: a batch to append, and then `appends`.
+
+        Requires: the clock before it is covered, and the one after it is not.
+        """
+        assert self.covers(entry.before), "an entry that was skipped would be missed for good"
+        before, batch = self.appended, Batch()
+        after = clock.merge(before, clock.named(entry.after, self._named))
+        won: dict[bytes, bytes] = {}
+        for key, data in entry.records:
+            if clock.covers(before, record.dot(data)):
+                continue
+            self.time.merge(int.from_bytes(data[:8], "big"))
+            standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
+            if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
+                won[key] = data
+        for key, data in won.items():
+            self._put(batch, key, data)
+        return self._finished(batch, Entry(self, tuple(won.items()), before, after, is_own=False))
+
+    def _put(self, batch: Batch, key: bytes, data: bytes) -> None:
+        batch.put(self.space, RECORD + key, data)
+        if record.value(data) is None:
+            batch.put(self.space, TOMBSTONE + data[:8] + key, b"")
+
+    def _finished(self, batch: Batch, entry: Entry) -> tuple[Batch, Entry]:
+        """Have the batch move the clock: records and clock go together."""
+        assert clock.covers(entry.after, entry.before), "a clock never goes back"
+        batch.put(self.space, STATE, encode_state(self.time.last, self.config, entry.after, entry.before))
+        return batch, entry
+
+    def appends(self, entry: Entry) -> None:
+        """Its batch is appended: what follows goes on from it."""
+        assert self.appended == entry.before, "one batch after the other"
+        self.appended = entry.after
+        for key, data in entry.records:
+            self._between[key] = data[:ORDER_BYTES]
+
+    def has_synced(self, entry: Entry) -> None:
+        """An entry of it is synced; they are in their order."""
+        self.synced = entry.after
+        for key, data in entry.records:
+            if self._between.get(key) == data[:ORDER_BYTES]:
+                del self._between[key]
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def entry_of(self, position: int, operations: Operations) -> Entry | None:
+        """Read an entry from what a batch of the log does to this space; None: it has nothing to tell."""
+        records: list[tuple[bytes, bytes]] = []
+        before = after = b""
+        for kind, space, key, value in operations:
+            if space != self.space or kind not in {PUT, DELETE}:
+                continue
+            if key[:1] == RECORD and kind == PUT:
+                records.append((key[1:], value))
+            elif key == STATE:
+                _, _, after, before = decode_state(value)
+        if before == after:
+            return None
+        own = clock.counter(after, self.assignment) > clock.counter(before, self.assignment)
+        return Entry(self, tuple(records), before, after, is_own=own, position=position)
+
+
+def encode_state(time: int, config: int, after: bytes, before: bytes) -> bytes:
+    """What stands under `STATE`: both clocks have the same assignments."""
+    assert len(after) == len(before)
+    return time.to_bytes(8, "big") + config.to_bytes(8, "big") + after + before
+
+
+def decode_state(value: bytes) -> tuple[int, int, bytes, bytes]:
+    """Time, config id, clock after and before.  Raises ProtocolError."""
+    half = (len(value) - HEAD_BYTES) // 2
+    after, before = value[HEAD_BYTES : HEAD_BYTES + half], value[HEAD_BYTES + half :]
+    clock.check(after)
+    clock.check(before)
+    return int.from_bytes(value[:8], "big"), int.from_bytes(value[8:HEAD_BYTES], "big"), after, before
+
+
+def decode_identity(value: bytes) -> Identity:
+    """Read what stands under `IDENTITY`.  Raises ProtocolError: it is nothing that was written there."""
+    match msgpack.unpackb(value):
+        case [int(format_), bytes(table), int(partition), int(assignment)] if format_ == FORMAT:
+            return Identity(table, partition, assignment)
+    raise ProtocolError("a copy's identity is [1, table, partition, assignment]", {"got": repr(value)[:80]})
+
+
+def first_batch(space: int, identity: Identity, config: int, named: Sequence[int]) -> tuple[Batch, bytes]:
+    """The batch that makes a copy, and the state that it begins with."""
+    empty = clock.named(b"", named)
+    batch = Batch()
+    batch.new_space(space)
+    batch.put(space, IDENTITY, identity.encode())
+    state = encode_state(0, config, empty, empty)
+    batch.put(space, STATE, state)
+    return batch, state

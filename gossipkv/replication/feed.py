@@ -1,0 +1,435 @@
+"""What goes to one other node of what the log here has: one feed, for all partitions that both hold.
+
+The store's log is the send buffer.  The feed's *place* is the last position up to which the target's clocks, as it has
+told them, cover every entry; it is kept, so a feed goes on where it was.
+
+* Level with its target, a feed sends what was written here as it is synced; what was taken from others is theirs to
+  send, so with three replicas a record travels twice.
+* What lies at the place for the relay time has the feed *go back*: from there on all goes in order, whoever wrote it,
+  but for what is known to be covered.  So what a dead node has acknowledged still reaches all.  Sent here and not answered yet
+  is not lying; an origin to which the connection is broken is not waited for.
+* After that the origin's entries in that partition go like those written here for a while, and for as long as answers
+  say that they were news: the origin may live, and only its link to the target be cut.
+* A copy that cannot take, or lacks what came before, has a *lane* of its own, and keeps nobody else's place.
+
+The core is pulled: told what has happened, it is asked for what to do next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+from gossipkv.replication import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gossipkv.replication.copy import Copy, Entry
+    from gossipkv.storage.engine.log_reader import Cursor
+
+MESSAGE_BYTES: Final = 1 << 20
+MOST_UNDER_WAY: Final = 4
+MOST_OF_LANES: Final = 2  # Of these, what goes to copies that have a lane of their own.
+MOST_OPEN: Final = 1 << 16  # Entries that are known here and not covered there; further ones wait in the log.
+TAIL_BYTES: Final = 8 << 20
+FEW: Final = 1024  # Entries that were let go of and are still in lists.
+RELAYED_FOR: Final = 5  # Times the relay time.
+
+
+class Told(NamedTuple):
+    """What the target has told of its copy of a partition."""
+
+    assignment: int
+    clock: bytes
+    config: int
+    can_take: bool
+    available: bool
+
+
+@final
+class Tail:
+    """The end of the log, in memory, for all feeds."""
+
+    def __init__(self, position: int, *, most_bytes: int = TAIL_BYTES) -> None:
+        self.end = position  # All up to here is synced.
+        self.first = position  # All behind it is here.
+        self._entries: list[Entry] = []
+        self._positions: list[int] = []
+        self._begin = 0  # Of what is here; what is before is let go of now and then.
+        self._bytes, self._most_bytes = 0, most_bytes
+
+    def append(self, entry: Entry) -> None:
+        """Have an entry that is synced; they come in their order."""
+        assert entry.position > self.end
+        self.end = entry.position
+        self._entries.append(entry)
+        self._positions.append(entry.position)
+        self._bytes += entry.size_bytes
+        while self._bytes > self._most_bytes:
+            self.first = self._positions[self._begin]
+            self._bytes -= self._entries[self._begin].size_bytes
+            self._begin += 1
+        if self._begin > FEW and self._begin * 2 > len(self._entries):
+            del self._entries[: self._begin], self._positions[: self._begin]
+            self._begin = 0
+
+    def next(self, position: int) -> Entry | None:
+        """The first entry behind a position; None: there is none.  Requires: the position is not before `first`."""
+        assert position >= self.first
+        at = max(self._begin, bisect_right(self._positions, position))
+        return self._entries[at] if at < len(self._entries) else None
+
+
+@final
+class Ship(NamedTuple):
+    """A message to be sent, which `answered` is told of by its number."""
+
+    number: int
+    entries: list[Entry]
+
+
+@final
+class Look(NamedTuple):
+    """The log is to be read behind a position, for `read`."""
+
+    lane: Lane
+    serial: int
+    position: int
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Item:
+    """An entry that the target has not covered."""
+
+    position: int
+    copy: Copy
+    after: bytes
+    origins: tuple[int, ...]
+    is_own: bool
+    noted: float  # When the feed came by.
+    under_way: bool = False
+    answered: float | None = None  # When it was, last.
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A cursor in the log: what it has passed and the target has not covered is open."""
+
+    at: int  # It has passed all up to here.
+    copy: Copy | None = None  # Of one copy alone; None: of all that have no lane of their own.
+    open: deque[Item] = field(default_factory=deque)
+    serial: int = 0  # Of what is read for it.
+    looks: bool = False
+    read: deque[Entry] = field(default_factory=deque)  # Of the log, and not passed yet.
+    read_to: int = 0
+    cursor: Cursor | None = None  # Of whoever reads the log for it.
+    met: set[Copy] = field(default_factory=set)  # Whose first entry, since it began, goes on from what they have.
+
+    def restart(self, at: int) -> None:
+        """Begin again behind a position."""
+        self.at, self.looks = at, False
+        self.serial += 1
+        self.read_to, self.cursor = 0, None
+        self.open.clear()
+        self.read.clear()
+        self.met.clear()
+
+
+class Origins(Protocol):
+    """Whether the connection from here to an origin's node is broken."""
+
+    def __call__(self, copy: Copy, origin: int) -> bool: ...
+
+
+@final
+class Feed:
+    """What goes to one node."""
+
+    def __init__(self, tail: Tail, place: int, *, relay_s: float, is_broken: Origins) -> None:
+        self.told: dict[Copy, Told] = {}
+        self.kept_lanes: dict[int, int] = {}  # By the assignment here where lanes were, before a restart.
+        self._tail = tail
+        self._place = place
+        self._relay_s = relay_s
+        self._is_broken = is_broken
+        self._connected = False
+        self._back = False
+        self._shared = Lane(place)
+        self._lanes: dict[Copy, Lane] = {}
+        self._gap: dict[Copy, bytes] = {}  # What lacked how much on connecting: it is in the log from the place on.
+        self._since = 0.0  # The place has lain still.
+        self._flight: dict[int, tuple[Lane, list[Item]]] = {}
+        self._flying: dict[int, Item] = {}  # The same items by position.
+        self._number = 0
+        self._relayed: dict[tuple[Copy, int], float] = {}  # Until when an origin's entries go like those from here.
+
+    # -- what has happened -------------------------------------------------------------------------------------------
+
+    def connected(self, told: Mapping[Copy, Told], now: float, *, goes_back: bool) -> None:
+        """The target has told all its clocks on a new connection; `goes_back`: at once, not when nobody else has."""
+        self._connected, self.told = True, dict(told)
+        self._flight.clear()
+        self._flying.clear()
+        self._relayed.clear()
+        self._gap = {copy: copy.synced for copy in told if not self._covers(copy, copy.synced)}
+        lanes = {**self.kept_lanes, **self.lanes}
+        self._lanes = {copy: Lane(lanes[copy.assignment], copy) for copy in told if copy.assignment in lanes}
+        self.kept_lanes = {}
+        for copy, one in told.items():
+            if not one.can_take:
+                self._lanes.setdefault(copy, Lane(self._place, copy))
+        self._since = now
+        if goes_back or not self._gap:
+            self._go_back(now)
+        else:
+            self._back = False
+            self._shared.restart(self._tail.end)
+
+    def disconnected(self) -> None:
+        """The connection has ended: what was under way may have come or not."""
+        self._connected = False
+
+    def hears(self, copy: Copy, told: Told, now: float) -> None:
+        """The target has told a copy's clock."""
+        before = self.told.get(copy)
+        if before is not None and before.assignment == told.assignment:
+            merged = clock.merge(before.clock, told.clock)
+            if merged != before.clock and copy in self._gap:
+                self._since = now
+            told = told._replace(clock=merged)
+        elif before is None and not clock.covers(told.clock, copy.synced):
+            self._lanes[copy] = Lane(copy.made_at, copy)  # What was written before it was there was passed.
+        self.told[copy] = told
+        if not told.can_take:
+            self._lanes.setdefault(copy, Lane(self._place, copy))
+        if copy in self._gap and self._covers(copy, self._gap[copy]):
+            del self._gap[copy]
+
+    def let_go(self, copy: Copy) -> None:
+        """The copy here is no more."""
+        self.told.pop(copy, None)
+        self._gap.pop(copy, None)
+        self._lanes.pop(copy, None)
+
+    def answered(self, number: int, news: Sequence[tuple[Copy, int]], now: float) -> None:
+        """A message was answered, and the clocks in that heard; `news`: of whom it had what the target lacked."""
+        _, items = self._flight.pop(number)
+        for item in items:
+            item.under_way, item.answered = False, now
+            self._flying.pop(item.position, None)
+        for copy, origin in news:
+            if (copy, origin) in self._relayed:
+                self._relayed[copy, origin] = now + RELAYED_FOR * self._relay_s
+
+    def read(self, look: Look, entries: Sequence[Entry], position: int) -> None:
+        """The log was read up to a position, for `look`."""
+        if look.serial == look.lane.serial:
+            look.lane.looks = False
+            look.lane.read.extend(entries)
+            look.lane.read_to = position
+
+    # -- what is to be done ------------------------------------------------------------------------------------------
+
+    def next(self, now: float) -> Ship | Look | None:
+        """Return what to do next; None: nothing, until something happens or `due`."""
+        if not self._connected:
+            return None
+        self._advance(now)
+        if self._lies(now):
+            self._go_back(now)
+        if len(self._flight) >= MOST_UNDER_WAY:
+            return None
+        if sum(lane.copy is not None for lane, _ in self._flight.values()) < MOST_OF_LANES:
+            for copy, lane in [*self._lanes.items()]:
+                done = self._pass(lane, now) if self.told[copy].can_take else None
+                if done is not None:
+                    return done
+        return self._pass(self._shared, now)
+
+    def due(self, now: float) -> float | None:
+        """When something may lie too long; None: nothing can."""
+        if not self._connected or self._back:
+            return None
+        item = self._shared.open[0] if self._shared.open else None
+        if item is None or item.under_way:
+            return self._since + self._relay_s if self._gap else None
+        return max(now, self._lies_from(item) + self._relay_s)
+
+    @property
+    def place(self) -> int:
+        """All up to here is covered there, but for copies that have a lane."""
+        return self._place
+
+    @property
+    def lanes(self) -> dict[int, int]:
+        """Where lanes are, by the assignment of their copy here: to be kept with the place."""
+        return {copy.assignment: self._first_open(lane) for copy, lane in self._lanes.items()}
+
+    def lag(self, copy: Copy) -> int:
+        """How many records of a copy the target lacks, as it has told."""
+        told = self.told.get(copy)
+        if told is None:
+            return 0
+        lacks = ((count, clock.counter(told.clock, origin)) for origin, count in clock.entries(copy.synced))
+        return sum(max(0, count - theirs) for count, theirs in lacks)
+
+    @property
+    def is_level(self) -> bool:
+        """Whether nothing is known here that the target lacks."""
+        return self._connected and not (self._back or self._gap or self._lanes or self._shared.open)
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def _covers(self, copy: Copy, after: bytes) -> bool:
+        told = self.told.get(copy)
+        return told is None or clock.covers(told.clock, after)
+
+    @staticmethod
+    def _first_open(lane: Lane) -> int:
+        return lane.open[0].position - 1 if lane.open else lane.at
+
+    def _advance(self, now: float) -> None:
+        for lane in (self._shared, *self._lanes.values()):
+            moved = False
+            while lane.open and (self._covers(lane.open[0].copy, lane.open[0].after) or self._is_elsewhere(lane)):
+                lane.open.popleft()
+                moved = True
+            if lane is self._shared and moved:
+                self._since = now
+        if not self._gap or self._back:
+            self._place = self._first_open(self._shared)
+
+    def _is_elsewhere(self, lane: Lane) -> bool:
+        """Whether the first open entry of the shared lane is one for a lane of its own by now."""
+        return lane is self._shared and lane.open[0].copy in self._lanes
+
+    def _lies_from(self, item: Item) -> float:
+        return max(self._since, item.noted, item.answered or 0.0)
+
+    def _lies(self, now: float) -> bool:
+        """Whether what is at the place has lain there for too long."""
+        if self._back:
+            return False
+        if not self._shared.open:
+            return bool(self._gap) and now - self._since >= self._relay_s
+        if self._gap and now - self._since >= self._relay_s:
+            return True
+        item = self._shared.open[0]
+        if item.under_way:
+            return False
+        if now - self._lies_from(item) >= self._relay_s:
+            if not item.is_own:
+                for origin in item.origins:
+                    self._relayed[item.copy, origin] = now + RELAYED_FOR * self._relay_s
+            return True
+        was_sent = item.answered is not None
+        return not item.is_own and not was_sent and any(self._is_broken(item.copy, one) for one in item.origins)
+
+    def _go_back(self, now: float) -> None:
+        self._back, self._since = True, now
+        self._shared.restart(self._place)
+
+    # -- passing the log ---------------------------------------------------------------------------------------------
+
+    def _pass(self, lane: Lane, now: float) -> Ship | Look | None:
+        """Go on in the log until there is a message to send, or no more to pass."""
+        entries: list[Entry] = []
+        items: list[Item] = []
+        size_bytes = 0
+        while (entry := self._ahead(lane)) is not None:
+            size_bytes += entry.size_bytes
+            is_full = len(lane.open) >= MOST_OPEN or (entries and size_bytes > MESSAGE_BYTES)
+            if is_full or not self._may_pass(lane, entry):
+                break
+            lane.at = entry.position
+            if lane.read:
+                lane.read.popleft()
+            item = self._opened(lane, entry, now)
+            if item is not None and not item.under_way and self._goes(lane, entry, now):
+                entries.append(entry)
+                items.append(item)
+        else:
+            if lane.at < self._tail.first and not entries:
+                return self._look(lane)
+            if lane.at >= self._tail.first:
+                self._at_end(lane, now)
+        return self._ship(lane, entries, items) if entries else None
+
+    def _ahead(self, lane: Lane) -> Entry | None:
+        """What comes next in a lane, as far as it is in memory."""
+        if lane.read:
+            return lane.read[0]
+        lane.at = max(lane.at, lane.read_to)
+        return None if lane.at < self._tail.first else self._tail.next(lane.at)
+
+    @staticmethod
+    def _look(lane: Lane) -> Look | None:
+        if lane.looks:
+            return None
+        lane.looks = True
+        return Look(lane, lane.serial, lane.at)
+
+    def _is_of(self, lane: Lane, copy: Copy) -> bool:
+        """Whether a copy's entries go by this lane."""
+        return copy in self.told and (copy is lane.copy if lane.copy is not None else copy not in self._lanes)
+
+    def _may_pass(self, lane: Lane, entry: Entry) -> bool:
+        """Whether a lane may go on; else what the target has of a copy ends before the log begins: it is to load."""
+        copy = entry.copy
+        if not self._is_of(lane, copy) or copy in lane.met:
+            return True
+        if self._covers(copy, entry.before):
+            lane.met.add(copy)
+            self._gap.pop(copy, None)
+        elif lane.copy is not None:
+            return False
+        elif self._back:
+            self._lanes[copy] = Lane(copy.made_at, copy)
+        return True
+
+    def _opened(self, lane: Lane, entry: Entry, now: float) -> Item | None:
+        """What is open of an entry; None: nothing is."""
+        if not self._is_of(lane, entry.copy) or self._covers(entry.copy, entry.after):
+            return None
+        item = self._flying.get(entry.position)
+        if item is None:
+            item = Item(entry.position, entry.copy, entry.after, tuple(entry.origins), entry.is_own, now)
+        lane.open.append(item)
+        return item
+
+    def _goes(self, lane: Lane, entry: Entry, now: float) -> bool:
+        """Whether an entry is this feed's to send."""
+        return (
+            entry.is_own
+            or self._back
+            or lane.copy is not None
+            or not self.told[entry.copy].available
+            or any(self._relayed.get((entry.copy, origin), 0.0) > now for origin in entry.origins)
+        )
+
+    def _ship(self, lane: Lane, entries: list[Entry], items: list[Item]) -> Ship:
+        self._number += 1
+        self._flight[self._number] = lane, items
+        for item in items:
+            item.under_way = True
+            self._flying[item.position] = item
+        return Ship(self._number, entries)
+
+    def _at_end(self, lane: Lane, now: float) -> None:
+        """A lane has come to the end of the log."""
+        if lane.copy is None:
+            if self._back:
+                for copy in self._gap:  # What they lack is from before the place.
+                    self._lanes.setdefault(copy, Lane(copy.made_at, copy))
+                self._gap.clear()
+            self._back = False
+        elif lane.met or self._covers(lane.copy, lane.copy.synced):
+            del self._lanes[lane.copy]
+            self._shared.open = deque(sorted([*self._shared.open, *lane.open], key=attrgetter("position")))
+            self._since = now

@@ -1,0 +1,580 @@
+"""All copies of a node, and what they are told and tell: the core of replication, without a world.
+
+Two questions go from node to node, each on the connection that the asking node dialled (a *link*, which the asker
+draws a number for):
+
+    replica_tell   [uuid, link, whole, rows]    what the asker's copies have; answered by what the asked one's have
+    replica_feed   [uuid, link, entries]        entries of the asker's log; answered when what could be taken is synced
+
+A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
+of the clock, ...], [counter, ...], can take]`, and later only `[number, config, [counter, ...], can take]`.  Answers
+have rows `[number, assignment, config, [counter, ...], can take]`, in the asker's numbers and order of counters.  An
+entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the
+message, or the records, say as much.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
+from gossipkv.replication import clock, record
+from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
+from gossipkv.replication.feed import Feed, Look, Ship, Tail, Told
+from gossipkv.replication.levels import Levels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.replication.copy import Host, Write
+    from gossipkv.storage.engine.shell import Batch
+    from gossipkv.wire.rpc import Raw, Value
+
+KEPT_BYTES: Final = 8 << 20  # Of entries of one peer that came ahead of what they go on from.
+ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
+ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
+
+
+class OnReply(Protocol):
+    """What becomes of a result."""
+
+    def __call__(self, result: Value) -> object: ...
+
+
+class Outside(Protocol):
+    """The world of a node's copies: its store, and the other nodes."""
+
+    def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
+        """Append a batch, and return its position.  Raises Overloaded, StorageError."""
+        ...
+
+    def get(self, space: int, key: bytes) -> bytes | None:
+        """What is synced under a key."""
+        ...
+
+    def reserve_space(self) -> int:
+        """The number of a space that a batch may make."""
+        ...
+
+    def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
+        """Ask a node; None is replied where no result came in `ANSWER_S`."""
+        ...
+
+    def look(self, node: bytes, look: Look) -> None:
+        """Have the log read for the feed to a node."""
+        ...
+
+    def wake(self) -> None:
+        """Have `pump` called soon."""
+        ...
+
+    def now(self) -> float:
+        """A clock in seconds that never goes back."""
+        ...
+
+    def now_ms(self) -> int:
+        """The time of day."""
+        ...
+
+    def set_aside(self, copy: Copy) -> None:
+        """Tell people that a copy originates nothing any more."""
+        ...
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Row:
+    """A copy as a peer has told of it on its link; there may be none here yet."""
+
+    partition: tuple[bytes, int]
+    assignment: int  # The peer's.
+    ids: tuple[int, ...]  # Of the counters of its clocks.
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Another node."""
+
+    node: bytes
+    feed: Feed
+    link: int = 0  # Drawn for the connection from here; 0: there is none.
+    greeted: bool = False  # It has answered the first question on it.
+    again_at: float | None = None  # When the link is begun anew.
+    numbers: dict[Copy, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # As told on it, with the ids,
+    numbered: dict[int, Copy] = field(default_factory=dict)  # and the other way.
+    untold: set[Copy] = field(default_factory=set)  # Whose clocks differ from what was told last.
+    tell_at: float | None = None
+    their_link: int = 0
+    rows: dict[int, Row] = field(default_factory=dict)  # By its numbers.
+    kept: deque[tuple[float, Entry]] = field(default_factory=deque)  # Ahead of what is here, and when they came.
+    kept_bytes: int = 0
+
+
+@final
+class Replicas:
+    """The copies of a node."""
+
+    def __init__(self, me: bytes, outside: Outside, random: Random, position: int, *, relay_s: float) -> None:
+        """`me`: this node's uuid; `position`: all in the log up to it is synced."""
+        self.me = me
+        self.copies: dict[tuple[bytes, int], Copy] = {}
+        self.levels: dict[Copy, Levels] = {}
+        self.spaces: dict[int, Copy] = {}
+        self.peers: dict[bytes, Peer] = {}
+        self.tail = Tail(position)
+        self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
+        self.relay_s = relay_s
+        self._outside = outside
+        self._random = random
+        self._by_origin: dict[int, bytes] = {}  # The node of each assignment that is known here.
+        self._began = outside.now()
+
+    # -- copies ------------------------------------------------------------------------------------------------------
+
+    def found(self, copy: Copy) -> None:
+        """Take in a copy of this node's store, as it was found at the start."""
+        self.copies[copy.identity[:2]] = copy
+        self.spaces[copy.space] = copy
+        self.levels[copy] = Levels(copy)
+
+    def place(self, identity: Identity, config: int, hosts: Sequence[Host]) -> None:
+        """Hold a partition, as the map that was adopted says.  Raises Overloaded, StorageError."""
+        copy = self.copies.get(identity[:2])
+        self._by_origin.update((host.assignment, host.node) for host in hosts)
+        if copy is None:
+            space = self._outside.reserve_space()
+            batch, state = first_batch(space, identity, config, sorted(host.assignment for host in hosts))
+            copy = Copy(space, identity, state, self.tail.end)
+            copy.adopt(config, hosts)
+            self._outside.append(batch, partial(self._made, copy))
+            return
+        batch_or_none = copy.adopt(config, hosts)
+        if batch_or_none is not None:
+            self._outside.append(batch_or_none, lambda: None)
+        self._connect_sharers(copy)
+
+    def _made(self, copy: Copy) -> None:
+        self.found(copy)
+        self._connect_sharers(copy)
+
+    def _connect_sharers(self, copy: Copy) -> None:
+        for node in self._sharers(copy):
+            peer = self._peer(node)
+            peer.untold.add(copy)
+            peer.tell_at = self._outside.now()
+        self._outside.wake()
+
+    def drop(self, copy: Copy, batch: Batch) -> None:
+        """Let go of a copy; the batch will drop its space."""
+        del self.copies[copy.identity[:2]], self.spaces[copy.space], self.levels[copy]
+        batch.drop_space(copy.space)
+        for peer in self.peers.values():
+            peer.feed.let_go(copy)
+            peer.untold.discard(copy)
+            peer.kept = deque(one for one in peer.kept if one[1].copy is not copy)
+            peer.kept_bytes = sum(entry.size_bytes for _, entry in peer.kept)
+
+    def may_originate(self, copy: Copy) -> bool:
+        """Whether it may give out counters: who was put back from an older copy must not give them out again."""
+        if copy.aside is not None:
+            return False
+        heard = self.levels[copy].heard
+        is_new = copy.made_at > 0 or all(host.assignment in heard for host in copy.hosts if host.node != self.me)
+        return is_new or self._outside.now() - self._began >= ASK_OWN_S
+
+    def originate(self, copy: Copy, writes: Sequence[Write]) -> int:
+        """Write here; returns the counter of the last record.  Raises Overloaded, StorageError: nothing was done."""
+        assert self.may_originate(copy)
+        batch, entry = copy.originate(writes, self._outside.now_ms())
+        self._append(batch, entry)
+        return clock.counter(entry.after, copy.assignment)
+
+    def _append(self, batch: Batch, entry: Entry, on_synced: Callable[[], object] | None = None) -> None:
+        entry.position = self._outside.append(batch, partial(self._synced, entry, on_synced))
+        entry.copy.appends(entry)
+
+    def _synced(self, entry: Entry, on_synced: Callable[[], object] | None) -> None:
+        copy = entry.copy
+        copy.has_synced(entry)
+        if copy not in self.levels:  # It was dropped meanwhile.
+            return
+        self.tail.append(entry)
+        for node in self._sharers(copy):
+            peer = self._peer(node)
+            peer.untold.add(copy)
+            if peer.tell_at is None:
+                peer.tell_at = self._outside.now() + self.relay_s / 2
+        self.levels[copy].look()
+        if on_synced is not None:
+            on_synced()
+        self._outside.wake()
+
+    def _sharers(self, copy: Copy) -> list[bytes]:
+        return [host.node for host in copy.hosts if host.node != self.me]
+
+    # -- links -------------------------------------------------------------------------------------------------------
+
+    def _peer(self, node: bytes) -> Peer:
+        peer = self.peers.get(node)
+        if peer is None:
+            place, lanes = self.places.pop(node, (0, {}))
+            feed = Feed(self.tail, place, relay_s=self.relay_s, is_broken=self._is_broken)
+            feed.kept_lanes = lanes
+            peer = self.peers[node] = Peer(node, feed)
+        return peer
+
+    def connected(self, node: bytes) -> None:
+        """There is a connection from here to a node."""
+        peer = self._peer(node)
+        self.disconnected(node)
+        self._greet(peer)
+
+    def disconnected(self, node: bytes) -> None:
+        """There is none any more."""
+        peer = self._peer(node)
+        peer.link, peer.greeted, peer.again_at = 0, False, None
+        peer.feed.disconnected()
+        self._outside.wake()  # What its node has originated is waited for no longer.
+
+    def reaches(self, node: bytes) -> bool:
+        """Whether a node is connected, and has told its clocks."""
+        peer = self.peers.get(node)
+        return peer is not None and peer.greeted
+
+    @property
+    def reached(self) -> set[bytes]:
+        """The nodes that are connected, and have told their clocks."""
+        return {node for node, peer in self.peers.items() if peer.greeted}
+
+    def _is_broken(self, copy: Copy, origin: int) -> bool:
+        del copy
+        node = self._by_origin.get(origin)
+        return node is not None and node != self.me and not self.reaches(node)
+
+    def _greet(self, peer: Peer) -> None:
+        link = peer.link = self._random.getrandbits(63) | 1
+        peer.numbers, peer.numbered = {}, {}
+        shared = [copy for copy in self.copies.values() if peer.node in self._sharers(copy)]
+        rows = self._rows(peer, shared)
+        self._ask(peer, "replica_tell", [1, rows], partial(self._greeted, peer, link))
+
+    def _ask(self, peer: Peer, method: str, params: list[Value], on_reply: OnReply) -> None:
+        link = peer.link
+
+        def replied(result: Value) -> None:
+            if peer.link != link:
+                return
+            try:
+                if result is None:
+                    raise NotReady("no answer")
+                on_reply(result)
+            except GossipKVError:  # As after a lost connection, once.
+                peer.link, peer.greeted = 0, False
+                peer.feed.disconnected()
+                peer.again_at = self._outside.now() + self.relay_s
+                self._outside.wake()
+
+        self._outside.ask(peer.node, method, [self.me, link, *params], replied)
+
+    def _greeted(self, peer: Peer, link: int, result: Value) -> None:
+        assert peer.link == link
+        peer.greeted = True
+        told = dict(self._hear_answer(peer, result))
+        lower = {node for copy in told for node in self._sharers(copy) if node < self.me and self.reaches(node)}
+        now = self._outside.now()
+        peer.feed.connected(told, now, goes_back=not lower - {peer.node})
+        self._outside.wake()
+
+    def _rows(self, peer: Peer, copies: Iterable[Copy]) -> list[Value]:
+        """What is told of copies, which are not untold then."""
+        rows: list[Value] = []
+        for copy in copies:
+            number, ids = peer.numbers.get(copy, (len(peer.numbered), ()))
+            counters: list[Value] = [count for _, count in clock.entries(copy.synced)]
+            if ids == copy.named:
+                rows.append([number, copy.config, counters, True])
+            else:
+                peer.numbers[copy], peer.numbered[number] = (number, copy.named), copy
+                rows.append([number, *copy.identity, copy.config, [*copy.named], counters, True])
+            peer.untold.discard(copy)
+        return rows
+
+    def _hear_answer(self, peer: Peer, rows: Value) -> list[tuple[Copy, Told]]:
+        """Take in rows of an answer.  Raises ProtocolError."""
+        heard: list[tuple[Copy, Told]] = []
+        for row in rows if isinstance(rows, list) else ():
+            match row:
+                case [int(number), int(assignment), int(config), list(counters), bool(can)] if number in peer.numbered:
+                    copy = peer.numbered[number]
+                    _, ids = peer.numbers[copy]
+                    theirs = _clock(ids, counters)
+                    if copy in self.levels:  # It may have been dropped.
+                        heard.append((copy, self._hear(peer, copy, assignment, theirs, config, can=can)))
+                case _:
+                    raise ProtocolError("a row of an answer is [number, assignment, config, counters, can take]")
+        return heard
+
+    def _hear(self, peer: Peer, copy: Copy, assignment: int, theirs: bytes, config: int, *, can: bool) -> Told:
+        """Take in what a node has told of its copy."""
+        if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:
+            copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
+            self._outside.set_aside(copy)
+        available = any(host.available for host in copy.hosts if host.assignment == assignment)
+        told = Told(assignment, theirs, config, can, available)
+        peer.feed.hears(copy, told, self._outside.now())
+        self.levels[copy].confirms(assignment, config, theirs)
+        return told
+
+    # -- what others ask ---------------------------------------------------------------------------------------------
+
+    def told(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> list[Value]:
+        """A node tells what its copies have; the answer.
+
+        Raises:
+            NotReady: the link is not known here: it is to be begun anew.
+            ProtocolError: a row has not its form.
+        """
+        peer = self._peer(node)
+        if whole:
+            peer.their_link = link
+            peer.rows.clear()
+            peer.kept.clear()
+            peer.kept_bytes = 0
+        self._check_link(peer, link)
+        answer: list[Value] = []
+        for row in rows:
+            number, told, config, can = self._told_row(peer, row)
+            copy = None if told is None else self.copies.get(told.partition)
+            if told is not None and copy is not None:
+                self._hear(peer, copy, told.assignment, _clock(told.ids, config[1]), config[0], can=can)
+                answer.append(self._answer_row(peer, number, told.ids, copy))
+        self._outside.wake()
+        return answer
+
+    def _told_row(self, peer: Peer, row: Raw) -> tuple[int, Row | None, tuple[int, list[Raw]], bool]:
+        match row:
+            case [
+                int(number),
+                bytes(table),
+                int(partition),
+                int(assignment),
+                int(config),
+                list(ids),
+                list(counts),
+                can,
+            ]:
+                named = tuple(id_ for id_ in ids if isinstance(id_, int))
+                peer.rows[number] = Row((table, partition), assignment, named)
+                return number, peer.rows.get(number), (config, counts), bool(can)
+            case [int(number), int(config), list(counts), can]:
+                return number, peer.rows.get(number), (config, counts), bool(can)
+        raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take]")
+
+    def _answer_row(self, peer: Peer, number: int, ids: Sequence[int], copy: Copy) -> Value:
+        peer.untold.discard(copy)
+        counters: list[Value] = [clock.counter(copy.synced, id_) for id_ in ids]
+        return [number, copy.assignment, copy.config, counters, True]
+
+    @staticmethod
+    def _check_link(peer: Peer, link: int) -> None:
+        if link != peer.their_link:
+            raise NotReady("this link was not begun here, or was begun anew")
+
+    def fed(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[list[Value]], object]) -> None:
+        """A node feeds entries; `on_taken` is called with the answer once what could be taken is synced.
+
+        Raises:
+            NotReady, ProtocolError: as `told`.
+        """
+        peer = self._peer(node)
+        self._check_link(peer, link)
+        copies: dict[int, Copy] = {}
+        news: list[Value] = []
+        read = [*self._read(peer, entries)]  # All of it is right, or none is taken.
+        for number, entry in read:
+            copies[number] = entry.copy
+            if not entry.copy.covers(entry.after):
+                news += [[number, origin] for origin in entry.origins if origin != peer.rows[number].assignment]
+        appended = 0
+
+        def synced() -> None:
+            nonlocal appended
+            appended -= 1
+            if not appended:
+                rows = [self._answer_row(peer, number, peer.rows[number].ids, copy) for number, copy in copies.items()]
+                on_taken([rows, news])
+
+        appended = 1
+        for _, entry in read:
+            appended += self._take_or_keep(peer, entry, synced)
+        self._retry()
+        synced()
+
+    def _take_or_keep(self, peer: Peer, entry: Entry, synced: Callable[[], object]) -> bool:
+        """Take an entry, or keep it for later; whether it is to be synced."""
+        copy = entry.copy
+        if copy.covers(entry.after):
+            return False
+        if copy.covers(entry.before):
+            try:
+                self._append(*copy.take(entry, self._outside.get), synced)
+            except Overloaded:
+                return False  # It comes again.
+            return True
+        if peer.kept_bytes + entry.size_bytes <= KEPT_BYTES:
+            peer.kept.append((self._outside.now(), entry))
+            peer.kept_bytes += entry.size_bytes
+        return False
+
+    def _retry(self) -> None:
+        """Take what was kept and goes on from what is here by now."""
+        moved = True
+        while moved:
+            moved = False
+            for peer in self.peers.values():
+                kept, peer.kept, peer.kept_bytes = peer.kept, deque(), 0
+                for at, entry in kept:
+                    if entry.copy.covers(entry.before):
+                        moved |= self._take_or_keep(peer, entry, partial(self._tell_soon, peer))
+                    else:
+                        peer.kept.append((at, entry))
+                        peer.kept_bytes += entry.size_bytes
+
+    def _tell_soon(self, peer: Peer) -> None:
+        """Who waits for a confirmation has had its answer: it is told now, and not within the relay time."""
+        peer.tell_at = self._outside.now()
+
+    def _read(self, peer: Peer, entries: Sequence[Raw]) -> Iterable[tuple[int, Entry]]:
+        """Read the entries of a message.  Raises ProtocolError."""
+        last: dict[int, bytes] = {}
+        for one in entries:
+            match one:
+                case [int(number), None | list() as before, None | list() as after, list(flat)] if len(flat) % 2 == 0:
+                    pass
+                case _:
+                    raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
+            row = peer.rows.get(number)
+            copy = None if row is None else self.copies.get(row.partition)
+            if row is None or copy is None:  # It comes again, once it is told that there is one.
+                continue
+            records = _records(flat)
+            begins = last.get(number) if before is None else _clock(row.ids, before)
+            if begins is None:
+                raise ProtocolError("the first entry of a copy in a message has the clock before it")
+            ends = _behind(begins, records) if after is None else _clock(row.ids, after)
+            if not clock.covers(ends, begins) or any(not clock.covers(ends, record.dot(data)) for _, data in records):
+                raise ProtocolError("an entry's clock after covers the clock before, and all of its records")
+            last[number] = ends
+            yield number, Entry(copy, records, begins, ends, is_own=False)
+
+    # -- what goes on by itself --------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Do all that is to be done now."""
+        now = self._outside.now()
+        for peer in [*self.peers.values()]:
+            if peer.again_at is not None and peer.again_at <= now:
+                peer.again_at = None
+                self._greet(peer)
+            while peer.kept and peer.kept[0][0] + self.relay_s <= now:
+                peer.kept_bytes -= peer.kept.popleft()[1].size_bytes
+            while (do := peer.feed.next(now)) is not None:
+                if isinstance(do, Ship):
+                    self._ship(peer, do)
+                else:
+                    self._outside.look(peer.node, do)
+            if peer.tell_at is not None and peer.tell_at <= now:
+                peer.tell_at = None
+                if peer.greeted and peer.untold:
+                    rows = self._rows(peer, sorted(peer.untold, key=lambda copy: copy.space))
+                    self._ask(peer, "replica_tell", [0, rows], partial(self._hear_answer, peer))
+
+    @property
+    def due(self) -> float | None:
+        """When `pump` has something to do, if nothing happens before."""
+        now = self._outside.now()
+        times = [
+            time
+            for peer in self.peers.values()
+            for time in (
+                peer.again_at,
+                peer.tell_at if peer.greeted and peer.untold else None,
+                peer.feed.due(now),
+                peer.kept[0][0] + self.relay_s if peer.kept else None,
+            )
+            if time is not None
+        ]
+        return min(times, default=None)
+
+    def _ship(self, peer: Peer, ship: Ship) -> None:
+        rows: list[Value] = []
+        last: dict[int, bytes] = {}
+        unnamed = [entry.copy for entry in ship.entries if peer.numbers.get(entry.copy, (0, ()))[1] != entry.copy.named]
+        if unnamed:
+            told = self._rows(peer, dict.fromkeys(unnamed))
+            self._ask(peer, "replica_tell", [0, told], partial(self._hear_answer, peer))
+        for entry in ship.entries:
+            number, ids = peer.numbers[entry.copy]
+            before = None if last.get(number) == entry.before else _counters(entry.before, ids)
+            after = None if entry.is_own else _counters(entry.after, ids)
+            last[number] = entry.after
+            rows.append([number, before, after, [part for pair in entry.records for part in pair]])
+
+        def on_reply(result: Value) -> None:
+            match result:
+                case [list(heard), list(news)]:
+                    self._hear_answer(peer, heard)
+                    pairs: list[tuple[Copy, int]] = []
+                    for one in news:
+                        match one:
+                            case [int(number), int(origin)] if number in peer.numbered:
+                                pairs.append((peer.numbered[number], origin))
+                    peer.feed.answered(ship.number, pairs, self._outside.now())
+                    self._outside.wake()
+                case _:
+                    raise ProtocolError("the answer to a feed is [rows, news]")
+
+        self._ask(peer, "replica_feed", [rows], on_reply)
+
+    def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
+        """The places of all feeds, to be kept."""
+        return {node: (peer.feed.place, peer.feed.lanes) for node, peer in self.peers.items()}
+
+
+def _clock(ids: Sequence[int], counters: Sequence[object]) -> bytes:
+    """A clock from its counters.  Raises ProtocolError."""
+    whole = [count for count in counters if isinstance(count, int) and 0 <= count < 1 << 64]
+    if len(whole) != len(counters) or len(ids) != len(counters):
+        raise ProtocolError(f"a clock has {len(ids)} counters here, not {len(counters)}")
+    return clock.of(zip(ids, whole, strict=True))
+
+
+def _behind(begins: bytes, records: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """The clock after records of one origin.  Raises ProtocolError: they do not follow it, each the one before."""
+    ends = begins
+    for _, data in records:
+        ((origin, count),) = clock.entries(record.dot(data))
+        if count != clock.counter(ends, origin) + 1:
+            raise ProtocolError(f"record {count} of {origin} does not follow {clock.counter(ends, origin)}")
+        ends = clock.merge(ends, record.dot(data))
+    return ends
+
+
+def _counters(of: bytes, ids: Sequence[int]) -> list[Value]:
+    return [clock.counter(of, id_) for id_ in ids]
+
+
+def _records(flat: Sequence[Raw]) -> tuple[tuple[bytes, bytes], ...]:
+    """Keys and records.  Raises ProtocolError."""
+    records: list[tuple[bytes, bytes]] = []
+    for key, data in zip(flat[::2], flat[1::2], strict=True):
+        if not isinstance(key, bytes) or not isinstance(data, bytes):
+            raise ProtocolError("keys and records are bytes")
+        record.check(data)
+        records.append((key, data))
+    return tuple(records)

@@ -1,0 +1,229 @@
+r"""Replication under Trio: a node's copies in its store, and the ways to other nodes.
+
+    replication = Replication(store, ask, environment, me, relay_s=0.2)
+    await nursery.start(replication.run)            # the copies that are in the store are found by then
+    replication.replicas.place(identity, config, hosts)
+    replication.connected(node)                     # and `disconnected`
+
+Where feeds are is kept, once a second, in a space of its own: under `\0p` and a node's uuid its place, and the lanes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import GossipKVError, Overloaded, StorageError
+from gossipkv.log import Log
+from gossipkv.replication.copy import IDENTITY, STATE, Copy, decode_identity
+from gossipkv.replication.replicas import ANSWER_S, Replicas
+from gossipkv.replication.waiting import Waiting
+from gossipkv.storage.engine.reading import BelowFloor
+from gossipkv.storage.engine.shell import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.environment.seam import Environment
+    from gossipkv.replication.feed import Look
+    from gossipkv.replication.replicas import OnReply
+    from gossipkv.replication.store import FollowedStore
+    from gossipkv.wire.rpc import Value
+
+PLACE: Final = b"\0p"
+KEEP_S: Final = 1.0  # Between two times that places are kept.
+FEW_SPACES: Final = 256  # Looked at before others have a turn.
+
+
+class OnAnswer(Protocol):
+    """What becomes of a question: the result, or why there is none."""
+
+    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
+
+
+class AskNode(Protocol):
+    """A function that asks a node; `on_answer` is called once."""
+
+    def __call__(
+        self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer, /
+    ) -> None: ...
+
+
+@final
+class Replication:
+    """The copies of a node, under Trio."""
+
+    def __init__(
+        self,
+        store: FollowedStore,
+        ask: AskNode,
+        environment: Environment,
+        me: bytes,
+        *,
+        relay_s: float,
+        most_waiting_bytes: int,
+    ) -> None:
+        """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
+        self._store = store
+        self._ask_node = ask
+        self._clock = environment.clock
+        self._log = Log("gossipkv.replication")
+        self._news = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._places: int | None = None  # The space of places.
+        self._kept: dict[bytes, bytes] = {}
+        self.waiting = Waiting(most_waiting_bytes)
+        self.replicas = Replicas(me, self, environment.random, store.synced_position, relay_s=relay_s)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Find the copies in the store, and replicate, until cancelled."""
+        await self._find()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._keep_places)
+            task_status.started()
+            while True:
+                self._news = trio.Event()
+                now = self.now()
+                self.replicas.pump()
+                self.waiting.wake(now)
+                dues = [due for due in (self.replicas.due, self.waiting.due) if due is not None]
+                with trio.move_on_at(min(dues, default=now + 3600.0)):
+                    await self._news.wait()
+
+    def connected(self, node: bytes) -> None:
+        """There is a connection to a node."""
+        self.replicas.connected(node)
+
+    def disconnected(self, node: bytes) -> None:
+        """There is none any more."""
+        self.replicas.disconnected(node)
+
+    async def _find(self) -> None:
+        for number, space in enumerate(self._store.spaces()):
+            if number % FEW_SPACES == 0:
+                await trio.lowlevel.checkpoint()
+            identity = self._store.get(space, IDENTITY)
+            state = self._store.get(space, STATE)
+            if identity is not None and state is not None:
+                self.replicas.found(Copy(space, decode_identity(identity), state))
+            elif self._store.get(space, PLACE) is not None:
+                self._places = space
+                self._read_places(space)
+
+    # -- places ------------------------------------------------------------------------------------------------------
+
+    def _read_places(self, space: int) -> None:
+        start: bytes | None = PLACE
+        while start is not None:
+            records, start = self._store.scan(space, start, PLACE + b"\xff" * 17)
+            for key, value in records:
+                node = key[len(PLACE) :]
+                if node:
+                    place, lanes = msgpack.unpackb(value, strict_map_key=False)
+                    self.replicas.places[node] = place, lanes
+                    self._kept[node] = value
+
+    async def _keep_places(self) -> None:
+        """Have the places synced now and then: a feed goes on near where it was."""
+        while True:
+            await trio.sleep(KEEP_S)
+            places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
+            changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
+            if not changed:
+                continue
+            batch = Batch()
+            if self._places is None:
+                self._places = self._store.reserve_space()
+                batch.new_space(self._places)
+                batch.put(self._places, PLACE, b"")
+            for node, value in changed.items():
+                batch.put(self._places, PLACE + node, value)
+            try:
+                self.append(batch, partial(self._kept.update, changed))
+            except Overloaded:
+                continue
+            except StorageError:
+                return
+
+    # -- the world of the copies -------------------------------------------------------------------------------------
+
+    def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
+        """Append a batch.  Raises Overloaded, StorageError."""
+
+        def told(error: StorageError | None) -> None:
+            if error is None:
+                on_synced()
+
+        return self._store.append(batch, told)
+
+    def get(self, space: int, key: bytes) -> bytes | None:
+        """What is synced."""
+        return self._store.get(space, key)
+
+    def scan(
+        self, space: int, start: bytes | None, end: bytes | None, *, reverse: bool, limit: int
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """A page of what is synced."""
+        return self._store.scan(space, start, end, reverse=reverse, limit=limit)
+
+    def reserve_space(self) -> int:
+        """The number of a space that a batch may make."""
+        return self._store.reserve_space()
+
+    def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
+        """Ask a node."""
+        self.ask_whole(node, method, params, ANSWER_S, lambda result, error: on_reply(None if error else result))
+
+    def ask_whole(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
+        """Ask a node what its answer, or its error, is wanted of."""
+        self._ask_node(node, method, params, timeout_s, on_answer)
+
+    def look(self, node: bytes, look: Look) -> None:
+        """Have the log read for the feed to a node."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._look, node, look)
+
+    async def _look(self, node: bytes, look: Look) -> None:
+        replicas = self.replicas
+        if look.lane.cursor is None:
+            copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
+            look.lane.cursor = self._store.follow(frozenset(copy.space for copy in copies), look.position)
+        try:
+            batches, position = await self._store.read_log(look.lane.cursor)
+        except BelowFloor as error:
+            floor = error.details["floor"]
+            assert isinstance(floor, int), floor
+            look.lane.cursor = None
+            batches, position = [], floor
+        except GossipKVError as error:
+            self._log.error("log_not_read", reason=error.message)
+            await trio.sleep(KEEP_S)
+            batches, position, look.lane.cursor = [], look.position, None
+        entries = [
+            entry
+            for at, operations in batches
+            for space in {operation[1] for operation in operations}
+            if (copy := replicas.spaces.get(space)) is not None and (entry := copy.entry_of(at, operations)) is not None
+        ]
+        replicas.peers[node].feed.read(look, entries, position)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the pump run soon."""
+        self._news.set()
+
+    def now(self) -> float:
+        """Trio's clock."""
+        return trio.current_time()
+
+    def now_ms(self) -> int:
+        """The time of day."""
+        return self._clock.wall_ms()
+
+    def set_aside(self, copy: Copy) -> None:
+        """Tell people."""
+        self._log.error("copy_set_aside", partition=copy.identity.partition, reason=copy.aside)

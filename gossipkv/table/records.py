@@ -1,0 +1,96 @@
+"""The methods about records of tables, put together: reads and writes, and what copies tell each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.errors import BadRequest
+from gossipkv.table.reads import TableReads
+from gossipkv.table.routing import Routing
+from gossipkv.table.writes import Writes
+from gossipkv.wire.results import Later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.rpc import Value
+
+UUID_BYTES: Final = 16
+MOST_LINK: Final = (1 << 64) - 1
+MOST_ROWS: Final = 1 << 20
+
+
+class Limits(Protocol):
+    """The settings that these methods need."""
+
+    @property
+    def max_key(self) -> int: ...
+    @property
+    def max_value(self) -> int: ...
+    @property
+    def scan_limit(self) -> int: ...
+    @property
+    def stage_timeout(self) -> int: ...
+
+
+@final
+class RecordMethods:
+    """The methods, by name."""
+
+    def __init__(self, deciding: Deciding, random: Random, limits: Limits) -> None:
+        self.routing = Routing(deciding, random)
+        self._deciding = deciding
+        names = deciding.name_of
+        reads = TableReads(
+            self.routing,
+            deciding.replicating,
+            names,
+            max_key=limits.max_key,
+            scan_limit=limits.scan_limit,
+            stage_ms=limits.stage_timeout,
+        )
+        writes = Writes(self.routing, deciding.replicating, names, max_key=limits.max_key, max_value=limits.max_value)
+        self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
+            "get": reads.get,
+            "get_many": reads.get_many,
+            "scan": reads.scan,
+        }
+        self.methods: dict[bytes, Callable[[Arguments], Value | Later]] = {
+            b"put": writes.put,
+            b"delete": writes.delete,
+            b"put_many": writes.put_many,
+            b"table_write": writes.write,
+            b"table_get": reads.get_here,
+            b"table_scan": reads.scan_here,
+            b"replica_tell": self._tell,
+            b"replica_feed": self._feed,
+        }
+
+    def _tell(self, arguments: Arguments) -> Value:
+        node, link = _peer(arguments)
+        whole, rows = arguments.whole("whole", 1), arguments.rows("rows", MOST_ROWS)
+        arguments.end()
+        return self._deciding.replicating().replicas.told(node, link, rows, whole=bool(whole))
+
+    def _feed(self, arguments: Arguments) -> Later:
+        node, link = _peer(arguments)
+        entries = arguments.rows("entries", MOST_ROWS)
+        arguments.end()
+        replicas = self._deciding.replicating().replicas
+
+        def begin(on_result: OnResult) -> None:
+            replicas.fed(node, link, entries, on_result)
+
+        return Later(begin)
+
+
+def _peer(arguments: Arguments) -> tuple[bytes, int]:
+    """Who asks, and on which link."""
+    node = arguments.blob("node")
+    if len(node) != UUID_BYTES:
+        raise BadRequest(f"{arguments.method}: the node must be {UUID_BYTES} bytes, not {len(node)}")
+    return node, arguments.whole("link", MOST_LINK)
