@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock
 from tests.oracle import vector_clock as oracle
-from tests.unit.debug_build import ONLY_DEBUG_BUILD
 
 MOST = 2**64 - 1
 # Few assignments, so that two clocks share some, and numbers of which the order of bytes and words is not the same.
@@ -106,17 +105,3 @@ def test_numbers_that_are_none(number: int) -> None:
         clock.counter(b"", number)
     with pytest.raises(OverflowError):
         clock.named(b"", [number])
-
-
-@ONLY_DEBUG_BUILD
-def test_invariants() -> None:
-    """In the debug build: a clock that was not checked, a counter that goes back, an assignment twice."""
-    bad = oracle.ENTRY.pack(2, 1) + oracle.ENTRY.pack(1, 1)
-    for function in (clock.compare, clock.covers, clock.merge, clock.least):
-        for pair in ((bad, b""), (b"", bad)):
-            with pytest.raises(AssertionError, match="packed clocks"):
-                function(*pair)
-    with pytest.raises(AssertionError, match="never goes back"):
-        clock.raised(clock.of([(1, 2)]), 1, 1)
-    with pytest.raises(AssertionError, match="each assignment once"):
-        clock.of([(1, 2), (1, 3)])

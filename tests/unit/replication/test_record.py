@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, record
 from tests.oracle import record as oracle
-from tests.unit.debug_build import ONLY_DEBUG_BUILD
 
 MOST = 2**64 - 1
 numbers = st.integers(0, 2) | st.sampled_from([255, 256, 2**63]) | st.integers(0, MOST)
@@ -95,11 +94,3 @@ def test_numbers_that_are_none(number: int) -> None:
     for wrong in ((number, 1, 1, 1), (1, number, 1, 1), (1, 1, number, 1), (1, 1, 1, number)):
         with pytest.raises(OverflowError):
             record.encode(*wrong, b"", b"")
-
-
-@ONLY_DEBUG_BUILD
-def test_invariants() -> None:
-    """In the debug build nothing is written that would not be read."""
-    for wrong in ((1, 1, 0, 1, b"", b""), (1, 1, 1, 3, b"", b""), (1, 1, 1, 2, b"", b"v")):
-        with pytest.raises(AssertionError, match="what is written is read"):
-            record.encode(*wrong)
