@@ -30,6 +30,7 @@ ELSEWHERE, ON_TWO = f"{OURS}, elsewhere", f"{OURS}, on two others"
 LIVE_BYTES, TWICE_LIVE_BYTES = "1.5 x live bytes + a file", "2 x live bytes + a file"
 MEMTABLES = "memtables + 64 MiB"
 SYNCS = "3 ms + 2 syncs"
+DICTIONARIES = "loop over dictionaries"
 TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
 DISK_1, DISK_8, DISK_16 = (f"C loop, depth {depth}" for depth in (1, 8, 16))
 HOT_BESIDE = "beside hot ones"
@@ -268,6 +269,16 @@ SUSTAINED_P50 = Row("transaction, thousands one after another, p50", "ms", {ETCD
 SUSTAINED_CPU = Row("CPU of all servers for it", "us", {ETCD: 4.0})
 SUSTAINED_SHOWN = Row("until all servers show the last of them", "s", 1.0)
 METADATA = (METADATA_P50, METADATA_WRITTEN, METADATA_BURST, METADATA_BURST_TIME)
+
+CLOCK_SIZES = {8: 1 / 15, 64: 1 / 50}  # Entries, and our time to that of a loop over dictionaries.
+CLOCKS = {
+    name: Family(form, "ns", {(size,): {DICTIONARIES: ratio} for size, ratio in CLOCK_SIZES.items()})
+    for name, form in (
+        ("compare", "two clocks of {} entries compared"),
+        ("covers", "a clock of {} entries held against another"),
+        ("merge", "two clocks of {} entries merged"),
+    )
+}
 
 _SIZES = (8, 64, 256, 1024)
 FIRST_DEAD = Family(

@@ -17,6 +17,7 @@ from tests.bench.network import one_core, pings
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
+from tests.bench.tables import clocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -264,9 +265,16 @@ LARGER = {
         needs=cgroup.missing, records=300_000, connections=8, cold_rate=200, warm_s=0.5, turn_s=0.3, rounds=1,
     ),
 }  # fmt: skip
+TABLES = {
+    "tables-clocks": part(
+        clocks.measure, [row.of(size) for row in goals.CLOCKS.values() for size in goals.CLOCK_SIZES],
+        calls=200, rounds=1,
+    ),
+}  # fmt: skip
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
     "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
+    "tables": TABLES,
     "larger-than-memory": LARGER,
 }  # fmt: skip
 PARTS = {name: part for parts in GROUPS.values() for name, part in parts.items()}

@@ -11,6 +11,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 cdef extern from "gossipkv/storage/bits.h" nogil:
+    uint64_t load_word "gkv_load64"(const void* at)     # In the machine's order: to see whether two are the same.
     uint64_t load_number "gkv_load64_big_endian"(const void* at)
 
 cdef enum Order:

@@ -24,10 +24,26 @@ BEFORE = <int>BEFORE_OTHER
 AFTER = <int>AFTER_OTHER
 CONCURRENT = <int>CONCURRENT_CLOCKS
 
+cdef enum:
+    STRIDE = 4  # Entries that are compared in one go where both clocks have the same assignments, as they mostly do.
+
+ctypedef Py_ssize_t (*Join)(
+    const unsigned char*, Py_ssize_t, const unsigned char*, Py_ssize_t, unsigned char*
+) noexcept nogil
+
 
 cdef inline const unsigned char* end_of(const unsigned char* clock, Py_ssize_t size) noexcept nogil:
     """Behind the last whole entry."""
     return clock + size // ENTRY_BYTES * ENTRY_BYTES
+
+
+cdef inline bint alike(const unsigned char* one, const unsigned char* other, int count) noexcept nogil:
+    """Whether so many entries have the same assignments; or counters, from eight bytes further on."""
+    cdef uint64_t differ = 0
+    cdef int number
+    for number in range(count):
+        differ |= load_word(one + number * ENTRY_BYTES) ^ load_word(other + number * ENTRY_BYTES)
+    return differ == 0
 
 
 cdef Order clock_compare(
@@ -37,88 +53,103 @@ cdef Order clock_compare(
     cdef const unsigned char* other_end = end_of(other, other_size)
     cdef uint64_t left
     cdef uint64_t right
-    cdef bint behind = False
-    cdef bint ahead = False
+    cdef int behind = 0
+    cdef int ahead = 0
+    cdef int number
     while one < one_end and other < other_end:
+        if one_end - one >= STRIDE * ENTRY_BYTES <= other_end - other and alike(one, other, STRIDE):
+            if not alike(one + NUMBER_BYTES, other + NUMBER_BYTES, STRIDE):
+                for number in range(STRIDE):
+                    left = load_number(one + number * ENTRY_BYTES + NUMBER_BYTES)
+                    right = load_number(other + number * ENTRY_BYTES + NUMBER_BYTES)
+                    behind |= left < right
+                    ahead |= left > right
+            one += STRIDE * ENTRY_BYTES
+            other += STRIDE * ENTRY_BYTES
+            continue
         left = load_number(one)
         right = load_number(other)
-        if left == right:
-            left = load_number(one + NUMBER_BYTES)
-            right = load_number(other + NUMBER_BYTES)
-            behind |= left < right
-            ahead |= left > right
-            one += ENTRY_BYTES
-            other += ENTRY_BYTES
-        elif left < right:
-            ahead |= load_number(one + NUMBER_BYTES) > 0
-            one += ENTRY_BYTES
-        else:
-            behind |= load_number(other + NUMBER_BYTES) > 0
-            other += ENTRY_BYTES
+        behind |= right <= left and load_number(other + NUMBER_BYTES) > counter_if(left == right, one)
+        ahead |= left <= right and load_number(one + NUMBER_BYTES) > counter_if(left == right, other)
+        one += ENTRY_BYTES if left <= right else 0
+        other += ENTRY_BYTES if right <= left else 0
     while one < one_end:
         ahead |= load_number(one + NUMBER_BYTES) > 0
         one += ENTRY_BYTES
     while other < other_end:
         behind |= load_number(other + NUMBER_BYTES) > 0
         other += ENTRY_BYTES
-    return <Order>((BEFORE_OTHER if behind else 0) | (AFTER_OTHER if ahead else 0))
+    return <Order>(behind * BEFORE_OTHER | ahead * AFTER_OTHER)
+
+
+cdef inline uint64_t counter_if(bint present, const unsigned char* entry) noexcept nogil:
+    """The counter of an entry that is of the assignment in question, or that of an absent one."""
+    return load_number(entry + NUMBER_BYTES) if present else 0
+
+
+cdef inline void join_entry(
+    const unsigned char* one, const unsigned char* other, unsigned char* into, bint greater
+) noexcept nogil:
+    """One entry out of two of the same assignment, without a branch: nothing foretells which is ahead."""
+    cdef uint64_t left = load_number(one + NUMBER_BYTES)
+    cdef uint64_t right = load_number(other + NUMBER_BYTES)
+    memcpy(into, one, NUMBER_BYTES)
+    store_number(into + NUMBER_BYTES, max(left, right) if greater else min(left, right))
+
+
+cdef inline Py_ssize_t join(
+    const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size,
+    unsigned char* into, bint greater,
+) noexcept nogil:
+    """`clock_merge` if it is to be the greater, else `clock_least`."""
+    cdef const unsigned char* one_end = end_of(one, one_size)
+    cdef const unsigned char* other_end = end_of(other, other_size)
+    cdef unsigned char* start = into
+    cdef uint64_t left
+    cdef uint64_t right
+    cdef Py_ssize_t place
+    cdef int number
+    while one < one_end and other < other_end:
+        if one_end - one >= STRIDE * ENTRY_BYTES <= other_end - other and alike(one, other, STRIDE):
+            if alike(one + NUMBER_BYTES, other + NUMBER_BYTES, STRIDE):
+                memcpy(into, one, STRIDE * ENTRY_BYTES)
+            else:
+                for number in range(STRIDE):
+                    place = number * ENTRY_BYTES
+                    join_entry(one + place, other + place, into + place, greater)
+            one += STRIDE * ENTRY_BYTES
+            other += STRIDE * ENTRY_BYTES
+            into += STRIDE * ENTRY_BYTES
+            continue
+        left = load_number(one)
+        right = load_number(other)
+        if left == right:
+            join_entry(one, other, into, greater)
+        elif greater:
+            memcpy(into, one if left < right else other, ENTRY_BYTES)
+        into += ENTRY_BYTES if greater or left == right else 0
+        one += ENTRY_BYTES if left <= right else 0
+        other += ENTRY_BYTES if right <= left else 0
+    if greater:
+        memcpy(into, one, one_end - one)
+        into += one_end - one
+        memcpy(into, other, other_end - other)
+        into += other_end - other
+    return into - start
 
 
 cdef Py_ssize_t clock_merge(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size,
     unsigned char* into,
 ) noexcept nogil:
-    cdef const unsigned char* one_end = end_of(one, one_size)
-    cdef const unsigned char* other_end = end_of(other, other_size)
-    cdef unsigned char* start = into
-    cdef uint64_t left
-    cdef uint64_t right
-    while one < one_end and other < other_end:
-        left = load_number(one)
-        right = load_number(other)
-        if left == right:
-            left = load_number(one + NUMBER_BYTES)
-            right = load_number(other + NUMBER_BYTES)
-            memcpy(into, one if left > right else other, ENTRY_BYTES)
-            one += ENTRY_BYTES
-            other += ENTRY_BYTES
-        elif left < right:
-            memcpy(into, one, ENTRY_BYTES)
-            one += ENTRY_BYTES
-        else:
-            memcpy(into, other, ENTRY_BYTES)
-            other += ENTRY_BYTES
-        into += ENTRY_BYTES
-    memcpy(into, one, one_end - one)
-    into += one_end - one
-    memcpy(into, other, other_end - other)
-    return into + (other_end - other) - start
+    return join(one, one_size, other, other_size, into, True)
 
 
 cdef Py_ssize_t clock_least(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size,
     unsigned char* into,
 ) noexcept nogil:
-    cdef const unsigned char* one_end = end_of(one, one_size)
-    cdef const unsigned char* other_end = end_of(other, other_size)
-    cdef unsigned char* start = into
-    cdef uint64_t left
-    cdef uint64_t right
-    while one < one_end and other < other_end:
-        left = load_number(one)
-        right = load_number(other)
-        if left == right:
-            left = load_number(one + NUMBER_BYTES)
-            right = load_number(other + NUMBER_BYTES)
-            memcpy(into, one if left < right else other, ENTRY_BYTES)
-            into += ENTRY_BYTES
-            one += ENTRY_BYTES
-            other += ENTRY_BYTES
-        elif left < right:
-            one += ENTRY_BYTES
-        else:
-            other += ENTRY_BYTES
-    return into - start
+    return join(one, one_size, other, other_size, into, False)
 
 
 cdef Py_ssize_t clock_place(const unsigned char* clock, Py_ssize_t size, uint64_t assignment) noexcept nogil:
@@ -175,24 +206,26 @@ def covers(bytes one not None, bytes other not None, /):
 
 def merge(bytes one not None, bytes other not None, /):
     """The greater counter of each assignment that either has."""
-    assert is_clock(one) and is_clock(other), "packed clocks"
-    cdef bytes room = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(one) + PyBytes_GET_SIZE(other))
-    cdef Py_ssize_t size = clock_merge(
-        bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other),
-        <unsigned char*>PyBytes_AS_STRING(room),
-    )
-    return room[:size]
+    return joined(one, other, clock_merge)
 
 
 def least(bytes one not None, bytes other not None, /):
     """The lesser counter of each assignment that both have: as far as both have come."""
+    return joined(one, other, clock_least)
+
+
+cdef bytes joined(bytes one, bytes other, Join how):
+    """What both come to; small clocks meet on the stack, since only then its size is known."""
     assert is_clock(one) and is_clock(other), "packed clocks"
-    cdef bytes room = PyBytes_FromStringAndSize(NULL, min(PyBytes_GET_SIZE(one), PyBytes_GET_SIZE(other)))
-    cdef Py_ssize_t size = clock_least(
-        bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other),
-        <unsigned char*>PyBytes_AS_STRING(room),
-    )
-    return room[:size]
+    cdef unsigned char few[4096]
+    cdef unsigned char* into = few
+    cdef Py_ssize_t most = PyBytes_GET_SIZE(one) + PyBytes_GET_SIZE(other)
+    cdef bytes room = None
+    if most > <Py_ssize_t>sizeof(few):
+        room = PyBytes_FromStringAndSize(NULL, most)
+        into = <unsigned char*>PyBytes_AS_STRING(room)
+    most = how(bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other), into)
+    return PyBytes_FromStringAndSize(<const char*>into, most)
 
 
 def counter(bytes clock not None, uint64_t assignment, /):
@@ -249,12 +282,13 @@ def of(entries, /):
 def entries(bytes clock not None, /):
     """Its (assignment, counter), ascending."""
     assert is_clock(clock), "a packed clock"
-    cdef const unsigned char* start = bytes_of(clock)
-    cdef Py_ssize_t at
-    return [
-        (load_number(start + at), load_number(start + at + NUMBER_BYTES))
-        for at in range(0, PyBytes_GET_SIZE(clock), ENTRY_BYTES)
-    ]
+    cdef const unsigned char* at = bytes_of(clock)
+    cdef const unsigned char* end = end_of(at, PyBytes_GET_SIZE(clock))
+    cdef list found = []
+    while at < end:
+        found.append((load_number(at), load_number(at + NUMBER_BYTES)))
+        at += ENTRY_BYTES
+    return found
 
 
 def check(bytes data not None, /):
