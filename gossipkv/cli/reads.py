@@ -18,9 +18,8 @@ from gossipkv.cli import NOT_FOUND
 from gossipkv.cli.options import HEX, JSON, NODE, OUT, TIMEOUT, VERSION, connect, key_bytes
 from gossipkv.cli.output import Output, json_line, note
 from gossipkv.client import parts
-from gossipkv.client._requests import get_request
 from gossipkv.client.pages import Pages
-from gossipkv.client.reads import name_bytes, read_options
+from gossipkv.client.reads import name_bytes, read_options, value_of
 from gossipkv.errors import BadRequest
 from gossipkv.status.words import shown
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client.reads import Stamp
+    from gossipkv.wire.rpc import Value
 
 KEYS_AT_ONCE: Final = 500  # One answer each; a value of 30 KiB still fits, and memory stays small.
 
@@ -65,8 +65,8 @@ def get(
         connect(nodes, timeout_ms) as client,
         Output(out, hexadecimal=hexadecimal) as output,
     ):
-        request = get_request(name_bytes(database), key, read_options(version, None))
-        value, stamp = client.ask(request, client.deadline(None))
+        options: list[Value] = [] if version is None else [{"version": version}]
+        value, stamp = value_of(client.call("get", database, key, *options))
         if as_json:
             kind = "token" if isinstance(stamp, bytes) else "version"
             output.write(json_line({**output.record(key, value), kind: stamp}))
@@ -163,7 +163,7 @@ def scan(
         connect(nodes, timeout_ms) as client,
         Output(out, hexadecimal=hexadecimal) as output,
     ):
-        pages = Pages(database, start=start, end=end, prefix=prefix, reverse=reverse, limit=limit, version=version)
+        pages = Pages(database, start, end, prefix, reverse=reverse, limit=limit, version=version)
         for key, value in client.records(pages):
             if as_json:
                 output.write(json_line(output.record(key, value)))

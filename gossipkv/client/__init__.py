@@ -12,6 +12,7 @@ Read in this order:
     blocking.py     the client for plain threads
     dialler.py      the one connection that it holds: link.py, and pipeline.py for many requests at once
     dispatcher.py   which request of many tasks goes to which connection, and what becomes of it there
-    trio_client.py  the client under Trio; trio_table.py: its tables; trio_link.py: one connection of it
+    trio_client.py  the client under Trio; trio_scan.py, trio_table.py: what it reads and writes;
+                    trio_link.py: one connection of it
     forks.py        how a client knows that this is not the process that made it
 """

@@ -342,14 +342,7 @@ class Dataset:
         All pages come from the version that answered the first.  `limit` bounds the records in all.
         """
         pages = Pages(
-            self.name,
-            start=start,
-            end=end,
-            prefix=prefix,
-            reverse=reverse,
-            limit=limit,
-            version=version,
-            check=reads.versioned,
+            self.name, start, end, prefix, reverse=reverse, limit=limit, version=version, check=reads.versioned
         )
         return self._client.records(pages)
 
@@ -433,16 +426,8 @@ class Table:
         Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
         each page.
         """
-        pages = Pages(
-            self.name,
-            start=start,
-            end=end,
-            prefix=prefix,
-            reverse=reverse,
-            limit=limit,
-            check=reads.tokened,
-            options=tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)),
-        )
+        options = tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms))
+        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=reads.tokened, options=options)
         return self._client.records(pages, timeout_ms)
 
     def put(

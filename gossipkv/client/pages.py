@@ -34,10 +34,10 @@ class Pages:
     def __init__(
         self,
         database: str,
-        *,
         start: Key | None,
         end: Key | None,
         prefix: Key | None,
+        *,
         reverse: bool,
         limit: int | None,
         version: str | None = None,

@@ -34,17 +34,18 @@ from gossipkv.client.patience import pause_s
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
+from gossipkv.client.trio_scan import Scan
 from gossipkv.client.trio_table import Table
 from gossipkv.errors import GossipKVError, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable
     from types import TracebackType
     from typing import TypeVar
 
     from gossipkv.address import Address
     from gossipkv.client._requests import Request
-    from gossipkv.client.reads import Key, Record
+    from gossipkv.client.reads import Key
     from gossipkv.client.route import Named
     from gossipkv.wire.rpc import Value
 
@@ -244,10 +245,6 @@ class Client:
             whole: _Whole = end.value
             return whole
 
-    def records(self, pages: Pages, timeout_ms: int | None) -> Scan:
-        """The records of a scan; `timeout_ms` is for each page."""
-        return Scan(self, pages, timeout_ms)
-
     def submit(self, request: Request[object], due: float) -> None:
         """Send `request`; `answer` waits for it.  One that nobody waits for does no harm."""
         self._dispatcher.submit(request, due)
@@ -432,98 +429,6 @@ class Dataset:
         bounds the records in all, `timeout_ms` each page.
         """
         pages = Pages(
-            self.name,
-            start=start,
-            end=end,
-            prefix=prefix,
-            reverse=reverse,
-            limit=limit,
-            version=version,
-            check=reads.versioned,
+            self.name, start, end, prefix, reverse=reverse, limit=limit, version=version, check=reads.versioned
         )
-        return self._client.records(pages, timeout_ms)
-
-
-@final
-class Scan:
-    """The records of a scan, in order; `scan` of a dataset or a table makes one.
-
-    No generator and no task stands behind it, so leaving the loop early leaves nothing behind but the answer to one
-    request, which is dropped when it comes.  `aclose` and `async with` say at once that nobody waits for it.
-    """
-
-    __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
-
-    def __init__(self, client: Client, pages: Pages, timeout_ms: int | None) -> None:
-        self._client = client
-        self._pages = pages
-        self._timeout_ms = timeout_ms
-        self._records: Iterator[Record] = iter(())
-        self._ahead: Request[Value] | None = None
-        self._is_turning = False  # A task waits for a page.
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Record:
-        """The next record.  A checkpoint where a page begins, and nowhere else.
-
-        Raises:
-            GossipKVError: what `Client.call` raises; the next call asks for the same page again.
-            trio.BusyResourceError: another task waits for a page of this scan.
-        """
-        for record in self._records:
-            return record
-        while await self._turn():
-            for record in self._records:
-                return record
-        raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        """Ask for no more.
-
-        Raises:
-            trio.BusyResourceError: another task waits for a page of this scan.
-        """
-        self._check_free()
-        self._records = iter(())
-        self._pages.close()
-        self._abandon()
-
-    async def _turn(self) -> bool:
-        """Take the next page and ask for the one after it; False when there is none."""
-        self._check_free()
-        self._ask_ahead()
-        request = self._ahead
-        if request is None:
-            await trio.lowlevel.checkpoint()
-            return False
-        self._is_turning = True
-        try:
-            page = await self._client.answer(request)
-        finally:
-            self._is_turning = False
-            self._ahead = None
-        self._records = iter(self._pages.take(page))
-        self._ask_ahead()
-        return True
-
-    def _check_free(self) -> None:
-        if self._is_turning:
-            raise trio.BusyResourceError("another task waits for a page of this scan")
-
-    def _ask_ahead(self) -> None:
-        if self._ahead is None and (request := self._pages.next_request()) is not None:
-            self._client.submit(request, self._client.deadline(self._timeout_ms))
-            self._ahead = request
-
-    def _abandon(self) -> None:
-        if self._ahead is not None:
-            self._client.abandon(self._ahead)
-            self._ahead = None
+        return Scan(self._client, pages, timeout_ms)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, final
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._requests import get_request
 from gossipkv.client.pages import Pages
+from gossipkv.client.trio_scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.client.reads import Key
     from gossipkv.client.tables import Level
-    from gossipkv.client.trio_client import Client, Scan
+    from gossipkv.client.trio_scan import Asking
     from gossipkv.wire.rpc import Value
 
 
@@ -28,7 +29,7 @@ class Table:
 
     __slots__ = ("_client", "_database", "name")
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Asking, name: str) -> None:
         self._client = client
         self._database = reads.name_bytes(name)
         self.name = name
@@ -74,17 +75,9 @@ class Table:
         Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
         each page.
         """
-        pages = Pages(
-            self.name,
-            start=start,
-            end=end,
-            prefix=prefix,
-            reverse=reverse,
-            limit=limit,
-            check=reads.tokened,
-            options=tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)),
-        )
-        return self._client.records(pages, timeout_ms)
+        options = tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms))
+        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=reads.tokened, options=options)
+        return Scan(self._client, pages, timeout_ms)
 
     async def put(
         self, key: Key, value: bytes, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None

@@ -53,6 +53,7 @@ PROGRAMS = ("curl", "nvim", "redis-server")
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
 TABLES = "tests/nightly/cluster/test_tables.py::"
+RECORDS = "tests/unit/client/test_tables_page.py::test_the_page_does_what_it_says"
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
 
 
@@ -87,6 +88,8 @@ CLAIMS = (
     Claim("README.md", "sh", 2, "tests/ci/tidy/test_documents.py::test_the_readme_has_two_lines", "-m venv"),
     Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
     Claim("docs/users/client.md", "python", 3, CLIENT),
+    Claim("docs/users/tables.md", "console", 1, RECORDS),
+    Claim("docs/users/tables.md", "python", 1, RECORDS),
     Claim("docs/users/spark.md", "python", 2, SPARK),
     Claim("docs/users/offline-builds.md", "python multiprocessing", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "python dask", 1, f"{OFFLINE}::test_an_example_writes_a_version"),

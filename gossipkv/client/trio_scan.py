@@ -1,0 +1,117 @@
+"""The records of a scan under Trio, and what is asked of a client for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self, final
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from typing import TypeVar
+
+    from gossipkv.client._requests import Request
+    from gossipkv.client.pages import Pages
+    from gossipkv.client.reads import Record
+    from gossipkv.wire.rpc import Value
+
+    _Result = TypeVar("_Result")
+    _Whole = TypeVar("_Whole")
+
+
+class Asking(Protocol):
+    """A client, as databases see it: `trio_client.Client` says what each method does."""
+
+    def deadline(self, timeout_ms: int | None) -> float: ...
+    def allowed_ms(self, timeout_ms: int | None) -> int: ...
+    async def ask(self, request: Request[_Result], due: float) -> _Result: ...
+    async def ask_unless_cancelled(self, request: Request[_Result], due: float) -> _Result: ...
+    async def ask_in_parts(self, steps: Generator[Request[_Result], _Result, _Whole], due: float) -> _Whole: ...
+    def submit(self, request: Request[object], due: float) -> None: ...
+    async def answer(self, request: Request[_Result]) -> _Result: ...
+    def abandon(self, request: Request[object]) -> None: ...
+
+
+@final
+class Scan:
+    """The records of a scan, in order; `scan` of a dataset or a table makes one.
+
+    No generator and no task stands behind it, so leaving the loop early leaves nothing behind but the answer to one
+    request, which is dropped when it comes.  `aclose` and `async with` say at once that nobody waits for it.
+    """
+
+    __slots__ = ("_ahead", "_client", "_is_turning", "_pages", "_records", "_timeout_ms")
+
+    def __init__(self, client: Asking, pages: Pages, timeout_ms: int | None) -> None:
+        self._client = client
+        self._pages = pages
+        self._timeout_ms = timeout_ms
+        self._records: Iterator[Record] = iter(())
+        self._ahead: Request[Value] | None = None
+        self._is_turning = False  # A task waits for a page.
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next record.  A checkpoint where a page begins, and nowhere else.
+
+        Raises:
+            GossipKVError: what `Client.call` raises; the next call asks for the same page again.
+            trio.BusyResourceError: another task waits for a page of this scan.
+        """
+        for record in self._records:
+            return record
+        while await self._turn():
+            for record in self._records:
+                return record
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Ask for no more.
+
+        Raises:
+            trio.BusyResourceError: another task waits for a page of this scan.
+        """
+        self._check_free()
+        self._records = iter(())
+        self._pages.close()
+        self._abandon()
+
+    async def _turn(self) -> bool:
+        """Take the next page and ask for the one after it; False when there is none."""
+        self._check_free()
+        self._ask_ahead()
+        request = self._ahead
+        if request is None:
+            await trio.lowlevel.checkpoint()
+            return False
+        self._is_turning = True
+        try:
+            page = await self._client.answer(request)
+        finally:
+            self._is_turning = False
+            self._ahead = None
+        self._records = iter(self._pages.take(page))
+        self._ask_ahead()
+        return True
+
+    def _check_free(self) -> None:
+        if self._is_turning:
+            raise trio.BusyResourceError("another task waits for a page of this scan")
+
+    def _ask_ahead(self) -> None:
+        if self._ahead is None and (request := self._pages.next_request()) is not None:
+            self._client.submit(request, self._client.deadline(self._timeout_ms))
+            self._ahead = request
+
+    def _abandon(self) -> None:
+        if self._ahead is not None:
+            self._client.abandon(self._ahead)
+            self._ahead = None

@@ -1,0 +1,60 @@
+"""What a fake node does that has one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.unit.client.fake_node import Connection
+
+
+class TableNode:
+    """A node with one table: answers and notes what it is asked.  `fails`: so many-th request to the error of it."""
+
+    def __init__(self, fails: dict[int, list[object]] | None = None, most: int = 1 << 30) -> None:
+        self.records: dict[bytes, bytes] = {}
+        self.asked: list[tuple[str, list[object]]] = []
+        self.fails = fails or {}
+        self.most = most
+
+    def __call__(self, connection: Connection) -> None:
+        while (request := connection.next_request()) is not None:
+            message_id, method, params = request
+            self.asked.append((method, params[1:]))
+            if (error := self.fails.get(len(self.asked))) is not None:
+                connection.answer(message_id, None, error)
+            elif method == "get_many" and len(params[1]) > self.most:
+                connection.answer(message_id, None, ["TOO_LARGE", "the answer", {}])
+            else:
+                connection.answer(message_id, getattr(self, method)(*params[1:]))
+
+    def create_table(self, options: dict[str, object]) -> object:
+        return {"table": "ab" * 16, "config": 1}
+
+    def get(self, key: bytes, options: dict[str, object] | None = None) -> object:
+        return [self.records.get(key), b"token"]
+
+    def get_many(self, keys: list[bytes], options: dict[str, object] | None = None) -> object:
+        return [[self.records.get(key) for key in keys], b"token"]
+
+    def scan(self, options: dict[str, object] | None = None) -> object:
+        options = options or {}
+        begin = options.get("cursor", 0)
+        found = [
+            [key, value]
+            for key, value in sorted(self.records.items())
+            if key >= options.get("start", b"") and key.startswith(options.get("prefix", b""))
+        ]
+        return [found[begin : begin + 2], begin + 2 if len(found) > begin + 2 else None, b"token"]
+
+    def put(self, key: bytes, value: bytes, options: dict[str, object]) -> object:
+        self.records[key] = value
+        return b""
+
+    def delete(self, key: bytes, options: dict[str, object]) -> object:
+        self.records.pop(key, None)
+        return b""
+
+    def put_many(self, records: list[list[bytes]], options: dict[str, object]) -> object:
+        self.records.update(map(tuple, records))
+        return b""

@@ -1,0 +1,275 @@
+"""Tables by both clients: what is sent, that a write is sent once, and what is known of one that fails."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+import trio
+
+import gossipkv
+from gossipkv.client import blocking, parts
+from gossipkv.errors import (
+    BadRequest,
+    NotReady,
+    Overloaded,
+    ProtocolError,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unknown,
+    UnknownDatabase,
+)
+from tests.unit.client.behaviours import hang_up_amid_an_answer, hang_up_on_request, one_answer, refused_address, silent
+from tests.unit.client.fake_node import Connection, FakeNode, store
+from tests.unit.client.table_node import TableNode
+
+TIMEOUT_MS = 20_000
+WAITS = {"timeout_ms": 18_000}  # What of it a node is told.
+WRITE = {"level": "majority", **WAITS}
+
+
+def by_threads(addresses: list[str], *calls: tuple[object, ...]) -> list[object]:
+    """What each call (the method of a table, its arguments) gives by one blocking client."""
+    with blocking.connect(addresses, timeout_ms=TIMEOUT_MS) as client:
+        table = client.table("carts")
+        found = []
+        for method, options, *given in map(_with_options, calls):
+            answer = getattr(table, method)(*given, **options)
+            found.append(list(answer) if method == "scan" else answer)
+        return found
+
+
+def by_tasks(addresses: list[str], *calls: tuple[object, ...]) -> list[object]:
+    """The same under Trio."""
+
+    async def ask() -> list[object]:
+        async with gossipkv.connect(addresses, timeout_ms=TIMEOUT_MS) as client:
+            table = client.table("carts")
+            found = []
+            for method, options, *given in map(_with_options, calls):
+                asked = getattr(table, method)(*given, **options)
+                found.append([record async for record in asked] if method == "scan" else await asked)
+            return found
+
+    return trio.run(ask)
+
+
+def _with_options(call: tuple[object, ...]) -> list[object]:
+    method, *given = call
+    options = given.pop() if given and isinstance(given[-1], dict) else {}
+    return [method, options, *given]
+
+
+both = pytest.mark.parametrize("ask", [by_threads, by_tasks])
+
+
+@both
+def test_what_is_put_is_read_and_what_is_deleted_is_not(ask):
+    """Every method, with keys as bytes and as text; absent is None, and an empty value is empty."""
+    node = TableNode()
+    with FakeNode(node) as listening:
+        assert ask(
+            [listening.address],
+            ("put", "ä", b""), ("put", b"k", memoryview(b"v")), ("put_many", [("a", b"1"), (b"b", b"2")]),
+            ("delete", "k"), ("delete", b"none"), ("get", "ä"), ("get", "k"), ("get_many", ["b", "k", b"a"]),
+            ("get_many", []), ("scan",), ("scan", {"start": "b", "limit": 1}),
+        ) == [
+            None, None, None, None, None, b"", None, [b"2", None, b"1"], [],
+            [(b"a", b"1"), (b"b", b"2"), ("ä".encode(), b"")], [(b"b", b"2")],
+        ]  # fmt: skip
+
+
+@both
+def test_what_a_node_is_told(ask):
+    """A write has its level and how long the node may take: less than the client waits.  A read, if it is to wait."""
+    node = TableNode()
+    asked = {"level": "all", "wait_ms": 5, "timeout_ms": 60_000}
+    patient = {"wait_ms": 7}
+    with FakeNode(node) as listening:
+        ask(
+            [listening.address],
+            ("put", "k", b"v"), ("put", "k", b"v", asked), ("delete", "k"),
+            ("put_many", [("k", b"v")], {"level": "one"}), ("get", "k"), ("get", "k", patient),
+            ("get_many", ["k"], patient), ("scan", patient), ("scan", {"limit": 2}),
+        )  # fmt: skip
+    assert node.asked == [
+        ("put", [b"k", b"v", WRITE]), ("put", [b"k", b"v", {**asked, "timeout_ms": 54_000}]), ("delete", [b"k", WRITE]),
+        ("put_many", [[[b"k", b"v"]], {"level": "one", **WAITS}]), ("get", [b"k"]),
+        ("get", [b"k", {**patient, **WAITS}]), ("get_many", [[b"k"], {**patient, **WAITS}]),
+        ("scan", [{**patient, **WAITS}]), ("scan", [{"limit": 2}]),
+    ]  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("behaviour", [hang_up_on_request, hang_up_amid_an_answer, silent])
+@pytest.mark.parametrize("call", [("put", "k", b"v"), ("delete", "k"), ("put_many", [("k", b"v")])])
+def test_a_write_that_was_sent_is_never_sent_again(ask, behaviour, call):
+    """Lost after it was sent, or without an answer: `Unknown`, though another node would take it."""
+    other = TableNode()
+    with FakeNode(behaviour) as lost, FakeNode(other) as living:
+        with pytest.raises(Unknown, match=f"{call[0]} may or may not have been done"):
+            ask([lost.address, living.address], (*call, {"timeout_ms": 100 if behaviour is silent else TIMEOUT_MS}))
+        assert other.asked == []
+
+
+@both
+def test_a_read_that_was_sent_is_asked_elsewhere(ask):
+    """Where a write ends in `Unknown`, a read goes on at the next address."""
+    other = TableNode()
+    with FakeNode(hang_up_on_request) as lost, FakeNode(other) as living:
+        assert ask([lost.address, living.address], ("get", "k"), ("get_many", ["k"]), ("scan",)) == [None, [None], []]
+    assert [method for method, _ in other.asked] == ["get", "get_many", "scan"]
+
+
+@both
+def test_a_write_that_was_not_sent_goes_elsewhere(ask):
+    """Of an address that nobody listens at nothing is unknown."""
+    node = TableNode()
+    with FakeNode(node) as listening:
+        ask([refused_address(), listening.address], ("put", "k", b"v"))
+    assert node.records == {b"k": b"v"}
+
+
+@both
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("UNAVAILABLE", Unavailable), ("OVERLOADED", Overloaded), ("NOT_READY", NotReady), ("UNKNOWN", Unknown),
+        ("TOO_LARGE", TooLarge), ("UNKNOWN_DATABASE", UnknownDatabase), ("TIMEOUT", TimedOut),
+    ],
+)  # fmt: skip
+def test_what_the_node_says_of_a_write_is_passed_on(ask, code, kind):
+    """Nobody else is asked, and the node is not asked again."""
+    node, other = TableNode({1: [code, "why", {"level": "majority"}]}), TableNode()
+    with FakeNode(node) as listening, FakeNode(other) as living:
+        with pytest.raises(kind, match=r"^why$") as caught:
+            ask([listening.address, living.address], ("put", "k", b"v"))
+        assert caught.value.details == {"level": "majority"}
+        assert (len(node.asked), other.asked) == (1, [])
+
+
+@both
+def test_an_answer_that_is_none(ask):
+    """A write that is not answered with a token, and a dataset that is read as a table, are errors."""
+    with FakeNode(one_answer) as node, pytest.raises(ProtocolError, match=r"put was answered with .* a token was"):
+        ask([node.address], ("put", "k", b"v"))
+    with FakeNode(store({b"k": b"v"})) as node:
+        for call in ("get", "k"), ("get_many", ["k"]), ("scan",):
+            with pytest.raises(BadRequest, match=r"a dataset and no table: `client\.dataset`"):
+                ask([node.address], call)
+
+
+def test_a_table_that_is_read_as_a_dataset():
+    """It is refused by every read, with the name of what reads it."""
+    node = TableNode()
+    node.records[b"k"] = b"v"
+    with FakeNode(node) as listening, blocking.connect(listening.address, timeout_ms=TIMEOUT_MS) as client:
+        data = client.dataset("carts")
+        for read in (lambda: data.get("k"), lambda: data.get_many(["k"]), lambda: list(data.iter_get(["k"]))):
+            with pytest.raises(BadRequest, match=r"a table and no dataset: `client\.table`"):
+                read()
+        with pytest.raises(BadRequest, match="a table and no dataset"):
+            list(data.scan(limit=1))
+
+
+@both
+def test_what_is_no_record_is_refused_before_anything_is_sent(ask):
+    """A value is bytes; one wrong record of many and none is put."""
+    node = TableNode()
+    with FakeNode(node) as listening:
+        for call in ("put", "k", "v"), ("put", 1, b"v"), ("put_many", [("k", b"v"), ("k", "v")]), ("get_many", "key"):
+            with pytest.raises(TypeError):
+                ask([listening.address], call)
+        for call in ("put", "k", b"v", {"level": object()}), ("get", "k", {"wait_ms": 1 << 64}):
+            with pytest.raises(BadRequest, match="cannot be encoded"):
+                ask([listening.address], call)
+    assert node.asked == []
+
+
+@both
+def test_many_records_are_put_in_parts(ask):
+    """In their order, each once, by number and by size; no record at all is one request all the same."""
+    node = TableNode()
+    small = [(b"%d" % number, b"v") for number in range(2 * parts.PART_RECORDS + 1)]
+    large = [(b"a", bytes(700_000)), (b"b", bytes(700_000)), (b"c", bytes(parts.PART_BYTES + 1)), (b"d", b"")]
+    with FakeNode(node) as listening:
+        ask([listening.address], ("put_many", iter(small)), ("put_many", large), ("put_many", []))
+    sent = [[tuple(record) for record in params[0]] for _, params in node.asked]
+    assert list(map(len, sent)) == [parts.PART_RECORDS, parts.PART_RECORDS, 1, 1, 1, 1, 1, 0]
+    assert [record for part in sent for record in part] == small + large
+
+
+@both
+def test_what_is_known_when_a_part_fails(ask):
+    """What was put before, what was never sent; of one part alone what the node says is all there is to say."""
+    records = [(b"%d" % number, b"v") for number in range(2 * parts.PART_RECORDS + 5)]
+    known = {"put": parts.PART_RECORDS, "unsent": 5}
+    node = TableNode({2: ["UNKNOWN", "short of its level", {"acks": 1}]})
+    with (
+        FakeNode(node) as listening,
+        pytest.raises(Unknown, match="the first 300 are put, the last 5 not sent") as caught,
+    ):
+        ask([listening.address], ("put_many", records))
+    assert caught.value.details == {"acks": 1, **known}
+    assert len(node.asked) == 2
+    node = TableNode({1: ["UNAVAILABLE", "why", {}]})
+    with FakeNode(node) as listening, pytest.raises(Unavailable, match=r"^why$") as caught:
+        ask([listening.address], ("put_many", records[:3]))
+    assert caught.value.details == {}
+
+
+@both
+def test_many_keys_are_read_in_parts(ask):
+    """Of a table no part demands a version, and one whose answer is too large is asked for in halves."""
+    node = TableNode(most=40)
+    node.records = {b"%d" % number: b"v%d" % number for number in range(0, 100, 2)}
+    keys = [b"%d" % number for number in range(100)]
+    with FakeNode(node) as listening:
+        assert ask([listening.address], ("get_many", keys)) == [[node.records.get(key) for key in keys]]
+    assert [len(params) for _, params in node.asked] == [1] * len(node.asked)
+    assert [len(params[0]) for _, params in node.asked][:3] == [100, 50, 25]
+
+
+def test_a_write_after_the_node_has_ended_an_idle_connection():
+    """What a node closes between two writes of a thread makes neither of them unknown."""
+    node = TableNode()
+    closed = threading.Event()
+
+    def answers_once(connection: Connection) -> None:
+        message_id, *_ = connection.next_request()
+        connection.answer(message_id, b"")
+        connection.socket.shutdown(socket.SHUT_WR)
+        closed.set()
+        assert connection.next_request() is None  # It was noticed before anything was sent.
+
+    with (
+        FakeNode(answers_once) as ending,
+        FakeNode(node) as living,
+        blocking.connect(ending.address, living.address, timeout_ms=TIMEOUT_MS) as client,
+    ):
+        client.table("carts").put("a", b"1")
+        assert closed.wait(30)
+        ending.listener.shutdown(socket.SHUT_RDWR)
+        client.table("carts").put("b", b"2")
+    assert node.records == {b"b": b"2"}
+
+
+async def test_a_write_of_a_task_that_is_cancelled_already():
+    """Nothing of it is sent."""
+    node = TableNode()
+    with FakeNode(node) as listening:
+        async with gossipkv.connect(listening.address, timeout_ms=TIMEOUT_MS) as client:
+            table = client.table("carts")
+            for write in (
+                lambda: table.put("k", b"v"),
+                lambda: table.delete("k"),
+                lambda: table.put_many([("k", b"v")]),
+            ):
+                with trio.CancelScope() as scope:
+                    scope.cancel()
+                    await write()
+                assert scope.cancelled_caught
+            await table.get("k")
+    assert [method for method, _ in node.asked] == ["get"]
