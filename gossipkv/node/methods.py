@@ -1,7 +1,8 @@
 """The methods of a node, as a table; and what becomes of their errors.
 
 A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the
-serving task, so it must not block; one that has to wait returns a `Waiting`, which the node runs as a task.
+serving task, so it must not block; one that has to wait returns a `Waiting`, which the node runs as a task, or a
+`Later`, which calls back.
 
 Whatever a method raises that is not meant for a client is a defect: the client gets INTERNAL with an id, and the log
 gets the traceback under that id.
@@ -110,7 +111,7 @@ class DecidedTables(Protocol):
     """What is decided about tables, as far as methods know it."""
 
     @property
-    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Waiting | Later]]:
+    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Packed | Waiting | Later]]:
         """The methods that are about nothing else."""
         ...
 
@@ -188,7 +189,7 @@ class Handlers:
         self._deciding = deciding
 
     def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
-        """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises.
+        """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Never raises.
 
         Without a method, the parameters are the report of a read that no other node has answered.
         """
@@ -202,19 +203,34 @@ class Handlers:
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
             return self._refuse(method, error)
 
-    def finish(self, method: bytes, result: Value | Packed | GossipKVError) -> bytes | Refused:
-        """The result that came by a callback, or the error.  Never raises."""
-        try:
-            return self._refuse(method, result) if isinstance(result, GossipKVError) else self._pack(result)
-        except Exception as error:  # noqa: BLE001  # As in `answer`.
-            return self._refuse(method, error)
-
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
         """The result of what took time, or the error.  Raises nothing but cancellation."""
         try:
             return self._pack(await waiting.result())
         except Exception as error:  # noqa: BLE001  # As in `answer`.
             return self._refuse(method, error)
+
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+        """Begin what calls back; `on_answer` is called once with its result or error.  Never raises."""
+        is_answered = False
+
+        def on_result(result: Value | Packed | GossipKVError) -> None:
+            nonlocal is_answered
+            assert not is_answered, "a request is answered once"
+            is_answered = True
+            try:
+                answer = self._refuse(method, result) if isinstance(result, GossipKVError) else self._pack(result)
+            except Exception as error:  # noqa: BLE001  # As in `answer`.
+                answer = self._refuse(method, error)
+            on_answer(answer)
+
+        try:
+            later.begin(on_result)
+        except Exception as error:  # noqa: BLE001  # As in `answer`.
+            answer = self._refuse(method, error)
+            if not is_answered:
+                is_answered = True
+                on_answer(answer)
 
     def _refuse(self, method: bytes, error: Exception) -> Refused:
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from gossipkv.table.hints import Hint
     from gossipkv.table.holding import Holding
     from gossipkv.table.host import Cluster, Identity, Peers
-    from gossipkv.table.stores import OpenStore
     from gossipkv.table.tables import Tables
     from gossipkv.wire.rpc import Value
 

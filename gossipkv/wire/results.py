@@ -1,4 +1,7 @@
-"""Results that are no plain values: one that is MessagePack already, one to be waited for, one of another node."""
+"""Results that are no plain values: one that is MessagePack already, one to be waited for, one of another node.
+
+Two kinds take time: `Waiting` has a task, `Later` calls back.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,18 @@ class Waiting:
 
 
 class OnResult(Protocol):
-    """Where a result goes, or why there is none: called once."""
+    """Where a result goes, or why there is none."""
 
-    def __call__(self, result: Value | Packed | GossipKVError) -> None: ...
+    def __call__(self, result: Value | Packed | GossipKVError, /) -> object: ...
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A result that comes by a callback, without a task: `begin` is called once, with where it goes."""
+    """A result that comes by a callback, without a task: `begin` is given what is to be called with it, once.
+
+    It may be called at once.  How many may be under way is bounded by whoever has begun them.
+    """
 
     begin: Callable[[OnResult], object]
 
