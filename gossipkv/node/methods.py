@@ -1,7 +1,8 @@
 """The methods of a node, as a table; and what becomes of their errors.
 
 A method takes its arguments and returns its result, or raises one of our errors.  It runs to its end within the
-serving task, so it must not block; one that has to wait returns a `Waiting`, which the node runs as a task.
+serving task, so it must not block; one that has to wait returns a `Waiting`, which the node runs as a task, or a
+`Later`, which calls back.
 
 Whatever a method raises that is not meant for a client is a defect: the client gets INTERNAL with an id, and the log
 gets the traceback under that id.
@@ -22,7 +23,7 @@ from gossipkv.node.peers import hello
 from gossipkv.serving.loop import Refused
 from gossipkv.serving.reads import Holdings, Reads
 from gossipkv.wire.arguments import Arguments, name_of
-from gossipkv.wire.results import Packed, Waiting
+from gossipkv.wire.results import Later, Packed, Waiting
 
 if TYPE_CHECKING:
     import random
@@ -107,7 +108,7 @@ class DecidedTables(Protocol):
     """What is decided about tables, as far as methods know it."""
 
     @property
-    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Waiting]]:
+    def methods(self) -> Mapping[bytes, Callable[[Arguments], Value | Packed | Waiting | Later]]:
         """The methods that are about nothing else."""
         ...
 
@@ -155,7 +156,7 @@ class Handlers:
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
         self._log = Log("gossipkv.node")
-        self._methods: dict[bytes, Callable[[Arguments], Value | Packed | Waiting]] = {
+        self._methods: dict[bytes, Callable[[Arguments], Value | Packed | Waiting | Later]] = {
             b"ping": self._ping,
             b"info": self._info,
             b"databases": self._databases,
@@ -176,8 +177,8 @@ class Handlers:
         }
         self._deciding = deciding
 
-    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
-        """The result as MessagePack, an error, or what to wait for and then `complete`.  Never raises.
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
+        """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Never raises.
 
         Without a method, the parameters are the report of a read that no other node has answered.
         """
@@ -185,7 +186,7 @@ class Handlers:
             return self._refuse(b"get", self._unanswered(params))
         try:
             result = self._methods.get(method, _unknown)(Arguments(method, params))
-            if isinstance(result, Waiting):
+            if isinstance(result, Waiting | Later):
                 return result
             return self._pack(result)
         except Exception as error:  # noqa: BLE001  # Every defect becomes an answer and a log line.
@@ -197,6 +198,28 @@ class Handlers:
             return self._pack(await waiting.result())
         except Exception as error:  # noqa: BLE001  # As in `answer`.
             return self._refuse(method, error)
+
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+        """Begin what calls back; `on_answer` is called once with its result or error.  Never raises."""
+        is_answered = False
+
+        def on_result(result: Value | Packed | GossipKVError) -> None:
+            nonlocal is_answered
+            assert not is_answered, "a request is answered once"
+            is_answered = True
+            try:
+                answer = self._refuse(method, result) if isinstance(result, GossipKVError) else self._pack(result)
+            except Exception as error:  # noqa: BLE001  # As in `answer`.
+                answer = self._refuse(method, error)
+            on_answer(answer)
+
+        try:
+            later.begin(on_result)
+        except Exception as error:  # noqa: BLE001  # As in `answer`.
+            answer = self._refuse(method, error)
+            if not is_answered:
+                is_answered = True
+                on_answer(answer)
 
     def _refuse(self, method: bytes, error: Exception) -> Refused:
         if not isinstance(error, GossipKVError) or isinstance(error, LocalError):

@@ -3,7 +3,7 @@
 A round: `Loop.round` serves what is ready, answers what was handed off for a moment, the connections in turn, and
 sends all answers of a connection at once.  What it has no time for is left to the next.  There is no task for a
 connection and none for a request (a task costs six times what a local read does); only a result that has to be waited
-for gets one.
+for gets one (`Waiting`), unless it calls back (`Later`).
 
 Where it can be, the serving loop sleeps in the place of Trio (`environment/trio_loop.py`): it serves then and there
 what needs no Python, and the task waits until there is something that does.
@@ -22,10 +22,10 @@ import trio
 from gossipkv.errors import Overloaded, to_wire
 from gossipkv.log import Log
 from gossipkv.serving._handoff import Pending, Refused
-from gossipkv.wire.results import Waiting
+from gossipkv.wire.results import Later, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from gossipkv.environment.seam import Listener, Sockets
     from gossipkv.serving._core import Core
@@ -88,8 +88,8 @@ TROUBLES = (
 class Answers(Protocol):
     """Whoever answers what the loop hands off."""
 
-    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting:
-        """The result as MessagePack, an error, or what to wait for.  Must not raise.
+    def answer(self, method: bytes | None, params: bytes) -> bytes | Refused | Waiting | Later:
+        """The result as MessagePack, an error, or what takes time: to `complete`, or to `begin`.  Must not raise.
 
         Of a read that no other node has answered the method is None, and the report stands for the parameters.
         """
@@ -97,6 +97,10 @@ class Answers(Protocol):
 
     async def complete(self, method: bytes, waiting: Waiting) -> bytes | Refused:
         """The result, or the error, of what took time."""
+        ...
+
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+        """Begin what calls back; `on_answer` is called once with its result or error.  Must not raise."""
         ...
 
 
@@ -142,6 +146,7 @@ class Pump:
                 await self._drained.wait()
                 nursery.cancel_scope.cancel()
         finally:
+            self._nursery = None
             self._loop.close()
 
     async def drain(self, timeout_s: float) -> bool:
@@ -191,7 +196,10 @@ class Pump:
             self._log.error("invariant_broken", invariant=invariant)
 
     def _begin(self, pending: Pending) -> None:
-        """Have a task work on it, or join those who wait for the same."""
+        """Have a task work on it, or join those who wait for the same; what calls back needs none."""
+        if isinstance(pending.waiting, Later):
+            self._answers.begin(pending.method, pending.waiting, partial(self._answer_later, pending))
+            return
         assert isinstance(pending.waiting, Waiting)
         assert self._nursery is not None
         name = pending.waiting.shared_by
@@ -203,6 +211,11 @@ class Pump:
             self._nursery.start_soon(self._complete, name)
         else:
             self._loop.refuse(pending, OVERLOADED)
+            self._wake()
+
+    def _answer_later(self, pending: Pending, answer: bytes | Refused) -> None:
+        if self._nursery is not None:  # Else all connections are closed.
+            self._loop.complete(pending, answer)
             self._wake()
 
     async def _complete(self, name: Hashable) -> None:

@@ -1,4 +1,7 @@
-"""Results that are no plain values: one that is MessagePack already, one to be waited for, one of another node."""
+"""Results that are no plain values: one that is MessagePack already, one to be waited for, one of another node.
+
+Two kinds take time: `Waiting` has a task, `Later` calls back.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, final
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
+    from gossipkv.errors import GossipKVError
     from gossipkv.wire.rpc import Value
 
 
@@ -24,6 +28,17 @@ class Waiting:
 
     result: Callable[[], Awaitable[Value | Packed]]
     shared_by: Hashable | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A result that comes by a callback, without a task: `begin` is given what is to be called with it, once.
+
+    It may be called at once.  How many may be under way is bounded by whoever has begun them.
+    """
+
+    begin: Callable[[Callable[[Value | Packed | GossipKVError], None]], object]
 
 
 class OnAnswer(Protocol):

@@ -25,14 +25,16 @@ from gossipkv.serving._serving import Loop
 from gossipkv.serving._sockets import Sockets
 from gossipkv.serving.pump import Pump
 from gossipkv.wire import rpc
-from gossipkv.wire.results import Waiting
+from gossipkv.wire.results import Later, Waiting
 from tests.unit.serving.driven import make_core, one_database
 from tests.unit.serving.test_serving import PATIENT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from gossipkv.errors import GossipKVError
+    from gossipkv.wire.results import Packed
     from gossipkv.wire.rpc import Value
 
 PATIENCE_S = 120
@@ -63,9 +65,10 @@ class MadeUpAnswers:
         self.heavy = 0
         self.waiting = 0
         self.begun = 0
+        self.later: list[Callable[[Value | Packed | GossipKVError], None]] = []  # Who waits for `later`.
 
-    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting:
-        """At once, or `slow`."""
+    def answer(self, method: bytes, params: bytes) -> bytes | Refused | Waiting | Later:
+        """At once, or `slow`, or `later`."""
         if method == b"heavy":
             self.heavy += 1
             time.sleep(0.002)  # As a page of a scan does.
@@ -74,6 +77,9 @@ class MadeUpAnswers:
             return PACKED_LARGE
         if method == b"wrong":
             return Refused(msgpack.packb(["BAD_REQUEST", "as asked", {}]))
+        if method == b"later":
+            self.asked.set()
+            return Later(self.later.append)
         if method not in {b"slow", b"slow large", b"shared"}:
             return msgpack.packb(method)
 
@@ -92,6 +98,11 @@ class MadeUpAnswers:
         """The name again."""
         del method
         return msgpack.packb(await waiting.result())
+
+    def begin(self, method: bytes, later: Later, on_answer: Callable[[bytes | Refused], None]) -> None:
+        """What it is called back with."""
+        del method
+        later.begin(lambda result: on_answer(msgpack.packb(result)))
 
 
 class Running:
@@ -340,6 +351,51 @@ async def test_answers_that_take_time_are_bounded(tmp_path: Path, monkeypatch: p
         assert sorted(answer[1] for answer in await receive(stream, 5)) == list(range(5))
 
 
+async def begun(running: Running, count: int) -> None:
+    """When so many wait to be called back."""
+    with trio.fail_after(PATIENCE_S):
+        while len(running.answers.later) < count:
+            await trio.sleep(0.01)
+
+
+async def test_answers_that_call_back_need_no_task(tmp_path: Path) -> None:
+    """Thousands are under way at once, more than there may be tasks; each is answered with its own, in any order."""
+    async with serving(tmp_path, max_in_flight=6000, max_in_flight_total=6000) as running:
+        stream = await running.connect()
+        await exchange(stream, rpc.request(1, "ping", []), 1)
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        await stream.send_all(b"".join(rpc.request(number, "later", []) for number in range(5000)))
+        await begun(running, 5000)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert await exchange(stream, rpc.request(5000, "ping", []), 1) == [[1, 5000, None, "pong"]]
+        for number, on_result in reversed([*enumerate(running.answers.later)]):
+            on_result(number)
+        assert sorted(await receive(stream, 5000)) == [[1, number, None, number] for number in range(5000)]
+        assert running.core.counters()["in_flight"] == 0
+
+
+async def test_whoever_asked_for_what_calls_back_may_be_gone(tmp_path: Path) -> None:
+    """Its answer is dropped: when its connection has ended, and when the pump has."""
+    async with serving(tmp_path) as running:
+        gone, cut = await running.connect(), await running.connect()
+        await gone.send_all(rpc.request(1, "later", []))
+        await begun(running, 1)
+        await cut.send_all(rpc.request(1, "later", []))
+        await begun(running, 2)
+        gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await gone.aclose()  # With a reset.
+        with trio.fail_after(PATIENCE_S):
+            while running.core.counters()["connections"] > 1:
+                await trio.sleep(0.01)
+        first, second = running.answers.later
+        first(1)
+        assert running.core.counters()["replies_dropped"] == 1
+        assert not await running.pump.drain(0.05)
+        with trio.fail_after(PATIENCE_S):
+            assert await cut.receive_some() == b""
+    second(2)
+
+
 async def test_a_refusal_is_an_error_under_the_id(tmp_path: Path) -> None:
     """`[1, id, error, nil]`, among the others."""
     async with serving(tmp_path) as running:
@@ -374,12 +430,13 @@ async def test_cancelling_closes_everything(tmp_path: Path) -> None:
     await stream.aclose()
 
 
-async def test_drain_waits_for_what_was_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["slow", "later"])
+async def test_drain_waits_for_what_was_asked(tmp_path: Path, method: str) -> None:
     """Newcomers are refused, a slow request is answered, then the connection and the pump end."""
     outcome: list[bool] = []
     async with serving(tmp_path) as running, trio.open_nursery() as nursery:
         stream = await running.connect()
-        await stream.send_all(rpc.request(2, "slow", []))
+        await stream.send_all(rpc.request(2, method, []))
         await running.answers.asked.wait()
 
         async def drain() -> None:
@@ -391,7 +448,9 @@ async def test_drain_waits_for_what_was_asked(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="connect"):
             await running.connect()
         running.answers.go.set()
-        assert await receive(stream, 1) == [[1, 2, None, b"slow"]]
+        for on_result in running.answers.later:
+            on_result(b"later")
+        assert await receive(stream, 1) == [[1, 2, None, method.encode()]]
         with trio.fail_after(PATIENCE_S):
             assert await stream.receive_some() == b""
         await stream.aclose()
