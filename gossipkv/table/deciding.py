@@ -77,6 +77,12 @@ class Asking:
         self._cluster = cluster
         self._peers = peers
         self._threads = threads
+        self._connected = trio.Event()  # Another connection has begun.
+        peers.watch(begun=self._begun)
+
+    def _begun(self, _name: str, _uuid: bytes) -> None:
+        connected, self._connected = self._connected, trio.Event()
+        connected.set()
 
     async def beside(self, do: Callable[[], T]) -> T:
         """Do in a worker thread what takes long."""
@@ -96,8 +102,8 @@ class Asking:
 
         name = self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
-            while self._peers.store(name) is None:  # noqa: ASYNC110  # Connections tell nobody that they have begun.
-                await trio.sleep(CONNECT_S / 20)
+            while self._peers.store(name) is None:
+                await self._connected.wait()
         self._peers.ask_unread(name, method, params, max(1, int(timeout_s * 1000)), on_answer)
         await answered.wait()
         result, error, epoch = told[0]
