@@ -53,7 +53,7 @@ class Answering:
         self.asked.append(params)
         on_answer(*self.told)
 
-    def watch(self, *, begun):
+    def watch(self, *, begun=None, ended=None):
         self.begun = begun
 
     def store(self, name):
