@@ -77,7 +77,6 @@ class Entry:
     synced_us: int = 0
 
     def origins(self) -> set[int]:
-        """Who originated what is in it."""
         return {origin for origin, _ in self.dots}
 
 
@@ -91,12 +90,10 @@ class State:
     start: int = 0  # Where its space begins in the log: earlier entries are of a space that was dropped.
 
     def put(self, records: Iterable[Record]) -> None:
-        """Merge, the greater stays."""
         for record in records:
             self.records[record.key] = max(record, self.records.get(record.key, record))
 
     def duplicate(self) -> State:
-        """One that changes by itself."""
         return replace(self, records=dict(self.records))
 
 
@@ -107,6 +104,7 @@ class Load:
     source: int
     began_us: int
     aside: State
+    own: int  # What the loading copy originated when it asked.
     space: State | None = None  # Of the source, and where its log's entries since begin.
     since: int = 0
     is_last: bool = False  # Its last page has come: meanwhile nothing is originated or taken.
@@ -163,7 +161,6 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        """Begin a life with what is synced."""
         self.life += 1
         self.is_up, self.is_aside, self.started_us = True, False, self.run.now_us
         self.feeds: dict[int, Feed] = {}
@@ -184,7 +181,6 @@ class Node:
     # The store: what is appended is synced by and by, in groups.
 
     def store(self, effect: Callable[[], None]) -> None:
-        """Append; it has its effect when it is synced."""
         self.queue.append(effect)
         self.queued += 1
         self._sync()
@@ -210,7 +206,6 @@ class Node:
         self.pump_all()
 
     def when_synced(self, then: Callable[[], None]) -> None:
-        """Go on when all that is appended by now is synced."""
         if self.done == self.queued:
             then()
         else:
@@ -224,13 +219,13 @@ class Node:
         copy.appended.put(won)
         if "clock_without_records" in self.planted:
             copy.synced.clock = after
-        last = self.open
-        if last and last.partition == partition and self.run.chance.random() < 0.5:
-            if last.is_own == is_own or "own_and_taken_mixed" in self.planted:
-                last.after, last.time = after, copy.appended.time
-                last.records += won
-                last.dots |= dots
-                return
+        last, is_mixed = self.open, "own_and_taken_mixed" in self.planted
+        is_alike = last is not None and last.partition == partition and (last.is_own == is_own or is_mixed)
+        if last and is_alike and self.run.chance.random() < 0.5:  # One batch, if it happens to be filled still.
+            last.after, last.time = after, copy.appended.time
+            last.records += won
+            last.dots |= dots
+            return
         self.open = entry = Entry(partition, is_own, before, after, copy.appended.time, won, dots)
         self.log.append(entry)
         self.store(partial(self._entry_synced, entry))
@@ -245,13 +240,11 @@ class Node:
             state.records[record.key] = record
 
     def write(self, partition: int) -> None:
-        """Originate a record, if this node may."""
         copy = self.copies.get(partition)
         hosts = self.run.hosts[partition]
-        all_asked = all(host in self.feeds and self.feeds[host].has_begun for host in hosts if host != self.index)
-        if not self.is_up or copy is None or not self._can_take(copy) or self.is_aside:
-            return
-        if not all_asked and self.run.now_us - self.started_us < SECOND and "counter_of_former_life" not in self.planted:
+        asked = all(host in self.feeds and self.feeds[host].has_begun for host in hosts if host != self.index)
+        asked |= self.run.now_us - self.started_us >= SECOND or "counter_of_former_life" in self.planted
+        if not self.is_up or copy is None or not self._can_take(copy) or self.is_aside or not asked:
             return
         time = max(copy.appended.time + 1, self.run.now_us // MS + self.skew_ms)
         record = self.run.new_record(partition, time, self.index, copy.appended.clock[self.index] + 1)
@@ -263,11 +256,10 @@ class Node:
         self._append(partition, {(self.index, record.counter): record}, [record], is_own=True)
 
     def confirm(self) -> None:
-        """Acknowledge what a majority has."""
         for waiting in list(self.unconfirmed):
             partition, record, began_us = waiting
             hosts = self.run.hosts[partition]
-            clocks = [told[partition].clock for told in (feed.told for feed in self.feeds.values()) if partition in told]
+            clocks = [feed.told[partition].clock for feed in self.feeds.values() if partition in feed.told]
             clocks.append(self.copies[partition].synced.clock)
             if sum(clock[self.index] >= record.counter for clock in clocks) > len(hosts) // 2:
                 self.unconfirmed.remove(waiting)
@@ -282,10 +274,12 @@ class Node:
     def _take(self, entry: Entry) -> bool:
         copy = self.copies[entry.partition]
         state, clock = copy.appended, copy.appended.clock
-        if not self._can_take(copy) or not covers(clock, entry.before) and "before_ignored" not in self.planted:
+        is_next = covers(clock, entry.before) or "before_ignored" in self.planted
+        if not is_next or not self._can_take(copy):
             return False
         dots = {dot: record for dot, record in entry.dots.items() if dot[1] > clock[dot[0]]}
-        if not dots:
+        is_again = "covered_merged_again" in self.planted
+        if not dots and not is_again:
             return True
         for origin, count in enumerate(clock):
             if any((origin, n) not in dots for n in range(count + 1, entry.after[origin] + 1)):
@@ -293,14 +287,12 @@ class Node:
         if "time_not_merged" not in self.planted:
             state.time = max(state.time, entry.time)
         have = copy.synced.records if "merged_with_readable" in self.planted else state.records
-        is_again = "covered_merged_again" in self.planted
         won = [record for record in entry.records if is_again or record.counter > clock[record.origin]]
         won = [record for record in won if record.key not in have or record > have[record.key]]
         self._append(entry.partition, dots, won, is_own=False)
         return True
 
     def take_kept(self) -> None:
-        """Try again what was kept, until nothing more can be taken."""
         if "kept_not_retried" in self.planted:
             return
         kept = [(feed, item) for feed in self.feeds.values() for item in feed.kept]
@@ -320,43 +312,37 @@ class Node:
                 feed.kept.append((self.run.now_us, entry))
         self.take_kept()
         answer = partial(self._answer, feed, {entry.partition for entry in entries}, news)
-        if "confirmed_before_synced" in self.planted:
-            answer()
-        else:
-            self.when_synced(answer)
+        self.when_synced(answer) if "confirmed_before_synced" not in self.planted else answer()
+
+    def _say(self, feed: Feed, partitions: Iterable[int]) -> dict[int, Told]:
+        states = {}
+        for partition in partitions:
+            copy = self.copies[partition]
+            state = copy.appended if "confirmed_before_synced" in self.planted else copy.synced
+            states[partition] = Told(state.clock, copy.floor, copy.unable_until_us <= self.run.now_us)
+        changed = {partition: told for partition, told in states.items() if feed.said.get(partition) != told}
+        feed.said.update(changed)
+        return changed
 
     def _answer(self, feed: Feed, partitions: set[int], news: set[Dot]) -> None:
-        states = {partition: self._state(partition) for partition in partitions}
-        feed.said.update(states)
-        self.run.send(feed, partial(feed.other.owner.on_answer, feed.other, states, news))
-
-    def _state(self, partition: int) -> Told:
-        copy = self.copies[partition]
-        state = copy.appended if "confirmed_before_synced" in self.planted else copy.synced
-        return Told(state.clock, copy.floor, copy.unable_until_us <= self.run.now_us)
+        self.run.send(feed, partial(feed.other.owner.on_answer, feed.other, self._say(feed, partitions), news))
 
     def tell(self, feed: Feed) -> None:
-        """Say what differs from what was said last."""
-        states = {partition: self._state(partition) for partition in self.run.shared(self.index, feed.target)}
-        states = {partition: told for partition, told in states.items() if feed.said.get(partition) != told}
-        if states or not feed.said:
-            feed.said.update(states)
+        is_first = not feed.said
+        states = self._say(feed, self.run.shared(self.index, feed.target))
+        if states or is_first:
             self.run.send(feed, partial(feed.other.owner.on_clocks, feed.other, states))
 
     # The feeder.
 
     def _hear(self, feed: Feed, states: dict[int, Told]) -> None:
-        known = feed.told
-        for partition, told in states.items():
-            clock = merge(told.clock, known[partition].clock) if partition in known else told.clock
-            known[partition] = told._replace(clock=clock)
-            is_older = clock[self.index] > self.copies[partition].appended.clock[self.index]
-            if is_older and "counter_of_former_life" not in self.planted:
-                self.is_aside = True
+        feed.told.update(states)
+        if "counter_of_former_life" not in self.planted:  # An older copy of this disk issued them.
+            appended = {partition: self.copies[partition].appended.clock for partition in states}
+            self.is_aside |= any(told.clock[self.index] > appended[p][self.index] for p, told in states.items())
         self.confirm()
 
     def on_clocks(self, feed: Feed, states: dict[int, Told]) -> None:
-        """Hear of a target; the feed begins with the first word."""
         self._hear(feed, states)
         if not feed.has_begun:
             self._begin(feed)
@@ -377,7 +363,6 @@ class Node:
                 feed.apart[partition] = self.base
 
     def on_answer(self, feed: Feed, states: dict[int, Told], news: set[Dot]) -> None:
-        """Hear of what became of the oldest message under way."""
         self._hear(feed, states)
         if feed.place in feed.under_way.popleft():
             feed.since_us = self.run.now_us
@@ -396,9 +381,8 @@ class Node:
                 yield at, entry
 
     def _uncovered(self, feed: Feed, partition: int | None, position: int) -> Iterator[tuple[int, Entry]]:
-        told = feed.told
         for at, entry in self.entries(partition, position):
-            if entry.partition in told and not covers(told[entry.partition].clock, entry.after):
+            if entry.partition in feed.told and not covers(feed.told[entry.partition].clock, entry.after):
                 yield at, entry
 
     def _move_place(self, feed: Feed) -> None:
@@ -411,7 +395,6 @@ class Node:
         self.places[feed.target] = place
 
     def _ship(self, feed: Feed, found: Iterator[tuple[int, Entry]]) -> int:
-        """Send the first that are found, as many as a message has; where it goes on."""
         batch = list(islice(found, self.run.message_entries))
         if batch:
             feed.under_way.append({at for at, _ in batch})
@@ -420,7 +403,6 @@ class Node:
         return batch[-1][0] + 1 if len(batch) == self.run.message_entries else self._end()
 
     def pump_all(self) -> None:
-        """Send to all what can be sent."""
         for feed in list(self.feeds.values()):
             self.pump(feed)
 
@@ -428,12 +410,8 @@ class Node:
         """Send what can be sent: own places first, then what has to go back, or own entries."""
         if feed.is_broken or not feed.has_begun:
             return
-        cannot = {
-            partition
-            for partition in self.run.shared(self.index, feed.target)
-            for told in [feed.told[partition]]
-            if not told.is_able or not covers(told.clock, self.copies[partition].floor)
-        }
+        floors = {partition: self.copies[partition].floor for partition in feed.told}
+        cannot = {p for p, told in feed.told.items() if not told.is_able or not covers(told.clock, floors[p])}
         for partition in cannot - feed.apart.keys():
             feed.apart[partition] = feed.place
         for partition in feed.apart.keys() - cannot:
@@ -456,10 +434,8 @@ class Node:
                 break
 
     def _goes_at_once(self, feed: Feed, entry: Entry) -> bool:
-        if entry.partition in feed.apart:
-            return False
-        until = (feed.like_own.get((entry.partition, origin), 0) for origin in entry.origins())
-        return entry.is_own or any(until_us > self.run.now_us for until_us in until)
+        until_us = max((feed.like_own.get((entry.partition, origin), 0) for origin in entry.origins()), default=0)
+        return entry.partition not in feed.apart and (entry.is_own or until_us > self.run.now_us)
 
     def _pump_apart(self, feed: Feed, partition: int) -> None:
         while len(feed.under_way) < APART_UNDER_WAY and feed.apart[partition] < self._end():
@@ -479,7 +455,7 @@ class Node:
         entry, now_us = self.log[feed.place - self.base], self.run.now_us
         has_lain = now_us - max(feed.since_us, entry.synced_us) >= RELAY_AFTER
         gone = entry.origins() - self.feeds.keys() - {self.index, feed.target}
-        if has_lain or gone and not entry.is_own and feed.place >= feed.reached:
+        if has_lain or (gone and not entry.is_own and feed.place >= feed.reached):
             if has_lain and not entry.is_own and "never_like_own" not in self.planted:
                 for origin in entry.origins():
                     feed.like_own[entry.partition, origin] = now_us + 5 * RELAY_AFTER
@@ -488,7 +464,6 @@ class Node:
     # Loading, to the side.
 
     def look_for_loads(self) -> None:
-        """Load the copies that no log can bring level."""
         for partition, copy in self.copies.items():
             clock, now_us = copy.appended.clock, self.run.now_us
             told = {peer: feed.told[partition] for peer, feed in self.feeds.items() if partition in feed.told}
@@ -503,45 +478,38 @@ class Node:
             copy.behind_since_us = copy.behind_since_us or now_us
             if now_us - copy.behind_since_us >= RELAY_AFTER:
                 source = max(ahead, key=lambda peer: sum(map(max, told[peer].clock, clock)))
-                copy.load = load = Load(source, now_us, State(self.run.zero))
+                copy.load = load = Load(source, now_us, State(self.run.zero), clock[self.index])
                 feed = self.feeds[source]
-                own = clock[self.index]
-                request = partial(feed.other.owner.on_load, feed.other, partition, load, own)
-                self.run.send(feed, request)
+                self.run.send(feed, partial(feed.other.owner.on_load, feed.other, partition, load))
 
-    def on_load(self, feed: Feed, partition: int, load: Load, own: int) -> None:
-        """Begin to send a copy, page by page, once it covers what its target originated; then what the log has since."""
+    def on_load(self, feed: Feed, partition: int, load: Load) -> None:
         state = self.copies[partition].synced
         load.aside.clock, load.since, load.space = state.clock, self.synced, state
-        self._send_page(feed, partition, load, own, 0)
+        self._send_page(feed, partition, load, 0)
 
-    def _send_page(self, feed: Feed, partition: int, load: Load, own: int, page: int) -> None:
+    def _send_page(self, feed: Feed, partition: int, load: Load, page: int) -> None:
         state = self.copies[partition].synced
         if feed.is_broken or load.since < self.base or state is not load.space:
             return  # Torn: its log or its space is not there any more.  Who asked begins again.
-        is_last = page == PAGES and (state.clock[feed.target] >= own or self.run.now_us - load.began_us > MOVE_STALL)
-        records = [record for record in state.records.values() if record.key % PAGES == page]
-        clock, time = state.clock, state.time
+        is_stalled = state.clock[feed.target] < load.own and self.run.now_us - load.began_us < MOVE_STALL
+        is_last = page == PAGES and not is_stalled
+        message = State(state.clock, time=state.time)
+        message.put(record for record in state.records.values() if record.key % PAGES == page)
         if is_last and "load_not_exact" in self.planted:
-            clock = load.aside.clock
+            message.clock = load.aside.clock
         elif is_last:
-            records = [record for _, entry in self.entries(partition, load.since) for record in entry.records]
-        receive = feed.other.owner.on_page
-        self.run.send(feed, partial(receive, partition, load, records, clock, time, is_last=is_last))
+            message.put(record for _, entry in self.entries(partition, load.since) for record in entry.records)
+        self.run.send(feed, partial(feed.other.owner.on_page, partition, load, message, is_last=is_last))
         if not is_last:
-            again = partial(self._send_page, feed, partition, load, own, min(page + 1, PAGES))
-            self.run.after((5, 130), again)
+            self.run.after((5, 130), partial(self._send_page, feed, partition, load, min(page + 1, PAGES)))
 
-    def on_page(
-        self, partition: int, load: Load, records: list[Record], clock: Clock, time: int, *, is_last: bool
-    ) -> None:
-        """Put a page aside; with the last one the copy stands still until it has changed its space."""
+    def on_page(self, partition: int, load: Load, page: State, *, is_last: bool) -> None:
+        """Put a page aside; from the last one on the copy stands still until it has changed its space."""
         if self.copies[partition].load is load:
-            load.aside.put(records)
+            load.aside.put(page.records.values())
             if is_last or "clock_before_last_page" in self.planted:
-                load.is_last = is_last
-                load.aside.clock, load.aside.time = clock, time
-                self.when_synced(partial(self._switch, partition, load))
+                load.is_last, load.aside.clock, load.aside.time = is_last, page.clock, page.time
+                self.run.after((20, 200), partial(self.when_synced, partial(self._switch, partition, load)))
 
     def _switch(self, partition: int, load: Load) -> None:
         copy, aside = self.copies[partition], load.aside.duplicate()
@@ -585,10 +553,8 @@ class Node:
             self.base += 1
 
     def tell_all(self) -> None:
-        """Tell what nothing told yet."""
         for feed in self.feeds.values():
             self.tell(feed)
 
     def keep_places(self) -> None:
-        """Keep the places on disk."""
         self.kept_places = dict(self.places) if self.is_up else self.kept_places
