@@ -19,6 +19,7 @@ from gossipkv.table.deciding import CONNECT_S, Asking, Deciding
 from gossipkv.table.for_clients import ClientMethods
 from gossipkv.table.for_peers import PeerMethods
 from gossipkv.table.methods import TableMethods
+from gossipkv.table.records import RecordMethods
 from gossipkv.wire.arguments import Arguments
 
 UUID = b"u" * 16
@@ -242,7 +243,9 @@ def test_methods_that_are_loaded_late_are_the_same():
     part = deciding(Members())
     part._tables = SimpleNamespace(closed=None)
     late = TableMethods(part, None, None, replication=1)
+    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1)
     whole = ClientMethods(part, None, replication=1).methods | PeerMethods(part).methods
+    whole |= RecordMethods(part, None, limits).methods
     assert list(late.methods) == list(whole)
     assert late.tables() == []
     with pytest.raises(NotReady):
