@@ -6,11 +6,11 @@ draws a number for):
     replica_tell   [uuid, link, whole, rows]    what the asker's copies have; answered by what the asked one's have
     replica_feed   [uuid, link, entries]        entries of the asker's log; answered when what could be taken is synced
 
-Rows and entries are packed by themselves, since a request has few elements.  A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
+A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
 of the clock, ...], [counter, ...], can take]`, and later only `[number, config, [counter, ...], can take]`.  Answers
 have rows `[number, assignment, config, [counter, ...], can take]`, in the asker's numbers and order of counters.  An
 entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the
-message, or the records, say as much.
+message, or the records, say as much.  Rows and entries are packed by themselves, since a request has few elements.
 """
 
 from __future__ import annotations
