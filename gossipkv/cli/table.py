@@ -43,7 +43,7 @@ def table() -> None:
     "--replication",
     type=click.IntRange(min=1),
     metavar="R",
-    help="Replicas of each partition, as far as there are nodes.  [default: 3]",
+    help="Replicas of each partition.  [default: 3, or as many as there are nodes]",
 )
 @click.option(
     "--bound",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 KINDS: Final = (HASH, RANGE)
 
 DEFAULT_PARTITIONS: Final = 64  # Of a hash table: some for each processor of a few nodes, and each still large.
-DEFAULT_REPLICATION: Final = 3  # With two, a majority is both: one that is away stops all writes.
 MOST_REPLICATION: Final = 64  # As of datasets.
 MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
 DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
@@ -35,7 +34,7 @@ class CreateTable(NamedTuple):
     name: str
     kind: str
     partitions: int
-    replication: int
+    replication: int  # 0: as far as there are nodes, three.
     bounds: tuple[bytes, ...]  # Of a range table: where each partition but the first begins, in order.
     operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
     timeout_ms: int = DECISION_MS  # For all of it.
@@ -46,7 +45,7 @@ class CreateTable(NamedTuple):
         return {
             "kind": self.kind,
             "partitions": partitions,
-            "replication": self.replication,
+            "replication": self.replication or None,
             "bounds": [*self.bounds] if self.kind == RANGE else None,
         }
 
@@ -106,7 +105,7 @@ def create_table(arguments: Arguments) -> CreateTable:
         name,
         kind,
         len(bounds) + 1 if kind == RANGE else partitions or DEFAULT_PARTITIONS,
-        options.number("replication", least=1, most=MOST_REPLICATION) or DEFAULT_REPLICATION,
+        options.number("replication", least=1, most=MOST_REPLICATION) or 0,
         bounds,
         operation,
         _timeout_ms(options),
