@@ -151,15 +151,16 @@ class Replicas:
             space = self._outside.reserve_space()
             batch, state = first_batch(space, identity, config, sorted(host.assignment for host in hosts))
             copy = Copy(space, identity, state, self.tail.end)
-            copy.adopt(config, hosts)
+            copy.adopts(config, hosts)
             self._outside.append(batch, partial(self._made, copy))
             self._making[identity[:2]] = copy
             return
         if (config, tuple(hosts)) == (copy.config, copy.hosts):
             return
-        batch_or_none = copy.adopt(config, hosts)
+        batch_or_none = copy.adopting(config, hosts)
         if batch_or_none is not None:
-            self._outside.append(batch_or_none, lambda: None)
+            self._outside.append(batch_or_none, partial(self._adopted, copy, config))
+        copy.adopts(config, hosts)
         if copy in self.levels:
             self._connect_sharers(copy)
 
@@ -167,6 +168,11 @@ class Replicas:
         del self._making[copy.identity[:2]]
         self.found(copy)
         self._connect_sharers(copy)
+
+    def _adopted(self, copy: Copy, config: int) -> None:
+        copy.has_adopted(config)
+        if copy in self.levels:
+            self._connect_sharers(copy)
 
     def _connect_sharers(self, copy: Copy) -> None:
         for node in self._sharers(copy):
@@ -302,12 +308,12 @@ class Replicas:
             number, ids = peer.numbers.get(copy, (0, ()))
             counters: list[Value] = [count for _, count in clock.entries(copy.synced)]
             if ids == copy.named:
-                rows.append([number, copy.config, counters, True])
+                rows.append([number, copy.synced_config, counters, True])
             else:
                 number = len(peer.numbered)
                 peer.numbers[copy] = number, copy.named
                 peer.numbered.append((copy, copy.named))
-                rows.append([number, *copy.identity, copy.config, [*copy.named], counters, True])
+                rows.append([number, *copy.identity, copy.synced_config, [*copy.named], counters, True])
             peer.untold.discard(copy)
         return rows
 
@@ -386,7 +392,7 @@ class Replicas:
     def _answer_row(self, peer: Peer, number: int, ids: Sequence[int], copy: Copy) -> Value:
         peer.untold.discard(copy)
         counters: list[Value] = [clock.counter(copy.synced, id_) for id_ in ids]
-        return [number, copy.assignment, copy.config, counters, True]
+        return [number, copy.assignment, copy.synced_config, counters, True]
 
     @staticmethod
     def _check_link(peer: Peer, link: int) -> None:

@@ -183,7 +183,7 @@ class Life:
             if waiter.on_late is not None:
                 self.replication.waiting.end(waiter)
                 dots = [(copy.assignment, counter - place) for place in reversed(range(len(writes)))]
-                witness.told(number, copy, dots, needed)
+                witness.told(number, copy, dots, level)
                 witness.latencies.append((partition, self.node, began, trio.current_time() - began))
                 self._of.answered(number, None)
 

@@ -75,6 +75,11 @@ def state_of(value: bytes) -> State:
     )
 
 
+def needed(level: str, slots: int) -> int:
+    """How many slots a write needs."""
+    return {"one": 1, "majority": slots // 2 + 1, "all": slots}[level]
+
+
 def covers(one: Clock, other: Clock) -> bool:
     """Whether one has all that the other has."""
     return all(count <= one.get(origin, 0) for origin, count in other.items())
@@ -109,6 +114,7 @@ class Acknowledged(NamedTuple):
     partition: int
     key: bytes
     order: bytes
+    by_one: bool  # By its origin alone.
 
 
 @final
@@ -226,20 +232,22 @@ class Witness:
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
-    def told(self, number: int, copy: Copy, dots: list[Dot], needed: int) -> None:
+    def told(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
         """A client was told that a write has reached its level."""
         origin, count = dots[-1]
         slots: dict[int, bool] = {}
         for host in copy.hosts:
             if host.counts:
                 model = self.models.get(host.assignment)
-                has = model is not None and model.confirmed[copy.config].get(origin, 0) >= count
-                slots[host.slot] = slots.get(host.slot, True) and has
-        if sum(slots.values()) < needed:
-            self.found("acknowledged", f"write {number}, {dots}: {sum(slots.values())} slots have it, not {needed}")
+                is_origin = host.assignment == origin
+                clock = {} if model is None else model.clock if is_origin else model.confirmed[copy.config]
+                slots[host.slot] = slots.get(host.slot, True) and clock.get(origin, 0) >= count
+        is_here = self.models[origin].clock.get(origin, 0) >= count
+        if not is_here or (level != "one" and sum(slots.values()) < needed(level, len({host.slot for host in copy.hosts}))):
+            self.found("acknowledged", f"write {number}, {dots} at {level}: only {sum(slots.values())} slots have it")
         for dot in dots:
             key, data = self.issued[dot]
-            self.acknowledged.append(Acknowledged(copy.identity.partition, key, order_of(data)))
+            self.acknowledged.append(Acknowledged(copy.identity.partition, key, order_of(data), level == "one"))
 
     def sends(self, node: bytes, records: list[bytes]) -> None:
         """A node sends records: it has them durably."""
@@ -270,6 +278,8 @@ class Witness:
                 clocks = {model.assignment: model.clock for model in models}
                 self.found("level", f"partition {partition}: {clocks}")
         for one in self.acknowledged:
+            if one.by_one and self.models[dot_of(one.order)[0]].node in lost:
+                continue
             for model in partitions[one.partition]:
                 if order_of(model.records.get(one.key, b"")) < one.order:
                     dot = dot_of(one.order)
