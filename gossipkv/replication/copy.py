@@ -223,7 +223,7 @@ class Copy:
 
     def has_synced(self, entry: Entry) -> None:
         """An entry of it is synced; they are in their order."""
-        self.synced = entry.after
+        self.synced = clock.named(entry.after, self._named)  # It may be from before the map that was adopted meanwhile.
         for key, data in entry.records:
             if self._between.get(key) == data[:ORDER_BYTES]:
                 del self._between[key]
