@@ -6,8 +6,9 @@ says of it.  Both are written as tab-separated files below a source root in a te
 share, each a process of its own.  A pipelined reader asks one of them without a pause while the second version appears
 at the source, is built, and is switched to; on the way another node is killed, and stays down.
 
-Every answer is compared with what the version that it names says.  What must hold stands in `REQUIRED`; the outcome
-is a success only if all of it does.  However this ends, the nodes are stopped and the directory removed.
+Every answer is compared with what the version that it names says.  Then the second act, of a table (`demo_tables`).
+What must hold stands in `REQUIRED`; the outcome is a success only if all of it does.  However this ends, the nodes are
+stopped and the directory removed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv import demo_tables
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.keyspace.partitioner import partition
 from gossipkv.launcher import Cluster, NodeFailed
@@ -67,6 +69,10 @@ REQUIRED: Final = (
     ("changed", 500, None, "reads whose answer changed"),
     ("failures", 0, 0, "failures"),
     ("steps_back", 0, 0, "steps back"),
+    ("writes", 2_000, None, "writes acknowledged to a table"),
+    ("writes_after_kill", 1_000, None, "after a node was killed"),
+    ("read_again", 6_000, None, "values read again, by each node"),
+    ("lost", 0, 0, "acknowledged and lost"),
 )
 
 BEFORE, DURING, AFTER = PHASES = ("before", "during", "after")
@@ -147,6 +153,11 @@ class Outcome:
     steps_back: int = 0
     reads_per_s: int = 0
     latency: dict[str, dict[str, float]] = field(default_factory=dict)  # By phase, as the histogram tells it.
+    writes: int = 0
+    writes_after_kill: int = 0
+    unknown: int = 0
+    read_again: int = 0
+    lost: int = 0
     seconds: float = 0.0
     trouble: list[str] = field(default_factory=list)  # The first failures, in words.
 
@@ -341,6 +352,10 @@ def run(say: Callable[[str], None]) -> Outcome:
                 )
                 say("")
                 _show(dataset, say)
+            say("")
+            cluster.start(doomed.index)
+            cluster.wait_ready(doomed.index)
+            _note(outcome, demo_tables.play(cluster, new.records, say))
             _stop(cluster, outcome)
     outcome.seconds = round(time.monotonic() - begin_s, 1)
     return outcome
@@ -404,6 +419,14 @@ def _roles(nodes: list[NodeStatus], address: str) -> tuple[NodeStatus, NodeStatu
     """The node that the reader asks, and the one that is killed: the last of the others."""
     asked = next(node for node in nodes if node.address == address)
     return asked, next(node for node in reversed(nodes) if node is not asked)
+
+
+def _note(outcome: Outcome, kept: demo_tables.Kept) -> None:
+    """Take in the numbers of the second act."""
+    outcome.writes, outcome.writes_after_kill, outcome.unknown = kept.writes, kept.writes_after_kill, kept.unknown
+    outcome.read_again, outcome.lost = kept.read_again, kept.lost
+    for line in kept.trouble:
+        _fail(outcome, line)
 
 
 def _stop(cluster: Cluster, outcome: Outcome) -> None:

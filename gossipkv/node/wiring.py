@@ -288,6 +288,7 @@ class _Node:
             address=gossiping.address,
             ask_timeout_ms=gossiping.probe_interval_ms,
         )
+        self._peers.watch(ended=self._sharing.lost)
         elsewhere = Elsewhere(
             self._sharing,
             self._peers.ask_unread,
@@ -345,8 +346,6 @@ class _Node:
             mine=lambda: self._gossiping.hello,
             seen=lambda: self._deciding,
             wake=self._wake_loop,
-            on_met=self._met,
-            on_lost=self._lost,
             on_unreached=self._gossiping.suspect_hint,
             on_not_served=self._look_around,
             on_damaged=self._look_at,
@@ -479,13 +478,6 @@ class _Node:
     def _wake_loop(self) -> None:
         assert self._loop is not None, "nobody is asked before there is a loop"
         self._loop.wake()
-
-    def _met(self, name: str) -> None:
-        self._deciding.met(name)
-
-    def _lost(self, name: str) -> None:
-        self._sharing.lost(name)
-        self._deciding.lost(name)
 
     def _look_around(self) -> None:
         self._sharing.look_again()

@@ -6,8 +6,8 @@ told them, cover every entry; it is kept, so a feed goes on where it was.
 * Level with its target, a feed sends what was written here as it is synced; what was taken from others is theirs to
   send, so with three replicas a record travels twice.
 * What lies at the place for the relay time has the feed *go back*: from there on all goes in order, whoever wrote it,
-  but for what is known to be covered.  So what a dead node has acknowledged still reaches all.  Sent here and not answered yet
-  is not lying; an origin to which the connection is broken is not waited for.
+  but for what is known to be covered.  So what a dead node has acknowledged still reaches all.  What was sent and is
+  not answered yet does not lie; an origin to which the connection is broken is not waited for.
 * After that the origin's entries in that partition go like those written here for a while, and for as long as answers
   say that they were news: the origin may live, and only its link to the target be cut.
 * A copy that cannot take, or lacks what came before, has a *lane* of its own, and keeps nobody else's place.

@@ -10,7 +10,7 @@ A row names a copy by a number for the rest of the link, `[number, table, partit
 of the clock, ...], [counter, ...], can take]`, and later only `[number, config, [counter, ...], can take]`.  Answers
 have rows `[number, assignment, config, [counter, ...], can take]`, in the asker's numbers and order of counters.  An
 entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the
-message, or the records, say as much.
+message, or the records, say as much.  Rows and entries are packed by themselves, since a request has few elements.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
+
+import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
 from gossipkv.replication import clock, record
@@ -261,7 +263,7 @@ class Replicas:
         peer.numbers, peer.numbered = {}, {}
         shared = [copy for copy in self.copies.values() if peer.node in self._sharers(copy)]
         rows = self._rows(peer, shared)
-        self._ask(peer, "replica_tell", [1, rows], partial(self._greeted, peer, link))
+        self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
     def _ask(self, peer: Peer, method: str, params: list[Value], on_reply: OnReply) -> None:
         link = peer.link
@@ -492,7 +494,7 @@ class Replicas:
                 peer.tell_at = None
                 if peer.greeted and peer.untold:
                     rows = self._rows(peer, sorted(peer.untold, key=lambda copy: copy.space))
-                    self._ask(peer, "replica_tell", [0, rows], partial(self._hear_answer, peer))
+                    self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
 
     @property
     def due(self) -> float | None:
@@ -517,7 +519,7 @@ class Replicas:
         unnamed = [entry.copy for entry in ship.entries if peer.numbers.get(entry.copy, (0, ()))[1] != entry.copy.named]
         if unnamed:
             told = self._rows(peer, dict.fromkeys(unnamed))
-            self._ask(peer, "replica_tell", [0, told], partial(self._hear_answer, peer))
+            self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
         for entry in ship.entries:
             number, ids = peer.numbers[entry.copy]
             before = None if last.get(number) == entry.before else _counters(entry.before, ids)
@@ -539,7 +541,7 @@ class Replicas:
                 case _:
                     raise ProtocolError("the answer to a feed is [rows, news]")
 
-        self._ask(peer, "replica_feed", [rows], on_reply)
+        self._ask(peer, "replica_feed", [msgpack.packb(rows)], on_reply)
 
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
         """The places of all feeds, to be kept."""

@@ -133,7 +133,7 @@ class Replication:
             await trio.sleep(KEEP_S)
             places = {node: msgpack.packb(one) for node, one in self.replicas.kept_places().items()}
             changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
-            if not changed:
+            if not changed or self._store.first_space is None:  # The first space is of what is decided.
                 continue
             batch = Batch()
             if self._places is None:

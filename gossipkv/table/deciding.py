@@ -91,6 +91,12 @@ class Asking:
         self._cluster = cluster
         self._peers = peers
         self._threads = threads
+        self._connected = trio.Event()  # Another connection has begun.
+        peers.watch(begun=self._begun)
+
+    def _begun(self, _name: str, _uuid: bytes) -> None:
+        connected, self._connected = self._connected, trio.Event()
+        connected.set()
 
     async def beside(self, do: Callable[[], T]) -> T:
         """Do in a worker thread what takes long."""
@@ -110,8 +116,8 @@ class Asking:
 
         name = self._name(node)
         with trio.move_on_after(min(timeout_s, CONNECT_S)):
-            while self._peers.store(name) is None:  # noqa: ASYNC110  # Connections tell nobody that they have begun.
-                await trio.sleep(CONNECT_S / 20)
+            while self._peers.store(name) is None:
+                await self._connected.wait()
         self.ask_soon(node, method, params, timeout_s, on_reply)
         await answered.wait()
         result, error = told[0]
@@ -232,6 +238,7 @@ class Deciding:
         self._tables = tables
         self._random = environment.random
         self.asking = Asking(cluster, peers, environment.threads)
+        peers.watch(begun=self._met, ended=self._lost)
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()  # Around what `metadata` does.
         self._beginning = trio.Lock()
@@ -338,16 +345,15 @@ class Deciding:
             self._look_whether_behind()
             self._hear()
 
-    def met(self, name: str) -> None:
+    def _met(self, name: str, uuid: bytes) -> None:
         """There is a connection to a member."""
-        if self.replication is not None:
-            self.replication.connected(self.uuid_of(name))
+        if self.replication is not None and self.asking.is_connected(name):
+            self.replication.connected(uuid)
 
-    def lost(self, name: str) -> None:
+    def _lost(self, _name: str, uuid: bytes) -> None:
         """There is none any more."""
         if self.replication is not None:
-            with contextlib.suppress(Unavailable):
-                self.replication.disconnected(self.uuid_of(name))
+            self.replication.disconnected(uuid)
 
     def replicating(self) -> Replication:
         """The copies of this node.  Raises `NotReady`: it has none."""

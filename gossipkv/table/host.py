@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from gossipkv.table.hints import OwnTree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gossipkv.errors import StorageError
     from gossipkv.gossip.member import Member
@@ -102,6 +102,15 @@ class Peers(Protocol):
 
     def speaks(self, name: str) -> int:
         """The newest forms of messages that a member reads; 0: there is no connection to it."""
+        ...
+
+    def watch(
+        self,
+        *,
+        begun: Callable[[str, bytes], object] | None = None,
+        ended: Callable[[str, bytes], object] | None = None,
+    ) -> None:
+        """Have somebody told, by name and uuid, of each connection that begins, or ends, from now on."""
         ...
 
     def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:

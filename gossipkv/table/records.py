@@ -76,13 +76,13 @@ class RecordMethods:
 
     def _tell(self, arguments: Arguments) -> Value:
         node, link = _peer(arguments)
-        whole, rows = arguments.whole("whole", 1), arguments.rows("rows", MOST_ROWS)
+        whole, rows = arguments.whole("whole", 1), arguments.packed_rows("rows", MOST_ROWS)
         arguments.end()
         return self._deciding.replicating().replicas.told(node, link, rows, whole=bool(whole))
 
     def _feed(self, arguments: Arguments) -> Later:
         node, link = _peer(arguments)
-        entries = arguments.rows("entries", MOST_ROWS)
+        entries = arguments.packed_rows("entries", MOST_ROWS)
         arguments.end()
         replicas = self._deciding.replicating().replicas
 

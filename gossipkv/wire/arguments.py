@@ -16,6 +16,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, final
 
+import msgpack
+
 from gossipkv.errors import BadRequest
 from gossipkv.wire.rpc import Raw, decode_params, kind_of
 
@@ -145,6 +147,16 @@ class Arguments:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
             raise BadRequest(f"{self.method}: the {what} must be a number from 0 to {most}")
         return value
+
+    def packed_rows(self, what: str, most: int) -> list[Raw]:
+        """An array of at most `most` things, packed in bytes of its own: more than a request may have elements."""
+        try:
+            values: Raw = msgpack.unpackb(self.blob(what), raw=True, strict_map_key=True)
+        except ValueError as error:
+            raise BadRequest(f"{self.method}: the {what} cannot be decoded: {error}") from error
+        if not isinstance(values, list) or len(values) > most:
+            raise BadRequest(f"{self.method}: the {what} must be an array of at most {most}, packed")
+        return values
 
     def rows(self, what: str, most: int) -> list[Raw]:
         """An array of at most `most` things."""

@@ -73,6 +73,12 @@ class OnReply(Protocol):
     def __call__(self, result: Value, epoch: int | None) -> None: ...
 
 
+class OnConnection(Protocol):
+    """Is told that a connection to a member has begun, or has ended.  Must not raise."""
+
+    def __call__(self, name: str, uuid: bytes, /) -> object: ...
+
+
 class Seen(Protocol):
     """What was seen of the stores under the tables, as far as hello tells it."""
 
@@ -126,16 +132,12 @@ class Peers:
         *,
         mine: Callable[[], Hello],
         seen: Callable[[], Seen],
-        on_met: Callable[[str], None],
-        on_lost: Callable[[str], None],
         on_unreached: Callable[[str], None],
         on_not_served: Callable[[], None],
         on_damaged: Callable[[bytes], None],
         wake: Callable[[], None],
     ) -> None:
-        """`on_met` is told the name of a member to which a connection has begun.
-
-        `on_lost`: of one whose connection has ended: what it answered may be untrue by now.
+        """Begin without members.
 
         `on_unreached`: a member's connection broke, or cannot be had.  `on_not_served`: a member that was asked for a
         partition does not serve it any more.  `on_damaged`: others are asked for what cannot be read here, such as
@@ -147,8 +149,6 @@ class Peers:
         self._adopt = adopt
         self._mine = mine
         self._seen = seen
-        self._on_met = on_met
-        self._on_lost = on_lost
         self._on_unreached = on_unreached
         self._on_not_served = on_not_served
         self._on_damaged = on_damaged
@@ -156,6 +156,8 @@ class Peers:
         self._lines: dict[str, _Line] = {}
         self._columns: list[_Line | None] = []
         self._questions: dict[int, tuple[_Line, int, OnAnswer]] = {}
+        self._on_begun: list[OnConnection] = []
+        self._on_ended: list[OnConnection] = []
         self._nursery: trio.Nursery | None = None
         self._log = Log("gossipkv.node")
 
@@ -186,6 +188,14 @@ class Peers:
                 line.peer = peer
                 line.move()  # Who was dead may live.
             self._table.set_peer(line.column, name, peer.state)
+
+    def watch(self, *, begun: OnConnection | None = None, ended: OnConnection | None = None) -> None:
+        """Have somebody told of connections from now on, in turn for each member.
+
+        `begun`: the member can be asked.  `ended`: what it answered may be untrue by now.
+        """
+        self._on_begun += [] if begun is None else [begun]
+        self._on_ended += [] if ended is None else [ended]
 
     def column(self, name: str) -> int | None:
         """The number of a member for the serving loop; None: it is not known."""
@@ -262,9 +272,9 @@ class Peers:
         """A connection has ended."""
         line = self._columns[column]
         if line is not None and line.epoch is not None:
-            line.epoch, line.failure = None, why
+            line.failure = why
             line.move()
-            self._on_lost(line.peer.name)
+            self._end(line)
             self._on_unreached(line.peer.name)
 
     def _wanted(self, column: int) -> None:
@@ -287,9 +297,14 @@ class Peers:
         line.scope.cancel()
         self._columns[line.column] = None
         self._table.forget_peer(line.column)
+        self._end(line)
+
+    def _end(self, line: _Line) -> None:
+        """Have no connection to a member any more."""
         if line.epoch is not None:
             line.epoch = None
-            self._on_lost(line.peer.name)
+            for tell in self._on_ended:
+                tell(line.peer.name, line.peer.uuid)
 
     async def _keep(self, line: _Line) -> None:
         """Have a connection whenever there can be one."""
@@ -330,12 +345,12 @@ class Peers:
             self._say(line, _reason(error))
             self._on_unreached(line.peer.name)
             return False
-        if line.epoch is not None:
-            self._on_lost(line.peer.name)
+        self._end(line)
         line.epoch, line.dialled_for, line.failure = theirs.epoch, newest, None
         line.store, line.speaks = (theirs.store, theirs.life), theirs.speaks
         self._adopt(line.column, stream)
-        self._on_met(line.peer.name)
+        for tell in self._on_begun:
+            tell(line.peer.name, line.peer.uuid)
         return True
 
     async def _greet(self, stream: Stream, peer: Peer) -> Hello:

@@ -250,7 +250,7 @@ class Sharing:
         """The names of members that say what this program cannot read, since they run a later one, or lie."""
         return sorted({member for member, _ in self._unread})
 
-    def lost(self, name: str) -> None:
+    def lost(self, name: str, _uuid: bytes) -> None:
         """Take in that the connection to a member has ended."""
         for core in self._library.cores():
             core.lost(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 
 import pytest
@@ -232,14 +233,21 @@ def test_many_keys_are_read_in_parts(ask):
     assert [len(params[0]) for _, params in node.asked][:3] == [100, 50, 25]
 
 
-def test_a_write_after_the_node_has_ended_an_idle_connection():
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_write_after_the_node_has_ended_an_idle_connection(is_reset):
     """What a node closes between two writes of a thread makes neither of them unknown."""
     node = TableNode()
-    closed = threading.Event()
+    taken, closed = threading.Event(), threading.Event()
 
     def answers_once(connection: Connection) -> None:
         message_id, *_ = connection.next_request()
         connection.answer(message_id, b"")
+        assert taken.wait(30)
+        if is_reset:
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.socket.close()
+            closed.set()
+            return
         connection.socket.shutdown(socket.SHUT_WR)
         closed.set()
         assert connection.next_request() is None  # It was noticed before anything was sent.
@@ -250,6 +258,7 @@ def test_a_write_after_the_node_has_ended_an_idle_connection():
         blocking.connect(ending.address, living.address, timeout_ms=TIMEOUT_MS) as client,
     ):
         client.table("carts").put("a", b"1")
+        taken.set()
         assert closed.wait(30)
         ending.listener.shutdown(socket.SHUT_RDWR)
         client.table("carts").put("b", b"2")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gossipkv.errors import UnknownDatabase
 
 if TYPE_CHECKING:
+    from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
 
@@ -24,6 +25,14 @@ class MadeUpTables:
     def hear_seen(self, seen: bytes) -> None:
         """Note it."""
         self.asked.append(seen)
+
+    def has(self, name: str) -> bool:
+        """One."""
+        return name == "orders"
+
+    def read(self, arguments: Arguments) -> Value:
+        """What there is."""
+        return [arguments.text("table"), b"token"]
 
     def tables(self) -> list[Value]:
         """One."""

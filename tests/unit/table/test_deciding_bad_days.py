@@ -15,10 +15,11 @@ from gossipkv.register.messages import Kind, Request, encode_request
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.tree import Changed
 from gossipkv.register.space import Space
-from gossipkv.table.deciding import Asking, Deciding
+from gossipkv.table.deciding import CONNECT_S, Asking, Deciding
 from gossipkv.table.for_clients import ClientMethods
 from gossipkv.table.for_peers import PeerMethods
 from gossipkv.table.methods import TableMethods
+from gossipkv.table.records import RecordMethods
 from gossipkv.wire.arguments import Arguments
 
 UUID = b"u" * 16
@@ -46,14 +47,18 @@ class Answering:
     def __init__(self, result: bytes | None = None, error: bytes | None = None, epoch: int | None = 3) -> None:
         self.told = result, error, epoch
         self.forms = 2
+        self.connected = 1, 1
         self.asked: list[object] = []
 
     def ask_unread(self, name, method, params, timeout_ms, on_answer) -> None:
         self.asked.append(params)
         on_answer(*self.told)
 
+    def watch(self, *, begun=None, ended=None):
+        self.begun = begun
+
     def store(self, name):
-        return 1, 1
+        return self.connected
 
     def speaks(self, name):
         return self.forms
@@ -73,6 +78,30 @@ async def test_answers_that_are_no_messagepack_are_errors(data):
     for answering in (Answering(data), Answering(None, data)):
         Asking(Members(), answering, None).ask_acceptor(AcceptorId(UUID, 1), b"", b"", lambda *what: told.append(what))
     assert [reply for reply, _ in told] == [None, None]
+
+
+async def test_who_has_just_come_is_asked_when_there_is_a_connection(autojump_clock):
+    """Then and not later; where none begins it is asked after a second all the same, which says so."""
+    answering, answered = Answering(msgpack.packb(1)), []
+    answering.connected = None
+    asking = Asking(Members(), answering, None)
+
+    async def ask():
+        await asking.ask(UUID, "ping", [], 3)
+        answered.append(trio.current_time())
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.sleep(0.33)
+        answering.begun("another", bytes(16))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not answering.asked
+        answering.connected = 1, 1
+        answering.begun("n", UUID)
+    answering.connected = None
+    await ask()
+    assert [round(at - began, 3) for at in answered] == [0.33, 0.33 + CONNECT_S]
 
 
 async def test_what_was_seen_of_stores_is_told_to_who_reads_it():
@@ -203,7 +232,7 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
         async def others_know(self) -> bool:
             return True
 
-    methods = TableMethods(Knowing(), None, replication=1)
+    methods = TableMethods(Knowing(), None, None, replication=1)
     waiting = methods.methods[b"metadata_force"](Arguments(b"metadata_force", msgpack.packb([None, ["n"]])))
     with pytest.raises(Conflict):
         await waiting.result()
@@ -213,8 +242,10 @@ def test_methods_that_are_loaded_late_are_the_same():
     """By name, each answered by its own; a node that takes no part tells of no tables, and of no map."""
     part = deciding(Members())
     part._tables = SimpleNamespace(closed=None)
-    late = TableMethods(part, None, replication=1)
+    late = TableMethods(part, None, None, replication=1)
+    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1)
     whole = ClientMethods(part, None, replication=1).methods | PeerMethods(part).methods
+    whole |= RecordMethods(part, None, limits).methods
     assert list(late.methods) == list(whole)
     assert late.tables() == []
     with pytest.raises(NotReady):

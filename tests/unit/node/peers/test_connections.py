@@ -139,11 +139,16 @@ class World:
             mine=lambda: MINE,
             seen=lambda: self,
             wake=lambda: self.woken.append(None),
-            on_lost=self.lost.append,
             on_unreached=self.unreached.append,
             on_not_served=lambda: self.lost.append("not served"),
             on_damaged=lambda record: self.lost.append(record.decode()),
         )
+        self.turns: list[tuple[str, bytes, bool]] = []  # Connections that began, and ended.
+        self.peers.watch(
+            begun=lambda name, uuid: self.turns.append((name, uuid, self.peers.store(name) is not None)),
+            ended=lambda name, uuid: self.turns.append((name, uuid, self.peers.store(name) is not None)),
+        )
+        self.peers.watch(ended=lambda name, _uuid: self.lost.append(name))
         self.heard: list[bytes] = []
 
     def tell_seen(self, node: bytes) -> bytes:
@@ -284,6 +289,24 @@ async def test_what_was_lost_is_dialled_anew_and_said(autojump_clock, world):
     await trio.sleep(0.1)
     assert len(world.adopted) == 2
     assert world.peers.failure(column) is None
+
+
+async def test_connections_that_begin_and_end_are_told_in_turn(autojump_clock, world):
+    """Of a member that was lost, one that began anew, and one that is forgotten; who begins can be asked then."""
+    world.network.answers += [greeting(), greeting(), greeting(THEIRS._replace(epoch=10))]
+    world.peers.tell([B])
+    await trio.sleep(0.1)
+    begun, ended = ("b", B.uuid, True), ("b", B.uuid, False)
+    assert world.turns == [begun]
+    world.peers.hear([(world.peers.column("b"), "lost", "reset")], [])
+    assert world.turns == [begun, ended]
+    await trio.sleep(0.1)
+    world.peers.tell([B._replace(epoch=10)])
+    await trio.sleep(0.1)
+    assert world.turns == [begun, ended, begun, ended, begun]
+    world.peers.tell([])
+    await trio.sleep(60)
+    assert world.turns == 3 * [begun, ended]
 
 
 async def test_who_began_anew_is_dialled_anew(autojump_clock, world):

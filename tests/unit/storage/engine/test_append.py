@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -40,79 +41,47 @@ class Told:
 
 
 async def test_who_appended_is_told_in_order_of_what_shares_a_sync():
-    """Hundreds that come while a group is written go with the next, between tasks that wait, and need no task."""
+    """Hundreds that come while a group is written go with the next, without a task, whatever one of them raises."""
     world = World()
     async with world.open() as store:
-        told, order = Told(store, await made_space(store)), []
+        told = Told(store, await made_space(store))
         groups = store.describe()["groups"]
-
-        async def wait(position):
-            await store.wait(position)
-            order.append(position)
-
         world.threads.hold()
-        async with trio.open_nursery() as nursery:
-            tasks = trio.lowlevel.current_statistics().tasks_living
-            positions = [told.append(b"%03d" % number) for number in range(300)]
-            assert trio.lowlevel.current_statistics().tasks_living == tasks
-            for position in (positions[200], positions[100]):
-                nursery.start_soon(wait, position)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not told.errors
+        tasks = trio.lowlevel.current_statistics().tasks_living
+        positions = [told.append(b"%03d" % number) for number in range(300)]
+        wrong = store.append(put(told.space, b"wrong", b"1"), int)  # None is no number.
+        positions.append(told.append(b"last"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert trio.lowlevel.current_statistics().tasks_living == tasks
+        assert not told.errors
+        with capture_logs() as logs:
             world.threads.let_go()
-        await store.settled()
+            await store.settled()
         assert [*told.errors.items()] == [(position, None) for position in positions]
-        assert positions == sorted(set(positions))
-        assert sorted(order) == [positions[100], positions[200]]
         assert store.describe()["groups"] == groups + 2
+        assert [(line["event"], line["position"]) for line in logs] == [("callback_defect", wrong)]
 
 
-async def test_a_callback_that_appends_again():
+async def test_callbacks_that_append_again():
     """What all of them append then goes with one group."""
     world = World()
     async with world.open() as store:
-        space = await made_space(store)
-        groups, left, done = store.describe()["groups"], {b"a": 3, b"b": 3, b"c": 3}, []
+        space, left = await made_space(store), {b"a": 3, b"b": 3, b"c": 3}
+        groups = store.describe()["groups"]
 
         def begin(key):
-            def on_synced(error):
-                assert error is None
-                if left[key]:
-                    left[key] -= 1
-                    begin(key)
-                else:
-                    done.append(key)
-
-            store.append(put(space, key, b"%d" % left[key]), on_synced)
+            left[key] -= 1
+            store.append(put(space, key, b"1"), lambda error: left[key] and begin(key))
 
         world.threads.hold()
         Told(store, space).append(b"before")
         for key in left:
             begin(key)
         world.threads.let_go()
-        while len(done) < len(left):
+        while any(left.values()):
             await store.settled()
-        assert done == [*left]
-        assert store.describe()["groups"] == groups + 5, "one for each round, and that before"
-        assert store.get(space, b"a") == b"0"
-
-
-async def test_a_callback_that_raises_holds_up_nobody():
-    """It is logged; those behind it are told, and the store goes on."""
-    async with World().open() as store:
-        told = Told(store, await made_space(store))
-
-        def on_synced(error):
-            raise RuntimeError("a defect")
-
-        with capture_logs() as logs:
-            wrong = store.append(put(told.space, b"wrong", b"1"), on_synced)
-            right = told.append(b"right")
-            await store.settled()
-        assert told.errors == {right: None}
-        [line] = logs
-        assert (line["event"], line["position"], str(line["exc_info"])) == ("callback_defect", wrong, "a defect")
-        assert store.closed is None
+        await store.settled()
+        assert store.describe()["groups"] == groups + 4, "one for each round, and that before"
 
 
 @pytest.mark.parametrize("kind", ["pwrite", "sync"])
@@ -138,30 +107,26 @@ async def test_a_failed_sync_is_told_to_all_who_have_appended(kind):
 
 
 async def test_what_is_appended_while_the_store_closes():
-    """The callback is told: that it was synced, or that the store was closed; who appends when told is refused."""
-    world, refused = World(), []
+    """Its callback is told that it was synced, or that the store was closed; who appends then is refused."""
+    world, errors = World(), []
     async with world.open() as store:
         space = await made_space(store)
-        errors = []
 
         def again(error):
             errors.append(error)
-            if len(errors) < 100:
-                try:
-                    store.append(put(space, b"%d" % len(errors), b"1"), again)
-                except StorageError as refusal:
-                    refused.append(refusal)
+            try:
+                store.append(put(space, b"%d" % len(errors), b"1"), again)
+            except StorageError as refusal:
+                assert str(refusal) == str(error)
 
         again(None)
-    assert len(errors) < 100
-    assert errors[:-1] == [None] * (len(errors) - 1)
-    assert isinstance(errors[-1], StorageError)
-    assert len(refused) == 1
+    assert isinstance(errors.pop(), StorageError)
+    assert set(errors) == {None}
     async with world.open() as store:
-        assert all(store.get(space, b"%d" % number) is not None for number in range(1, len(errors) - 1))
+        assert all(store.get(space, b"%d" % number) is not None for number in range(1, len(errors)))
 
 
-async def test_an_append_that_finds_no_room_is_refused_at_once_and_others_are_told():
+async def test_an_append_that_finds_no_room_is_refused_at_once():
     """Nothing of it was written; there is room again when what waits for the disk is written."""
     world = World(options=replace(TINY, segment_bytes=64 * MIB))
     async with world.open() as store:
@@ -173,27 +138,22 @@ async def test_an_append_that_finds_no_room_is_refused_at_once_and_others_are_to
             told.append(b"refused", 5 * MIB)
         world.threads.let_go()
         await store.settled()
-        assert [*told.errors] == positions
-        again = told.append(b"again", 5 * MIB)
+        positions.append(told.append(b"again", 5 * MIB))
         await store.settled()
-        assert [*told.errors] == [*positions, again]
+        assert [*told.errors] == positions
 
 
-async def test_an_append_is_not_slowed_but_refused(monkeypatch):
-    """Where writers wait longer and longer, and in the end are refused, only the second is true of it."""
+@pytest.mark.parametrize("pressure", [policy.Pressure(3600.0, None), policy.Pressure(0.0, "as planned")])
+async def test_an_append_is_not_slowed_but_refused(monkeypatch, pressure):
+    """Of how writers are held back the second alone is true of it."""
     async with World().open() as store:
         told = Told(store, await made_space(store))
-        monkeypatch.setattr(policy, "pressure", lambda *_: policy.Pressure(3600.0, None))
+        monkeypatch.setattr(policy, "pressure", lambda *_: pressure)
         store.engine.free_bytes = MIB  # It is looked at anew.
-        assert store.engine.pressure().delay_s
-        position = told.append(b"a")
+        with pytest.raises(Overloaded, match="as planned") if pressure.refusal else contextlib.nullcontext():
+            told.append(b"a")
         await store.settled()
-        assert told.errors == {position: None}
-        monkeypatch.setattr(policy, "pressure", lambda *_: policy.Pressure(0.0, "as planned"))
-        store.engine.free_bytes = MIB
-        with pytest.raises(Overloaded, match="as planned"):
-            told.append(b"b")
-    assert len(told.errors) == 1
+        assert len(told.errors) == (pressure.refusal is None)
 
 
 async def test_the_spaces_are_those_that_are_synced():
