@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.replication.waiting import Waiter
-    from gossipkv.table.routing import Route, Routing
+    from gossipkv.table.routing import Routing
     from gossipkv.wire.rpc import Value
 
 AGAIN_S: Final = 0.02  # Until hosts are asked again that do not hold what they will: they adopt a map within 100 ms.
@@ -92,28 +92,6 @@ class Forwarding:
         self._replication = replication
         self._name_of = name_of
         self._stage_s = stage_s
-
-    def route(
-        self,
-        table: str,
-        deadline: float,
-        on_route: Callable[[Route], object],
-        on_error: Callable[[GossipKVError], object],
-    ) -> None:
-        """Find a table's map, once it is known here; one of the two is called once."""
-        try:
-            route = self._routing.route(table)
-        except NotReady as error:
-            replication = self._replication()
-            again_at = replication.now() + AGAIN_S
-            if again_at >= deadline:
-                on_error(error)
-            else:
-                replication.waiting.begin(again_at, 0, partial(self.route, table, deadline, on_route, on_error))
-        except GossipKVError as error:
-            on_error(error)
-        else:
-            on_route(route)
 
     def begin(self, request: Request) -> None:
         """Have a request answered; its `on_done` is called once."""

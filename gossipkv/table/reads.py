@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.forwarding import Forwarding, OnAnswer
     from gossipkv.table.requests import RecordOptions
-    from gossipkv.table.routing import Route, Routing
+    from gossipkv.table.routing import Routing
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
@@ -95,30 +95,28 @@ class TableReads:
     ) -> None:
         deadline = self._replication().now() + options.timeout_s
 
-        def on_route(route: Route) -> None:
-            places = [*map(route.place, keys)]
-            groups: dict[tuple[bytes, ...], list[int]] = {}  # One question for all that the same nodes hold.
-            for at, place in enumerate(places):
-                groups.setdefault(place.hosts, []).append(at)
-            gathering = _Gathering(len(keys), len(groups), answer, on_result)
-            for nodes, ats in groups.items():
-                partitions, theirs = [places[at].partition for at in ats], [keys[at] for at in ats]
-                packed = b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
-                self._forwarding.begin(
-                    Request(
-                        what=f"{len(ats)} keys of {table}" if len(ats) > 1 else f"a key of {table}",
-                        nodes=nodes,
-                        here=partial(self._give_here, route.table.id, partitions, theirs),
-                        method="table_get",
-                        params=[route.table.id, packed, [*theirs]],
-                        size_bytes=0,
-                        deadline=deadline,
-                        on_done=partial(gathering.one_done, ats),
-                        local=options.local,
-                    )
+        route = self._routing.route(table)
+        places = [*map(route.place, keys)]
+        groups: dict[tuple[bytes, ...], list[int]] = {}  # One question for all that the same nodes hold.
+        for at, place in enumerate(places):
+            groups.setdefault(place.hosts, []).append(at)
+        gathering = _Gathering(len(keys), len(groups), answer, on_result)
+        for nodes, ats in groups.items():
+            partitions, theirs = [places[at].partition for at in ats], [keys[at] for at in ats]
+            packed = b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
+            self._forwarding.begin(
+                Request(
+                    what=f"{len(ats)} keys of {table}" if len(ats) > 1 else f"a key of {table}",
+                    nodes=nodes,
+                    here=partial(self._give_here, route.table.id, partitions, theirs),
+                    method="table_get",
+                    params=[route.table.id, packed, [*theirs]],
+                    size_bytes=0,
+                    deadline=deadline,
+                    on_done=partial(gathering.one_done, ats),
+                    local=options.local,
                 )
-
-        self._forwarding.route(table, deadline, on_route, on_result)
+            )
 
     # -- for other nodes ---------------------------------------------------------------------------------------------
 

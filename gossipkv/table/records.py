@@ -55,9 +55,9 @@ class RecordMethods:
         most_key = min(limits.max_key, MOST_KEY)
         forwarding = Forwarding(self.routing, replication, names, limits.stage_timeout / 1000)
         reads = TableReads(self.routing, forwarding, replication, names, most_key=most_key)
-        scans = TableScans(forwarding, replication, most_key=most_key, scan_limit=limits.scan_limit)
+        scans = TableScans(self.routing, forwarding, replication, most_key=most_key, scan_limit=limits.scan_limit)
         most_value = min(limits.max_value, MOST_VALUE)
-        writes = Writes(forwarding, replication, most_key=most_key, most_value=most_value)
+        writes = Writes(self.routing, forwarding, replication, most_key=most_key, most_value=most_value)
         self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
             "get": reads.get,
             "get_many": reads.get_many,

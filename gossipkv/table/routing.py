@@ -100,7 +100,9 @@ class Routing:
             named = catalogue.table(name)
         known = metadata.known.get(named.id)
         if known is None:
-            raise NotReady(f"what is decided of the table {name} is not known here yet", {"database": name, "coming": True})
+            raise NotReady(
+                f"what is decided of the table {name} is not known here yet", {"database": name, "coming": True}
+            )
         root, route = self._routes.get(name, (b"", None))
         if route is None or root != known.head.root or known.head.ended:
             route = Route(metadata.tree(named.id))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.forwarding import Forwarding, OnAnswer
     from gossipkv.table.requests import RecordOptions
-    from gossipkv.table.routing import Place, Route
+    from gossipkv.table.routing import Place, Route, Routing
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
@@ -83,9 +83,16 @@ class TableScans:
     """The methods that scan, for clients and for other nodes."""
 
     def __init__(
-        self, forwarding: Forwarding, replication: Callable[[], Replication], *, most_key: int, scan_limit: int
+        self,
+        routing: Routing,
+        forwarding: Forwarding,
+        replication: Callable[[], Replication],
+        *,
+        most_key: int,
+        scan_limit: int,
     ) -> None:
         """`replication`: of the store as it is open now; raises `NotReady`."""
+        self.routing = routing
         self.forwarding = forwarding
         self._replication = replication
         self._most_key = most_key
@@ -210,14 +217,11 @@ class _Scanning:
         self._following: bytes | None = None  # Where the next step begins; None: there is none.
 
     def go_on(self) -> None:
-        """Take the next step."""
-        self._scans.forwarding.route(self._table, self._deadline, self._step, self._on_result)
-
-    def _step(self, route: Route) -> None:
-        wanted, table = self._wanted, route.table.id
+        """Take the next step.  Raises NotReady, UnknownDatabase."""
+        wanted, route = self._wanted, self._scans.routing.route(self._table)
+        table = route.table.id
         if self._id not in {None, table}:
-            self._on_result(UnknownDatabase(f"the table {self._table} was dropped, and another has its name"))
-            return
+            raise UnknownDatabase(f"the table {self._table} was dropped, and another has its name")
         if wanted.is_empty:
             self._finish(None)
             return
@@ -285,7 +289,10 @@ class _Scanning:
             self._finish(bound)
         else:
             self._wanted = self._wanted.behind(bound)._replace(limit=left)
-            self.go_on()
+            try:
+                self.go_on()
+            except GossipKVError as error:
+                self._on_result(error)
 
     def _finish(self, bound: bytes | None) -> None:
         self._on_result([self._rows, None if bound is None else msgpack.packb([bound]), b""])

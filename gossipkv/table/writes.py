@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.table.forwarding import Forwarding, OnAnswer
-    from gossipkv.table.routing import Place, Route
+    from gossipkv.table.routing import Place, Route, Routing
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
@@ -49,9 +49,16 @@ class Writes:
     """The methods that write, for clients and for other nodes."""
 
     def __init__(
-        self, forwarding: Forwarding, replication: Callable[[], Replication], *, most_key: int, most_value: int
+        self,
+        routing: Routing,
+        forwarding: Forwarding,
+        replication: Callable[[], Replication],
+        *,
+        most_key: int,
+        most_value: int,
     ) -> None:
         """`replication`: of the store as it is open now; raises `NotReady`."""
+        self._routing = routing
         self._forwarding = forwarding
         self._replication = replication
         self._most_key = most_key
@@ -96,15 +103,11 @@ class Writes:
 
         def begin(on_result: OnResult) -> None:
             deadline = self._replication().now() + options.timeout_s
-
-            def on_route(route: Route) -> None:
-                batches = [*_batches(route, level, rows)]
-                together = _Together(len(batches), on_result)
-                for place, batch in batches:
-                    self._begin(batch, place, deadline, together)
-                together.begun()
-
-            self._forwarding.route(table, deadline, on_route, on_result)
+            batches = [*_batches(self._routing.route(table), level, rows)]
+            together = _Together(len(batches), on_result)
+            for place, batch in batches:
+                self._begin(batch, place, deadline, together)
+            together.begun()
 
         return Later(begin)
 
