@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import BadRequest
+from gossipkv.replication.copy import TOMBSTONE
+from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
+from gossipkv.table.forwarding import Forwarding
 from gossipkv.table.reads import TableReads
 from gossipkv.table.routing import Routing
+from gossipkv.table.scans import TableScans
 from gossipkv.table.writes import Writes
 from gossipkv.wire.results import Later
 
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 UUID_BYTES: Final = 16
 MOST_LINK: Final = (1 << 64) - 1
 MOST_ROWS: Final = 1 << 20
+TIME_BYTES: Final = 8
+MOST_KEY: Final = KEY_LIMIT - len(TOMBSTONE) - TIME_BYTES  # A tombstone stands under its time and key.
+MOST_VALUE: Final = VALUE_LIMIT - (64 << 10) - 64  # A record has a head and dependencies beside it.
 
 
 class Limits(Protocol):
@@ -44,20 +51,17 @@ class RecordMethods:
     def __init__(self, deciding: Deciding, random: Random, limits: Limits) -> None:
         self.routing = Routing(deciding, random)
         self._deciding = deciding
-        names = deciding.name_of
-        reads = TableReads(
-            self.routing,
-            deciding.replicating,
-            names,
-            max_key=limits.max_key,
-            scan_limit=limits.scan_limit,
-            stage_ms=limits.stage_timeout,
-        )
-        writes = Writes(self.routing, deciding.replicating, names, max_key=limits.max_key, max_value=limits.max_value)
+        replication, names = deciding.replicating, deciding.name_of
+        most_key = min(limits.max_key, MOST_KEY)
+        forwarding = Forwarding(self.routing, replication, names, limits.stage_timeout / 1000)
+        reads = TableReads(self.routing, forwarding, replication, names, most_key=most_key)
+        scans = TableScans(self.routing, forwarding, replication, most_key=most_key, scan_limit=limits.scan_limit)
+        most_value = min(limits.max_value, MOST_VALUE)
+        writes = Writes(self.routing, forwarding, replication, most_key=most_key, most_value=most_value)
         self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
             "get": reads.get,
             "get_many": reads.get_many,
-            "scan": reads.scan,
+            "scan": scans.scan,
         }
         self.methods: dict[bytes, Callable[[Arguments], Value | Later]] = {
             b"put": writes.put,
@@ -65,7 +69,7 @@ class RecordMethods:
             b"put_many": writes.put_many,
             b"table_write": writes.write,
             b"table_get": reads.get_here,
-            b"table_scan": reads.scan_here,
+            b"table_scan": scans.scan_here,
             b"replica_tell": self._tell,
             b"replica_feed": self._feed,
         }

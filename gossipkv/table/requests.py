@@ -10,9 +10,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
-from gossipkv.register.metadata.pages import MOST_KEY_BYTES, OPERATION_ID_BYTES
+from gossipkv.register.metadata.pages import MOST_CONFIG, MOST_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, RANGE
 from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments, Options
@@ -25,6 +26,7 @@ MOST_REPLICATION: Final = 64  # As of datasets.
 MOST_SURVIVORS: Final = 16  # More than ever decide on one register.
 DECISION_MS: Final = 10_000  # For all of a decision, where the request does not say.
 MOST_TIMEOUT_MS: Final = 60_000
+RECORD_MS: Final = 1000  # For a read or a write of records, likewise.
 TABLE_DIGITS: Final = re.compile("[0-9a-f]{32}")
 
 
@@ -79,6 +81,14 @@ class Force(NamedTuple):
 
     table: str | None
     survivors: tuple[str, ...]
+
+
+class RecordOptions(NamedTuple):
+    """What the options of a read or a write of records say."""
+
+    given: Options
+    timeout_s: float
+    local: bool  # No other node is asked.
 
 
 def create_table(arguments: Arguments) -> CreateTable:
@@ -174,6 +184,27 @@ def force(arguments: Arguments) -> Force:
     if len(set(survivors)) < len(survivors):
         raise BadRequest(f"{arguments.method}: a survivor is named twice")
     return Force(table, tuple(survivors))
+
+
+def record_options(arguments: Arguments, *known: str) -> RecordOptions:
+    """Read the options of a read or a write of records: those that are `known`, and those that all have.
+
+    Raises:
+        BadRequest: one is unknown, or of another type; or asks for a version, which tables do not have.
+    """
+    options = arguments.options(*known, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
+    for name in ("version", "min_version"):
+        if options.text(name) is not None:
+            raise BadRequest(
+                f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
+            )
+    if options.blob("token"):
+        raise BadRequest(f"{arguments.method}: the token is not one that this node has given", {"option": "token"})
+    options.number("wait_ms", most=MAX_TIMEOUT_MS)
+    options.number("config", most=MOST_CONFIG)
+    timeout_ms = options.timeout_ms()
+    timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
+    return RecordOptions(options, timeout_s, "local" in known and options.flag("local"))
 
 
 def _operation(method: str, options: Options) -> bytes | None:

@@ -1,7 +1,7 @@
-"""Writes to tables: at the copy here if that may originate, else at one host of the partition after the other.
+"""Writes to tables: each goes to one copy of its partition, which is its origin and answers at the level that is asked.
 
-A write goes to one host at a time, and to the next only when it was certainly not applied: refused, or never sent.
-What was sent and not answered is *unknown*.  A request that was forwarded is never forwarded again.
+`put_many` is cut by partitions, and into batches that are small beside what the log and a message between nodes take.
+Each batch is a write of its own: some may be applied, and others not.
 """
 
 from __future__ import annotations
@@ -13,50 +13,35 @@ from typing import TYPE_CHECKING, Final, final
 from gossipkv.errors import (
     BadRequest,
     GossipKVError,
+    LimitExceeded,
     NotReady,
-    NotServed,
-    Overloaded,
+    StorageError,
     TooLarge,
     Unavailable,
     Unknown,
-    UnknownDatabase,
-    UnknownMethod,
 )
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import LEVELS, MAJORITY, slots_needed
+from gossipkv.table.forwarding import Request, held
+from gossipkv.table.requests import record_options
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
-    from gossipkv.replication.waiting import Waiter
+    from gossipkv.table.forwarding import Forwarding, OnAnswer
     from gossipkv.table.routing import Place, Route, Routing
-    from gossipkv.wire.arguments import Arguments, Options
+    from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
-WRITE_OPTIONS: Final = ("level", "token", "wait_ms", "timeout_ms", "config")
-TIMEOUT_MS: Final = 1000
 MOST_ROWS: Final = 1 << 16
-REFUSED: Final = (Unavailable, NotReady, NotServed, Overloaded, UnknownDatabase, UnknownMethod)  # Nothing was applied.
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Writing:
-    """A write to one partition that is under way."""
-
-    route: Route
-    place: Place
-    writes: list[Write]
-    level: str
-    deadline: float
-    on_done: Callable[[tuple[int, int] | GossipKVError], object]  # The dot of its last record, or why not.
-    hosts: list[bytes] | None = None  # Who is to be asked yet; None: it may go nowhere but here.
-    refusals: dict[str, str] = field(default_factory=dict)
-    waiter: Waiter | None = None
+MOST_ID: Final = (1 << 64) - 1
+BATCH_BYTES: Final = 256 << 10  # One row more: the smallest segment of a log has room for four.
 
 
 @final
@@ -66,199 +51,175 @@ class Writes:
     def __init__(
         self,
         routing: Routing,
+        forwarding: Forwarding,
         replication: Callable[[], Replication],
-        name_of: Callable[[bytes], str],
         *,
-        max_key: int,
-        max_value: int,
+        most_key: int,
+        most_value: int,
     ) -> None:
         """`replication`: of the store as it is open now; raises `NotReady`."""
         self._routing = routing
+        self._forwarding = forwarding
         self._replication = replication
-        self._name_of = name_of
-        self._max_key = max_key
-        self._max_value = max_value
+        self._most_key = most_key
+        self._most_value = most_value
 
     # -- for clients -------------------------------------------------------------------------------------------------
 
     def put(self, arguments: Arguments) -> Later:
-        """`token`."""
-        table, key = arguments.text("table"), arguments.key("key", self._max_key)
-        write = Write(key, self._value(arguments.blob("value")))
-        return self._later(table, [write], arguments.options(*WRITE_OPTIONS))
+        """`put [table, key, value, {options}]`: the token."""
+        table, key = arguments.text("table"), arguments.key("key", self._most_key)
+        value = self._value(arguments.blob("value"))
+        return self._later(table, {key: value}, arguments)
 
     def delete(self, arguments: Arguments) -> Later:
-        """`token`."""
-        table, key = arguments.text("table"), arguments.key("key", self._max_key)
-        return self._later(table, [Write(key, None)], arguments.options(*WRITE_OPTIONS))
+        """`delete [table, key, {options}]`: the token."""
+        table, key = arguments.text("table"), arguments.key("key", self._most_key)
+        return self._later(table, {key: None}, arguments)
 
     def put_many(self, arguments: Arguments) -> Later:
-        """`token`."""
-        table = arguments.text("table")
-        writes: list[Write] = []
-        for row in arguments.rows("list of keys and values", MOST_ROWS):
+        """`put_many [table, [[key, value], ...], {options}]`: the token; of two rows of a key the later one counts."""
+        table, rows = arguments.text("table"), dict[bytes, bytes | None]()
+        for number, row in enumerate(arguments.rows("rows", MOST_ROWS)):
             match row:
-                case [bytes(key), bytes(value)] if len(key) <= self._max_key:
-                    writes.append(Write(key, self._value(value)))
+                case [bytes(key), bytes(value)] if len(key) <= self._most_key:
+                    rows[key] = self._value(value)
                 case _:
-                    raise BadRequest(f"put_many: a row is [key, value], with a key of {self._max_key} bytes at most")
-        return self._later(table, writes, arguments.options(*WRITE_OPTIONS))
+                    words = f"put_many: row {number} should be a key of {self._most_key} bytes at most, and a value"
+                    raise BadRequest(words)
+        return self._later(table, rows, arguments)
 
     def _value(self, value: bytes) -> bytes:
-        if len(value) > self._max_value:
-            size, limit = len(value), self._max_value
+        if len(value) > self._most_value:
+            size, limit = len(value), self._most_value
             raise TooLarge(f"the value has {size} bytes, and may have {limit}", {"limit": limit, "size": size})
         return value
 
-    def _later(self, table: str, writes: Sequence[Write], options: Options) -> Later:
-        level = options.text("level") or MAJORITY
+    def _later(self, table: str, rows: Mapping[bytes, bytes | None], arguments: Arguments) -> Later:
+        options = record_options(arguments, "level")
+        level = options.given.text("level") or MAJORITY
         if level not in LEVELS:
             raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
-        timeout_ms = options.timeout_ms()
-        options.blob("token"), options.number("wait_ms"), options.number("config")
-        route = self._routing.route(table)
-        parts: dict[bytes, tuple[Place, list[Write]]] = {}
-        for write in writes:
-            place = route.place(write.key)
-            parts.setdefault(place.first, (place, []))[1].append(write)
 
         def begin(on_result: OnResult) -> None:
-            deadline = self._replication().now() + (TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
-            together = _Together(len(parts), on_result)
-            for place, rows in parts.values():
-                hosts = self._routing.hosts(place.partition)
-                self.begin(Writing(route, place, rows, level, deadline, together.one_done, hosts))
+            deadline = self._replication().now() + options.timeout_s
+            batches = [*_batches(self._routing.route(table), level, rows)]
+            together = _Together(len(batches), on_result)
+            for place, batch in batches:
+                self._begin(batch, place, deadline, together)
             together.begun()
 
         return Later(begin)
 
+    def _begin(self, batch: _Batch, place: Place, deadline: float, together: _Together) -> None:
+        """Have a batch written by a copy of its partition."""
+        flat: list[Value] = [part for write in batch.writes for part in (write.key, write.value)]
+        self._forwarding.begin(
+            Request(
+                what=f"partition {batch.partition:016x}",
+                nodes=place.hosts,
+                here=partial(self._write_here, batch, deadline),
+                method="table_write",
+                params=[batch.table, batch.partition, batch.level, flat],
+                size_bytes=batch.size_bytes,
+                deadline=deadline,
+                on_done=together.one_done,
+                is_write=True,
+            )
+        )
+
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def write(self, arguments: Arguments) -> Later:
-        """`table_write [table id, level, timeout_ms, [[key, value or nil, dependencies], ...]]`: the last one's dot."""
-        table, level = arguments.blob("table"), arguments.text("level")
-        timeout_ms, rows = arguments.whole("timeout_ms", 1 << 40), arguments.rows("rows", MOST_ROWS)
+        """`table_write [table id, partition, level, [key, value or nil, ...], timeout_ms]`: the last record's dot."""
+        table, partition = arguments.blob("table"), arguments.whole("partition", MOST_ID)
+        level, flat = arguments.text("level"), arguments.rows("rows", 2 * MOST_ROWS)
+        timeout_ms = arguments.whole("timeout_ms", MAX_TIMEOUT_MS)
         arguments.end()
-        writes: list[Write] = []
-        for row in rows:
-            match row:
-                case [bytes(key), None | bytes() as value, bytes(dependencies)] if len(key) <= self._max_key:
-                    writes.append(Write(key, value, dependencies))
-                case _:
-                    raise BadRequest("table_write: a row is [key, value or nil, dependencies]")
-        route = self._routing.route_of(table)
-        places = {route.place(write.key).first: route.place(write.key) for write in writes}
-        if level not in LEVELS or len(places) != 1:
-            raise BadRequest("table_write: a level, and rows of one partition")
-        (place,) = places.values()
+        batch = _Batch(table, partition, level)
+        for key, value in zip(flat[::2], flat[1::2], strict=False):
+            if not isinstance(key, bytes) or not (value is None or isinstance(value, bytes)):
+                raise BadRequest("table_write: rows are keys and values, or nil")
+            batch.add(Write(key, value))
+        if level not in LEVELS or not flat or len(flat) % 2:
+            raise BadRequest("table_write: there are to be a level, and keys with a value or nil each")
 
         def begin(on_result: OnResult) -> None:
-            def done(result: tuple[int, int] | GossipKVError) -> None:
-                on_result(result if isinstance(result, GossipKVError) else [*result])
+            def on_answer(result: Value, error: GossipKVError | None) -> None:
+                on_result(result if error is None else error)
 
-            deadline = self._replication().now() + timeout_ms / 1000
-            self.begin(Writing(route, place, writes, level, deadline, done))
+            self._write_here(batch, self._replication().now() + timeout_ms / 1000, on_answer)
 
         return Later(begin)
 
-    # -- a write to one partition ------------------------------------------------------------------------------------
+    # -- here --------------------------------------------------------------------------------------------------------
 
-    def begin(self, writing: Writing) -> None:
-        """Have it go where it can; its `on_done` is called once."""
-        try:
-            replication = self._replication()
-            copy = replication.replicas.copies.get((writing.route.table.id, writing.place.partition.id))
-            self._try_here(replication, copy, writing)
-        except REFUSED as refusal:
-            self._refused(writing, None, refusal)
-        except GossipKVError as error:
-            writing.on_done(error)
-
-    def _try_here(self, replication: Replication, copy: Copy | None, writing: Writing) -> None:
-        """Write it at the copy here.  Raises GossipKVError: nothing was applied."""
-        replicas = replication.replicas
-        state = next((host.available for host in copy.hosts if host.node == replicas.me), False) if copy else False
-        if copy is None or not state:
-            raise NotServed("the partition is not held here", {"partition": writing.place.partition.id})
-        if not replicas.may_originate(copy):
-            raise NotReady(copy.aside or "this node has just begun, and asks others what they have of its records")
-        levels = replicas.levels[copy]
-        there, needed = levels.connected(replicas.reached), slots_needed(writing.level, levels.slots)
-        if there < needed:
-            words = f"{writing.level} needs {needed} slots of the partition, and {there} can confirm"
-            raise Unavailable(words, {"partition": writing.place.partition.id, "connected": there, "needed": needed})
-        size_bytes = sum(len(write.key) + len(write.value or b"") for write in writing.writes)
-        late = partial(self._late, writing)
-        writing.waiter = replication.waiting.begin(writing.deadline, size_bytes, late)
-        try:
-            counter = replicas.originate(copy, writing.writes)
-        except GossipKVError:
-            replication.waiting.end(writing.waiter)
-            raise
-        done = partial(self._reached, replication, writing, (copy.assignment, counter))
-        levels.wait(writing.level, counter, done)
-
-    @staticmethod
-    def _reached(replication: Replication, writing: Writing, dot: tuple[int, int]) -> None:
-        assert writing.waiter is not None
-        if writing.waiter.on_late is not None:
-            replication.waiting.end(writing.waiter)
-            writing.on_done(dot)
-
-    @staticmethod
-    def _late(writing: Writing) -> None:
-        words = f"the write was applied, and did not reach the level {writing.level} in time: it may become visible"
-        writing.on_done(Unknown(words, {"level": writing.level, "partition": writing.place.partition.id}))
-
-    def _refused(self, writing: Writing, node: bytes | None, refusal: GossipKVError) -> None:
-        """Go on to the next host: nothing was applied."""
+    def _write_here(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
+        """Write to the copy here, as the origin.  Raises GossipKVError: nothing was applied."""
         replication = self._replication()
-        me = replication.replicas.me
-        writing.refusals[self._name_of(me if node is None else node)] = refusal.message
-        hosts = [host for host in writing.hosts or () if host != me]
-        left_s = writing.deadline - replication.now()
-        if not hosts or left_s <= 0:
-            if writing.hosts is None:
-                writing.on_done(refusal)
-            else:
-                words = "; ".join(f"{name}: {why}" for name, why in writing.refusals.items())
-                words = f"no host takes the write, and nothing was applied: {words}"
-                writing.on_done(
-                    Unavailable(words, {"partition": writing.place.partition.id, "asked": {**writing.refusals}})
-                )
-            return
-        host, writing.hosts = hosts[0], hosts[1:]
-        rows: list[Value] = [[one.key, one.value, one.dependencies] for one in writing.writes]
-        params: list[Value] = [writing.route.table.id, writing.level, max(1, int(left_s * 1000)), rows]
-        replication.ask_whole(host, "table_write", params, left_s, partial(self._answered, writing, host))
+        replicas, level = replication.replicas, batch.level
+        copy = held(replicas, batch.table, batch.partition)
+        _check_originates(replicas, copy)
+        _check_level(replicas, copy, level)
 
-    def _answered(self, writing: Writing, host: bytes, result: Value, error: GossipKVError | None) -> None:
-        if isinstance(error, REFUSED):
-            self._refused(writing, host, error)
-        elif error is not None:
-            writing.on_done(error)
-        else:
-            match result:
-                case [int(origin), int(counter)]:
-                    writing.on_done((origin, counter))
-                case _:
-                    writing.on_done(Unknown(f"{self._name_of(host)} answered something else than the dot of a write"))
+        def late() -> None:
+            words = f"the write was applied, and did not reach the level {level} in time: it may become visible"
+            on_answer(None, Unknown(words, {"level": level, "partition": batch.partition}))
+
+        waiter = replication.waiting.begin(deadline, batch.size_bytes, late)
+        try:
+            counter = replicas.originate(copy, batch.writes)
+        except GossipKVError as error:
+            replication.waiting.end(waiter)
+            match error:
+                case StorageError():
+                    raise Unavailable(f"its store takes no writes: {error.message}") from error
+                case LimitExceeded():
+                    raise TooLarge(
+                        f"the log has no room for so much at once: {error.message}", error.details
+                    ) from error
+            raise
+
+        def reached() -> None:
+            if waiter.on_late is not None:
+                replication.waiting.end(waiter)
+                on_answer([copy.assignment, counter], None)
+
+        replicas.levels[copy].wait(level, counter, reached)
+
+
+@final
+@dataclass(slots=True)
+class _Batch:
+    """What is written to a partition at once."""
+
+    table: bytes
+    partition: int
+    level: str
+    writes: list[Write] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, write: Write) -> None:
+        """Have it write that, too."""
+        self.writes.append(write)
+        self.size_bytes += len(write.key) + len(write.value or b"")
 
 
 @final
 class _Together:
-    """The parts of one request, answered once."""
+    """The batches of one request, answered once."""
 
-    def __init__(self, parts: int, on_result: OnResult) -> None:
-        self._left = parts + 1
-        self._parts = parts
+    def __init__(self, batches: int, on_result: OnResult) -> None:
+        self._left = batches + 1
+        self._batches = batches
         self._on_result = on_result
         self._errors: list[GossipKVError] = []
 
-    def one_done(self, result: tuple[int, int] | GossipKVError) -> None:
+    def one_done(self, result: Value, error: GossipKVError | None, node: bytes) -> None:
         """One of them has ended."""
-        if isinstance(result, GossipKVError):
-            self._errors.append(result)
+        del result, node
+        if error is not None:
+            self._errors.append(error)
         self.begun()
 
     def begun(self) -> None:
@@ -266,14 +227,44 @@ class _Together:
         self._left -= 1
         if self._left:
             return
+        unknown = next((error for error in self._errors if isinstance(error, Unknown)), None)
+        done = self._batches - len(self._errors)
         if not self._errors:
             self._on_result(b"")
-        elif self._parts == len(self._errors) and all(isinstance(error, REFUSED) for error in self._errors):
+        elif self._batches == 1 or (unknown is None and not done):
             self._on_result(self._errors[0])
         else:
-            worst = next((error for error in self._errors if not isinstance(error, REFUSED)), self._errors[0])
-            if self._parts == 1:
-                self._on_result(worst)
-            else:
-                words = f"{self._parts - len(self._errors)} of {self._parts} partitions have it: {worst.message}"
-                self._on_result(Unknown(words, worst.details))
+            worst = unknown or self._errors[0]
+            words = f"{done} of {self._batches} parts of it are written, others not or perhaps: {worst.message}"
+            self._on_result(Unknown(words, worst.details))
+
+
+def _batches(route: Route, level: str, rows: Mapping[bytes, bytes | None]) -> Iterator[tuple[Place, _Batch]]:
+    """Rows by their partitions, so many in a batch as are small together."""
+    begun: dict[int, tuple[Place, _Batch]] = {}
+    for key, value in rows.items():
+        place = route.place(key)
+        _, batch = begun.setdefault(place.partition, (place, _Batch(route.table.id, place.partition, level)))
+        batch.add(Write(key, value))
+        if batch.size_bytes >= BATCH_BYTES:
+            yield begun.pop(place.partition)
+    yield from begun.values()
+
+
+def _check_originates(replicas: Replicas, copy: Copy) -> None:
+    """Raise Unavailable, NotReady: the copy here may give out no counters, for good, or in the first second."""
+    if not replicas.may_originate(copy):
+        if copy.aside is not None:
+            raise Unavailable(copy.aside)
+        raise NotReady("it has just begun, and asks others what they have of its records")
+
+
+def _check_level(replicas: Replicas, copy: Copy, level: str) -> None:
+    """Raise Unavailable: a write cannot reach the level; NotReady: it can once who is connected has told its clocks."""
+    levels = replicas.levels[copy]
+    needed = slots_needed(level, levels.slots)
+    if needed > 1 and (there := levels.connected(replicas.reached)) < needed:
+        words = f"{level} needs {needed} slots of the partition, and {there} can confirm"
+        details = {"partition": copy.identity.partition, "connected": there, "needed": needed}
+        linked = {node for node, peer in replicas.peers.items() if peer.link or peer.again_at is not None}
+        raise (NotReady if levels.connected(linked) >= needed else Unavailable)(words, {**details})

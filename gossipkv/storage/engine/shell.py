@@ -25,7 +25,7 @@ import trio
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.storage.engine import works
-from gossipkv.storage.engine._log import DELETE, PUT, Batch, operations
+from gossipkv.storage.engine._log import DELETE, KEY_LIMIT, PUT, VALUE_LIMIT, Batch, operations
 from gossipkv.storage.engine.backup import back_up
 from gossipkv.storage.engine.committing import committing
 from gossipkv.storage.engine.log_reader import SLICE_BYTES
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gossipkv.storage.engine.policy import Manner
     from gossipkv.storage.engine.works import Short, Work
 
-__all__ = ["DELETE", "PUT", "Batch", "Store", "open_store", "operations"]
+__all__ = ["DELETE", "KEY_LIMIT", "PUT", "VALUE_LIMIT", "Batch", "Store", "open_store", "operations"]
 
 # After the last write, until the log says that it is synced: of a tail that is shorter, damage cannot be told from an
 # interrupted write.

@@ -1,0 +1,198 @@
+"""How a request comes to a host of its partition: here, else at the others that the map names, one after the other.
+
+A host is asked in the name of a client once, and never asks further.  A read goes on to the next host when one refuses,
+fails, or lets a stage pass, and the first answer counts.  A write goes on only when it was certainly not applied:
+refused, or never sent; what was sent and not answered is *unknown*.
+
+One rule for what has just been made: where a host refused since it does not hold the partition yet, and none has
+answered, all are asked again soon, until the request's time is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from gossipkv.errors import (
+    GossipKVError,
+    NotReady,
+    NotServed,
+    Overloaded,
+    RequestError,
+    Unavailable,
+    Unknown,
+    UnknownMethod,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
+    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.waiting import Waiter
+    from gossipkv.table.routing import Routing
+    from gossipkv.wire.rpc import Value
+
+AGAIN_S: Final = 0.02  # Until hosts are asked again that do not hold what they will: they adopt a map within 100 ms.
+EARLY: Final = (NotServed, NotReady)
+REFUSED: Final = (*EARLY, Unavailable, Overloaded, UnknownMethod)  # Nothing was applied.
+
+
+class OnAnswered(Protocol):
+    """What becomes of a request: a result and who has answered, or why there is none."""
+
+    def __call__(self, result: Value, error: GossipKVError | None, node: bytes, /) -> object: ...
+
+
+class OnAnswer(Protocol):
+    """What becomes of what this node does as a host."""
+
+    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
+
+
+class Here(Protocol):
+    """A function that has this node answer as a host.  Raises GossipKVError: it does not, and nothing was applied."""
+
+    def __call__(self, on_answer: OnAnswer, /) -> object: ...
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request to the hosts of a partition, or of several that the same hosts have, that is under way."""
+
+    what: str  # For people.
+    nodes: tuple[bytes, ...]
+    here: Here
+    method: str
+    params: list[Value]  # Of a write how many milliseconds there are comes behind them.
+    size_bytes: int  # Of what is held until the answer comes.
+    deadline: float
+    on_done: OnAnswered
+    is_write: bool = False
+    local: bool = False  # No other node is asked.
+    left: list[bytes] = field(default_factory=list)  # Who is to be asked yet.
+    asked: int = 0  # Those that have not answered yet.
+    refusals: dict[str, GossipKVError] = field(default_factory=dict)  # By the names of hosts.
+    waiter: Waiter | None = None
+    is_over: bool = False
+
+
+@final
+class Forwarding:
+    """All requests of this node to hosts."""
+
+    def __init__(
+        self, routing: Routing, replication: Callable[[], Replication], name_of: Callable[[bytes], str], stage_s: float
+    ) -> None:
+        """`replication`: of the store as it is open now; raises `NotReady`.  `stage_s`: what a read gives a host."""
+        self._routing = routing
+        self._replication = replication
+        self._name_of = name_of
+        self._stage_s = stage_s
+
+    def begin(self, request: Request) -> None:
+        """Have a request answered; its `on_done` is called once."""
+        request.waiter = None
+        me = self._replication().replicas.me
+        try:
+            request.here(partial(self._answered_here, request))
+        except GossipKVError as error:
+            if not _may_go_on(error, request):
+                self._end(request, None, error, me)
+                return
+            request.refusals = {self._name_of(me): error} if me in request.nodes else {}
+            request.left = self._routing.hosts(node for node in request.nodes if node != me)
+            self._go_on(request)
+
+    def _answered_here(self, request: Request, result: Value, error: GossipKVError | None) -> None:
+        self._end(request, result, error, self._replication().replicas.me)
+
+    def _go_on(self, request: Request) -> None:
+        """Ask the next host, unless a write is under way; with none left, wait for those that were asked."""
+        if request.is_over:
+            return
+        replication = self._replication()
+        self._wait_no_more(request)
+        now = replication.now()
+        is_late = now >= request.deadline
+        host = (
+            request.left.pop(0) if request.left and not is_late and not (request.is_write and request.asked) else None
+        )
+        do, until = self._go_on, request.deadline
+        if host is None and (is_late or not request.asked):
+            until = now + AGAIN_S
+            if until >= request.deadline or not any(isinstance(one, EARLY) for one in request.refusals.values()):
+                self._fail(request)
+                return
+            do = self.begin
+        elif request.left and not request.is_write:
+            until = min(until, now + self._stage_s)
+        try:
+            request.waiter = replication.waiting.begin(until, request.size_bytes, partial(do, request))
+        except Overloaded as error:
+            self._end(request, None, error, replication.replicas.me)
+            return
+        if host is not None:
+            request.asked += 1
+            left_s = request.deadline - now
+            params = [*request.params, max(1, int(left_s * 1000))] if request.is_write else request.params
+            replication.ask_whole(host, request.method, params, left_s, partial(self._answered, request, host))
+
+    def _answered(self, request: Request, host: bytes, result: Value, error: GossipKVError | None) -> None:
+        request.asked -= 1
+        if error is not None and _may_go_on(error, request):
+            request.refusals[self._name_of(host)] = error
+            self._go_on(request)
+            return
+        if error is not None and not isinstance(error, RequestError | Unknown):
+            error = Unknown(f"{self._name_of(host)}: {error.message}", error.details)
+        self._end(request, result, error, host)
+
+    def _fail(self, request: Request) -> None:
+        me = self._replication().replicas.me
+        if request.is_write and request.asked:
+            self._end(request, None, Unknown(f"{request.what}: the write was sent, and no answer came in time"), me)
+            return
+        said = "; ".join(f"{name}: {error.message}" for name, error in request.refusals.items())
+        done = "takes the write, and nothing was applied" if request.is_write else "answers"
+        is_full = request.refusals and all(isinstance(one, Overloaded) for one in request.refusals.values())
+        self._end(
+            request,
+            None,
+            (Overloaded if is_full else Unavailable)(
+                f"{request.what}: no host {done}: {said or 'none has answered in time'}",
+                {"asked": {name: error.message for name, error in request.refusals.items()}},
+            ),
+            me,
+        )
+
+    def _end(self, request: Request, result: Value, error: GossipKVError | None, node: bytes) -> None:
+        if not request.is_over:
+            request.is_over = True
+            self._wait_no_more(request)
+            request.on_done(result, error, node)
+
+    def _wait_no_more(self, request: Request) -> None:
+        if request.waiter is not None:
+            self._replication().waiting.end(request.waiter)
+            request.waiter = None
+
+
+def held(replicas: Replicas, table: bytes, partition: int) -> Copy:
+    """Find the copy here of a partition, which answers for it.  Raises `NotServed`: there is none."""
+    copy = replicas.copies.get((table, partition))
+    if copy is not None:
+        for host in copy.hosts:
+            if host.assignment == copy.assignment and host.available:
+                return copy
+    raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
+
+
+def _may_go_on(error: GossipKVError, request: Request) -> bool:
+    """Whether another host may be asked after one has answered with an error."""
+    if request.local:
+        return False
+    return isinstance(error, REFUSED) or not (request.is_write or isinstance(error, RequestError))

@@ -1,0 +1,334 @@
+"""Scans of tables, page by page, in key order.
+
+A *page* is what was found up to a bound: all records before it are in the page, and the next one begins there.  So
+pages of several copies make one up to the least of their bounds, and a page that has met nothing but tombstones has
+moved its bound.  A page reads a bounded number of records, whatever they are.
+
+Of a hash table every partition has a part of each page, all asked at once, each for about its share; of a range table
+one follows the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from heapq import merge
+from math import isqrt
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+
+from gossipkv.errors import BadRequest, GossipKVError, StorageError, Unavailable, UnknownDatabase
+from gossipkv.replication import record
+from gossipkv.replication.copy import END_OF_RECORDS, RECORD
+from gossipkv.storage.sorted_file import prefix_end
+from gossipkv.table.forwarding import Request, held
+from gossipkv.table.reads import ID_BYTES
+from gossipkv.table.requests import record_options
+from gossipkv.table.routing import together
+from gossipkv.wire.results import Later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.forwarding import Forwarding, OnAnswer
+    from gossipkv.table.requests import RecordOptions
+    from gossipkv.table.routing import Place, Route, Routing
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.rpc import Value
+
+    Row = tuple[bytes, bytes]  # A key and its record.
+
+SCAN_OPTIONS: Final = ("local", "start", "end", "prefix", "reverse", "limit", "cursor")
+PAGE_BYTES: Final = 1 << 20
+MOST_TOMBSTONES: Final = 4096  # In a page, before it ends.
+MOST_STEPS: Final = 16  # Ranges, likewise.
+MOST_LIMIT: Final = 1 << 20
+
+
+class Range(NamedTuple):
+    """The keys of a scan from `start` to before `end`, and how many of their records a page has at most."""
+
+    start: bytes
+    end: bytes | None
+    reverse: bool
+    limit: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key is in it."""
+        return self.end is not None and self.end <= self.start
+
+    def behind(self, bound: bytes) -> Range:
+        """What is left of it from a bound on."""
+        return self._replace(end=bound) if self.reverse else self._replace(start=bound)
+
+    def is_before(self, key: bytes, bound: bytes) -> bool:
+        """Whether a scan comes to a key before it comes to a bound."""
+        return key >= bound if self.reverse else key < bound
+
+
+class Page(NamedTuple):
+    """Records, in the order of their scan, and the bound from which on there may be more; None: there are none."""
+
+    rows: list[Row]
+    bound: bytes | None
+
+
+@final
+class TableScans:
+    """The methods that scan, for clients and for other nodes."""
+
+    def __init__(
+        self,
+        routing: Routing,
+        forwarding: Forwarding,
+        replication: Callable[[], Replication],
+        *,
+        most_key: int,
+        scan_limit: int,
+    ) -> None:
+        """`replication`: of the store as it is open now; raises `NotReady`."""
+        self.routing = routing
+        self.forwarding = forwarding
+        self._replication = replication
+        self._most_key = most_key
+        self._scan_limit = scan_limit
+
+    def scan(self, arguments: Arguments) -> Later:
+        """`scan [table, {options}]`: `[[[key, value], ...], cursor or nil, token]`."""
+        table = arguments.text("table")
+        options = record_options(arguments, *SCAN_OPTIONS)
+        wanted = self._range(options)
+
+        def begin(on_result: OnResult) -> None:
+            _Scanning(self, table, wanted, options, on_result).go_on()
+
+        return Later(begin)
+
+    def _range(self, options: RecordOptions) -> Range:
+        given = options.given
+        start, end, prefix = (given.key(name, self._most_key) for name in ("start", "end", "prefix"))
+        if prefix is not None:
+            start = max(start or b"", prefix)
+            end = min((one for one in (end, prefix_end(prefix)) if one is not None), default=None)
+        limit, cursor = given.number("limit", least=1), given.blob("cursor")
+        limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
+        wanted = Range(start or b"", end, given.flag("reverse"), limit)
+        if cursor is None:
+            return wanted
+        with contextlib.suppress(ValueError):
+            match msgpack.unpackb(cursor):
+                case [bytes(bound)] if len(bound) <= self._most_key + 1:
+                    if wanted.reverse:
+                        return wanted.behind(bound if end is None else min(bound, end))
+                    return wanted.behind(max(bound, wanted.start))
+        raise BadRequest("scan: the cursor is not one that this method returned", {"option": "cursor"})
+
+    def deadline(self, options: RecordOptions) -> float:
+        """Until when a page has time."""
+        return self._replication().now() + options.timeout_s
+
+    # -- for other nodes ---------------------------------------------------------------------------------------------
+
+    def scan_here(self, arguments: Arguments) -> Value:
+        """`table_scan [table id, partitions, start, end or nil, reverse, limit]`: `[[key, record, ...], bound or nil]`.
+
+        Of each partition its id in 8 bytes.
+        """
+        table, packed = arguments.blob("table"), arguments.blob("partitions")
+        start, end = arguments.blob("start"), arguments.blob_or_nil("end")
+        reverse, limit = arguments.whole("reverse", 1), arguments.whole("limit", MOST_LIMIT)
+        arguments.end()
+        if not packed or len(packed) % ID_BYTES or not limit:
+            raise BadRequest("table_scan: there are to be ids of 8 bytes, and a limit")
+        partitions = [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
+        page = self.page(table, partitions, Range(start, end, bool(reverse), limit))
+        return [[part for row in page.rows for part in row], page.bound]
+
+    # -- here --------------------------------------------------------------------------------------------------------
+
+    def give_page(self, table: bytes, partitions: Sequence[int], wanted: Range, on_answer: OnAnswer) -> None:
+        """Answer with what `scan_here` does."""
+        page = self.page(table, partitions, wanted)
+        on_answer([[part for row in page.rows for part in row], page.bound], None)
+
+    def page(self, table: bytes, partitions: Sequence[int], wanted: Range) -> Page:
+        """The first records of copies here.  Raises NotServed, Unavailable, Corrupt."""
+        replicas = self._replication().replicas
+        copies = [held(replicas, table, partition) for partition in partitions]
+        few = share(wanted.limit, 1, len(copies)) + 1  # One more shows whether there is one.
+        sources = [self._records(copy, wanted, few) for copy in copies]
+        rows: list[Row] = []
+        tombstones = size_bytes = 0
+        try:
+            for key, data in merge(*sources, reverse=wanted.reverse):
+                if len(rows) == wanted.limit or tombstones == MOST_TOMBSTONES or size_bytes > PAGE_BYTES:
+                    return Page(rows, key + b"\0" if wanted.reverse else key)
+                size_bytes += len(key) + len(data)
+                if record.value(data) is None:
+                    tombstones += 1
+                else:
+                    rows.append((key, data))
+        except StorageError as error:
+            raise Unavailable(f"its store cannot be read: {error.message}") from error
+        return Page(rows, None)
+
+    def _records(self, copy: Copy, wanted: Range, few: int) -> Iterator[Row]:
+        """The records of a copy, tombstones among them, so many at a time."""
+        replication = self._replication()
+        start: bytes | None = RECORD + wanted.start
+        end: bytes | None = END_OF_RECORDS if wanted.end is None else RECORD + wanted.end
+        while True:
+            found, bound = replication.scan(copy.space, start, end, reverse=wanted.reverse, limit=few)
+            for key, data in found:
+                yield key[1:], data
+            if bound is None:
+                return
+            if wanted.reverse:
+                end = bound
+            else:
+                start = bound
+
+
+@final
+class _Scanning:
+    """A page that is being made, step by step: of a hash table there is one."""
+
+    def __init__(
+        self, scans: TableScans, table: str, wanted: Range, options: RecordOptions, on_result: OnResult
+    ) -> None:
+        self._scans = scans
+        self._table = table
+        self._wanted = wanted  # What is left of it.
+        self._deadline = scans.deadline(options)
+        self._local = options.local
+        self._on_result = on_result
+        self._id: bytes | None = None  # Of the table: another may take its name.
+        self._rows: list[Value] = []
+        self._size_bytes = 0
+        self._steps = 0
+        self._left = 0  # Groups of the step that have not answered yet.
+        self._pages: list[Page] = []  # What the others have answered,
+        self._error: GossipKVError | None = None  # or not.
+        self._following: bytes | None = None  # Where the next step begins; None: there is none.
+
+    def go_on(self) -> None:
+        """Take the next step.  Raises NotReady, UnknownDatabase."""
+        wanted, route = self._wanted, self._scans.routing.route(self._table)
+        table = route.table.id
+        if self._id not in {None, table}:
+            raise UnknownDatabase(f"the table {self._table} was dropped, and another has its name")
+        if wanted.is_empty:
+            self._finish(None)
+            return
+        self._id = table
+        groups, self._following = self._groups(route)
+        whole = sum(map(len, groups))
+        self._left = len(groups) + 1
+        for group in groups:
+            part = wanted._replace(limit=share(wanted.limit, len(group), whole))
+            self._ask(table, group, part)
+        self._group_done()
+
+    def _groups(self, route: Route) -> tuple[Sequence[Sequence[Place]], bytes | None]:
+        """The partitions of the step, by who holds them, and where the next one begins."""
+        wanted = self._wanted
+        if route.is_hash:
+            return [*together(route.places())], None
+        place = route.before(wanted.end) if wanted.reverse else route.place(wanted.start)
+        bound = place.first if wanted.reverse else place.end
+        return [[place]], None if bound is None or wanted.behind(bound).is_empty else bound
+
+    def _ask(self, table: bytes, group: Sequence[Place], part: Range) -> None:
+        partitions = [place.partition for place in group]
+        packed = b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
+        self._scans.forwarding.begin(
+            Request(
+                what=f"{len(group)} partitions of {self._table}" if len(group) > 1 else f"a partition of {self._table}",
+                nodes=group[0].hosts,
+                here=partial(self._scans.give_page, table, partitions, part),
+                method="table_scan",
+                params=[table, packed, part.start, part.end, int(part.reverse), part.limit],
+                size_bytes=0,
+                deadline=self._deadline,
+                on_done=self._answered,
+                local=self._local,
+            )
+        )
+
+    def _answered(self, result: Value, error: GossipKVError | None, node: bytes) -> None:
+        del node
+        try:
+            if error is not None:
+                raise error
+            self._pages.append(_page_of(result))
+        except GossipKVError as failed:
+            self._error = self._error or failed
+        self._group_done()
+
+    def _group_done(self) -> None:
+        """One group has answered, or all were asked."""
+        self._left -= 1
+        if self._left:
+            return
+        if self._error is not None:
+            self._on_result(self._error)
+            return
+        page, self._pages = joined(self._pages, self._wanted), []
+        self._rows += ([key, value] for key, value in page.rows)
+        self._size_bytes += sum(len(key) + len(value) for key, value in page.rows)
+        self._steps += 1
+        bound = self._following if page.bound is None else page.bound
+        left = self._wanted.limit - len(page.rows)
+        is_full = page.bound is not None or not left or self._size_bytes > PAGE_BYTES or self._steps == MOST_STEPS
+        if bound is None or is_full:
+            self._finish(bound)
+        else:
+            self._wanted = self._wanted.behind(bound)._replace(limit=left)
+            try:
+                self.go_on()
+            except GossipKVError as error:
+                self._on_result(error)
+
+    def _finish(self, bound: bytes | None) -> None:
+        self._on_result([self._rows, None if bound is None else msgpack.packb([bound]), b""])
+
+
+def share(limit: int, part: int, whole: int) -> int:
+    """How many of a page's records so much of a table has at most, nearly always, where all have about as many."""
+    expected = limit * part // whole
+    return min(limit, expected + 2 * isqrt(expected) + 2)
+
+
+def joined(pages: Iterable[Page], wanted: Range) -> Page:
+    """Several pages as one, up to where all of them have come."""
+    bounds = [page.bound for page in pages if page.bound is not None]
+    bound = (max(bounds) if wanted.reverse else min(bounds)) if bounds else None
+    rows: list[Row] = []
+    size_bytes = 0
+    for key, value in merge(*(page.rows for page in pages), reverse=wanted.reverse):
+        if bound is not None and not wanted.is_before(key, bound):
+            break
+        if len(rows) == wanted.limit or size_bytes > PAGE_BYTES:
+            return Page(rows, key + b"\0" if wanted.reverse else key)
+        rows.append((key, value))
+        size_bytes += len(key) + len(value)
+    return Page(rows, bound)
+
+
+def _page_of(result: Value) -> Page:
+    """Read the answer of `scan_here`, with values in the place of records.  Raises Unavailable, ProtocolError."""
+    match result:
+        case [list(flat), None | bytes() as bound] if len(flat) % 2 == 0:
+            rows: list[Row] = []
+            for key, data in zip(flat[::2], flat[1::2], strict=True):
+                value = record.value(data) if isinstance(data, bytes) else None
+                if not isinstance(key, bytes) or value is None:
+                    raise Unavailable("a node answered with what are no keys and records")
+                rows.append((key, value))
+            return Page(rows, bound)
+    raise Unavailable("a node answered something else than a page")
