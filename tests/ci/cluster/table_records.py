@@ -143,9 +143,16 @@ class Load:
         for thread in self._threads:
             thread.join()
 
-    def done(self) -> int:
-        """How many writes were acknowledged until now."""
-        return sum(write.end == DONE for write in [*self.writes])
+    def goes_on(self, least_s: float, least: int) -> None:
+        """Return after so long, and so many acknowledged writes and so many reads that began from now on."""
+        began_s, first_write, first_read = time.monotonic(), len(self.writes), len(self.reads)
+
+        def counted() -> tuple[int, int]:
+            writes = sum(one.end == DONE and one.began_s > began_s for one in self.writes[first_write:])
+            return writes, sum(not one.error and one.began_s > began_s for one in self.reads[first_read:])
+
+        time.sleep(least_s)
+        until(counted, lambda counts: min(counts) >= least)
 
     def _run(self, work: Callable[[random.Random, str], None], chance: random.Random, name: str) -> None:
         try:
@@ -156,9 +163,7 @@ class Load:
 
     def _blocking(self, chance: random.Random, name: str) -> None:
         with ExitStack() as stack:
-            clients = [
-                stack.enter_context(blocking.Client(order, timeout_ms=TIMEOUT_MS)) for order in self._orders
-            ]
+            clients = [stack.enter_context(blocking.Client(order, timeout_ms=TIMEOUT_MS)) for order in self._orders]
             for request in self._requests(chance, name):
                 table, began_s = chance.choice(clients).table(TABLE), time.monotonic()
                 try:
@@ -247,6 +252,15 @@ def prepare(cluster: Cluster) -> None:
     for node in cluster.status():
         with cluster.connect(node.index, timeout_ms=TIMEOUT_MS) as client:
             until(lambda client=client: client.table(TABLE).delete(b"first", level="all"), lambda _: True)
+
+
+def check(cluster: Cluster, load: Load, indexes: Sequence[int]) -> Judged:
+    """Hold these nodes against all that was asked and told, after the load has ended; what it comes to."""
+    judged = judge(load.writes, load.reads, settled(cluster, indexes, load.writes))
+    assert judged.faults == []
+    assert judged.failed == []
+    assert (load.trouble, trouble(cluster)) == ([], [])
+    return judged
 
 
 def trouble(cluster: Cluster) -> list[str]:
