@@ -87,10 +87,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "register": {"errors", "log", "storage.engine"},
     "register.metadata": {"errors", "settings", "wire", "placement", "register"},
     "replication": {"errors", "wire", "storage.engine"},
+    "replication.shell": {"errors", "log", "environment", "wire", "storage.engine", "replication"},
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "table": {"errors", "log", "environment", "settings", "wire", "gossip", "gossip.tree"}
-    | {"storage", "storage.engine", "register", "register.metadata"},
+    | {"storage", "storage.engine", "register", "register.metadata"}
+    | {"keyspace", "placement", "replication", "replication.shell"},
     "serving": {"errors", "log", "environment", "settings", "wire", "keyspace", "placement", "storage"},
     "node": GROUND
     | {"address", "processes", "wire", "keyspace", "placement", "storage", "storage.engine", "http.order"}
@@ -116,7 +118,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "loadtest": GROUND
     | {"address", "processes", "wire", "client"}
     | {"dataset.source", "dataset.formats"},  # A truth is read as nodes read.
-    "demo": GROUND | {"address", "keyspace", "wire", "client", "launcher"},
+    "demo_tables": {"errors", "wire", "client", "launcher"},
+    "demo": GROUND | {"address", "keyspace", "wire", "client", "launcher", "demo_tables"},
     "cli": GROUND
     | {
         "",
@@ -177,6 +180,9 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.register.metadata.known": "learns what is shown in tasks, and wakes who waits",
     "gossipkv.register.metadata.deadline": "ends what takes longer than it may",
     "gossipkv.register.metadata.catalogue": "asks all servers of a table at once",
+    "gossipkv.replication.shell": "reads the log, keeps places, and wakes what waits at its deadline",
+    "gossipkv.table.asking": "waits for connections, and for the answers of other nodes",
+    "gossipkv.table.holding": "lets others have a turn while it takes up many partitions",
     "gossipkv.table.deciding": "waits for the next look at registers, and for other nodes",
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",

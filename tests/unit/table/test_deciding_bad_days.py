@@ -15,7 +15,8 @@ from gossipkv.register.messages import Kind, Request, encode_request
 from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.tree import Changed
 from gossipkv.register.space import Space
-from gossipkv.table.deciding import CONNECT_S, Asking, Deciding
+from gossipkv.table.asking import CONNECT_S, Asking
+from gossipkv.table.deciding import Deciding
 from gossipkv.table.for_clients import ClientMethods
 from gossipkv.table.for_peers import PeerMethods
 from gossipkv.table.methods import TableMethods
