@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gossipkv.client import blocking
     from gossipkv.launcher import Cluster
+    from gossipkv.wire.rpc import Value
 
 TABLE: Final = "characters"
 PARTITIONS: Final = 16
@@ -63,7 +64,7 @@ class Act:
         kept = self._kept
         self._clients = {node.name: self._cluster.connect(node.index, timeout_ms=TIMEOUT_MS) for node in self._nodes}
         try:
-            options = {"kind": "hash", "partitions": PARTITIONS, "replication": len(self._nodes)}
+            options: Value = {"kind": "hash", "partitions": PARTITIONS, "replication": len(self._nodes)}
             next(iter(self._clients.values())).call("create_table", TABLE, options)
             say(f"table    {TABLE}: {PARTITIONS} partitions, each with a replica on all {len(self._nodes)} nodes")
             self._await_known()

@@ -43,7 +43,7 @@ def table() -> None:
     "--replication",
     type=click.IntRange(min=1),
     metavar="R",
-    help="Copies of each partition.  [default: the node's setting]",
+    help="Replicas of each partition.  [default: 3, or as many as there are nodes]",
 )
 @click.option(
     "--bound",

@@ -325,9 +325,7 @@ class _Node:
             self._gossiping,
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
-            deciding=TableMethods(
-                self._deciding, self._environment.random, self._config, replication=self._config.replication
-            ),
+            deciding=TableMethods(self._deciding, self._environment.random, self._config),
             serves=self._sharing.answer,
             random=self._environment.random,
         )

@@ -118,7 +118,7 @@ class Copy:
         self.made_at = made_at
         self.identity = identity
         time, self.config, self.appended, _ = decode_state(state)
-        self.synced = self.appended
+        self.synced, self.synced_config = self.appended, self.config
         self.time = HybridTime(time)
         self.hosts: tuple[Host, ...] = ()
         self.aside: str | None = None  # Why it originates nothing for good.
@@ -135,21 +135,29 @@ class Copy:
         """The assignments of its clock, in order."""
         return self._named
 
-    def adopt(self, config: int, hosts: Iterable[Host]) -> Batch | None:
-        """Go by what the map says of its partition from now on; the batch that makes it so, if anything is to be.
+    def adopting(self, config: int, hosts: Iterable[Host]) -> Batch | None:
+        """The batch that has it go by what the map says of its partition, before `adopts`; None: it does already.
 
         Its clock has an entry, if only 0, for each assignment that the map names, and no other.
         """
-        self.hosts = tuple(hosts)
-        named = tuple(sorted(host.assignment for host in self.hosts))
+        named = _named(hosts)
         assert self.assignment in named, self.identity
         if (config, named) == (self.config, self._named):
             return None
-        self.config, self._named = config, named
-        self.appended, self.synced = clock.named(self.appended, named), clock.named(self.synced, named)
+        clock_now = clock.named(self.appended, named)
         batch = Batch()
-        batch.put(self.space, STATE, encode_state(self.time.last, config, self.appended, self.appended))
+        batch.put(self.space, STATE, encode_state(self.time.last, config, clock_now, clock_now))
         return batch
+
+    def adopts(self, config: int, hosts: Iterable[Host]) -> None:
+        """Go by it from now on; that batch is appended."""
+        self.hosts = tuple(hosts)
+        self.config, self._named = config, _named(self.hosts)
+        self.appended, self.synced = clock.named(self.appended, self._named), clock.named(self.synced, self._named)
+
+    def has_adopted(self, config: int) -> None:
+        """That batch is synced: only now does it confirm under that config."""
+        self.synced_config = config
 
     # -- what is written here ----------------------------------------------------------------------------------------
 
@@ -215,7 +223,7 @@ class Copy:
 
     def has_synced(self, entry: Entry) -> None:
         """An entry of it is synced; they are in their order."""
-        self.synced = entry.after
+        self.synced = clock.named(entry.after, self._named)  # It may be from before the map that was adopted meanwhile.
         for key, data in entry.records:
             if self._between.get(key) == data[:ORDER_BYTES]:
                 del self._between[key]
@@ -237,6 +245,10 @@ class Copy:
             return None
         own = clock.counter(after, self.assignment) > clock.counter(before, self.assignment)
         return Entry(self, tuple(records), before, after, is_own=own, position=position)
+
+
+def _named(hosts: Iterable[Host]) -> tuple[int, ...]:
+    return tuple(sorted(host.assignment for host in hosts))
 
 
 def encode_state(time: int, config: int, after: bytes, before: bytes) -> bytes:

@@ -203,7 +203,7 @@ class Feed:
             if merged != before.clock and copy in self._gap:
                 self._since = now
             told = told._replace(clock=merged)
-        elif before is None and not clock.covers(told.clock, copy.synced):
+        elif before is None and self._connected and not clock.covers(told.clock, copy.synced):
             self._lanes[copy] = Lane(copy.made_at, copy)  # What was written before it was there was passed.
         self.told[copy] = told
         if not told.can_take:
@@ -292,7 +292,7 @@ class Feed:
 
     @staticmethod
     def _first_open(lane: Lane) -> int:
-        return lane.open[0].position - 1 if lane.open else lane.at
+        return min(lane.at, lane.open[0].position - 1) if lane.open else lane.at
 
     def _advance(self, now: float) -> None:
         for lane in (self._shared, *self._lanes.values()):
@@ -316,14 +316,14 @@ class Feed:
         """Whether what is at the place has lain there for too long."""
         if self._back:
             return False
-        if not self._shared.open:
-            return bool(self._gap) and now - self._since >= self._relay_s
-        if self._gap and now - self._since >= self._relay_s:
+        if self._gap and now >= self._since + self._relay_s:  # As in `due`: one that is rounded otherwise is never due.
             return True
+        if not self._shared.open:
+            return False
         item = self._shared.open[0]
         if item.under_way:
             return False
-        if now - self._lies_from(item) >= self._relay_s:
+        if now >= self._lies_from(item) + self._relay_s:
             if not item.is_own:
                 for origin in item.origins:
                     self._relayed[item.copy, origin] = now + RELAYED_FOR * self._relay_s

@@ -108,7 +108,7 @@ class Peer:
     greeted: bool = False  # It has answered the first question on it.
     again_at: float | None = None  # When the link is begun anew.
     numbers: dict[Copy, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # As told on it, with the ids,
-    numbered: dict[int, Copy] = field(default_factory=dict)  # and the other way.
+    numbered: list[tuple[Copy, tuple[int, ...]]] = field(default_factory=list)  # and the other way.
     untold: set[Copy] = field(default_factory=set)  # Whose clocks differ from what was told last.
     tell_at: float | None = None
     their_link: int = 0
@@ -128,6 +128,7 @@ class Replicas:
         self.levels: dict[Copy, Levels] = {}
         self.spaces: dict[int, Copy] = {}
         self.peers: dict[bytes, Peer] = {}
+        self._making: dict[tuple[bytes, int], Copy] = {}  # Their first batch is not synced yet.
         self.tail = Tail(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
         self.relay_s = relay_s
@@ -146,23 +147,34 @@ class Replicas:
 
     def place(self, identity: Identity, config: int, hosts: Sequence[Host]) -> None:
         """Hold a partition, as the map that was adopted says.  Raises Overloaded, StorageError."""
-        copy = self.copies.get(identity[:2])
+        copy = self.copies.get(identity[:2]) or self._making.get(identity[:2])
         self._by_origin.update((host.assignment, host.node) for host in hosts)
         if copy is None:
             space = self._outside.reserve_space()
             batch, state = first_batch(space, identity, config, sorted(host.assignment for host in hosts))
             copy = Copy(space, identity, state, self.tail.end)
-            copy.adopt(config, hosts)
+            copy.adopts(config, hosts)
             self._outside.append(batch, partial(self._made, copy))
+            self._making[identity[:2]] = copy
             return
-        batch_or_none = copy.adopt(config, hosts)
+        if (config, tuple(hosts)) == (copy.config, copy.hosts):
+            return
+        batch_or_none = copy.adopting(config, hosts)
         if batch_or_none is not None:
-            self._outside.append(batch_or_none, lambda: None)
-        self._connect_sharers(copy)
+            self._outside.append(batch_or_none, partial(self._adopted, copy, config))
+        copy.adopts(config, hosts)
+        if copy in self.levels:
+            self._connect_sharers(copy)
 
     def _made(self, copy: Copy) -> None:
+        del self._making[copy.identity[:2]]
         self.found(copy)
         self._connect_sharers(copy)
+
+    def _adopted(self, copy: Copy, config: int) -> None:
+        copy.has_adopted(config)
+        if copy in self.levels:
+            self._connect_sharers(copy)
 
     def _connect_sharers(self, copy: Copy) -> None:
         for node in self._sharers(copy):
@@ -203,15 +215,14 @@ class Replicas:
     def _synced(self, entry: Entry, on_synced: Callable[[], object] | None) -> None:
         copy = entry.copy
         copy.has_synced(entry)
-        if copy not in self.levels:  # It was dropped meanwhile.
-            return
-        self.tail.append(entry)
-        for node in self._sharers(copy):
-            peer = self._peer(node)
-            peer.untold.add(copy)
-            if peer.tell_at is None:
-                peer.tell_at = self._outside.now() + self.relay_s / 2
-        self.levels[copy].look()
+        if copy in self.levels:  # It was not dropped meanwhile.
+            self.tail.append(entry)
+            for node in self._sharers(copy):
+                peer = self._peer(node)
+                peer.untold.add(copy)
+                if peer.tell_at is None:
+                    peer.tell_at = self._outside.now() + self.relay_s / 2
+            self.levels[copy].look()
         if on_synced is not None:
             on_synced()
         self._outside.wake()
@@ -260,7 +271,7 @@ class Replicas:
 
     def _greet(self, peer: Peer) -> None:
         link = peer.link = self._random.getrandbits(63) | 1
-        peer.numbers, peer.numbered = {}, {}
+        peer.numbers, peer.numbered = {}, []
         shared = [copy for copy in self.copies.values() if peer.node in self._sharers(copy)]
         rows = self._rows(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
@@ -296,13 +307,15 @@ class Replicas:
         """What is told of copies, which are not untold then."""
         rows: list[Value] = []
         for copy in copies:
-            number, ids = peer.numbers.get(copy, (len(peer.numbered), ()))
+            number, ids = peer.numbers.get(copy, (0, ()))
             counters: list[Value] = [count for _, count in clock.entries(copy.synced)]
             if ids == copy.named:
-                rows.append([number, copy.config, counters, True])
+                rows.append([number, copy.synced_config, counters, True])
             else:
-                peer.numbers[copy], peer.numbered[number] = (number, copy.named), copy
-                rows.append([number, *copy.identity, copy.config, [*copy.named], counters, True])
+                number = len(peer.numbered)
+                peer.numbers[copy] = number, copy.named
+                peer.numbered.append((copy, copy.named))
+                rows.append([number, *copy.identity, copy.synced_config, [*copy.named], counters, True])
             peer.untold.discard(copy)
         return rows
 
@@ -311,9 +324,10 @@ class Replicas:
         heard: list[tuple[Copy, Told]] = []
         for row in rows if isinstance(rows, list) else ():
             match row:
-                case [int(number), int(assignment), int(config), list(counters), bool(can)] if number in peer.numbered:
-                    copy = peer.numbered[number]
-                    _, ids = peer.numbers[copy]
+                case [int(number), int(assignment), int(config), list(counters), bool(can)] if (
+                    0 <= number < len(peer.numbered)
+                ):
+                    copy, ids = peer.numbered[number]  # The ids of that number: it may have another one by now.
                     theirs = _clock(ids, counters)
                     if copy in self.levels:  # It may have been dropped.
                         heard.append((copy, self._hear(peer, copy, assignment, theirs, config, can=can)))
@@ -380,7 +394,7 @@ class Replicas:
     def _answer_row(self, peer: Peer, number: int, ids: Sequence[int], copy: Copy) -> Value:
         peer.untold.discard(copy)
         counters: list[Value] = [clock.counter(copy.synced, id_) for id_ in ids]
-        return [number, copy.assignment, copy.config, counters, True]
+        return [number, copy.assignment, copy.synced_config, counters, True]
 
     @staticmethod
     def _check_link(peer: Peer, link: int) -> None:
@@ -395,20 +409,21 @@ class Replicas:
         """
         peer = self._peer(node)
         self._check_link(peer, link)
-        copies: dict[int, Copy] = {}
+        copies: dict[int, tuple[Copy, Row]] = {}  # The link may be begun anew until all is synced.
         news: list[Value] = []
         read = [*self._read(peer, entries)]  # All of it is right, or none is taken.
         for number, entry in read:
-            copies[number] = entry.copy
+            row = peer.rows[number]
+            copies[number] = entry.copy, row
             if not entry.copy.covers(entry.after):
-                news += [[number, origin] for origin in entry.origins if origin != peer.rows[number].assignment]
+                news += [[number, origin] for origin in entry.origins if origin != row.assignment]
         appended = 0
 
         def synced() -> None:
             nonlocal appended
             appended -= 1
             if not appended:
-                rows = [self._answer_row(peer, number, peer.rows[number].ids, copy) for number, copy in copies.items()]
+                rows = [self._answer_row(peer, number, row.ids, copy) for number, (copy, row) in copies.items()]
                 on_taken([rows, news])
 
         appended = 1
@@ -490,9 +505,9 @@ class Replicas:
                     self._ship(peer, do)
                 else:
                     self._outside.look(peer.node, do)
-            if peer.tell_at is not None and peer.tell_at <= now:
+            if peer.greeted and peer.tell_at is not None and peer.tell_at <= now:
                 peer.tell_at = None
-                if peer.greeted and peer.untold:
+                if peer.untold:
                     rows = self._rows(peer, sorted(peer.untold, key=lambda copy: copy.space))
                     self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
 
@@ -534,8 +549,8 @@ class Replicas:
                     pairs: list[tuple[Copy, int]] = []
                     for one in news:
                         match one:
-                            case [int(number), int(origin)] if number in peer.numbered:
-                                pairs.append((peer.numbered[number], origin))
+                            case [int(number), int(origin)] if 0 <= number < len(peer.numbered):
+                                pairs.append((peer.numbered[number][0], origin))
                     peer.feed.answered(ship.number, pairs, self._outside.now())
                     self._outside.wake()
                 case _:

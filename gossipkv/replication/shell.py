@@ -135,19 +135,20 @@ class Replication:
             changed = {node: value for node, value in places.items() if self._kept.get(node) != value}
             if not changed or self._store.first_space is None:  # The first space is of what is decided.
                 continue
-            batch = Batch()
-            if self._places is None:
-                self._places = self._store.reserve_space()
-                batch.new_space(self._places)
-                batch.put(self._places, PLACE, b"")
+            batch, space = Batch(), self._places
+            if space is None:
+                space = self._store.reserve_space()
+                batch.new_space(space)
+                batch.put(space, PLACE, b"")
             for node, value in changed.items():
-                batch.put(self._places, PLACE + node, value)
+                batch.put(space, PLACE + node, value)
             try:
                 self.append(batch, partial(self._kept.update, changed))
             except Overloaded:
                 continue
             except StorageError:
                 return
+            self._places = space
 
     # -- the world of the copies -------------------------------------------------------------------------------------
 
@@ -189,11 +190,13 @@ class Replication:
 
     async def _look(self, node: bytes, look: Look) -> None:
         replicas = self.replicas
-        if look.lane.cursor is None:
-            copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
-            look.lane.cursor = self._store.follow(frozenset(copy.space for copy in copies), look.position)
+        copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
+        spaces = frozenset(copy.space for copy in copies)
+        cursor = look.lane.cursor
+        if cursor is None or (cursor.spaces, cursor.position) != (spaces, look.position):
+            cursor = look.lane.cursor = self._store.follow(spaces, look.position)
         try:
-            batches, position = await self._store.read_log(look.lane.cursor)
+            batches, position = await self._store.read_log(cursor)
         except BelowFloor as error:
             floor = error.details["floor"]
             assert isinstance(floor, int), floor

@@ -59,11 +59,9 @@ START_OR_FORCE: Final = (
 class ClientMethods:
     """The door for clients."""
 
-    def __init__(self, deciding: Deciding, random: Random, *, replication: int) -> None:
-        """`replication`: of tables that do not say."""
+    def __init__(self, deciding: Deciding, random: Random) -> None:
         self._deciding = deciding
         self._random = random
-        self._replication = replication
         self.methods: dict[bytes, Method] = {
             b"create_table": self._create_table,
             b"drop_table": self._drop_table,
@@ -140,9 +138,8 @@ class ClientMethods:
                     await self._deciding.found()
                 return made
             metadata, catalogue = self._deciding.taking_part()
-            replication = self._replication if wanted.replication is None else wanted.replication
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            made_of = Wanted(wanted.name, wanted.kind, replication, keys)
+            made_of = Wanted(wanted.name, wanted.kind, wanted.replication, keys)
             table = await catalogue.create(made_of, operation, deadline.left_s())
             known = metadata.known.get(table.id)
             return {"table": table.id.hex(), "config": table.config if known is None else known.head.config}

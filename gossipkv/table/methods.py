@@ -52,11 +52,9 @@ OF_RECORDS: Final = (
 class TableMethods:
     """Both doors of the tables, `for_clients` and `for_peers`."""
 
-    def __init__(self, deciding: Deciding, random: Random, limits: Limits, *, replication: int) -> None:
-        """`replication`: of tables that do not say."""
+    def __init__(self, deciding: Deciding, random: Random, limits: Limits) -> None:
         self._deciding = deciding
         self._random = random
-        self._replication = replication
         self._limits = limits
         self._records: RecordMethods | None = None
         self._clients: ClientMethods | None = None
@@ -116,5 +114,5 @@ class TableMethods:
         if self._clients is None:
             from gossipkv.table.for_clients import ClientMethods  # noqa: PLC0415  # See the module.
 
-            self._clients = ClientMethods(self._deciding, self._random, replication=self._replication)
+            self._clients = ClientMethods(self._deciding, self._random)
         return self._clients

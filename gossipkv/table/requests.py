@@ -36,7 +36,7 @@ class CreateTable(NamedTuple):
     name: str
     kind: str
     partitions: int
-    replication: int | None  # None: what the node has for datasets.
+    replication: int  # 0: as far as there are nodes, three.
     bounds: tuple[bytes, ...]  # Of a range table: where each partition but the first begins, in order.
     operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
     timeout_ms: int = DECISION_MS  # For all of it.
@@ -47,7 +47,7 @@ class CreateTable(NamedTuple):
         return {
             "kind": self.kind,
             "partitions": partitions,
-            "replication": self.replication,
+            "replication": self.replication or None,
             "bounds": [*self.bounds] if self.kind == RANGE else None,
         }
 
@@ -115,7 +115,7 @@ def create_table(arguments: Arguments) -> CreateTable:
         name,
         kind,
         len(bounds) + 1 if kind == RANGE else partitions or DEFAULT_PARTITIONS,
-        options.number("replication", least=1, most=MOST_REPLICATION),
+        options.number("replication", least=1, most=MOST_REPLICATION) or 0,
         bounds,
         operation,
         _timeout_ms(options),

@@ -69,6 +69,7 @@ GROWN_S: Final = 10.0  # Until all registers are looked at again, where nobody c
 MOST_GROWN: Final = 16  # Registers, before anything else has its turn.
 MARK_BYTES: Final = 8  # Of a table's id: the rest of its 16 bytes is drawn at random.
 SIZES: Final = (1, 3, 5)  # Of the catalogue's acceptors, as it grows.
+REPLICATION: Final = 3  # With two, a majority is both: one that is away stops all writes.
 
 _STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 
@@ -94,7 +95,7 @@ class Wanted(NamedTuple):
 
     name: str
     kind: str
-    replication: int
+    replication: int  # 0: as far as there are nodes, `REPLICATION`.
     keys: Sequence[bytes]  # The first key of each partition, in order.
 
 
@@ -314,10 +315,11 @@ class Catalogue:
         if wanted.name in self.tables():
             raise Conflict(f"there is a table {wanted.name} already")
         with deadline.step("asking nodes to take part"):
-            hosts = await self._hosts(wanted.replication)
+            hosts = await self._hosts(wanted.replication or 1)
+        replication = wanted.replication or min(len(hosts), REPLICATION)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
-        table = Table(id_, wanted.name, wanted.kind, wanted.replication, shards)
+        table = Table(id_, wanted.name, wanted.kind, replication, shards)
         nodes = [host.node for host in hosts]
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
         try:

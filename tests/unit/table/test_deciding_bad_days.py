@@ -232,7 +232,7 @@ async def test_nothing_is_founded_anew_beside_a_catalogue():
         async def others_know(self) -> bool:
             return True
 
-    methods = TableMethods(Knowing(), None, None, replication=1)
+    methods = TableMethods(Knowing(), None, None)
     waiting = methods.methods[b"metadata_force"](Arguments(b"metadata_force", msgpack.packb([None, ["n"]])))
     with pytest.raises(Conflict):
         await waiting.result()
@@ -242,9 +242,9 @@ def test_methods_that_are_loaded_late_are_the_same():
     """By name, each answered by its own; a node that takes no part tells of no tables, and of no map."""
     part = deciding(Members())
     part._tables = SimpleNamespace(closed=None)
-    late = TableMethods(part, None, None, replication=1)
+    late = TableMethods(part, None, None)
     limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1)
-    whole = ClientMethods(part, None, replication=1).methods | PeerMethods(part).methods
+    whole = ClientMethods(part, None).methods | PeerMethods(part).methods
     whole |= RecordMethods(part, None, limits).methods
     assert list(late.methods) == list(whole)
     assert late.tables() == []

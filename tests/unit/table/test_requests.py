@@ -19,15 +19,15 @@ def arguments(*params: object) -> Arguments:
 
 
 @pytest.mark.parametrize(("options", "expected"), [
-    ({"kind": "hash"}, CreateTable("t", "hash", DEFAULT_PARTITIONS, None, (), None)),
-    ({"kind": b"hash", "partitions": 8, "replication": 3, "bounds": [], "operation": ID},
-     CreateTable("t", "hash", 8, 3, (), ID)),
-    ({"kind": "range"}, CreateTable("t", "range", 1, None, (), None)),
+    ({"kind": "hash"}, CreateTable("t", "hash", DEFAULT_PARTITIONS, 0, (), None)),
+    ({"kind": b"hash", "partitions": 8, "replication": 2, "bounds": [], "operation": ID},
+     CreateTable("t", "hash", 8, 2, (), ID)),
+    ({"kind": "range"}, CreateTable("t", "range", 1, 0, (), None)),
     ({"kind": "range", "bounds": [b"a", "b", b"b\0"], "partitions": 4},
-     CreateTable("t", "range", 4, None, (b"a", b"b", b"b\0"), None)),
+     CreateTable("t", "range", 4, 0, (b"a", b"b", b"b\0"), None)),
     ({"kind": "range", "bounds": [b"\xff" * 255], "partitions": None},
-     CreateTable("t", "range", 2, None, (b"\xff" * 255,), None)),
-    ({"kind": "hash", "partitions": 1 << 17}, CreateTable("t", "hash", 1 << 17, None, (), None)),
+     CreateTable("t", "range", 2, 0, (b"\xff" * 255,), None)),
+    ({"kind": "hash", "partitions": 1 << 17}, CreateTable("t", "hash", 1 << 17, 0, (), None)),
 ])  # fmt: skip
 def test_a_table_that_is_to_be(options, expected):
     """With what is said of it, and what is not."""

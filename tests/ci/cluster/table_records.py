@@ -1,0 +1,269 @@
+"""Clients that write and read a table while nodes die, and what they were told held against what is there in the end.
+
+Every value is written once, so a value that was read says which write it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import trio
+
+import gossipkv
+from gossipkv.client import blocking
+from gossipkv.errors import GossipKVError, NotReady, Overloaded, TimedOut, Unavailable, Unknown
+from tests.ci.cluster.table_nodes import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from gossipkv.client import trio_client
+    from gossipkv.launcher import Cluster
+
+TABLE = "records"
+OPTIONS = {"kind": "hash", "partitions": 16, "replication": 3}
+SHARED = [f"shared/{number}".encode() for number in range(40)]
+SHARES = 0.3  # Of the writes are of keys that all write.
+CLIENTS = 4  # Of each kind.
+DELETES = 0.1  # Of the writes.
+READS = 0.5  # Of all requests.
+TIMEOUT_MS = 20_000  # A node that is there answers long before, on a busy machine too.
+PAUSE_S = 0.002
+DONE, OPEN, REFUSED = "done", "open", "refused"
+SAME_TIME_S = 0.002  # Records have their milliseconds; within one, the order of two nodes is not that of the clock.
+TROUBLE = ("Traceback", "internal_error", "callback_defect", "invariant_broken")
+
+
+class Write(NamedTuple):
+    """What was asked, and what the client was told: done, open (nobody knows), or refused (not applied)."""
+
+    key: bytes
+    value: bytes | None  # None: a deletion.
+    end: str
+    began_s: float
+    ended_s: float
+    error: str = ""  # Why it was not acknowledged.
+
+
+class Read(NamedTuple):
+    """What was read; `error`: why nothing was."""
+
+    key: bytes
+    value: bytes | None
+    began_s: float
+    ended_s: float
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a history comes to."""
+
+    faults: list[str]  # What must not be.
+    writes: dict[str, int]  # How many ended how.
+    reads: int
+    failed: list[Read]
+
+
+def judge(writes: Sequence[Write], reads: Sequence[Read], ends: Mapping[str, Mapping[bytes, bytes | None]]) -> Judged:
+    """Hold what each node has in the end, and what was read on the way, against what was written."""
+    by_key: dict[bytes, list[Write]] = {}
+    for write in writes:
+        by_key.setdefault(write.key, []).append(write)
+    faults = []
+    for read in reads:
+        seen = [write for write in by_key.get(read.key, ()) if write.value == read.value and write.end != REFUSED]
+        if read.value is not None and not any(write.began_s <= read.ended_s for write in seen):
+            faults.append(f"from nowhere: {read}")
+    for key in sorted({key for end in ends.values() for key in end} | by_key.keys()):
+        found = {node: end.get(key) for node, end in ends.items()}
+        if len({*found.values()}) != 1:
+            faults.append(f"unequal: {key!r} {found}")
+        for node, value in found.items():
+            faults += _final_faults(node, key, value, by_key.get(key, []))
+    counts = {end: sum(write.end == end for write in writes) for end in (DONE, OPEN, REFUSED)}
+    return Judged(faults, counts, sum(not read.error for read in reads), [read for read in reads if read.error])
+
+
+def _final_faults(node: str, key: bytes, value: bytes | None, writes: list[Write]) -> Iterator[str]:
+    """What is wrong with a value in the end: no write of it, or all of those are before one that was acknowledged."""
+    never = [Write(key, None, DONE, -inf, -inf)]
+    of_it = [write for write in never + writes if write.value == value and write.end != REFUSED]
+    if not of_it:
+        yield f"from nowhere: {node} has {key!r}: {value!r}"
+        return
+    latest_s = max(inf if write.end == OPEN else write.ended_s for write in of_it)
+    for write in writes:
+        if write.end == DONE and write.began_s > latest_s + SAME_TIME_S:
+            yield f"lost: {write}, for which {node} has {value!r}"
+
+
+class Request(NamedTuple):
+    """The method of a table's handle, and what it is given."""
+
+    method: str
+    key: bytes
+    value: bytes | None = None
+
+    @property
+    def params(self) -> tuple[bytes, ...]:
+        """As they are given."""
+        return (self.key,) if self.value is None else (self.key, self.value)
+
+
+class Load:
+    """Clients of both kinds, each of which asks a random node, and others when that fails, until they are to end."""
+
+    def __init__(self, addresses: Sequence[str], *, seed: int) -> None:
+        self._orders = [[*addresses[at:], *addresses[:at]] for at in range(len(addresses))]
+        self._is_over = threading.Event()
+        self.writes: list[Write] = []
+        self.reads: list[Read] = []
+        self.trouble: list[str] = []
+        workers = [self._blocking] * CLIENTS + [self._under_trio]
+        self._threads = [
+            threading.Thread(target=self._run, args=(worker, random.Random(f"{seed} {number}"), f"{number}"))
+            for number, worker in enumerate(workers)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def goes_on(self, least_s: float, least: int) -> None:
+        """Return after so long, and so many acknowledged writes and so many reads that began from now on."""
+        began_s, first_write, first_read = time.monotonic(), len(self.writes), len(self.reads)
+
+        def counted() -> tuple[int, int]:
+            writes = sum(one.end == DONE and one.began_s > began_s for one in self.writes[first_write:])
+            return writes, sum(not one.error and one.began_s > began_s for one in self.reads[first_read:])
+
+        time.sleep(least_s)
+        until(counted, lambda counts: min(counts) >= least)
+
+    def _run(self, work: Callable[[random.Random, str], None], chance: random.Random, name: str) -> None:
+        try:
+            work(chance, name)
+        except BaseException as error:  # Whatever a client raised is told by the test.
+            self.trouble.append(repr(error))
+            raise
+
+    def _blocking(self, chance: random.Random, name: str) -> None:
+        with ExitStack() as stack:
+            clients = [stack.enter_context(blocking.Client(order, timeout_ms=TIMEOUT_MS)) for order in self._orders]
+            for request in self._requests(chance, name):
+                table, began_s = chance.choice(clients).table(TABLE), time.monotonic()
+                try:
+                    self._note(request, began_s, getattr(table, request.method)(*request.params))
+                except GossipKVError as error:
+                    self._note(request, began_s, None, error)
+                time.sleep(PAUSE_S)
+
+    def _under_trio(self, chance: random.Random, name: str) -> None:
+        trio.run(self._tasks, chance, name)
+
+    async def _tasks(self, chance: random.Random, name: str) -> None:
+        async with AsyncExitStack() as stack:
+            clients = [
+                await stack.enter_async_context(gossipkv.connect(order, timeout_ms=TIMEOUT_MS))
+                for order in self._orders
+            ]
+            async with trio.open_nursery() as nursery:
+                for number in range(CLIENTS):
+                    nursery.start_soon(self._task, random.Random(chance.random()), clients, f"{name}-{number}")
+
+    async def _task(self, chance: random.Random, clients: list[trio_client.Client], name: str) -> None:
+        for request in self._requests(chance, name):
+            table, began_s = chance.choice(clients).table(TABLE), time.monotonic()
+            try:
+                self._note(request, began_s, await getattr(table, request.method)(*request.params))
+            except GossipKVError as error:
+                self._note(request, began_s, None, error)
+            await trio.sleep(PAUSE_S)
+
+    def _requests(self, chance: random.Random, name: str) -> Iterator[Request]:
+        """Reads of what was written, and writes of keys that all write, and of keys that are written once."""
+        number = 0
+        while not self._is_over.is_set():
+            number += 1
+            drawn = chance.random()
+            if drawn < READS and self.writes:
+                yield Request("get", chance.choice(self.writes).key)
+                continue
+            key = chance.choice(SHARED) if chance.random() < SHARES else f"{name}/{number}".encode()
+            yield Request("delete", key) if drawn > 1 - DELETES else Request("put", key, f"{name}: {number}".encode())
+
+    def _note(self, request: Request, began_s: float, answer: bytes | None, error: GossipKVError | None = None) -> None:
+        """One is answered; `error`: with that."""
+        ended_s = time.monotonic()
+        why = "" if error is None else repr(error)
+        if request.method == "get":
+            self.reads.append(Read(request.key, answer, began_s, ended_s, why))
+            return
+        if error is None:
+            end = DONE
+        elif isinstance(error, Unknown):
+            end = OPEN
+        elif isinstance(error, (Unavailable, Overloaded, NotReady, TimedOut)):  # The last one: it was never sent.
+            end = REFUSED
+        else:
+            raise error
+        self.writes.append(Write(request.key, request.value, end, began_s, ended_s, why))
+
+
+def held(cluster: Cluster, index: int, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+    """What a node's own copies have for these keys."""
+    with cluster.connect(index, timeout_ms=TIMEOUT_MS) as client:
+        found = client.call("get_many", TABLE, [*keys], {"local": True})[0]
+    return dict(zip(keys, found, strict=True))
+
+
+def settled(cluster: Cluster, indexes: Iterable[int], writes: Iterable[Write]) -> dict[str, dict[bytes, bytes | None]]:
+    """What each of these nodes has for all keys that were written, once they have the same, or never will."""
+    keys = sorted({write.key for write in writes})
+    ends: list[dict[bytes, bytes | None]] = []
+
+    def look() -> bool:
+        ends[:] = [held(cluster, index, keys) for index in indexes]
+        return all(end == ends[0] for end in ends)
+
+    with contextlib.suppress(AssertionError):  # What differs is told by the judge.
+        until(look, lambda are_same: are_same)
+    return {f"n{index}": end for index, end in zip(indexes, ends, strict=True)}
+
+
+def prepare(cluster: Cluster) -> None:
+    """Return when all nodes write to a new table."""
+    with cluster.connect(1, timeout_ms=TIMEOUT_MS) as client:
+        client.call("create_table", TABLE, OPTIONS)
+    for node in cluster.status():
+        with cluster.connect(node.index, timeout_ms=TIMEOUT_MS) as client:
+            until(lambda client=client: client.table(TABLE).delete(b"first", level="all"), lambda _: True)
+
+
+def check(cluster: Cluster, load: Load, indexes: Sequence[int]) -> Judged:
+    """Hold these nodes against all that was asked and told, after the load has ended; what it comes to."""
+    judged = judge(load.writes, load.reads, settled(cluster, indexes, load.writes))
+    assert judged.faults == []
+    assert judged.failed == []
+    assert (load.trouble, trouble(cluster)) == ([], [])
+    return judged
+
+
+def trouble(cluster: Cluster) -> list[str]:
+    """Lines of the nodes' logs that must not be."""
+    lines = [line for node in cluster.status() for line in cluster.log(node.index).splitlines()]
+    return [line for line in lines if any(word in line for word in TROUBLE)]

@@ -1,0 +1,79 @@
+"""A table on three real nodes of which one is killed under load, and what the judge of such a history rejects."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gossipkv.launcher import Cluster
+from tests.ci.cluster import table_records
+from tests.ci.cluster.table_nodes import Nodes
+from tests.ci.cluster.table_records import DONE, OPEN, REFUSED, Load, Read, Write, judge
+from tests.ci.cluster.views import LOGGED
+
+pytestmark = pytest.mark.timeout(600)
+
+ALL = (1, 2, 3)
+SETTINGS = {**LOGGED, "refresh_period": "off"}
+BEFORE_S = 4.0
+DEAD_S = 3.0
+AFTER_S = 4.0
+LEAST = 100  # Writes and reads in each of these times; a machine that is not busy does thousands.
+HISTORY = [Write(b"k", b"1", DONE, 1.0, 2.0), Write(b"k", b"2", DONE, 3.0, 4.0), Write(b"other", b"3", OPEN, 5.0, 6.0)]
+NODES = ("n1", "n2", "n3")
+
+
+def everywhere(end):
+    """The same in the end on all nodes."""
+    return dict.fromkeys(NODES, end)
+
+
+@pytest.mark.parametrize("other", [b"3", None])
+def test_what_is_right_is_accepted(other):
+    """Every node has the last value that was acknowledged; what nobody knows of is there or not."""
+    reads = [Read(b"k", b"1", 3.5, 3.6), Read(b"k", None, 9.0, 9.1), Read(b"k", None, 9.0, 9.1, error="Unavailable")]
+    judged = judge(HISTORY, reads, everywhere({b"k": b"2", b"other": other}))
+    assert (judged.faults, judged.writes, judged.reads) == ([], {DONE: 2, OPEN: 1, REFUSED: 0}, 2)
+    assert judged.failed == reads[2:]
+
+
+@pytest.mark.parametrize("overlap", [Write(b"k", b"1", DONE, 1.0, 3.5), Write(b"k", b"1", OPEN, 1.0, 2.0)])
+def test_an_open_or_concurrent_write_may_be_the_later_one(overlap):
+    """What was not acknowledged before the other began may be applied after it."""
+    assert judge([overlap, HISTORY[1]], [], everywhere({b"k": b"1"})).faults == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "writes", "reads", "ends"),
+    [
+        ("lost", HISTORY, [], everywhere({b"k": None})),
+        ("lost", HISTORY, [], everywhere({b"k": b"1"})),
+        ("lost", [*HISTORY, Write(b"k", None, DONE, 5.0, 6.0)], [], everywhere({b"k": b"2"})),
+        ("lost", HISTORY, [], everywhere({b"k": b"2"}) | {"n3": {}}),
+        ("from nowhere", HISTORY, [], everywhere({b"k": b"4"})),
+        ("from nowhere", HISTORY, [], everywhere({b"k": b"2", b"unasked": b"4"})),
+        ("from nowhere", [*HISTORY, Write(b"k", b"4", REFUSED, 5.0, 6.0)], [], everywhere({b"k": b"4"})),
+        ("from nowhere", HISTORY, [Read(b"k", b"3", 9.0, 9.1)], everywhere({b"k": b"2"})),
+        ("from nowhere", HISTORY, [Read(b"k", b"2", 2.0, 2.9)], everywhere({b"k": b"2"})),
+        ("unequal", HISTORY, [], everywhere({b"k": b"2"}) | {"n2": {b"k": b"2", b"other": b"3"}}),
+    ],
+)  # fmt: skip
+def test_a_planted_fault_is_rejected(fault, writes, reads, ends):
+    """A lost write, a value from nowhere or from the future, nodes that differ."""
+    assert any(one.startswith(fault) for one in judge(writes, reads, ends).faults)
+
+
+def test_a_node_is_killed_and_comes_back(tmp_path):
+    """No read fails; what was acknowledged is read from each node by itself, and all nodes have the same."""
+    with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(ALL)
+        table_records.prepare(cluster)
+        with Load(cluster.addresses, seed=1) as load:
+            victim = random.Random(1).choice(ALL)
+            load.goes_on(BEFORE_S, LEAST)
+            cluster.kill(victim)
+            load.goes_on(DEAD_S, LEAST)
+            cluster.start(victim)
+            load.goes_on(AFTER_S, LEAST)
+        table_records.check(cluster, load, ALL)

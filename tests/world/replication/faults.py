@@ -1,0 +1,102 @@
+"""What strikes: crashes, power, cuts, connections that break, disks that are slow or full, clocks that jump."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from tests.world.metadata.chance import happens
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from random import Random
+
+    from tests.world.replication.network import Network
+    from tests.world.replication.node import Node
+    from tests.world.replication.witness import Witness
+
+
+@final
+class Faults:
+    """The faults of one run."""
+
+    def __init__(self, nodes: Sequence[Node], network: Network, witness: Witness, random: Random) -> None:
+        self._nodes = nodes
+        self._network = network
+        self._witness = witness
+        self._random = random
+        self._strikes: dict[str, Callable[[Node], Awaitable[None]]] = {
+            "crash": partial(self._crash, power=False),
+            "power": partial(self._crash, power=True),
+            "stay down": self._stay_down,
+            "cut": partial(self._cut, one_way=False),
+            "cut one way": partial(self._cut, one_way=True),
+            "break": self._break,
+            "slow network": self._change_delay,
+            "slow disk": self._change_disk,
+            "full disk": self._fill,
+            "clock": self._change_clock,
+            "crash around syncs": self._change_crashes,
+        }
+        self.kinds = random.sample([*self._strikes], random.randint(2, 6))
+
+    async def run(self, *, pause_s: float) -> None:
+        """Strike, again and again."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(self._random.expovariate(1 / pause_s))
+                kind = self._random.choice(self.kinds)
+                self._witness.counts[f"strikes: {kind}"] += 1
+                nursery.start_soon(self._strikes[kind], self._random.choice(self._nodes))
+
+    async def _crash(self, node: Node, *, power: bool) -> None:
+        if node.life is not None:
+            node.life.end(power=power)
+
+    async def _stay_down(self, node: Node) -> None:
+        node.stop(power=happens(self._random, 0.5))
+        await trio.sleep(self._random.uniform(0.5, 4))
+        node.start()
+
+    async def _cut(self, node: Node, *, one_way: bool) -> None:
+        others = [other.uuid for other in self._nodes if other is not node]
+        ways = {(node.uuid, other) for other in self._random.sample(others, self._random.randint(1, len(others)))}
+        if not one_way or happens(self._random, 0.5):
+            back = {(to, source) for source, to in ways}
+            ways = back if one_way else ways | back
+        self._network.cuts |= ways
+        await trio.sleep(self._random.choice((0.05, 0.3, 1.5, 4)))
+        self._network.heal(ways)
+
+    async def _break(self, node: Node) -> None:
+        for (source, to), link in self._network.links.items():
+            if node.uuid in (source, to) and happens(self._random, 0.5):
+                self._network.breaks(link)
+
+    async def _change_delay(self, node: Node) -> None:
+        del node
+        self._network.delay_s = self._random.choice(((0.0005, 0.003), (0.001, 0.03), (0.04, 0.09), (0.1, 0.16)))
+
+    async def _change_disk(self, node: Node) -> None:
+        node.mood.sync_s = self._random.choice(((0.0003, 0.003), (0.001, 0.06), (0.1, 0.3)))
+
+    async def _fill(self, node: Node) -> None:
+        node.mood.is_full = True
+        await trio.sleep(self._random.uniform(0.2, 2))
+        node.mood.is_full = False
+
+    async def _change_clock(self, node: Node) -> None:
+        node.skew_ms = self._random.choice((0, 30, -30, 5_000, -5_000))
+
+    async def _change_crashes(self, node: Node) -> None:
+        node.crashes = self._random.choice((0, 0.02, 0.1))
+
+    def heal(self) -> None:
+        """End all that lasts."""
+        self._network.heal({*self._network.cuts})
+        self._network.delay_s = 0.0005, 0.003
+        for node in self._nodes:
+            node.mood.is_full, node.mood.sync_s, node.crashes = False, (0.0003, 0.003), 0.0
+            node.start()

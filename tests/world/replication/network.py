@@ -1,0 +1,192 @@
+"""Connections between nodes, each dialled by one of the two: messages in order, late, held back where a way is cut.
+
+What goes over them is packed as on the wire.  A way that is cut holds what goes over it until it heals, as a kernel
+does that sends again and again; a connection that breaks loses all that is under way, and who dialled it hears of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Protocol, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import GossipKVError, Unavailable, Unknown
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.replication.shell import OnAnswer
+    from gossipkv.wire.rpc import Value
+
+
+class Life(Protocol):
+    """One life of a node, as the network sees it."""
+
+    @property
+    def node(self) -> bytes:
+        """Its uuid."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:
+        """Answer a question.  Raises GossipKVError."""
+        ...
+
+    def disconnected(self, node: bytes) -> None:
+        """Hear that the connection to a node is broken."""
+        ...
+
+
+@final
+@dataclass(eq=False)
+class Link:
+    """A connection."""
+
+    source: Life
+    to: Life
+    is_broken: bool = False
+    last: dict[bytes, float] = field(default_factory=dict)  # When the last message of a side arrives.
+    held: list[tuple[bytes, Callable[[], None]]] = field(default_factory=list)
+    pending: dict[int, OnAnswer] = field(default_factory=dict)
+
+
+@final
+class Network:
+    """The wire between nodes."""
+
+    def __init__(self, random: Random, counts: Counter[str]) -> None:
+        self.lives: dict[bytes, Life] = {}  # Of the nodes that are up.
+        self.cuts: set[tuple[bytes, bytes]] = set()  # From, to.
+        self.links: dict[tuple[bytes, bytes], Link] = {}
+        self.delay_s = 0.0005, 0.003
+        self.counts = counts
+        self._random = random
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._sooner = trio.Event()
+
+    async def run(self) -> None:
+        """Deliver, until cancelled."""
+        while True:
+            self._sooner = trio.Event()
+            with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
+                await self._sooner.wait()
+            while self._heap and self._heap[0][0] <= trio.current_time():
+                heappop(self._heap)[2]()
+
+    def at(self, time: float, do: Callable[[], None]) -> None:
+        """Have something done at a time."""
+        self._number += 1
+        heappush(self._heap, (time, self._number, do))
+        if self._heap[0][1] == self._number:
+            self._sooner.set()
+
+    # -- connections -------------------------------------------------------------------------------------------------
+
+    def connect(self, source: Life, to: bytes) -> bool:
+        """Dial a node; whether there is a new connection."""
+        life = self.lives.get(to)
+        if life is None or (source.node, to) in self.links or {(source.node, to), (to, source.node)} & self.cuts:
+            return False
+        self.links[source.node, to] = Link(source, life)
+        return True
+
+    def breaks(self, link: Link) -> None:
+        """Have a connection break."""
+        if link.is_broken:
+            return
+        link.is_broken = True
+        self.at(trio.current_time() + self._random.uniform(0.001, 0.05), partial(self._broken, link))
+
+    def _broken(self, link: Link) -> None:
+        del self.links[link.source.node, link.to.node]
+        if not link.source.is_over:
+            pending, link.pending = link.pending, {}
+            for on_answer in pending.values():
+                on_answer(None, Unknown("the connection broke"))
+            link.source.disconnected(link.to.node)
+
+    def ended(self, life: Life) -> None:
+        """A life is over."""
+        self.lives.pop(life.node, None)
+        for link in self.links.values():
+            if life in (link.source, link.to):
+                self.breaks(link)
+
+    def heal(self, cuts: set[tuple[bytes, bytes]]) -> None:
+        """End cuts: what was held goes on."""
+        self.cuts -= cuts
+        for link in self.links.values():
+            held, link.held = link.held, []
+            for source, deliver in held:
+                self._deliver(link, source, deliver)
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def ask(
+        self, source: Life, to: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer
+    ) -> None:
+        """Ask a node; `on_answer` is called once, unless the asker's life ends first."""
+        link = self.links.get((source.node, to))
+        if link is None or link.is_broken:
+            self.at(trio.current_time(), lambda: None if source.is_over else on_answer(None, Unavailable("no way")))
+            return
+        self.counts[method] += 1
+        self._number += 1
+        number = self._number
+        link.pending[number] = on_answer
+        packed = msgpack.packb(params)
+        self.counts[f"{method} bytes"] += len(packed)
+        self._send(link, source.node, partial(self._arrived, link, number, method, packed))
+        self.at(trio.current_time() + timeout_s, partial(self._answered, link, number, None))
+
+    def _send(self, link: Link, source: bytes, deliver: Callable[[], None]) -> None:
+        time = max(link.last.get(source, 0.0), trio.current_time() + self._random.uniform(*self.delay_s))
+        link.last[source] = time
+        self.at(time, partial(self._deliver, link, source, deliver))
+
+    def _deliver(self, link: Link, source: bytes, deliver: Callable[[], None]) -> None:
+        to = link.to.node if source == link.source.node else link.source.node
+        if link.is_broken:
+            return
+        if (source, to) in self.cuts or any(held is source for held, _ in link.held):
+            link.held.append((source, deliver))
+        else:
+            deliver()
+
+    def _arrived(self, link: Link, number: int, method: str, packed: bytes) -> None:
+        def told(value: Value) -> None:
+            if not link.to.is_over:
+                answer = msgpack.packb(value)
+                self.counts["answer bytes"] += len(answer)
+                self._send(link, link.to.node, partial(self._answered, link, number, answer))
+
+        def refused(error: GossipKVError) -> None:
+            self.counts[f"{method} {error.code}"] += 1
+            self._send(link, link.to.node, partial(self._answered, link, number, error))
+
+        try:
+            link.to.answer(method, msgpack.unpackb(packed), told)
+        except GossipKVError as error:
+            refused(error)
+
+    @staticmethod
+    def _answered(link: Link, number: int, answer: bytes | GossipKVError | None) -> None:
+        on_answer = link.pending.pop(number, None)
+        if on_answer is None or link.source.is_over:
+            return
+        if isinstance(answer, bytes):
+            on_answer(msgpack.unpackb(answer), None)
+        else:
+            on_answer(None, Unknown("no answer in time") if answer is None else answer)

@@ -1,0 +1,260 @@
+"""A node that holds copies: its lives, and the writes that clients ask of it.
+
+It does what `table.records`, `table.writes` and `table.holding` do, over a simulated store and network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
+
+import trio
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable, Unknown
+from gossipkv.replication.copy import Host, Identity, Write
+from gossipkv.replication.levels import slots_needed
+from gossipkv.replication.shell import Replication
+from tests.world.metadata.chance import happens
+from tests.world.replication.store import Disk, Mood, RunningStore
+from tests.world.replication.witness import Eye
+from tests.world.streams import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.environment.seam import Environment
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.shell import OnAnswer
+    from gossipkv.replication.waiting import Waiter
+    from gossipkv.storage.engine.options import Options
+    from gossipkv.wire.rpc import Value
+    from tests.world.replication.network import Network
+    from tests.world.replication.witness import Witness
+
+TABLE: Final = b"tableid_tableid_"
+RELAY_S: Final = 0.2
+MOST_WAITING: Final = 1 << 20
+EPOCH_MS: Final = 1_700_000_000_000
+RECORD_AT: Final = 3  # In an entry of a message.
+
+
+class Placed(NamedTuple):
+    """What the map says of a partition in one config."""
+
+    config: int
+    hosts: tuple[Host, ...]
+
+
+@dataclass(eq=False)
+class Surroundings:
+    """Clock and chance of a life; see `Environment`."""
+
+    random: Random
+    skew_ms: Callable[[], float]
+
+    @property
+    def clock(self) -> Surroundings:
+        """Itself."""
+        return self
+
+    def wall_ms(self) -> int:
+        """The time of day here."""
+        return int(EPOCH_MS + trio.current_time() * 1000 + self.skew_ms())
+
+
+@final
+class Life:
+    """One life of a node: from its start to a crash."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node.uuid
+        self.is_over = False
+        self._of = node
+        self._random = Streams(node.random.getrandbits(64))["life"]
+        self._nursery: trio.Nursery | None = None
+        self.store = RunningStore(node.disk, node.mood, self._random, node.eye, self._strike, node.options)
+        node.witness.opened(node.eye, self.store)
+        surroundings = Surroundings(self._random, lambda: node.skew_ms)
+        self.replication = Replication(
+            self.store,
+            self._ask,
+            cast("Environment", surroundings),
+            self.node,
+            relay_s=RELAY_S,
+            most_waiting_bytes=MOST_WAITING,
+        )
+
+    async def run(self) -> None:
+        """Live, until `end`."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self.store.run)
+            await nursery.start(self.replication.run)
+            if happens(self._random, 0.8):
+                self.adopt()
+            self._of.network.lives[self.node] = self
+            nursery.start_soon(self._dial)
+
+    def end(self, *, power: bool = False) -> None:
+        """Crash."""
+        if self.is_over:
+            return
+        self.is_over = self.store.is_over = True
+        self._of.network.ended(self)
+        self._of.disk.end(self._of.random.getrandbits(32) if power else None)
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    def _strike(self) -> None:
+        """Crash around a sync, now and then."""
+        if not self.is_over and happens(self._of.random, self._of.crashes):
+            self._of.witness.counts["crashes around a sync"] += 1
+            self.end(power=happens(self._of.random, 0.5))
+
+    def adopt(self) -> None:
+        """Hold what the map says, as far as this node knows."""
+        for partition, placed in self._of.known.items():
+            for host in placed.hosts:
+                if host.node == self.node:
+                    try:
+                        self.replication.replicas.place(
+                            Identity(TABLE, partition, host.assignment), placed.config, placed.hosts
+                        )
+                    except GossipKVError:
+                        self._of.witness.counts["not adopted"] += 1
+
+    async def _dial(self) -> None:
+        while True:
+            await trio.sleep(self._random.uniform(0.02, 0.15))
+            self.adopt()
+            for other in self._of.others:
+                if self._of.network.connect(self, other):
+                    self.replication.connected(other)
+
+    # -- to and from others ------------------------------------------------------------------------------------------
+
+    def _ask(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
+        if method == "replica_feed":
+            self._look_at(params)
+        self._of.network.ask(self, node, method, params, timeout_s, on_answer)
+
+    def _look_at(self, params: list[Value]) -> None:
+        match params:
+            case [bytes(), int(), list(entries)]:
+                flat = [part for entry in entries if isinstance(entry, list) for part in cast("list[bytes]", entry[3])]
+                self._of.witness.sends(self.node, flat[1::2])
+
+    def disconnected(self, node: bytes) -> None:
+        """The connection to a node is broken."""
+        self.replication.disconnected(node)
+
+    def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:
+        """Answer a question.  Raises GossipKVError."""
+        match method, params:
+            case "replica_tell", [bytes(node), int(link), int(whole), list(rows)]:
+                told(self.replication.replicas.told(node, link, rows, whole=bool(whole)))
+            case "replica_feed", [bytes(node), int(link), list(entries)]:
+                self.replication.replicas.fed(node, link, entries, told)
+            case _:
+                raise BadRequest(method)
+
+    # -- for clients -------------------------------------------------------------------------------------------------
+
+    def write(self, number: int, partition: int, writes: list[Write], level: str, timeout_s: float) -> None:
+        """Write; the witness hears what comes of it.  Raises GossipKVError: nothing was applied."""
+        replicas, witness = self.replication.replicas, self._of.witness
+        copy = replicas.copies.get((TABLE, partition))
+        if copy is None or not any(host.available for host in copy.hosts if host.node == self.node):
+            raise Unavailable("not held here")
+        if not replicas.may_originate(copy):
+            raise NotReady("not yet")
+        levels = replicas.levels[copy]
+        needed = slots_needed(level, levels.slots)
+        if levels.connected(replicas.reached) < needed:
+            raise Unavailable("too few are connected")
+        began = trio.current_time()
+
+        def late() -> None:
+            self._of.answered(number, Unknown("late"))
+
+        def reached() -> None:
+            if waiter.on_late is not None:
+                self.replication.waiting.end(waiter)
+                dots = [(copy.assignment, counter - place) for place in reversed(range(len(writes)))]
+                witness.told(number, copy, dots, level)
+                witness.latencies.append((partition, self.node, began, trio.current_time() - began))
+                self._of.answered(number, None)
+
+        waiter: Waiter = self.replication.waiting.begin(began + timeout_s, 100, late)
+        try:
+            counter = replicas.originate(copy, writes)
+        except GossipKVError:
+            self.replication.waiting.end(waiter)
+            raise
+        self._of.open.add(number)
+        levels.wait(level, counter, reached)
+
+
+@final
+class Node:
+    """A node: a disk, and lives upon it."""
+
+    def __init__(
+        self, uuid: bytes, network: Network, witness: Witness, random: Random, options: Options
+    ) -> None:
+        self.uuid = uuid
+        self.disk = Disk()
+        self.mood = Mood()
+        self.network = network
+        self.witness = witness
+        self.random = random
+        self.options = options
+        self.eye = Eye(witness, uuid, {})
+        self.others: list[bytes] = []
+        self.known: dict[int, Placed] = {}  # What it knows of the map.
+        self.skew_ms = 0.0
+        self.crashes = 0.0  # The odds at each side of a sync.
+        self.life: Life | None = None
+        self.open: set[int] = set()  # Writes that this life has not answered.
+        self.is_wanted = True  # To be up.
+        self._wanted = trio.Event()
+
+    async def run(self) -> None:
+        """Live, and live again."""
+        while True:
+            while not self.is_wanted:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+            self.life = Life(self)
+            await self.life.run()
+            self.life = None
+            for number in sorted(self.open):
+                self.answered(number, Unknown("the node crashed"))
+            await trio.sleep(self.random.uniform(0.05, 1.0))
+
+    def learn(self, partition: int, placed: Placed) -> None:
+        """Know what the map says of a partition."""
+        if partition not in self.known or self.known[partition].config < placed.config:
+            self.known[partition] = placed
+            self.eye.partitions |= {host.assignment: partition for host in placed.hosts}
+            if self.life is not None and not self.life.is_over:
+                self.life.adopt()
+
+    def answered(self, number: int, error: GossipKVError | None) -> None:
+        """A write is answered."""
+        self.open.discard(number)
+        self.witness.answered[number] += 1
+        self.witness.counts["done" if error is None else error.code] += 1
+
+    def stop(self, *, power: bool = False) -> None:
+        """Crash, and stay down."""
+        self.is_wanted = False
+        if self.life is not None:
+            self.life.end(power=power)
+
+    def start(self) -> None:
+        """Be up again."""
+        self.is_wanted = True
+        self._wanted.set()

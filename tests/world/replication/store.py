@@ -1,0 +1,167 @@
+"""The store of one life of a node: production's engine over files that forget what was not synced.
+
+What is appended is written and synced in groups, each after a random time.  A process that ends leaves what it has
+written, and with the power only what was synced, and any of the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from gossipkv.errors import Overloaded, StorageError
+from gossipkv.storage.engine.options import Options
+from tests.world.blocking_store import Store
+from tests.world.simulated_files import SimulatedFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.storage.engine.log_reader import Cursor, Operations
+    from gossipkv.storage.engine.shell import Batch
+
+    OnSynced = Callable[[StorageError | None], object]
+
+PLACE: Final = PurePosixPath("/data")
+OPTIONS: Final = Options(segment_bytes=64 << 10, table_log=4 << 20, file_bytes=1 << 20, stretch_bytes=1 << 20)
+
+
+@final
+class Disk:
+    """What outlives a life."""
+
+    def __init__(self) -> None:
+        self.files = SimulatedFiles()
+        self.files.make_directory(PLACE)
+        self.files.sync_directory("/")
+
+    def end(self, power_seed: int | None) -> None:
+        """The process is over; with a seed, the power as well."""
+        self.files.close_all()
+        if power_seed is not None:
+            self.files = self.files.power_loss(power_seed)
+
+
+@final
+@dataclass
+class Mood:
+    """How a disk behaves now."""
+
+    is_full: bool = False
+    sync_s: tuple[float, float] = (0.0003, 0.003)
+
+
+class Heard(Protocol):
+    """Who sees what is appended and synced."""
+
+    def appended(self, position: int, batch: Batch) -> None:
+        """See a batch that is appended."""
+        ...
+
+    def synced(self, position: int) -> None:
+        """All up to a position is synced."""
+        ...
+
+
+@final
+@dataclass(eq=False)
+class RunningStore:
+    """The store of one life; see `replication.store.FollowedStore`."""
+
+    disk: Disk
+    mood: Mood
+    random: Random
+    heard: Heard
+    strike: Callable[[], None]  # Called around each sync: it may end this life.
+    options: Options = OPTIONS
+    is_over: bool = False
+    appends: int = 0
+    _waiting: deque[tuple[int, OnSynced]] = field(default_factory=deque)
+    _more: trio.Event = field(default_factory=trio.Event)
+
+    def __post_init__(self) -> None:
+        self.opened = Store.open(
+            PLACE / "store", files=self.disk.files, random=self.random, options=self.options, maintains=False
+        )
+        self.opened.maintain()
+
+    @property
+    def synced_position(self) -> int:
+        """All up to here is synced."""
+        return self.opened.synced_position
+
+    def get(self, space: int, key: bytes) -> bytes | None:
+        """What is synced under a key."""
+        return self.opened.get(space, key)
+
+    def scan(
+        self,
+        space: int,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """A page of what is synced."""
+        return self.opened.scan(space, start, end, reverse=reverse, limit=limit)
+
+    def spaces(self) -> list[int]:
+        """The spaces that are there."""
+        return self.opened.spaces()
+
+    def reserve_space(self) -> int:
+        """The number of a space that a batch may make."""
+        return self.opened.reserve_space()
+
+    def follow(self, spaces: frozenset[int], position: int) -> Cursor:
+        """A cursor in the log."""
+        return self.opened.follow(spaces, position)
+
+    async def read_log(self, cursor: Cursor) -> tuple[list[tuple[int, Operations]], int]:
+        """What comes next for a cursor."""
+        await trio.sleep(self.random.uniform(0, 0.002))
+        return self.opened.read_next(cursor)
+
+    def append(self, batch: Batch, on_synced: OnSynced) -> int:
+        """Append a batch.  Raises Overloaded, StorageError."""
+        if self.is_over:
+            raise StorageError("the process is over")
+        if self.mood.is_full:
+            raise Overloaded("the disk is full")
+        position = self.opened.engine.append(batch)
+        self.appends += 1
+        self.heard.appended(position, batch)
+        self._waiting.append((position, on_synced))
+        self._more.set()
+        return position
+
+    async def run(self) -> None:
+        """Sync what is appended, until cancelled."""
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            while (group := self.opened.engine.group()) is not None:
+                self.strike()
+                if self.is_over:
+                    return
+                self.opened.files.pwrite(group.descriptor, group.data, group.offset)
+                await trio.sleep(self.random.uniform(*self.mood.sync_s))
+                self.opened.files.sync(group.descriptor)
+                self.opened.engine.synced(group.position)
+                if group.ends:
+                    self.opened.files.close(group.descriptor)
+                self.heard.synced(group.position)
+                self.strike()
+                if self.is_over:
+                    return
+                self.opened.maintain()
+                while self._waiting and self._waiting[0][0] <= group.position:
+                    self._waiting.popleft()[1](None)
+                    if self.is_over:
+                        return

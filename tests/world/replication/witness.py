@@ -1,0 +1,330 @@
+"""What is on all disks, what was told of it, and whether both may be.
+
+A model of each copy is moved by the batches that its disk has synced.  A clock *means* something: for each key a copy
+has the greatest of all records that its clock covers; so each batch is looked at for what it newly covers, and by
+induction copies of equal clocks are equal.  Nothing of the code under test is asked but how records and clocks read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgpack
+import trio
+
+from gossipkv.storage.engine.shell import PUT, operations
+
+if TYPE_CHECKING:
+    from gossipkv.replication.copy import Copy
+    from gossipkv.storage.engine.shell import Batch
+    from tests.world.replication.store import RunningStore
+
+Clock = dict[int, int]
+Dot = tuple[int, int]
+Records = dict[bytes, bytes]
+
+IDENTITY: Final = b"\0i"
+STATE: Final = b"\0c"
+RECORD: Final = b"\1"
+MOST_VIOLATIONS: Final = 100
+
+
+class Violation(NamedTuple):
+    """A promise that was broken."""
+
+    checker: str
+    at_s: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.at_s:9.3f} s  {self.checker}: {self.what}"
+
+
+class State(NamedTuple):
+    """What stands in a copy's state."""
+
+    config: int
+    after: Clock
+    before: Clock
+
+
+def order_of(data: bytes) -> bytes:
+    """By which the later record wins."""
+    return data[:24]
+
+
+def dot_of(data: bytes) -> Dot:
+    """Origin and counter of a record."""
+    return int.from_bytes(data[8:16], "big"), int.from_bytes(data[16:24], "big")
+
+
+def clock_of(packed: bytes) -> Clock:
+    """A packed clock, without what is 0."""
+    pairs = (packed[at : at + 16] for at in range(0, len(packed), 16))
+    numbers = ((int.from_bytes(pair[:8], "big"), int.from_bytes(pair[8:], "big")) for pair in pairs)
+    return {origin: count for origin, count in numbers if count}
+
+
+def state_of(value: bytes) -> State:
+    """Read it."""
+    half = (len(value) - 16) // 2
+    return State(
+        int.from_bytes(value[8:16], "big"), clock_of(value[16 : 16 + half]), clock_of(value[16 + half :])
+    )
+
+
+def needed(level: str, slots: int) -> int:
+    """How many slots a write needs."""
+    return {"one": 1, "majority": slots // 2 + 1, "all": slots}[level]
+
+
+def covers(one: Clock, other: Clock) -> bool:
+    """Whether one has all that the other has."""
+    return all(count <= one.get(origin, 0) for origin, count in other.items())
+
+
+@dataclass(eq=False)
+class Model:
+    """What a copy has durably."""
+
+    node: bytes
+    partition: int
+    assignment: int
+    config: int = 0
+    clock: Clock = field(default_factory=dict)
+    records: Records = field(default_factory=dict)
+    # By config id, how much of each origin was durable when this was.
+    confirmed: defaultdict[int, Clock] = field(default_factory=lambda: defaultdict(dict))
+
+
+class Change(NamedTuple):
+    """What a batch does to a copy."""
+
+    position: int
+    assignment: int
+    state: State
+    records: tuple[tuple[bytes, bytes], ...]
+
+
+class Acknowledged(NamedTuple):
+    """What a client was told to be written."""
+
+    partition: int
+    key: bytes
+    order: bytes
+    by_one: bool  # By its origin alone.
+
+
+@final
+class Witness:
+    """Who sees all disks."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self.counts: Counter[str] = Counter()
+        self.models: dict[int, Model] = {}  # By assignment.
+        self.issued: dict[Dot, tuple[bytes, bytes]] = {}  # Key and record, as last given out.
+        self.durable: dict[Dot, bytes] = {}  # Records that were durable at their origin.
+        self.acknowledged: list[Acknowledged] = []
+        self.asked: Counter[int] = Counter()  # Writes, by number: how often each was answered.
+        self.answered: Counter[int] = Counter()
+        self.latencies: list[tuple[int, bytes, float, float]] = []  # Partition, node, when, how long.
+
+    def found(self, checker: str, what: str) -> None:
+        """Write a violation down."""
+        if len(self.violations) < MOST_VIOLATIONS:
+            self.violations.append(Violation(checker, trio.current_time(), what))
+
+    # -- disks -------------------------------------------------------------------------------------------------------
+
+    def applies(self, change: Change) -> None:
+        """A batch is durable."""
+        model = self.models[change.assignment]
+        state, who = change.state, f"{change.assignment} of partition {model.partition}"
+        model.config = state.config
+        if state.before != state.after:
+            if state.before != model.clock:
+                self.found("continuity", f"{who}: a batch goes on from {state.before}, and it has {model.clock}")
+            rises = {origin for origin, count in state.after.items() if count > model.clock.get(origin, 0)}
+            if model.assignment in rises:
+                self._originates(model, change, rises)
+            for key, data in change.records:
+                self._puts(model, who, state, key, data)
+            for origin in sorted(rises):
+                for count in range(model.clock.get(origin, 0) + 1, state.after[origin] + 1):
+                    self._covers(model, who, (origin, count))
+            model.clock = state.after
+            self._compare(model)
+        model.confirmed[state.config].update(model.clock)
+
+    def _originates(self, model: Model, change: Change, rises: set[int]) -> None:
+        who = f"{model.assignment} of partition {model.partition}"
+        if rises != {model.assignment} or any(dot_of(data)[0] != model.assignment for _, data in change.records):
+            self.found("mixed", f"{who}: a batch has records of its own and of {sorted(rises)}")
+        counters = [dot_of(data)[1] for _, data in change.records if dot_of(data)[0] == model.assignment]
+        begin, end = change.state.before.get(model.assignment, 0) + 1, change.state.after[model.assignment] + 1
+        if counters != [*range(begin, end)]:
+            self.found("counters", f"{who}: it gave out {counters}, and its clock says {begin} to {end - 1}")
+        for _, data in change.records:
+            dot = dot_of(data)
+            if dot[0] == model.assignment:
+                if dot in self.durable:
+                    self.found("counters", f"{who}: it gave out {dot[1]} again")
+                self.durable[dot] = data
+
+    def _puts(self, model: Model, who: str, state: State, key: bytes, data: bytes) -> None:
+        if self.durable.get(dot_of(data)) != data:
+            self.found("made up", f"{who}: a record of dot {dot_of(data)} that its origin has not")
+        if not covers(state.after, dict([dot_of(data)])):
+            self.found("ahead", f"{who}: a record of dot {dot_of(data)}, which its clock {state.after} does not cover")
+        if order_of(model.records.get(key, b"")) >= order_of(data):
+            self.found("older wins", f"{who}: {key!r} had {dot_of(model.records[key])}, and has {dot_of(data)}")
+        model.records[key] = data
+
+    def _covers(self, model: Model, who: str, dot: Dot) -> None:
+        issued = self.issued.get(dot)
+        if issued is None or dot not in self.durable:
+            self.found("fed", f"{who}: it covers {dot}, which is not durable at its origin")
+        if issued is not None and order_of(model.records.get(issued[0], b"")) < order_of(issued[1]):
+            self.found("missing", f"{who}: it covers {dot} of {issued[0]!r}, and has neither that nor a later one")
+
+    def _compare(self, model: Model) -> None:
+        """Compare with all copies that have the same clock."""
+        for other in self.models.values():
+            if other.partition == model.partition and other.clock == model.clock and other.records != model.records:
+                names = f"{model.assignment} and {other.assignment} of partition {model.partition}"
+                self.found("unequal", f"{names} have the clock {model.clock}, and other records")
+
+    def opened(self, eye: Eye, store: RunningStore) -> None:
+        """A node has its store open: of what was not known to be synced some may be there."""
+        states: dict[int, tuple[int, State]] = {}
+        eye.spaces.clear()
+        for space in store.spaces():
+            state = store.get(space, STATE)
+            if state is not None and store.get(space, IDENTITY) is not None:
+                states[self._assignment(store, space)] = space, state_of(state)
+        pending, eye.pending = eye.pending, []
+        for change in pending:
+            if change.assignment in states and covers(states[change.assignment][1].after, change.state.after):
+                self._model(eye, change.assignment)
+                self.applies(change)
+        for assignment, (space, state) in states.items():
+            model = self._model(eye, assignment)
+            eye.spaces[space] = assignment
+            records, _ = store.scan(space, RECORD, b"\2", limit=1 << 16)
+            if state.after != model.clock or {key[1:]: data for key, data in records} != model.records:
+                self.found("disk", f"{assignment}: what is on the disk is not what was synced")
+            model.config = state.config
+
+    @staticmethod
+    def _assignment(store: RunningStore, space: int) -> int:
+        identity = store.get(space, IDENTITY)
+        assert identity is not None
+        assignment: int = msgpack.unpackb(identity)[3]
+        return assignment
+
+    def _model(self, eye: Eye, assignment: int) -> Model:
+        if assignment not in self.models:
+            self.models[assignment] = Model(eye.node, eye.partitions[assignment], assignment)
+        return self.models[assignment]
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    def told(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
+        """A client was told that a write has reached its level."""
+        origin, count = dots[-1]
+        slots: dict[int, bool] = {}
+        for host in copy.hosts:
+            if host.counts:
+                model = self.models.get(host.assignment)
+                is_origin = host.assignment == origin
+                clock = {} if model is None else model.clock if is_origin else model.confirmed[copy.config]
+                slots[host.slot] = slots.get(host.slot, True) and clock.get(origin, 0) >= count
+        is_here = self.models[origin].clock.get(origin, 0) >= count
+        if not is_here or (level != "one" and sum(slots.values()) < needed(level, len({host.slot for host in copy.hosts}))):
+            self.found("acknowledged", f"write {number}, {dots} at {level}: only {sum(slots.values())} slots have it")
+        for dot in dots:
+            key, data = self.issued[dot]
+            self.acknowledged.append(Acknowledged(copy.identity.partition, key, order_of(data), level == "one"))
+
+    def sends(self, node: bytes, records: list[bytes]) -> None:
+        """A node sends records: it has them durably."""
+        for data in records:
+            origin, count = dot_of(data)
+            partition = self.models[origin].partition
+            has = [one for one in self.models.values() if (one.node, one.partition) == (node, partition)]
+            if all(one.clock.get(origin, 0) < count for one in has):
+                self.found("fed", f"{dot_of(data)} is sent, and not durable at its sender")
+        self.counts["records sent"] += len(records)
+
+    def check_answers(self) -> None:
+        """Each write is answered once."""
+        for number, count in sorted(self.answered.items()):
+            if count > 1:
+                self.found("answers", f"write {number} was answered {count} times")
+        for number in sorted(self.asked.keys() - self.answered.keys()):
+            self.found("answers", f"write {number} was not answered")
+
+    def check_end(self, lost: set[bytes]) -> None:
+        """Copies are equal, and have what was acknowledged; the nodes that are lost do not count."""
+        partitions = defaultdict(list)
+        for model in self.models.values():
+            if model.node not in lost:
+                partitions[model.partition].append(model)
+        for partition, models in sorted(partitions.items()):
+            if len({tuple(sorted(model.clock.items())) for model in models}) > 1:
+                clocks = {model.assignment: model.clock for model in models}
+                self.found("level", f"partition {partition}: {clocks}")
+        for one in self.acknowledged:
+            if one.by_one and self.models[dot_of(one.order)[0]].node in lost:
+                continue
+            for model in partitions[one.partition]:
+                if order_of(model.records.get(one.key, b"")) < one.order:
+                    dot = dot_of(one.order)
+                    self.found("lost", f"partition {one.partition}: {dot} of {one.key!r} was acknowledged")
+
+
+@final
+@dataclass(eq=False)
+class Eye:
+    """What the witness sees of one disk; see `store.Heard`."""
+
+    witness: Witness
+    node: bytes
+    partitions: dict[int, int]  # By assignment.
+    spaces: dict[int, int] = field(default_factory=dict)  # The assignment of each.
+    pending: list[Change] = field(default_factory=list)
+
+    def appended(self, position: int, batch: Batch) -> None:
+        """See a batch that is appended."""
+        spaces: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+        for kind, space, key, value in operations(batch.payload):
+            if kind == PUT:
+                spaces[space].append((key, value))
+        for space, puts in spaces.items():
+            self._appended(position, space, puts)
+
+    def _appended(self, position: int, space: int, puts: list[tuple[bytes, bytes]]) -> None:
+        witness = self.witness
+        values = dict(puts)
+        if IDENTITY in values:
+            self.spaces[space] = msgpack.unpackb(values[IDENTITY])[3]
+        if space not in self.spaces or STATE not in values:
+            return
+        state = state_of(values[STATE])
+        records = tuple((key[1:], data) for key, data in puts if key[:1] == RECORD)
+        assignment = self.spaces[space]
+        for key, data in records:
+            if dot_of(data)[0] == assignment:
+                witness.issued[dot_of(data)] = key, data
+                witness.counts["records"] += 1
+        self.pending.append(Change(position, assignment, state, records))
+
+    def synced(self, position: int) -> None:
+        """All up to a position is synced."""
+        while self.pending and self.pending[0].position <= position:
+            change = self.pending.pop(0)
+            self.witness._model(self, change.assignment)
+            self.witness.applies(change)

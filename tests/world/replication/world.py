@@ -1,0 +1,225 @@
+"""One run: copies are written to under faults; then all heals, and soon after it copies are equal, and it is quiet.
+
+Everything follows from the seed.  `run` returns what was broken, and what happened; nothing of it raises but a defect
+of the code under test.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.replication.copy import Host, Write
+from gossipkv.replication.levels import ALL, MAJORITY, ONE
+from tests.world.logs import capture_logs
+from tests.world.metadata.chance import happens
+from tests.world.nodes import scheduling
+from tests.world.replication.faults import Faults
+from tests.world.replication.network import Network
+from tests.world.replication.node import Node, Placed
+from tests.world.replication.store import OPTIONS
+from tests.world.replication.witness import Witness
+from tests.world.streams import Streams
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from random import Random
+
+    from tests.world.replication.witness import Violation
+
+FAULTS_S: Final = 6.0
+LIVE_S: Final = 12.0  # After healing, until all copies are equal.
+SETTLE_S: Final = 3.0  # Then, until it is quiet.
+QUIET_S: Final = 2.0
+LIMIT_S: Final = 300.0
+SHAPES: Final = ((3, 3), (3, 3), (3, 2), (4, 3), (5, 5))  # Nodes, and slots of each partition.
+KEYS: Final = 5  # Of a partition.
+CALM: Final = 2.05  # So often a record travels at most, where nothing strikes and there are three of each.
+
+
+class Run(NamedTuple):
+    """The result of a run."""
+
+    seed: int
+    violations: list[Violation]
+    counts: Counter[str]
+
+    @property
+    def command(self) -> str:
+        """Repeats it."""
+        return f"python -m tests.world --replication --seed {self.seed}"
+
+
+def run(seed: int) -> Run:
+    """Run a seed; whatever it raises says how to repeat it."""
+    witness = Witness()
+    try:
+        with capture_logs():
+            scheduling.run(lambda: _world(seed, witness), seed, limit_s=LIMIT_S)
+    except BaseException as error:
+        error.add_note(f"to replay: {Run(seed, [], witness.counts).command}")
+        raise
+    return Run(seed, witness.violations, witness.counts)
+
+
+class Cluster:
+    """Nodes, what the map says, and who writes."""
+
+    def __init__(self, seed: int, witness: Witness, nodes: int, slots: int) -> None:
+        self.streams = Streams(seed)
+        self.witness = witness
+        self.slots = slots
+        random = self.streams["cluster"]
+        self.network = Network(self.streams["network"], witness.counts)
+        uuids = sorted(random.randbytes(16) for _ in range(nodes))
+        self.nodes = [
+            Node(uuid, self.network, witness, self.streams[f"node/{number}"], OPTIONS)
+            for number, uuid in enumerate(uuids)
+        ]
+        self.map: dict[int, Placed] = {}
+        for node in self.nodes:
+            node.others = [uuid for uuid in uuids if uuid != node.uuid]
+        for partition in range(2 if nodes > 3 else 3):
+            hosts = [
+                Host(100 * partition + slot + 1, uuids[(partition + slot) % nodes], slot, counts=True, available=True)
+                for slot in range(slots)
+            ]
+            self.map[partition] = Placed(1, tuple(hosts))
+            for node in self.nodes:
+                node.learn(partition, self.map[partition])
+        self.lost: set[bytes] = set()
+        self._writes = 0
+
+    async def write(self, random: Random, pause_s: float) -> None:
+        """Be a client: write at random hosts, again and again."""
+        while True:
+            await trio.sleep(random.expovariate(1 / pause_s))
+            partition = random.choice([*self.map])
+            host = random.choice(self.map[partition].hosts)
+            node = next(node for node in self.nodes if node.uuid == host.node)
+            level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
+            writes = [
+                Write(b"key%d" % random.randrange(KEYS), None if happens(random, 0.2) else random.randbytes(8))
+                for _ in range(random.choice((1, 1, 1, 3)))
+            ]
+            self.have(node, partition, writes, level, random.choice((0.5, 2.0)))
+
+    def have(self, node: Node, partition: int, writes: list[Write], level: str, timeout_s: float) -> int | None:
+        """Have a node write; the number of the write, if it was not refused."""
+        if node.life is None or node.life.is_over or node.uuid not in self.network.lives:
+            return None
+        self._writes += 1
+        number = self._writes
+        try:
+            node.life.write(number, partition, writes, level, timeout_s)
+        except GossipKVError as error:
+            self.witness.counts[f"refused: {error.code}"] += 1
+            return None
+        self.witness.asked[number] += 1
+        return number
+
+    async def reconfigure(self, random: Random) -> None:
+        """Have the map change now and then; nodes hear of it sooner or later."""
+        config = 1
+        while True:
+            await trio.sleep(random.expovariate(1 / 2))
+            config += 1
+            partition = random.choice([*self.map])
+            self.map[partition] = Placed(config, self._changed(random, partition))
+            async with trio.open_nursery() as nursery:
+                for node in self.nodes:
+                    nursery.start_soon(self._tell, node, partition, random.uniform(0, 1))
+
+    async def _tell(self, node: Node, partition: int, after_s: float) -> None:
+        await trio.sleep(after_s)
+        node.learn(partition, self.map[partition])
+
+    def _changed(self, random: Random, partition: int) -> tuple[Host, ...]:
+        """Another node joins a slot, or has loaded; or nothing has changed but the config."""
+        hosts = self.map[partition].hosts
+        free = [node.uuid for node in self.nodes if all(host.node != node.uuid for host in hosts)]
+        if free:
+            return (*hosts, Host(100 * partition + 50, free[0], random.randrange(self.slots), True, False))
+        return tuple(host._replace(available=True) for host in hosts)
+
+    def heal(self) -> None:
+        """All know the map."""
+        for node in self.nodes:
+            for partition, placed in self.map.items():
+                node.learn(partition, placed)
+
+    def lose(self, random: Random) -> None:
+        """Lose a minority for good, with its disks."""
+        spare = self.slots - (self.slots // 2 + 1)
+        for node in random.sample(self.nodes, random.choice((0, spare))):
+            node.stop()
+            node.start = lambda: None  # type: ignore[method-assign]
+            self.lost.add(node.uuid)
+
+    @property
+    def is_level(self) -> bool:
+        """Whether all copies that are left have the same clock, and all nodes are up."""
+        witness = self.witness
+        for partition, placed in self.map.items():
+            hosts = [host for host in placed.hosts if host.node not in self.lost]
+            clocks = [witness.models[host.assignment].clock if host.assignment in witness.models else None for host in hosts]
+            if any(clock != clocks[0] for clock in clocks):
+                return False
+        return all(node.life is not None for node in self.nodes if node.uuid not in self.lost)
+
+
+async def _world(seed: int, witness: Witness) -> None:
+    random = Streams(seed)["world"]
+    nodes, slots = random.choice(SHAPES)
+    is_calm = happens(random, 0.1)
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(seed, witness, nodes, slots)
+        nursery.start_soon(cluster.network.run)
+        for node in cluster.nodes:
+            nursery.start_soon(node.run)
+        faults = Faults(cluster.nodes, cluster.network, witness, cluster.streams["faults"])
+        async with trio.open_nursery() as striking:
+            for number in range(random.randint(2, 4)):
+                striking.start_soon(cluster.write, cluster.streams[f"client/{number}"], random.choice((0.05, 0.1, 0.2)))
+            if not is_calm:
+                striking.start_soon(_run_faults, faults, random.choice((0.2, 0.5, 1.0)))
+                if happens(random, 0.3):
+                    striking.start_soon(cluster.reconfigure, cluster.streams["map"])
+            await trio.sleep(FAULTS_S)
+            striking.cancel_scope.cancel()
+        cluster.lose(random) if not is_calm else None
+        faults.heal()
+        cluster.heal()
+        await _calm(cluster)
+        if is_calm and slots == 3 and nodes == 3:
+            travelled = witness.counts["records sent"] / max(1, witness.counts["records"])
+            if travelled > CALM:
+                witness.found("travel", f"a record travelled {travelled:.2f} times")
+        nursery.cancel_scope.cancel()
+
+
+async def _run_faults(faults: Faults, pause_s: float) -> None:
+    await faults.run(pause_s=pause_s)
+
+
+async def _calm(cluster: Cluster) -> None:
+    """Look at what must be so soon after healing."""
+    witness, counts = cluster.witness, cluster.witness.counts
+    until_s = trio.current_time() + LIVE_S
+    while not cluster.is_level and trio.current_time() < until_s:
+        await trio.sleep(0.1)
+    await trio.sleep(SETTLE_S)
+    witness.check_end(cluster.lost)
+    witness.check_answers()
+    before = counts["replica_feed"], counts["replica_tell"], cluster_appends(cluster)
+    await trio.sleep(QUIET_S)
+    after = counts["replica_feed"], counts["replica_tell"], cluster_appends(cluster)
+    if before != after:
+        witness.found("quiet", f"feeds, tells and appends: {before}, and then {after}")
+
+
+def cluster_appends(cluster: Cluster) -> int:
+    """How many batches were appended in the lives of now."""
+    return sum(node.life.store.appends for node in cluster.nodes if node.life is not None)
