@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"errors", "address", "wire", "keyspace"},
     "blocking": {"client"},
     "table": {"errors", "log", "environment", "settings", "wire", "gossip", "gossip.tree"}
-    | {"storage", "storage.engine", "register", "register.metadata"},
+    | {"keyspace", "placement", "storage", "storage.engine", "register", "register.metadata", "replication"},
     "serving": {"errors", "log", "environment", "settings", "wire", "keyspace", "placement", "storage"},
     "node": GROUND
     | {"address", "processes", "wire", "keyspace", "placement", "storage", "storage.engine", "http.order"}
@@ -183,6 +183,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.wiring": "starts and stops the parts of a node, waits for signals",
     "gossipkv.table.for_peers": "waits until a config id is reached",
+    "gossipkv.table.holding": "looks at long maps in several turns",
     "gossipkv.table.tables": "has a store open, waits until somebody wants one",
     "gossipkv.node.peers.sharing": "waits until others say something else",
     "gossipkv.node.peers.connections": "dials the other nodes, and waits before it does so again",

@@ -14,7 +14,7 @@ import msgpack
 from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, from_wire, to_wire
 from gossipkv.gossip.member import State as MemberState
 from gossipkv.placement.partition import Assignment, Partition, State
-from gossipkv.register.metadata.partitions import HASH, MAP, RANGE, Table, first_body, shard_key
+from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication.copy import Host, Identity
 from gossipkv.replication.replicas import Replicas
@@ -26,6 +26,7 @@ from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later
 
 CONFIG = 1 << 48 | 1
+MOST_BYTES = 32 << 20  # Of what waits on a node.
 LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100)
 
 
@@ -46,7 +47,7 @@ class Node:
         self.spaces = {}
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
-        self.waiting = Waiting(1 << 20)
+        self.waiting = Waiting(MOST_BYTES)
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
@@ -60,7 +61,7 @@ class Node:
         """Take a batch, and sync it at once or later."""
         if self.refuses is not None:
             raise self.refuses
-        self.unsynced.append((operations(batch.payload), on_synced))
+        self.unsynced.append((operations(batch.payload), batch.dropped, on_synced))
         if self.syncs:
             self.records.soon.append(self.sync)
         return next(self.positions)
@@ -68,7 +69,9 @@ class Node:
     def sync(self):
         """Have all synced that was appended."""
         while self.unsynced:
-            changes, on_synced = self.unsynced.pop(0)
+            changes, dropped, on_synced = self.unsynced.pop(0)
+            for space in dropped:
+                self.spaces.pop(space)
             for kind, space, key, value in changes:
                 if kind == PUT:
                     self.spaces.setdefault(space, {})[key] = value
@@ -194,12 +197,10 @@ class Records:
 
     def adopt(self, name, *nodes):
         """Have nodes, or all, hold what a table's map says."""
-        from gossipkv.register.metadata.partitions import decode_partition  # noqa: PLC0415
-
         tree, _, table = self._trees[self._tables[name].id]
         for entry in tree.scan():
             partition = decode_partition(entry.record)
-            hosts = [Host(one.id, one.node, one.slot, True, True) for one in partition.assignments]  # noqa: FBT003
+            hosts = [Host(one.id, one.node, one.slot, counts=True, available=True) for one in partition.assignments]
             for one in partition.assignments:
                 node = self.node(one.node)
                 if not nodes or node in nodes:

@@ -35,13 +35,17 @@ def two_holders(records):
     return lambda number: [[one, two], [two, three], [three, one]][number % 3]
 
 
-@settings(max_examples=60)
+OPTIONS = st.fixed_dictionaries(
+    {"reverse": st.booleans(), "limit": st.integers(1, 4)}, optional={"start": KEYS, "end": KEYS, "prefix": KEYS}
+)
+
+
+@settings(max_examples=60, deadline=None)
 @given(
-    data=st.dictionaries(KEYS, st.binary(max_size=2)), deleted=st.sets(KEYS), reverse=st.booleans(),
-    limit=st.integers(1, 4), start=st.none() | KEYS, end=st.none() | KEYS, prefix=st.none() | KEYS,
+    data=st.dictionaries(KEYS, st.binary(max_size=2)), deleted=st.sets(KEYS), options=OPTIONS,
     is_hash=st.booleans(), node=st.integers(0, 3),
 )  # fmt: skip
-def test_a_scan_is_what_a_dictionary_says(data, deleted, reverse, limit, start, end, prefix, is_hash, node):
+def test_a_scan_is_what_a_dictionary_says(data, deleted, options, is_hash, node):
     """By shards or ranges, from any node, both ways, with bounds and a prefix: in order, once, nothing deleted."""
     records = Records(4)
     firsts = 5 if is_hash else [b"", b"\1", b"\1\2", b"\2\0\3", b"\3"]
@@ -52,13 +56,13 @@ def test_a_scan_is_what_a_dictionary_says(data, deleted, reverse, limit, start, 
         for key in deleted:
             write_all(records, writer, key, None)
     live = {key: value for key, value in data.items() if key not in deleted}
-    low = max(start or b"", prefix or b"")
-    highs = [one for one in (end, None if prefix is None else prefix_end(prefix)) if one is not None]
+    prefix = options.get("prefix")
+    low = max(options.get("start", b""), prefix or b"")
+    highs = [one for one in (options.get("end"), None if prefix is None else prefix_end(prefix)) if one is not None]
     wanted = sorted((key, value) for key, value in live.items() if key >= low and (not highs or key < min(highs)))
-    options = {"start": start, "end": end, "prefix": prefix, "reverse": reverse, "limit": limit}
-    found, count = pages(records.nodes[node], **{name: one for name, one in options.items() if one is not None})
-    assert found == (wanted[::-1] if reverse else wanted)
-    assert count >= -(-len(wanted) // limit)
+    found, count = pages(records.nodes[node], **options)
+    assert found == (wanted[::-1] if options["reverse"] else wanted)
+    assert count >= -(-len(wanted) // options["limit"])
 
 
 def write_all(records, node, key, value):

@@ -19,7 +19,7 @@ from gossipkv.errors import (
 from gossipkv.replication.replicas import Peer
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
 from gossipkv.table.writes import BATCH_BYTES
-from tests.unit.table.record_nodes import Records
+from tests.unit.table.record_nodes import MOST_BYTES, Records
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_table_that_was_just_made():
 
 
 def test_a_copy_that_may_not_originate(records):
-    """One that lies in an older copy of its disk passes writes on; one that has just begun too, till others have told."""
+    """One that lies in an older copy of its disk passes writes on; so does one that has just begun, for a while."""
     one, two, _ = records.nodes
     (copy,) = one.replicas.copies.values()
     copy.aside = "another node has more of its records"
@@ -190,7 +190,7 @@ def test_many_rows_of_which_some_are_refused():
     records.make("t", firsts=2, holders=lambda number: [records.nodes[number]])
     rows = [[b"%d" % number, b"v"] for number in range(20)]
     two.is_lost = True
-    with pytest.raises(Unknown, match="1 of 2 parts of it are written.*n2 is not reached"):
+    with pytest.raises(Unknown, match=r"1 of 2 parts of it are written.*n2 is not reached"):
         three.call("put_many", "t", rows)
     one.is_lost = True
     with pytest.raises(Unavailable, match="nothing was applied"):
@@ -201,7 +201,7 @@ def test_too_much_waits(records):
     """Beyond what may wait a write is refused before anything is applied; all hosts full is OVERLOADED."""
     one, two, three = records.nodes
     for node in (one, two, three):
-        node.waiting.begin(10.0, 1 << 20, lambda: None)
+        node.waiting.begin(10.0, MOST_BYTES, lambda: None)
     for node in (one, three):
         with pytest.raises(Overloaded):
             node.call("put", "t", b"k", b"v", {"level": "one"})
