@@ -156,7 +156,7 @@ class ClientMethods:
         with trio.move_on_after(SPREAD_S):
             metadata, _ = self._deciding.taking_part()
             for node in self._deciding.alive():
-                while node != metadata.me.node and not await self._knows(node, table, config):
+                while node != metadata.me.node and not await self._knows(node, table, config):  # noqa: ASYNC110  # It is asked.
                     await trio.sleep(SPREAD_S / 50)
 
     async def _knows(self, node: bytes, table: bytes, config: int) -> bool:
