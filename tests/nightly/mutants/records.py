@@ -17,8 +17,8 @@ MUTANTS_OF_RECORDS = (
     planted(
         "a put is hedged",
         f"{FORWARDING}:Forwarding._go_on",
-        "elif request.left and not request.is_write:",
-        "elif request.left:",
+        "may_ask = not is_late and not (request.is_write and request.asked)",
+        "may_ask = not is_late",
         *WRITES,
     ),
     planted(
@@ -61,7 +61,7 @@ MUTANTS_OF_RECORDS = (
         f"{FORWARDING}:held",
         "if host.assignment == copy.assignment and host.available:",
         "if host.assignment == copy.assignment:",
-        *READS,
+        *WRITES,
     ),
     planted(
         "the level is not looked at before",
@@ -151,7 +151,8 @@ MUTANTS_OF_RECORDS = (
         "a copy goes with its table's name",
         "gossipkv.table.holding:Holding._let_go",
         "for copy in [copy for (table, _), copy in replicas.copies.items() if table not in known]:",
-        "for copy in [copy for (table, _), copy in replicas.copies.items() if table not in self._taken_up]:",
+        "known = {one.id for one in self._catalogue.tables().values()}\n"
+        "            for copy in [copy for (table, _), copy in replicas.copies.items() if table not in known]:",
         *HOLDING,
     ),
     planted(

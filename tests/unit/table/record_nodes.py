@@ -118,7 +118,7 @@ class Node:
             return
         other.asked.append(method)
         if other.hangs:
-            self.records.later(timeout_s, lambda: on_answer(None, Unknown(f"{other.name} has not answered")))
+            self.records.later(timeout_s + 0.5, lambda: on_answer(None, Unknown(f"{other.name} has not answered")))
             return
 
         def on_result(result):

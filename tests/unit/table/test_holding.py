@@ -46,6 +46,7 @@ def test_copies_of_a_table_that_has_ended_go():
     trio.run(holding.look)
     records.run()
     records.drop("t")  # As by a force of the catalogue: the register of its map has not ended.
+    holding = Holding(records, records, SimpleNamespace(replicas=node.replicas, append=node.append))
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
     spaces = {copy.space for copy in node.replicas.copies.values() if copy.identity.table == first}

@@ -93,6 +93,10 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
     other = next(host.assignment for host in copy.hosts if host.node == two.uuid)
     one.replicas.levels[copy].confirms(other, copy.config, copy.synced)
     assert len(answers) == 1
+    told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], 100)
+    records.pass_s(0.2)
+    one.replicas.levels[copy].confirms(other, copy.config, copy.synced)
+    assert [type(answer) for answer in told] == [Unknown]
     again = one.begin("put", "t", b"k", b"w")
     records.run()
     assert again == []
@@ -155,6 +159,15 @@ def test_a_table_that_was_just_made():
     assert records.now < 1.0
 
 
+def test_a_copy_that_is_not_available_yet(records):
+    """Neither writes nor reads go to it: it lacks what the others have."""
+    one, _, _ = records.nodes
+    (copy,) = one.replicas.copies.values()
+    copy.hosts = tuple(host._replace(available=host.node != one.uuid) for host in copy.hosts)
+    one.call("put", "t", b"k", b"v", {"level": "one"})
+    assert one.call("get", "t", b"k", {"explain": True}) == [b"v", b"", {"node": "n2"}]
+
+
 def test_a_copy_that_may_not_originate(records):
     """One that lies in an older copy of its disk passes writes on; so does one that has just begun, for a while."""
     one, two, _ = records.nodes
@@ -174,7 +187,7 @@ def test_a_copy_that_may_not_originate(records):
 def test_many_rows_are_cut_into_batches(records):
     """By partitions and by size; the later row of a key counts; all of it is there."""
     one, _, three = records.nodes
-    records.make("u", firsts=4, holders=lambda _: [one])
+    records.make("u", firsts=1, holders=lambda _: [one])
     rows = [[b"%d" % (number % 50), bytes([number]) * 20_000] for number in range(100)]
     assert three.call("put_many", "u", rows) == b""
     assert one.asked.count("table_write") >= 50 * 20_000 // (BATCH_BYTES + 20_000)
