@@ -10,4 +10,7 @@ Read in this order:
     methods.py      the methods about tables, loaded when one is called
     for_clients.py  the door for clients; requests.py: what they sent, judged
     for_peers.py    the door for other nodes
+    holding.py      maps become copies of partitions
+    records.py      the methods on records: writes.py, reads.py of single ones, scans.py page by page
+    routing.py      the partition of a key, and who holds it; forwarding.py: how a request comes to one of them
 """

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, final
 
+import trio
+
 from gossipkv.errors import (
     BadRequest,
     Conflict,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 MOST_SHOWN: Final = 2048  # Partitions of one answer: with nine replicas each, what any client reads.
 LOOK_S: Final = 2.0
 FORWARD_S: Final = 60.0
+SPREAD_S: Final = 1.0  # Until nodes that are alive know of a table: mostly they do within 200 ms.
 START_OR_FORCE: Final = (
     "too few of those that decide on it answer: start them again, or see `gossipkv metadata force --help`"
 )
@@ -142,9 +145,28 @@ class ClientMethods:
             made_of = Wanted(wanted.name, wanted.kind, wanted.replication, keys)
             table = await catalogue.create(made_of, operation, deadline.left_s())
             known = metadata.known.get(table.id)
-            return {"table": table.id.hex(), "config": table.config if known is None else known.head.config}
+            config = table.config if known is None else known.head.config
+            await self._spread(table.id, config)
+            return {"table": table.id.hex(), "config": config}
 
         return Waiting(create)
+
+    async def _spread(self, table: bytes, config: int) -> None:
+        """Return when all nodes that are alive know a table, or soon: whoever made it may use it at any of them."""
+        with trio.move_on_after(SPREAD_S):
+            metadata, _ = self._deciding.taking_part()
+            for node in self._deciding.alive():
+                while node != metadata.me.node and not await self._knows(node, table, config):  # noqa: ASYNC110  # It is asked.
+                    await trio.sleep(SPREAD_S / 50)
+
+    async def _knows(self, node: bytes, table: bytes, config: int) -> bool:
+        """Whether a node knows a table, or will not in time; asked, it waits until it does."""
+        try:
+            return await self._deciding.asking.known(node, table, SPREAD_S, config=config) is not None
+        except NotReady:  # It takes no part yet.
+            return False
+        except GossipKVError:
+            return True
 
     def _drop_table(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.drop_table(arguments)

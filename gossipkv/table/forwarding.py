@@ -118,9 +118,8 @@ class Forwarding:
         self._wait_no_more(request)
         now = replication.now()
         is_late = now >= request.deadline
-        host = (
-            request.left.pop(0) if request.left and not is_late and not (request.is_write and request.asked) else None
-        )
+        may_ask = not is_late and not (request.is_write and request.asked)
+        host = request.left.pop(0) if request.left and may_ask else None
         do, until = self._go_on, request.deadline
         if host is None and (is_late or not request.asked):
             until = now + AGAIN_S
@@ -128,7 +127,7 @@ class Forwarding:
                 self._fail(request)
                 return
             do = self.begin
-        elif request.left and not request.is_write:
+        elif request.left:
             until = min(until, now + self._stage_s)
         try:
             request.waiter = replication.waiting.begin(until, request.size_bytes, partial(do, request))

@@ -29,7 +29,8 @@ class Holding:
         self._catalogue = catalogue
         self._replication = replication
         self._taken_up: dict[bytes, tuple[bytes, int]] = {}  # By table: of which root, and its config id.
-        metadata.on_forgotten = self._drop
+        self._may_be_left = True  # Copies of tables that have ended; at a start, of one that ended as the node did.
+        metadata.on_forgotten = self._forget
 
     async def look(self) -> None:
         """Hold what the maps of all tables say by now.  Raises Overloaded, StorageError; what is left is for later."""
@@ -45,6 +46,7 @@ class Holding:
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             self._taken_up[table.id] = known.head.root, tree.root.config
+        self._let_go()
 
     def _take_up(self, table: bytes, version: int, partition: Partition) -> None:
         hosts = [
@@ -55,12 +57,17 @@ class Holding:
             if one.node == self._metadata.me.node:
                 self._replication.replicas.place(Identity(table, partition.id, one.id), version, hosts)
 
-    def _drop(self, table: bytes) -> None:
-        """A table has ended: nobody will read its records."""
+    def _forget(self, table: bytes) -> None:
         self._taken_up.pop(table, None)
-        replicas = self._replication.replicas
-        batch = Batch()
-        for copy in [copy for copy in replicas.copies.values() if copy.identity.table == table]:
-            replicas.drop(copy, batch)
-        if batch.count:
-            self._replication.append(batch, lambda: None)
+        self._may_be_left = True
+
+    def _let_go(self) -> None:
+        """Drop copies of tables that have ended: a map is known here until then, also when only its name is lost."""
+        if self._may_be_left:
+            replicas, known = self._replication.replicas, self._metadata.known
+            batch = Batch()
+            for copy in [copy for (table, _), copy in replicas.copies.items() if table not in known]:
+                replicas.drop(copy, batch)
+            if batch.count:
+                self._replication.append(batch, lambda: None)
+            self._may_be_left = False

@@ -192,6 +192,8 @@ def record_options(arguments: Arguments, *known: str) -> RecordOptions:
     Raises:
         BadRequest: one is unknown, or of another type; or asks for a version, which tables do not have.
     """
+    if arguments.is_over:  # As mostly.
+        return RecordOptions(arguments.options(), RECORD_MS / 1000, local=False)
     options = arguments.options(*known, "token", "wait_ms", "timeout_ms", "config", "version", "min_version")
     for name in ("version", "min_version"):
         if options.text(name) is not None:

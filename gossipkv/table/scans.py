@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import msgpack
 
-from gossipkv.errors import BadRequest, GossipKVError, StorageError, Unavailable, UnknownDatabase
+from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, StorageError, Unavailable, UnknownDatabase
 from gossipkv.replication import record
 from gossipkv.replication.copy import END_OF_RECORDS, RECORD
 from gossipkv.storage.sorted_file import prefix_end
@@ -266,8 +266,10 @@ class _Scanning:
             if error is not None:
                 raise error
             self._pages.append(_page_of(result))
+        except ProtocolError as damaged:
+            self._error = Unavailable(f"a node answered with what is no record: {damaged.message}")
         except GossipKVError as failed:
-            self._error = self._error or failed
+            self._error = failed
         self._group_done()
 
     def _group_done(self) -> None:

@@ -7,11 +7,14 @@ import os
 import pytest
 
 from tests.world.nodes.replay import WholePlan, run
-from tests.world.nodes.scenarios import DECIDING
+from tests.world.nodes.scenarios import DECIDING, RECORDS
 
 MANY = "SIMULATED_SEEDS" in os.environ
 SEEDS = ((3, 0), (5, 1)) if MANY else ((3, 0),)
-PLANS = [WholePlan(name, members, seed) for name in sorted(DECIDING) for members, seed in SEEDS]
+KEEPING = range(30 if MANY else 3)
+PLANS = [WholePlan(name, members, seed) for name in sorted(DECIDING) for members, seed in SEEDS] + [
+    WholePlan(name, 3, seed) for name in sorted(RECORDS) for seed in KEEPING
+]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: f"{plan.scenario}-{plan.members}-{plan.seed}")

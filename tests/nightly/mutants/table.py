@@ -22,6 +22,7 @@ from tests.nightly.mutants.metadata import MUTANTS_OF_METADATA
 from tests.nightly.mutants.metrics import MUTANTS_OF_METRICS
 from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
+from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
 from tests.nightly.mutants.report import MUTANTS_OF_REPORTS
 from tests.nightly.mutants.scans import MUTANTS_OF_SCANS
@@ -344,6 +345,7 @@ MUTANTS = (
     *MUTANTS_OF_DATASETS,
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
+    *MUTANTS_OF_RECORDS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,

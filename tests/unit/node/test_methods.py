@@ -10,7 +10,7 @@ import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import BadRequest, Corrupt, Overloaded, SourceError, Unauthorized, Unavailable
+from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
 from gossipkv.node.peers.hello import PROTOCOL, Hello
@@ -21,14 +21,14 @@ from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
-from gossipkv.wire.results import Later, Packed, Waiting
+from gossipkv.wire.results import Waiting
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
 from tests.unit.table.fake_store import NoTables
 from tests.unit.table.made_up_tables import MadeUpTables
 from tests.world.logs import capture_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gossipkv.errors import Detail
@@ -160,7 +160,7 @@ class MadeUpCluster:
         return self.entries(path, keys, everything=everything)
 
 
-def decoded(answer: bytes | Refused | Waiting | Later) -> rpc.Response:
+def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
     """As a client reads it, under the id 5."""
     assert isinstance(answer, bytes | Refused)
     if isinstance(answer, Refused):
@@ -510,51 +510,6 @@ async def test_defects_become_internal(node: Node, failure: Exception) -> None:
     assert line["event"] == "internal_error"
     assert line["exc_info"] is failure
     assert error.details == {"id": line["id"]}
-
-
-@pytest.mark.parametrize(("result", "told", "code"), [
-    ([1, "a"], [1, "a"], None), (Packed(b"\x07"), 7, None), (None, None, None),
-    (Overloaded("full"), None, "OVERLOADED"), (SourceError("/a/path of ours"), None, "INTERNAL"), (1 << 64, None, "INTERNAL"),
-])  # fmt: skip
-@pytest.mark.parametrize("at_once", [True, False])
-def test_what_calls_back(node: Node, result: Value, told: Value, code: str | None, at_once: bool) -> None:
-    """At once or later it is packed, or an error, as what is waited for is; to be called twice is a defect."""
-    callbacks, answers = [], []
-
-    def begin(on_result: Callable[[Value], None]) -> None:
-        if at_once:
-            on_result(result)
-        callbacks.append(on_result)
-
-    with capture_logs() as logs:
-        node.handlers.begin(b"put", Later(begin), answers.append)
-        assert len(answers) == at_once
-        [on_result] = callbacks
-        if not at_once:
-            on_result(result)
-        with pytest.raises(AssertionError, match="once"):
-            on_result(result)
-    [response] = map(decoded, answers)
-    assert (response.result, None if response.error is None else response.error.code) == (told, code)
-    assert len(logs) == (code == "INTERNAL")
-
-
-@pytest.mark.parametrize("calls", [0, 1, 2])
-def test_what_calls_back_and_raises_when_it_is_begun(node: Node, calls: int) -> None:
-    """Its defect is the answer, unless there is one; in any case it is logged, and there is one answer."""
-    answers = []
-
-    def begin(on_result: Callable[[Value], None]) -> None:
-        for _ in range(calls):
-            on_result("told")
-        raise RuntimeError("secret")
-
-    with capture_logs() as logs:
-        node.handlers.begin(b"put", Later(begin), answers.append)
-    [response] = map(decoded, answers)
-    assert response.result == ("told" if calls else None)
-    assert (response.error is None) == bool(calls)
-    assert [line["event"] for line in logs] == ["internal_error"]
 
 
 def test_results_that_cannot_be_encoded(node: Node) -> None:

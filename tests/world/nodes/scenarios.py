@@ -35,6 +35,7 @@ from tests.world.nodes.losses import (
     wrong_dead,
 )
 from tests.world.nodes.misconfiguration import strangers, twins
+from tests.world.nodes.records import records, remade
 from tests.world.nodes.upgrades import (
     all_stopped,
     automatic_ids,
@@ -119,4 +120,7 @@ DECIDING: Final = _named(
 )
 """They decide on tables, and clients make and drop them."""
 
-SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**MEMBERSHIP, **SHARING, **DECIDING})
+RECORDS: Final = _named(records, remade)
+"""They keep records of tables, and clients write and read."""
+
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType({**MEMBERSHIP, **SHARING, **DECIDING, **RECORDS})

@@ -5,8 +5,7 @@ It does what `table.records`, `table.writes` and `table.holding` do, over a simu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 import trio
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import OnAnswer
     from gossipkv.replication.waiting import Waiter
     from gossipkv.storage.engine.options import Options
@@ -201,9 +199,7 @@ class Life:
 class Node:
     """A node: a disk, and lives upon it."""
 
-    def __init__(
-        self, uuid: bytes, network: Network, witness: Witness, random: Random, options: Options
-    ) -> None:
+    def __init__(self, uuid: bytes, network: Network, witness: Witness, random: Random, options: Options) -> None:
         self.uuid = uuid
         self.disk = Disk()
         self.mood = Mood()

@@ -70,9 +70,7 @@ def clock_of(packed: bytes) -> Clock:
 def state_of(value: bytes) -> State:
     """Read it."""
     half = (len(value) - 16) // 2
-    return State(
-        int.from_bytes(value[8:16], "big"), clock_of(value[16 : 16 + half]), clock_of(value[16 + half :])
-    )
+    return State(int.from_bytes(value[8:16], "big"), clock_of(value[16 : 16 + half]), clock_of(value[16 + half :]))
 
 
 def needed(level: str, slots: int) -> int:
@@ -243,7 +241,9 @@ class Witness:
                 clock = {} if model is None else model.clock if is_origin else model.confirmed[copy.config]
                 slots[host.slot] = slots.get(host.slot, True) and clock.get(origin, 0) >= count
         is_here = self.models[origin].clock.get(origin, 0) >= count
-        if not is_here or (level != "one" and sum(slots.values()) < needed(level, len({host.slot for host in copy.hosts}))):
+        if not is_here or (
+            level != "one" and sum(slots.values()) < needed(level, len({host.slot for host in copy.hosts}))
+        ):
             self.found("acknowledged", f"write {number}, {dots} at {level}: only {sum(slots.values())} slots have it")
         for dot in dots:
             key, data = self.issued[dot]

@@ -155,7 +155,7 @@ class Cluster:
         spare = self.slots - (self.slots // 2 + 1)
         for node in random.sample(self.nodes, random.choice((0, spare))):
             node.stop()
-            node.start = lambda: None  # type: ignore[method-assign]
+            node.start = lambda: None  # type: ignore[method-assign]  # Whoever has lost its disk stays away.
             self.lost.add(node.uuid)
 
     @property
@@ -164,7 +164,9 @@ class Cluster:
         witness = self.witness
         for partition, placed in self.map.items():
             hosts = [host for host in placed.hosts if host.node not in self.lost]
-            clocks = [witness.models[host.assignment].clock if host.assignment in witness.models else None for host in hosts]
+            clocks = [
+                witness.models[host.assignment].clock if host.assignment in witness.models else None for host in hosts
+            ]
             if any(clock != clocks[0] for clock in clocks):
                 return False
         return all(node.life is not None for node in self.nodes if node.uuid not in self.lost)

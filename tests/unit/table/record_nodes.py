@@ -1,0 +1,261 @@
+"""Nodes that keep records of tables, in one process and without I/O: real methods and copies, a store in memory.
+
+Time moves when a test has it move (`Records.pass_s`), and what is appended is synced at once, or at `Node.sync`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from types import SimpleNamespace
+
+import msgpack
+
+from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, from_wire, to_wire
+from gossipkv.gossip.member import State as MemberState
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_partition, first_body, shard_key
+from gossipkv.register.metadata.tree import Tree
+from gossipkv.replication.copy import Host, Identity
+from gossipkv.replication.replicas import Replicas
+from gossipkv.replication.waiting import Waiting
+from gossipkv.storage.engine._log import operations
+from gossipkv.storage.engine.shell import DELETE, PUT
+from gossipkv.table.records import RecordMethods
+from gossipkv.wire.arguments import Arguments
+from gossipkv.wire.results import Later
+
+CONFIG = 1 << 48 | 1
+MOST_BYTES = 32 << 20  # Of what waits on a node.
+LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100)
+
+
+class Node:
+    """A node: its store, its copies, its methods, and what it was asked."""
+
+    def __init__(self, records, number):
+        self.records = records
+        self.uuid = bytes([number]) * 16
+        self.name = f"n{number}"
+        self.state = MemberState.ALIVE
+        self.asked = []  # By other nodes: methods.
+        self.hangs = False  # It takes requests, and does not answer them.
+        self.is_lost = False  # There is no connection to it.
+        self.refuses = None  # An error that its store has for what is to be appended.
+        self.syncs = True
+        self.scanned = 0  # Records that its store was asked for.
+        self.spaces = {}
+        self.unsynced = []
+        self.positions, self.reserved = itertools.count(2), itertools.count(1)
+        self.waiting = Waiting(MOST_BYTES)
+        self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
+        deciding = SimpleNamespace(
+            catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
+            members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
+        )  # fmt: skip
+        self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
+
+    # What `Replicas` and the methods know of replication and its store.
+
+    def append(self, batch, on_synced):
+        """Take a batch, and sync it at once or later."""
+        if self.refuses is not None:
+            raise self.refuses
+        self.unsynced.append((operations(batch.payload), batch.dropped, on_synced))
+        if self.syncs:
+            self.records.soon.append(self.sync)
+        return next(self.positions)
+
+    def sync(self):
+        """Have all synced that was appended."""
+        while self.unsynced:
+            changes, dropped, on_synced = self.unsynced.pop(0)
+            for space in dropped:
+                self.spaces.pop(space)
+            for kind, space, key, value in changes:
+                if kind == PUT:
+                    self.spaces.setdefault(space, {})[key] = value
+                elif kind == DELETE:
+                    self.spaces[space].pop(key)
+            on_synced()
+
+    def get(self, space, key):
+        """What is synced."""
+        return self.spaces[space].get(key)
+
+    def scan(self, space, start, end, *, reverse, limit):
+        """Likewise, a page of it."""
+        inside = sorted(key for key in self.spaces[space] if start <= key < end)
+        keys = (inside[::-1] if reverse else inside)[:limit]
+        self.scanned += len(keys)
+        more = len(inside) > len(keys)
+        bound = (keys[-1] if reverse else keys[-1] + b"\0") if more else None
+        return [(key, self.spaces[space][key]) for key in keys], bound
+
+    def reserve_space(self):
+        """Another number."""
+        return next(self.reserved)
+
+    def now(self):
+        """The time of all."""
+        return self.records.now
+
+    def now_ms(self):
+        """Likewise."""
+        return int(self.records.now * 1000) + 1
+
+    def wake(self):
+        """Nobody pumps."""
+
+    def ask(self, node, method, params, on_reply):
+        """Nobody feeds."""
+
+    def ask_whole(self, node, method, params, timeout_s, on_answer):
+        """Ask another node, as `Asking.ask_soon` does."""
+        other = self.records.node(node)
+        if other.is_lost:
+            on_answer(None, Unavailable(f"{other.name} is not reached"))
+            return
+        other.asked.append(method)
+        if other.hangs:
+            self.records.later(timeout_s + 0.5, lambda: on_answer(None, Unknown(f"{other.name} has not answered")))
+            return
+
+        def on_result(result):
+            if isinstance(result, Exception):
+                on_answer(None, from_wire(*msgpack.unpackb(msgpack.packb(to_wire(result)))))
+            else:
+                on_answer(msgpack.unpackb(msgpack.packb(result)), None)
+
+        self.records.soon.append(lambda: other.answer(method, params, on_result))
+
+    # What clients and other nodes ask.
+
+    def answer(self, method, params, on_result):
+        """Answer as a node does."""
+        try:
+            arguments = Arguments(method.encode(), msgpack.packb(params))
+            known = {**{name.decode(): one for name, one in self.methods.methods.items()}, **self.methods.reads}
+            result = known[method](arguments)
+            if isinstance(result, Later):
+                result.begin(on_result)
+                return
+        except Exception as error:  # noqa: BLE001  # As a node does.
+            result = error
+        on_result(result)
+
+    def call(self, method, *params):
+        """Ask, and have time pass until there is an answer, which is returned or raised."""
+        answers = self.begin(method, *params)
+        self.records.until(lambda: answers)
+        (answer,) = answers
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def begin(self, method, *params):
+        """Ask; what comes is in the list that is returned."""
+        answers = []
+        self.answer(method, list(params), answers.append)
+        return answers
+
+
+class Records:
+    """The nodes, and the tables that there are."""
+
+    def __init__(self, nodes):
+        self.now = 0.0
+        self.soon = []
+        self.timers = []
+        self.known, self._trees, self._tables = {}, {}, {}
+        self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
+
+    def node(self, uuid):
+        """Find a node."""
+        return next(node for node in self.nodes if node.uuid == uuid)
+
+    def make(self, name, kind=HASH, *, firsts, holders, adopted=True):
+        """Make a table of partitions that begin so, or of so many shards; `holders`: of the partition of a number."""
+        keys = [shard_key(number) for number in range(firsts)] if kind == HASH else firsts
+        id_ = len(self._trees).to_bytes(16, "big")
+        table = Table(id_, name, kind, len(holders(0)), len(keys) if kind == HASH else 0)
+        partitions = {}
+        for number, key in enumerate(keys):
+            base = len(self._trees) << 32 | number << 8
+            held = [Assignment(base + slot + 1, node.uuid, slot, State.AVAILABLE)
+                    for slot, node in enumerate(holders(number))]  # fmt: skip
+            partitions[key] = Partition.of(base, held)
+        self._tell(name, table, first_body(table, partitions, CONFIG))
+        if adopted:
+            self.adopt(name)
+        return id_
+
+    def _tell(self, name, table, changed):
+        self._trees[table.id] = Tree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
+        self._tables[name] = SimpleNamespace(id=table.id)
+        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
+
+    def adopt(self, name, *nodes):
+        """Have nodes, or all, hold what a table's map says."""
+        tree, _, table = self._trees[self._tables[name].id]
+        for entry in tree.scan():
+            partition = decode_partition(entry.record)
+            hosts = [Host(one.id, one.node, one.slot, counts=True, available=True) for one in partition.assignments]
+            for one in partition.assignments:
+                node = self.node(one.node)
+                if not nodes or node in nodes:
+                    node.replicas.place(Identity(table.id, partition.id, one.id), tree.root.config, hosts)
+        self.run()
+
+    def drop(self, name):
+        """Drop a table."""
+        del self._tables[name]
+
+    # As the catalogue and METADATA
+
+    def tables(self):
+        """As `Catalogue` tells."""
+        return self._tables
+
+    def table(self, name):
+        """Likewise."""
+        raise UnknownDatabase(f"there is no table {name}")
+
+    def tree(self, table):
+        """As `Metadata` tells."""
+        if table not in self.known:
+            raise NotReady("what is decided of this table is not known here yet")
+        return self._trees[table][0]
+
+    # Time
+
+    def later(self, after_s, do):
+        """Have something done after a while."""
+        self.timers.append((self.now + after_s, len(self.timers), do))
+        self.timers.sort()
+
+    def run(self):
+        """Do what is to be done now."""
+        while self.soon:
+            self.soon.pop(0)()
+
+    def until(self, holds, *, most_s=10.0):
+        """Have time pass until it holds."""
+        end = self.now + most_s
+        self.run()
+        while not holds():
+            dues = [node.waiting.due for node in self.nodes] + [at for at, _, _ in self.timers[:1]]
+            due = min((one for one in dues if one is not None), default=end)
+            assert due < end, "nobody has answered"
+            self.now = max(self.now, due)
+            while self.timers and self.timers[0][0] <= self.now:
+                self.timers.pop(0)[2]()
+            for node in self.nodes:
+                node.waiting.wake(self.now)
+            self.run()
+
+    def pass_s(self, seconds):
+        """Have so much time pass."""
+        over = []
+        self.later(seconds, lambda: over.append(True))
+        self.until(lambda: over)

@@ -1,0 +1,72 @@
+"""Copies are made of what maps say, and go when their table has ended, not when its name alone is lost."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import trio
+
+from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.table.holding import FEW, Holding
+from tests.unit.table.record_nodes import Records
+
+
+def held(node):
+    """The copies of a node, by table."""
+    return sorted(table for table, _ in node.replicas.copies)
+
+
+def test_copies_follow_the_maps():
+    """Only own assignments are taken up, once, by long maps too; a copy that is there goes by a map that is newer."""
+    records = Records(2)
+    one, two = records.nodes
+    many = [b"", *(b"%04d" % number for number in range(2 * FEW))]
+    wide = records.make("wide", RANGE, firsts=many, holders=lambda number: [(one, two)[number % 2]], adopted=False)
+    both = records.make("both", firsts=2, holders=lambda _: [one, two], adopted=False)
+    records.me = SimpleNamespace(node=one.uuid)
+    holding = Holding(records, records, SimpleNamespace(replicas=one.replicas, append=one.append))
+    trio.run(holding.look)
+    records.run()
+    assert held(one) == sorted([wide] * (FEW + 1) + [both] * 2)
+    assert held(two) == []
+    spaces = one.reserve_space()
+    trio.run(holding.look)
+    assert one.reserve_space() == spaces + 1
+    assert {copy.config for copy in one.replicas.copies.values()} == {records.tree(wide).root.config}
+
+
+def test_copies_of_a_table_that_has_ended_go():
+    """Their spaces are dropped; those of a table of which only the name is gone stay."""
+    records = Records(1)
+    (node,) = records.nodes
+    records.me = SimpleNamespace(node=node.uuid)
+    holding = Holding(records, records, SimpleNamespace(replicas=node.replicas, append=node.append))
+    first = records.make("t", firsts=3, holders=lambda _: [node], adopted=False)
+    other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
+    trio.run(holding.look)
+    records.run()
+    records.drop("t")  # As by a force of the catalogue: the register of its map has not ended.
+    holding = Holding(records, records, SimpleNamespace(replicas=node.replicas, append=node.append))
+    trio.run(holding.look)
+    assert held(node) == [first] * 3 + [other] * 2
+    spaces = {copy.space for copy in node.replicas.copies.values() if copy.identity.table == first}
+    records.on_forgotten(first)
+    del records.known[first]
+    trio.run(holding.look)
+    records.run()
+    assert held(node) == [other] * 2
+    assert not spaces & node.spaces.keys()
+    node.call("put", "u", b"k", b"v")
+
+
+def test_copies_that_were_left_go_at_a_start():
+    """The node ended between the end of a table and that of its copies: the next look drops them."""
+    records = Records(1)
+    (node,) = records.nodes
+    records.me = SimpleNamespace(node=node.uuid)
+    table = records.make("t", firsts=3, holders=lambda _: [node])
+    records.drop("t")
+    del records.known[table]
+    holding = Holding(records, records, SimpleNamespace(replicas=node.replicas, append=node.append))
+    trio.run(holding.look)
+    assert held(node) == []
