@@ -182,7 +182,6 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.register.metadata.catalogue": "asks all servers of a table at once",
     "gossipkv.replication.shell": "reads the log, keeps places, and wakes what waits at its deadline",
     "gossipkv.table.asking": "waits for connections, and for the answers of other nodes",
-    "gossipkv.table.holding": "lets others have a turn while it takes up many partitions",
     "gossipkv.table.deciding": "waits for the next look at registers, and for other nodes",
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.binding": "waits for the name service",

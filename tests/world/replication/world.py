@@ -162,7 +162,7 @@ class Cluster:
     def is_level(self) -> bool:
         """Whether all copies that are left have the same clock, and all nodes are up."""
         witness = self.witness
-        for partition, placed in self.map.items():
+        for placed in self.map.values():
             hosts = [host for host in placed.hosts if host.node not in self.lost]
             clocks = [
                 witness.models[host.assignment].clock if host.assignment in witness.models else None for host in hosts
