@@ -13,5 +13,5 @@ def test_the_package_shows_its_interface():
 
 def test_the_blocking_client_shows_its_interface():
     """As `from gossipkv.blocking import *` would have it."""
-    assert dir(gossipkv.blocking) == ["Client", "Dataset", "__doc__", "connect"]
+    assert dir(gossipkv.blocking) == ["Client", "Dataset", "Table", "__doc__", "connect"]
     assert all(getattr(gossipkv.blocking, name) for name in dir(gossipkv.blocking))

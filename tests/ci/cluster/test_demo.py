@@ -69,6 +69,10 @@ def test_the_numbers_hold(tmp_path):
     assert told["in_flight"] >= 100
     assert told["changed"] >= 500
     assert (told["failures"], told["steps_back"]) == (0, 0)
+    assert told["writes"] >= 2_000
+    assert told["writes_after_kill"] >= 1_000
+    assert told["read_again"] == 3 * told["writes"]
+    assert told["lost"] == 0
     assert [*told["latency"]] == ["before", "during", "after"]
     assert sum(phase["count"] for phase in told["latency"].values()) == told["reads"]
     assert all(0 < phase["p50_us"] <= phase["p99_us"] for phase in told["latency"].values())
@@ -94,6 +98,8 @@ def test_for_people(tmp_path):
         "reads after a node was killed",
         "p99",
         "until the switch and the kill",
+        "n2, after 1,000 writes; the writer goes on",
+        "values read again, by each node",
         "95,156 characters",
         "done in",
     ):
@@ -126,6 +132,8 @@ def test_a_node_that_ends_unasked_is_a_failure(tmp_path, monkeypatch):
     """It is told, though no read fails: the reader goes on through another node."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.kill", Cluster.node)  # Or reads would fail.
+    monkeypatch.setattr("gossipkv.launcher.local_cluster.Cluster.start", Cluster.node)  # It runs.
+    monkeypatch.setattr(demo.demo_tables, "play", lambda *_: demo.demo_tables.Kept())
 
     def say(line):
         if "appears at the source" in line:
@@ -177,7 +185,7 @@ SWITCH = demo.READS_BEFORE + 4000  # The answer at which a right node switches.
 
 def outcome_of(answers, status=None, happened=None, said=None):
     """What the reader makes of these answers; what it has happen is added to `happened`, what it says to `said`."""
-    outcome = demo.Outcome()
+    outcome = demo.Outcome(writes=2_000, writes_after_kill=1_000, read_again=6_000)  # The second act went well.
     happened, said = [] if happened is None else happened, [] if said is None else said
     killed = Future()
     killed.set_result(NodeStatus(3, "n3", "127.0.0.1:7072", "ended", exit_status=-signal.SIGKILL))

@@ -135,7 +135,7 @@ class Network:
     # -- messages ----------------------------------------------------------------------------------------------------
 
     def ask(
-        self, source: Life, to: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer
+        self, source: Life, to: bytes, method: str, params: list[Value], *, timeout_s: float, on_answer: OnAnswer
     ) -> None:
         """Ask a node; `on_answer` is called once, unless the asker's life ends first."""
         link = self.links.get((source.node, to))

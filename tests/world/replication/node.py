@@ -136,7 +136,7 @@ class Life:
     def _ask(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
         if method == "replica_feed":
             self._look_at(params)
-        self._of.network.ask(self, node, method, params, timeout_s, on_answer)
+        self._of.network.ask(self, node, method, params, timeout_s=timeout_s, on_answer=on_answer)
 
     def _look_at(self, params: list[Value]) -> None:
         match params:
