@@ -141,7 +141,10 @@ class Cluster:
         hosts = self.map[partition].hosts
         free = [node.uuid for node in self.nodes if all(host.node != node.uuid for host in hosts)]
         if free:
-            return (*hosts, Host(100 * partition + 50, free[0], random.randrange(self.slots), True, False))
+            return (
+                *hosts,
+                Host(100 * partition + 50, free[0], random.randrange(self.slots), counts=True, available=False),
+            )
         return tuple(host._replace(available=True) for host in hosts)
 
     def heal(self) -> None:
