@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 KEPT_BYTES: Final = 8 << 20  # Of entries of one peer that came ahead of what they go on from.
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
+MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
 
 
 class OnReply(Protocol):
@@ -186,6 +187,8 @@ class Replicas:
     def drop(self, copy: Copy, batch: Batch) -> None:
         """Let go of a copy; the batch will drop its space."""
         del self.copies[copy.identity[:2]], self.spaces[copy.space], self.levels[copy]
+        for host in copy.hosts:
+            self._by_origin.pop(host.assignment, None)
         batch.drop_space(copy.space)
         for peer in self.peers.values():
             peer.feed.let_go(copy)
@@ -352,10 +355,10 @@ class Replicas:
         """A node tells what its copies have; the answer.
 
         Raises:
-            NotReady: the link is not known here: it is to be begun anew.
+            NotReady: the node, or the link, is not known here: it is to be begun anew.
             ProtocolError: a row has not its form.
         """
-        peer = self._peer(node)
+        peer = self._asking(node)
         if whole:
             peer.their_link = link
             peer.rows.clear()
@@ -372,6 +375,12 @@ class Replicas:
         self._outside.wake()
         return answer
 
+    def _asking(self, node: bytes) -> Peer:
+        """Find who asks: one that was connected or shares a partition, not any name that somebody makes up."""
+        if node not in self.peers and all(node not in self._sharers(copy) for copy in self.copies.values()):
+            raise NotReady("that node is not connected from here, and shares no partition")
+        return self._peer(node)
+
     def _told_row(self, peer: Peer, row: Raw) -> tuple[int, Row | None, tuple[int, list[Raw]], bool]:
         match row:
             case [
@@ -384,6 +393,8 @@ class Replicas:
                 list(counts),
                 can,
             ]:
+                if len(peer.rows) >= MOST_ROWS:
+                    raise ProtocolError(f"a link has {MOST_ROWS} rows at most")
                 named = tuple(id_ for id_ in ids if isinstance(id_, int))
                 peer.rows[number] = Row((table, partition), assignment, named)
                 return number, peer.rows.get(number), (config, counts), bool(can)
@@ -407,7 +418,7 @@ class Replicas:
         Raises:
             NotReady, ProtocolError: as `told`.
         """
-        peer = self._peer(node)
+        peer = self._asking(node)
         self._check_link(peer, link)
         copies: dict[int, tuple[Copy, Row]] = {}  # The link may be begun anew until all is synced.
         news: list[Value] = []

@@ -1,0 +1,54 @@
+"""What a node lets others tell it of their copies: who they are, and how much of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import NotReady, ProtocolError
+from gossipkv.replication import replicas
+from tests.unit.table.record_nodes import Records
+
+LINK = 5
+
+
+@pytest.fixture
+def node():
+    """A node that shares a partition with the next one, and not with the third."""
+    made = Records(3)
+    made.make("t", firsts=1, holders=lambda _: made.nodes[:2])
+    return made.nodes[0]
+
+
+def rows(count):
+    """Rows of partitions that are not here."""
+    return [[number, b"t" * 16, number, number, 1, [number], [0], True] for number in range(count)]
+
+
+def test_a_made_up_node_leaves_nothing(node):
+    """Who shares no partition and was not connected from here is not heard, however often it asks."""
+    known = {*node.replicas.peers}
+    for number in range(100):
+        made_up = b"made up, %08d" % number
+        with pytest.raises(NotReady):
+            node.replicas.told(made_up, LINK, rows(3), whole=True)
+        with pytest.raises(NotReady):
+            node.replicas.fed(made_up, LINK, [], lambda _: None)
+    assert {*node.replicas.peers} == known
+
+
+def test_who_shares_a_partition_or_was_connected_is_heard(node):
+    """Whichever of the two comes first."""
+    sharer, other = (one.uuid for one in node.records.nodes[1:])
+    assert node.replicas.told(sharer, LINK, rows(3), whole=True) == []
+    node.replicas.connected(other)
+    assert node.replicas.told(other, LINK, rows(3), whole=True) == []
+
+
+def test_a_link_numbers_so_many_rows(node, monkeypatch):
+    """What one tells and nobody here knows has an end; a new link begins anew."""
+    monkeypatch.setattr(replicas, "MOST_ROWS", 10)
+    sharer = node.records.nodes[1].uuid
+    node.replicas.told(sharer, LINK, rows(10), whole=True)
+    with pytest.raises(ProtocolError, match="10 rows at most"):
+        node.replicas.told(sharer, LINK, rows(11)[10:], whole=False)
+    assert node.replicas.told(sharer, LINK + 1, rows(10), whole=True) == []
