@@ -82,7 +82,7 @@ class PeerMethods:
         with _formats_told():
             register = decode_request(request).register
         if offer is not None:
-            metadata.take(register, offer)
+            metadata.append(register, offer)
 
         async def answer() -> Value:
             with _formats_told():

@@ -304,8 +304,8 @@ class Metadata:
                 await self._fetch(register, payload, value.acceptors if value is not None else None)
         return await self.registers.answer(data, seen)
 
-    def take(self, register: bytes, offer: Offer) -> None:
-        """Take what belongs to a value that is to be accepted, in the order of coming: one is the next one's base.
+    def append(self, register: bytes, offer: Offer) -> None:
+        """Append what belongs to a value that is to be accepted, in the order of coming: one is the next one's base.
 
         Raises:
             Unavailable: the store is closed, or waits for room.

@@ -248,7 +248,7 @@ MUTANTS_OF_METADATA = (
     ),
     planted(
         "who holds what others commit waits until it is told",
-        f"{METADATA}.server:Metadata.take",
+        f"{METADATA}.server:Metadata.append",
         "self._look_if_many(register)",
         "pass",
         f"{HEADS}::test_pins_end_with_what_is_learned",

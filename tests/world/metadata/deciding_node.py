@@ -209,7 +209,7 @@ class Life:
         """Take what goes along with a question, in the order of coming, as the door for other nodes does."""
         match method, params:
             case "register", [bytes(request), bytes(), *offer] if offer:
-                self.metadata.take(decode_request(request).register, _offer(offer))
+                self.metadata.append(decode_request(request).register, _offer(offer))
 
     async def _answer(self, method: str, params: list[Value]) -> Value:
         match method, params:

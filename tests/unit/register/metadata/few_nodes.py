@@ -144,7 +144,7 @@ class OneNode:
             case "register":
                 request, *offer = params
                 if offer:
-                    metadata.take(decode_request(request).register, offered(*offer))
+                    metadata.append(decode_request(request).register, offered(*offer))
                 return await metadata.answer(request)
             case "metadata_hold":
                 register, *offer = params

@@ -58,13 +58,13 @@ class QuietNodes:
         """Have nodes get no pages: neither with what they are asked, nor when they ask."""
         self.deaf |= {(letter, "metadata_pages") for letter in self.nodes}
         for letter in letters:
-            self[letter].metadata.take = lambda register, offer: None
+            self[letter].metadata.append = lambda register, offer: None
 
     def show(self):
         """Have all get them again."""
         self.deaf.clear()
         for letter in self.nodes:
-            self[letter].metadata.__dict__.pop("take", None)
+            self[letter].metadata.__dict__.pop("append", None)
 
     async def restart(self, letter):
         """Crash a node, and have it live again."""
