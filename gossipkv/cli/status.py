@@ -15,6 +15,7 @@ from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
 from gossipkv.status import sentences
 from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of
+from gossipkv.status.tables import datasets, of_partitions, tables
 from gossipkv.status.versions import newest, versions
 from gossipkv.status.words import duration_text, plain, printable, size_text
 
@@ -51,8 +52,8 @@ MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
 def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, wait: bool, as_json: bool) -> int:
     """Write what the node holds, builds and serves, of DB or of every database, and which nodes have what of it.
 
-    Exit status 3: a partition of a version that is served has no live owner.  With --json everything that the node
-    tells, per database, version and partition.
+    Exit status 3: a partition of a version that is served has no live owner, or one of a table takes no writes.  With
+    --json everything that the node tells, per database, version and partition.
     """
     with connect(nodes, max(timeout_ms, PATIENCE_MS) if wait else timeout_ms) as client:
         told = _wait(client, database) if wait else _ask(client, database)
@@ -63,7 +64,7 @@ def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *,
     troubled = [version for version in newest(told) if version.state == "ERROR"] if wait else []
     for version in troubled:
         note(f"gossipkv: {version.database} {version.name}: {version.error}")
-    return FAILED if troubled or sentences.unowned(told) else 0
+    return FAILED if troubled or sentences.unowned(told) or any(line.is_trouble for line in of_partitions(told)) else 0
 
 
 def _ask(client: Client, database: str | None) -> dict[str, Value]:
@@ -111,9 +112,11 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
         if line is not None:
             draw(Text(printable(line)))
     click.echo()
-    if told:
-        _draw_databases(told)
-    else:
+    if datasets(told):
+        _draw_databases(datasets(told))
+    if any(tables(told)):
+        _draw_tables(told)
+    elif not told:
         draw(Text("no databases: nothing is built, and the source shows none", "dim"))
 
 
@@ -135,6 +138,22 @@ def _draw_databases(told: dict[str, Value]) -> None:
         draw(Text(printable(line.text), "yellow"))
     for line in (line for line in lines if line.is_trouble):
         draw(Text(printable(line.text), "red"))
+
+
+def _draw_tables(told: dict[str, Value]) -> None:
+    """Draw who holds the tables, and below it what is not well."""
+    if datasets(told):
+        click.echo()
+    made = columns("table", "kind", "node", "member", "partitions", "lacks", kept=("member",), right=("partitions",))
+    for table in tables(told):
+        shown, kind = table.name, table.kind
+        for holder in table.holders:
+            state = Text(holder.state, MEMBERS.get(holder.state, ""))
+            add_row(made, shown, kind, holder.node, state, f"{holder.partitions:,}", holder.lag)
+            shown = kind = ""  # Said once.
+    draw(made)
+    for line in of_partitions(told):
+        draw(Text(printable(line.text), "red" if line.is_trouble else "yellow"))
 
 
 def _table(told: dict[str, Value], *, wide: bool) -> Table:

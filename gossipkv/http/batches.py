@@ -1,4 +1,4 @@
-"""What `POST /<db>/_mget` answers: the values of many keys, all from one version.
+"""What `POST /<db>/_mget` answers: the values of many keys, of a dataset all from one version.
 
 As lines of JSON a body has a key a line, "text" or {"base64": "..."}, and its answer `{"key": ..., "value": ...}` a
 line, in the order asked, with null where there is none.  In MessagePack both are an array: of bin (a str is its UTF-8),
@@ -15,7 +15,7 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, TooLarge
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import Answer
 from gossipkv.http.media import BadMedia, Media
-from gossipkv.http.read_context import VERSION, check_name, checked_version, refused, unanswered
+from gossipkv.http.read_context import check_name, checked_origin, read_from, refused, unanswered
 from gossipkv.http.read_options import read_options
 
 if TYPE_CHECKING:
@@ -45,14 +45,12 @@ async def read_many(context: ReadContext, request: Request, target: Target) -> A
         keys = _packed_keys(request.body) if sent is Media.MESSAGEPACK else list(_keys_in_lines(request.body))
         wire: list[Value] = [options.wire] if options.wire else []
         result = await context.ask.call("get_many", database, [*keys], *wire, timeout_ms=options.timeout_ms)
-        values, version = _values(result, len(keys))
+        values, origin = _values(result, len(keys))
     except BadMedia as unspoken:
         return unspoken.answer
     except GossipKVError as error:
         return refused(error, options)
-    if context.session is not None:
-        context.session.saw(database, version)
-    headers = [(b"Content-Type", wanted.value), (VERSION, version.encode())]
+    headers = [(b"Content-Type", wanted.value), *read_from(context, database, origin)]
     if wanted is Media.MESSAGEPACK:
         return Answer(200, headers, msgpack.packb(values))
     pieces = json_lines.pieces(json_lines.record(key, value) for key, value in zip(keys, values, strict=True))
@@ -98,10 +96,10 @@ def _too_many() -> TooLarge:
     return TooLarge(f"the body has more than {MAX_KEYS} keys; ask for them in several requests", {"limit": MAX_KEYS})
 
 
-def _values(result: object, count: int) -> tuple[list[bytes | None], str]:
+def _values(result: object, count: int) -> tuple[list[bytes | None], str | bytes]:
     match result:
-        case [[*values], version] if len(values) == count:
+        case [[*values], origin] if len(values) == count:
             found = [value for value in values if value is None or isinstance(value, bytes)]
             if len(found) == count:
-                return found, checked_version(version)
+                return found, checked_origin(origin)
     raise ProtocolError(f"get_many was answered with something else than {count} values and a version")

@@ -379,6 +379,14 @@ _TABLES: Final = (
         "tables.log_damage",
         measure=Measure.PRESENCE,
     ),
+    _gauge("gossipkv_table_copies", "Partitions of tables that this node has a replica of.", "tables.copies"),
+    _gauge("gossipkv_table_copies_aside", "Of these those that take no writes, for good.", "tables.copies_aside"),
+    _gauge(
+        "gossipkv_table_lag_records", "Records here that another node is known to lack.", "tables.lag_records.*", "node"
+    ),
+    _gauge("gossipkv_table_lag_seconds", "Age of the oldest of these, at least.", "tables.lag_s.*", "node"),
+    _gauge("gossipkv_table_waiting_requests", "Reads and writes of tables that wait.", "tables.waiting"),
+    _gauge("gossipkv_table_waiting_held_bytes", "What these hold.", "tables.waiting_bytes"),
     _of_store("gossipkv_store_batches_total", "Batches that were written and synced.", "batches"),
     _of_store("gossipkv_store_batches_refused_total", "Batches for which there was no room.", "refused"),
     _of_store("gossipkv_store_user_bytes_total", "Bytes of the batches that were written.", "user_bytes"),

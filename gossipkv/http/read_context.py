@@ -7,6 +7,7 @@ on a request (`?proxy`) a 404 would mean the former, so what is not here is 501 
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +19,13 @@ from gossipkv.http.target import NAME
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gossipkv.http.answers import Asker, Request
+    from gossipkv.http.answers import Asker, Header, Request
     from gossipkv.http.read_options import ReadOptions, Session
     from gossipkv.http.target import Target
 
 VERSION: Final = b"X-Sequins-Version"
+TOKEN: Final = b"X-GossipKV-Token"  # Of what was read of a table, in Base64.
+NOT_KEPT: Final = (b"Cache-Control", b"no-store")
 GET: Final = frozenset({b"GET", b"HEAD"})
 ALLOW: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
 
@@ -81,6 +84,8 @@ def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
     answer = refusal(error)
     is_proxied = options is not None and options.is_proxied
     match error:
+        case NotReady() if "table" in error.details:
+            pass  # It will be soon; of a dataset there may never be a version.
         case NotReady() if is_proxied or not (options is not None and options.names_version):
             answer = replace(answer, status=501 if is_proxied else 404)
         case UnknownDatabase() if is_proxied:
@@ -91,6 +96,24 @@ def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
             answer = text(502, error.message, "UNAVAILABLE")  # It is the node that spoke badly.
     again = _AGAIN.get(answer.status)
     return answer if again is None else replace(answer, headers=[*answer.headers, (b"Retry-After", again)])
+
+
+def read_from(context: ReadContext, database: str, told: str | bytes) -> list[Header]:
+    """Return the headers that say what was read: a version of a dataset, or how far a table was, which nobody keeps."""
+    if isinstance(told, bytes):
+        return [NOT_KEPT, *([(TOKEN, b64encode(told))] if told else [])]
+    if context.session is not None:
+        context.session.saw(database, told)
+    return [(VERSION, told.encode())]
+
+
+def checked_origin(told: object) -> str | bytes:
+    """Return the version that an answer names, or a table's token.
+
+    Raises:
+        ProtocolError: it can be neither.
+    """
+    return told if isinstance(told, bytes) else checked_version(told)
 
 
 def checked_version(version: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import conditions
 from gossipkv.http.answers import Answer, text
-from gossipkv.http.read_context import GET, VERSION, check_name, checked_version, refused, unanswered
+from gossipkv.http.read_context import GET, check_name, checked_origin, read_from, refused, unanswered
 from gossipkv.http.read_options import read_options
 
 if TYPE_CHECKING:
@@ -33,25 +33,26 @@ async def read_one(context: ReadContext, request: Request, target: Target) -> An
     try:
         check_name(database)
         options = read_options(request.headers, target, database, alone=context.alone, session=context.session)
-        value, version, node = await _get(context, database, key, options)
+        value, origin, node = await _get(context, database, key, options)
     except GossipKVError as error:
         return refused(error, options)
-    if context.session is not None:
-        context.session.saw(database, version)
-    about = [(VERSION, version.encode()), *_proxied_to(node, context.node_name)]
+    about = [*read_from(context, database, origin), *_proxied_to(node, context.node_name)]
     if value is None:
-        missing = text(404, f"{database} {version} has no such key")
+        missing = text(404, f"{database if isinstance(origin, bytes) else f'{database} {origin}'} has no such key")
         return Answer(404, [*missing.headers, *about], missing.body)
-    time_s = await context.times.of(database, version)
-    tag = conditions.entity_tag(version, value)
-    found = conditions.Found(value, tag, time_s, context.content_type_of(database), about)
+    content_type = context.content_type_of(database)
+    if isinstance(origin, bytes):  # Of a table: it may be another value by now, so nothing validates it.
+        return Answer(200, [(b"Content-Type", content_type), *about], value)
+    time_s = await context.times.of(database, origin)
+    tag = conditions.entity_tag(origin, value)
+    found = conditions.Found(value, tag, time_s, content_type, about)
     return conditions.answer(request.method, request.headers, found)
 
 
 async def _get(
     context: ReadContext, database: str, key: bytes, options: ReadOptions
-) -> tuple[bytes | None, str, str | None]:
-    """Value, version, and the node that answered where that is told."""
+) -> tuple[bytes | None, str | bytes, str | None]:
+    """Value, version or token, and the node that answered where that is told."""
     wire = {**options.wire, "explain": True}
     try:
         result = await context.ask.call("get", database, key, wire, timeout_ms=options.timeout_ms)
@@ -61,8 +62,8 @@ async def _get(
         # A node of an older release: it does not tell who answered.
         result = await context.ask.call("get", database, key, options.wire, timeout_ms=options.timeout_ms)
     match result:
-        case [bytes() | None as value, version, *told]:
-            return value, checked_version(version), _node(told)
+        case [bytes() | None as value, origin, *told]:
+            return value, checked_origin(origin), _node(told)
     raise ProtocolError("get was answered with something else than a value and a version")
 
 

@@ -5,8 +5,9 @@
                                                  {"cursor": null, "version": "2"}
 
 Pages of the wire follow each other until there are no more records or `limit` of them have been sent, so no more than a
-page is in memory.  All come from the version of the first.  A status is sent before the first record: what goes wrong
-later is the last line, `{"error": code, "message": ...}`, and an answer that lacks both was cut off.
+page is in memory.  All come from the version of the first, but for a table's, which has none.  A status is sent before
+the first record: what goes wrong later is the last line, `{"error": code, "message": ...}`, and an answer that lacks
+both was cut off.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError
 from gossipkv.http import json_lines, media
 from gossipkv.http.answers import Answer
 from gossipkv.http.media import BadMedia, Media
-from gossipkv.http.read_context import VERSION, check_name, checked_version, refused, unanswered
+from gossipkv.http.read_context import check_name, checked_origin, read_from, refused, unanswered
 from gossipkv.http.read_options import ReadOptions, read_options
 from gossipkv.wire.json_form import json_form
 
@@ -44,7 +45,7 @@ _IN_HEADERS: Final = {
 class _Page(NamedTuple):
     records: list[tuple[bytes, bytes]]
     cursor: bytes | None
-    version: str
+    origin: str | bytes  # Its version, or a table's token.
 
 
 async def scan(context: ReadContext, request: Request, target: Target) -> Answer:
@@ -64,9 +65,7 @@ async def scan(context: ReadContext, request: Request, target: Target) -> Answer
         return unspoken.answer
     except GossipKVError as error:
         return refused(error, options)
-    if context.session is not None:
-        context.session.saw(database, page.version)
-    headers = [(b"Content-Type", Media.LINES.value), (VERSION, page.version.encode())]
+    headers = [(b"Content-Type", Media.LINES.value), *read_from(context, database, page.origin)]
     return Answer(200, headers, _lines(context, database, page, bounds, options))
 
 
@@ -83,14 +82,15 @@ async def _lines(
         if isinstance(left, int):
             left -= len(page.records)
         if page.cursor is None or left == 0:
-            yield json_lines.line({"cursor": json_form(page.cursor), "version": page.version})
+            version = {"version": page.origin} if isinstance(page.origin, str) else {}
+            yield json_lines.line({"cursor": json_form(page.cursor), **version})
             return
         wire |= {"cursor": page.cursor, "limit": left}
-        version = page.version
+        origin = page.origin
         try:
             page = await _page(context, database, wire, options)
-            if page.version != version:
-                raise ProtocolError(f"a scan of {version} went on in {page.version}")
+            if isinstance(origin, str) and page.origin != origin:
+                raise ProtocolError(f"a scan of {origin} went on in {page.origin!r}")
         except GossipKVError as error:
             yield json_lines.line({"error": error.code, "message": error.message})
             return
@@ -105,10 +105,10 @@ async def _page(context: ReadContext, database: str, wire: dict[str, Value], opt
     result = await context.ask.call("scan", database, *params, timeout_ms=options.timeout_ms)
     limit = wire.get("limit")
     match result:
-        case [[*pairs], bytes() | None as cursor, version]:
+        case [[*pairs], bytes() | None as cursor, origin]:
             records = [(key, value) for key, value in map(_record, pairs)]
             if (not isinstance(limit, int) or len(records) <= limit) and (records or cursor is None):
-                return _Page(records, cursor, checked_version(version))
+                return _Page(records, cursor, checked_origin(origin))
     raise ProtocolError("scan was answered with something else than records, a cursor and a version")
 
 

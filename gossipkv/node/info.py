@@ -119,6 +119,7 @@ class Measures:
     usage: Callable[[], Mapping[str, float]]  # what the process takes
     ready: Callable[[], Mapping[str, bool]]
     uptime_s: Callable[[], float]
+    records: Callable[[], Mapping[str, Detail]]  # What is told of tables beside their store.
 
 
 @final
@@ -167,7 +168,7 @@ class Info:
             "by_database": by_database,
             "source_error": self._datasets.trouble(),
             "memory": {**self._datasets.residency()},
-            "tables": {**self._tables.to_map()},
+            "tables": {**self._tables.to_map(), **measures.records()},
             "counters": counters,
             "latency": {name: latency_map(histogram) for name, histogram in measures.latency().items()},
         }

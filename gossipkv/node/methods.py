@@ -135,6 +135,10 @@ class DecidedTables(Protocol):
         """Answer `get`, `get_many` or `scan` of a table."""
         ...
 
+    async def status(self, name: str | None) -> Mapping[str, Mapping[str, Detail]]:
+        """Return what `status` tells of a table, or of all."""
+        ...
+
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
         """Return what `partition_map` answers of a table.  Raises UnknownDatabase, NotReady."""
         ...
@@ -287,15 +291,24 @@ class Handlers:
             return self._deciding.read(arguments)
         return read(arguments)
 
-    def _status(self, arguments: Arguments) -> Value:
+    def _status(self, arguments: Arguments) -> Value | Waiting:
         options = arguments.options("local", "database", "bitmaps")
         local, bitmaps = options.flag("local"), options.flag("bitmaps")
         database = options.text("database")
-        if database is not None:
+        is_dataset = database is not None and self._datasets.known(database)
+        if database is not None and not is_dataset and not self._deciding.has(database):
             self._check_known(database)
-        told = self._datasets.status(database, local=local, bitmaps=bitmaps)
+        told = {} if database and not is_dataset else self._datasets.status(database, local=local, bitmaps=bitmaps)
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
-        return {name: {**entry, **more} for name, entry in told.items() if isinstance(entry, dict)}
+
+        def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
+            found = {**tables, **told}  # A dataset comes first where both have the name.
+            return {name: {**entry, **more} for name, entry in found.items() if isinstance(entry, dict)}
+
+        async def tell() -> Value:
+            return merged(await self._deciding.status(database))
+
+        return merged({}) if is_dataset or not self._deciding.tables() else Waiting(tell)
 
     def _refresh(self, arguments: Arguments) -> Waiting:
         database = arguments.text_or_nil("database")

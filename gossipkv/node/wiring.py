@@ -301,6 +301,7 @@ class _Node:
         )
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
         self._deciding = Deciding(config, directory, gossiping, tables, peers=self._peers, environment=environment)
+        self._table_methods = TableMethods(self._deciding, environment.random, config)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
@@ -315,6 +316,7 @@ class _Node:
             usage=usage,
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
+            records=self._table_methods.to_map,
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
@@ -325,7 +327,7 @@ class _Node:
             self._gossiping,
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
-            deciding=TableMethods(self._deciding, self._environment.random, self._config),
+            deciding=self._table_methods,
             serves=self._sharing.answer,
             random=self._environment.random,
         )

@@ -5,14 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
+from gossipkv.errors import GossipKVError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from gossipkv.errors import Detail
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.for_clients import ClientMethods
     from gossipkv.table.for_peers import PeerMethods
     from gossipkv.table.records import Limits, RecordMethods
+    from gossipkv.table.telling import Telling
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import Later, Waiting
     from gossipkv.wire.rpc import Value
@@ -57,6 +61,7 @@ class TableMethods:
         self._random = random
         self._limits = limits
         self._records: RecordMethods | None = None
+        self._telling: Telling | None = None
         self._clients: ClientMethods | None = None
         self._peers: PeerMethods | None = None
         self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
@@ -102,6 +107,31 @@ class TableMethods:
 
     def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later:
         return self._of_records().methods[name](arguments)
+
+    async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:
+        """Return what `status` tells of a table, or of all; nothing of one that there is not."""
+        catalogue = self._deciding.catalogue
+        if catalogue is None:
+            return {}
+        tables = catalogue.tables()
+        told: dict[str, dict[str, Detail]] = {}
+        for table in tables if name is None else {name} & {*tables}:
+            try:
+                told[table] = await self._told().status(table)
+            except GossipKVError as error:
+                told[table] = {"kind": tables[table].kind, "error": error.message}
+        return told
+
+    def to_map(self) -> dict[str, Detail]:
+        """Return what `info` tells of copies and records; nothing where there are none."""
+        return {} if self._deciding.replication is None else self._told().to_map()
+
+    def _told(self) -> Telling:
+        if self._telling is None:
+            from gossipkv.table.telling import Telling  # noqa: PLC0415  # See the module.
+
+            self._telling = Telling(self._deciding, self._of_records().routing)
+        return self._telling
 
     def _of_records(self) -> RecordMethods:
         if self._records is None:

@@ -101,7 +101,7 @@ class Routing:
         known = metadata.known.get(named.id)
         if known is None:
             raise NotReady(
-                f"what is decided of the table {name} is not known here yet", {"database": name, "coming": True}
+                f"what is decided of the table {name} is not known here yet", {"table": name, "coming": True}
             )
         root, route = self._routes.get(name, (b"", None))
         if route is None or root != known.head.root or known.head.ended:

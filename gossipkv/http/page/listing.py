@@ -10,6 +10,7 @@ from gossipkv.http.page.obstacles import builders, obstacles
 from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, in_order, placement_map
 from gossipkv.status import sentences
 from gossipkv.status.reading import list_of, map_of, maps_of, text_of, whole_of
+from gossipkv.status.tables import datasets
 from gossipkv.status.versions import newest, versions
 from gossipkv.status.words import plain, size_text
 
@@ -100,7 +101,7 @@ class MemberRow:
 def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
     """Return every database; maps of those that are in trouble first, as long as their rows fit into `most_drawn`."""
     awaited = {(version.database, version.name) for version in newest(survey.status) if not version.serves}
-    by_database: dict[str, list[VersionStatus]] = {name: [] for name in sorted(survey.status, key=in_order)}
+    by_database: dict[str, list[VersionStatus]] = {name: [] for name in sorted(datasets(survey.status), key=in_order)}
     for version in versions(survey.status):
         by_database[version.database].append(version)
     maps: dict[tuple[str, str], DrawnMap] = {}

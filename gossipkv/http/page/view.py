@@ -11,6 +11,7 @@ from gossipkv.http.page.chart import Chart, latency_chart, rate_chart
 from gossipkv.http.page.listing import DatabaseRow, MemberRow, counted_states, database_rows, member_rows
 from gossipkv.status import sentences
 from gossipkv.status.reading import maps_of, number_of
+from gossipkv.status.tables import TableStatus, datasets, of_partitions, tables
 from gossipkv.status.words import duration_text, plain, some_text
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class View:
     notes: tuple[str, ...]
     advice: tuple[str, ...]
     databases: tuple[DatabaseRow, ...]
+    tables: tuple[TableStatus, ...]
     members: tuple[MemberRow, ...]
     members_left_out: int
     members_counted: str
@@ -54,7 +56,8 @@ class View:
 
 def view(survey: Survey, intervals: Sequence[Interval], database: str | None = None) -> View:
     """Return the overview, or the page of one database, which `survey` is about alone."""
-    lines = [*sentences.of_versions(survey.status), *sentences.of_owners(survey.status)]
+    status = survey.status
+    lines = [*sentences.of_versions(status), *sentences.of_owners(status), *of_partitions(status)]
     troubles = [*sentences.of_node(survey.info), *(line.text for line in lines if line.is_trouble)]
     notes = [*_away(survey), *(line.text for line in lines if not line.is_trouble)]
     members, left_out = member_rows(survey)
@@ -74,6 +77,7 @@ def view(survey: Survey, intervals: Sequence[Interval], database: str | None = N
         tuple(notes),
         tuple(advice(survey)),
         tuple(database_rows(survey, most_drawn=MOST_DRAWN)),
+        tuple(tables(status)),
         tuple(members),
         left_out,
         counted,
@@ -90,7 +94,7 @@ def verdict(
     if troubles:
         found = "1 thing is wrong" if len(troubles) == 1 else f"{len(troubles):,} things are wrong"
         return Verdict("trouble", f"{found}. {about}.")
-    entries = maps_of(dict(survey.status))
+    entries = maps_of(datasets(survey.status))
     if unread := sorted(name for name, entry in entries.items() if entry.get("active") is None):
         return Verdict("attention", f"{some_text(unread)} cannot be read here yet. {about}.")
     if notes:

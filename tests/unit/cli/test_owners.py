@@ -170,3 +170,21 @@ def test_what_another_program_tells_is_no_reason_to_fall(said):
     assert owners_table(said) is None
     assert list(sentences.of_owners(said)) == []
     assert not sentences.unowned(said)
+
+
+def test_tables_have_a_table_of_their_own(run):
+    """Who holds them, and what others lack; a partition that takes no writes is a line in red, and status 3."""
+    nodes = [
+        {"node": "n1", "state": "alive", "partitions": 16, "lag_records": 0, "lag_s": 0.0},
+        {"node": "n2", "state": "dead", "partitions": 16, "lag_records": 1234, "lag_s": 3.0},
+    ]
+    carts = {"kind": "hash", "replication": 2, "partition_count": 16, "nodes": nodes, "unwell": []}
+    status, lines, _ = ask(run, {"carts": carts})
+    assert status == 0
+    assert "table kind node member partitions lacks" in lines
+    assert "carts hash n1 alive 16" in lines
+    assert "n2 dead 16 1,234 records, for 3.0 s" in lines
+    assert "carts: n2 lacks 1,234 records, for 3.0 s" in lines
+    assert not any("no databases" in line for line in lines)
+    status, lines, _ = ask(run, {"carts": {**carts, "unwell": [{"partition": "00", "why": "refused"}]}, **told()})
+    assert (status, "carts: partition 00: refused" in lines) == (3, True)

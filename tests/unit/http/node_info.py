@@ -70,7 +70,8 @@ def info(databases=("geo",), **more):
         },
         "tables": {
             "state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "log_damage": None,
-            "counters": store_counters(),
+            "counters": store_counters(), "copies": 16, "copies_aside": 1, "lag_records": {"n2": 40, "n3": 0},
+            "lag_s": {"n2": 0.25, "n3": 0.0}, "waiting": 5, "waiting_bytes": 640,
         },
         "ready": {"joined": True, "opened": True, "draining": False},
     } | more  # fmt: skip

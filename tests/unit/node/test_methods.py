@@ -21,7 +21,7 @@ from gossipkv.settings.serving import ServingSettings
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
-from gossipkv.wire.results import Waiting
+from gossipkv.wire.results import Later, Waiting
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
 from tests.unit.table.fake_store import NoTables
 from tests.unit.table.made_up_tables import MadeUpTables
@@ -214,6 +214,7 @@ class Node:
             usage=lambda: {"cpu_s": 1.5},
             ready=lambda: {"joined": True, "opened": True, "draining": False},
             uptime_s=lambda: 1.23456,
+            records=lambda: {"copies": 3},
         )
 
     def count(self, database: str, version: str, *, by_name: bool) -> None:
@@ -221,17 +222,23 @@ class Node:
         self.counted.append((database, version, by_name))
 
     def ask(self, method: str, *params: Value) -> Value:
-        """The result of a method that answers at once; its error is raised."""
-        answer = decoded(self.handlers.answer(method.encode(), msgpack.packb(params)))
+        """The result of a method, at once or when it has been waited for; its error is raised."""
+        answer = decoded(self.answer(method, *params))
         if answer.error is not None:
             raise answer.error
         return answer.result
 
     def refusal(self, method: str, *params: Value) -> tuple[str, str]:
         """Code and message of the error."""
-        error = decoded(self.handlers.answer(method.encode(), msgpack.packb(params))).error
+        error = decoded(self.answer(method, *params)).error
         assert error is not None
         return error.code, error.message
+
+    def answer(self, method: str, *params: Value) -> bytes | Refused:
+        """What comes of it."""
+        answer = self.handlers.answer(method.encode(), msgpack.packb(params))
+        assert not isinstance(answer, Later)
+        return trio.run(self.handlers.complete, method.encode(), answer) if isinstance(answer, Waiting) else answer
 
 
 @pytest.fixture
@@ -431,10 +438,13 @@ def test_info_and_lists(node: Node) -> None:
     assert [(one["name"], one["kind"]) for one in node.ask("databases")] == [
         ("db", "dataset"), ("empty", "dataset"), ("orders", "hash")]  # fmt: skip
     told = {"done": 0.5, "isolated": False, "silent": False}
-    assert node.ask("status", {"local": True}) == node.ask("status") == {"db": told, "empty": told}
+    orders = {"kind": "hash", "isolated": False, "silent": False}
+    everything = {"db": told, "empty": told, "orders": orders}  # Of a table with a dataset's name it tells nothing.
+    assert node.ask("status", {"local": True}) == node.ask("status") == everything
+    assert node.ask("status", {"database": "orders"}) == {"orders": orders}
     assert node.ask("status", {"database": "db"}) == {"db": told}
     assert node.library.local == [True, False, False]
-    assert node.ask("status", {"bitmaps": True}) == {"db": told, "empty": told}
+    assert node.ask("status", {"bitmaps": True}) == everything
     assert node.library.bitmaps == [False, False, False, True]
     node.cluster.is_isolated = True
     assert node.ask("status", {"database": "db"}) == {"db": {**told, "isolated": True}}

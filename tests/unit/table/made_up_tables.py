@@ -38,6 +38,11 @@ class MadeUpTables:
         """One."""
         return [{"name": "orders", "kind": "hash"}]
 
+    async def status(self, name: str | None) -> dict[str, dict[str, Value]]:
+        """Of that one, and of one with a dataset's name."""
+        told: dict[str, dict[str, Value]] = {"orders": {"kind": "hash"}, "db": {"kind": "hash"}}
+        return {one: entry for one, entry in told.items() if name in {None, one}}
+
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
         """Of that one."""
         if name != "orders":

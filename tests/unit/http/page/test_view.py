@@ -214,6 +214,27 @@ def test_what_cannot_be_read_yet_is_not_well():
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("database", [None, "carts"])
+def test_tables_have_rows_of_their_own(database):
+    """Who holds them and what others lack, on the overview and alone; what takes no writes is trouble."""
+    said = told("calm")
+    nodes = [
+        {"node": "n1", "state": "alive", "partitions": 16, "lag_records": 0, "lag_s": 0.0},
+        {"node": HOSTILE, "state": "dead", "partitions": 16, "lag_records": 1234, "lag_s": 3.0},
+    ]
+    carts = {"kind": "hash", "replication": 2, "partition_count": 16, "nodes": nodes, "unwell": []}
+    said["status"] = {"carts": carts} if database else {**said["status"], "carts": carts}
+    shown = view(survey(said), [], database)
+    text = "".join(Read(page(shown)).text)
+    assert "16 of 16" in text
+    assert "1,234 records, for 3.0 s" in text
+    assert "<script>alert(1)</script>" in text
+    assert "no version yet" not in text
+    assert shown.verdict.level == "attention"
+    carts["unwell"] = [{"partition": "00", "why": "refused"}]
+    assert view(survey(said), [], database).verdict.level == "trouble"
+
+
 def test_members_are_counted_by_state():
     """The worst first."""
     states = ["alive", "alive", "dead", "suspect", "alive"]

@@ -1,0 +1,76 @@
+"""Tables as a node tells them, beside datasets: who holds them, and what is not well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.status.reading import list_of, map_of, maps_of, number_of, whole_of
+from gossipkv.status.sentences import Line
+from gossipkv.status.words import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gossipkv.wire.rpc import Value
+
+KINDS: Final = ("hash", "range")
+LATE_S: Final = 1.0  # What a node has lacked for less is on its way.
+
+
+class Holder(NamedTuple):
+    """A node that holds partitions of a table."""
+
+    node: str
+    state: str
+    partitions: int
+    lag_records: int  # That the asked node has and this one lacks.
+    lag_s: float
+
+    @property
+    def lag(self) -> str:
+        """What it lacks, in words."""
+        return f"{self.lag_records:,} records, for {self.lag_s:.1f} s" if self.lag_records else ""
+
+
+class TableStatus(NamedTuple):
+    """One table."""
+
+    name: str
+    kind: str
+    partitions: int
+    replication: int
+    holders: tuple[Holder, ...]
+
+
+def datasets(told: Mapping[str, Value]) -> dict[str, Value]:
+    """What is told of databases that are no tables."""
+    return {name: entry for name, entry in told.items() if map_of(entry).get("kind") not in KINDS}
+
+
+def tables(told: Mapping[str, Value]) -> Iterator[TableStatus]:
+    """The tables, in order."""
+    for name, entry in sorted(maps_of(dict(told)).items()):
+        if entry.get("kind") in KINDS:
+            holders = tuple(map(_holder, map(map_of, list_of(entry.get("nodes")))))
+            partitions, replication = (whole_of(entry.get(what)) or 0 for what in ("partition_count", "replication"))
+            yield TableStatus(name, plain(entry["kind"]), partitions, replication, holders)
+
+
+def of_partitions(told: Mapping[str, Value]) -> Iterator[Line]:
+    """What is wrong with partitions of tables, and who is late."""
+    for name, entry in sorted(maps_of(dict(told)).items()):
+        for one in map(map_of, list_of(entry.get("unwell"))):
+            yield Line(f"{name}: partition {plain(one.get('partition'))}: {plain(one.get('why'))}", is_trouble=True)
+        if more := whole_of(entry.get("unwell_not_named")):
+            yield Line(f"{name}: and {more:,} more partitions", is_trouble=True)
+    for table in tables(told):
+        for holder in table.holders:
+            if holder.lag_s >= LATE_S:
+                yield Line(f"{table.name}: {holder.node} lacks {holder.lag}", is_trouble=False)
+
+
+def _holder(told: dict[str, Value]) -> Holder:
+    records, seconds = whole_of(told.get("lag_records")) or 0, number_of(told.get("lag_s")) or 0.0
+    return Holder(
+        plain(told.get("node")), plain(told.get("state")), whole_of(told.get("partitions")) or 0, records, seconds
+    )

@@ -1,0 +1,137 @@
+"""What people are told of tables: who holds their partitions, what others lack of what is here, and what is refused.
+
+A table may have thousands of partitions, so it is told in sums by node; beside them partitions that are not well are
+named, so many at most.  Who holds which partition `partition_map` tells.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.gossip.member import REACHABLE
+from gossipkv.replication import clock, record
+from gossipkv.replication.levels import MAJORITY, slots_needed
+from gossipkv.replication.time import ms_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gossipkv.errors import Detail
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.table.routing import Place, Routing
+
+MOST_NAMED: Final = 100  # Partitions that are not well, in one answer.
+FEW: Final = 64  # Partitions that are looked at before others have a turn.
+FEW_ENTRIES: Final = 256  # Of the log, in which the oldest is looked for that a node lacks.
+
+
+class Lag(NamedTuple):
+    """What a node lacks of copies that are here, as far as it has told."""
+
+    records: int
+    seconds: float  # Since the oldest of it was written, at least.
+
+
+@final
+class Telling:
+    """Tells of the tables and copies of this node."""
+
+    def __init__(self, deciding: Deciding, routing: Routing) -> None:
+        self._deciding = deciding
+        self._routing = routing
+
+    def to_map(self) -> dict[str, Detail]:
+        """Return what `info` tells of all copies here, of who lacks what, and of what waits."""
+        replication = self._deciding.replicating()
+        copies = replication.replicas.copies.values()
+        lags = {self._deciding.name_of(node): _lag(replication, node) for node in replication.replicas.peers}
+        return {
+            "copies": len(copies),
+            "copies_aside": sum(copy.aside is not None for copy in copies),
+            "lag_records": {name: lag.records for name, lag in lags.items()},
+            "lag_s": {name: lag.seconds for name, lag in lags.items()},
+            "waiting": replication.waiting.waiting,
+            "waiting_bytes": replication.waiting.bytes,
+        }
+
+    async def status(self, name: str) -> dict[str, Detail]:
+        """Return what `status` tells of a table.
+
+        Raises:
+            UnknownDatabase: there is no such table.
+            NotReady: its map is not known here yet.
+        """
+        route, replication = self._routing.route(name), self._deciding.replicating()
+        replicas = replication.replicas
+        states = {member.uuid: member.state for member in self._deciding.members()}
+        alive = {node for node, state in states.items() if state in REACHABLE}
+        held, partitions, not_named = Counter[bytes](), 0, 0
+        unwell: list[Detail] = []
+        for partitions, place in enumerate(route.places(), 1):
+            held.update(place.hosts)
+            why = _why_unwell(place, replicas, route.table.id, alive)
+            if why and len(unwell) < MOST_NAMED:
+                unwell.append({"partition": f"{place.partition:016x}", "why": why})
+            elif why:
+                not_named += 1
+            if partitions % FEW == 0:
+                await trio.lowlevel.checkpoint()
+        nodes: list[Detail] = []
+        for node in sorted(held, key=self._deciding.name_of):
+            lag = _lag(replication, node, route.table.id) if node in replicas.peers else Lag(0, 0.0)
+            state = states[node].name.lower() if node in states else "gone"
+            told: dict[str, Detail] = {"node": self._deciding.name_of(node), "state": state, "partitions": held[node]}
+            nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
+        return {
+            "kind": route.table.kind,
+            "replication": route.table.replication,
+            "partition_count": partitions,
+            "nodes": nodes,
+            "unwell": unwell,
+            "unwell_not_named": not_named,
+        }
+
+
+def _why_unwell(place: Place, replicas: Replicas, table: bytes, alive: Collection[bytes]) -> str | None:
+    """Why a partition is not well, in words; None: it is."""
+    copy = replicas.copies.get((table, place.partition))
+    if copy is not None and copy.aside is not None:
+        return f"its copy here takes no writes: {copy.aside}"
+    up = sum(node in alive for node in place.hosts)
+    if not up:
+        return "none of its nodes is alive: it cannot be read or written"
+    slots = len(place.hosts)
+    if copy is not None:
+        levels = replicas.levels[copy]
+        up, slots = min(up, levels.connected(replicas.reached)), levels.slots
+    needed = slots_needed(MAJORITY, slots)
+    return f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
+
+
+def _lag(replication: Replication, node: bytes, table: bytes | None = None) -> Lag:
+    """What a node lacks of all copies here, or of those of a table."""
+    feed, tail = replication.replicas.peers[node].feed, replication.replicas.tail
+    lacks: dict[Copy, int] = {
+        copy: count
+        for copy, told in feed.told.items()
+        if told.clock != copy.synced and table in {None, copy.identity.table} and (count := feed.lag(copy))
+    }
+    if not lacks:
+        return Lag(0, 0.0)
+    oldest = min(copy.time.last for copy in lacks)  # At the latest.
+    position = max(feed.place, tail.first)
+    for _ in range(FEW_ENTRIES):
+        entry = tail.next(position)
+        if entry is None:
+            break
+        position = entry.position
+        if entry.copy in lacks and entry.records and not clock.covers(feed.told[entry.copy].clock, entry.after):
+            oldest = min(oldest, record.decode(entry.records[0][1]).time)
+            break
+    return Lag(sum(lacks.values()), max(0, replication.now_ms() - ms_of(oldest)) / 1000)

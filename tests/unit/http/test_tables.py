@@ -1,0 +1,90 @@
+"""Reads of tables by HTTP: what is alike for datasets, and that nothing pretends to be of a version."""
+
+from __future__ import annotations
+
+import json
+
+import msgpack
+import pytest
+
+from gossipkv.errors import BadRequest, NotReady
+from tests.unit.http.asking import ask, context_of
+
+RECORDS = {b"ana": b"two pears", b"bob": b"", b"caf\xc3\xa9": b"\x00\xff"}
+
+
+class TableNode:
+    """A node that has one table, `carts`, and gives the token that it is told to."""
+
+    def __init__(self, token=b"", failure=None):
+        self.token = token
+        self.failure = failure
+
+    async def call(self, method, name, *params, timeout_ms=None):
+        """Answer as a node does of a table."""
+        assert name == "carts"
+        if self.failure is not None:
+            raise self.failure
+        if method == "get":
+            return [RECORDS.get(params[0]), self.token, {"node": "n2"}]
+        if method == "get_many":
+            return [[RECORDS.get(key) for key in params[0]], self.token]
+        assert method == "scan"
+        (options,) = params or ({},)
+        rest = [[key, value] for key, value in sorted(RECORDS.items()) if key > (options.get("cursor") or b"")]
+        return [rest[:2], rest[1][0] if len(rest) > 2 else None, self.token + bytes([len(rest)])]
+
+
+async def get(path, node=None, *, method="GET", headers=None, body=b""):
+    """Ask a node by HTTP."""
+    return await ask(context_of(node or TableNode()), method, path, headers, body)
+
+
+async def test_a_key():
+    """200 with the value, kept by no cache, and without a version or what would validate one; 404 without the key."""
+    status, headers, body = await get("/carts/ana")
+    assert (status, body) == (200, b"two pears")
+    assert headers == {
+        "Content-Type": "application/octet-stream",
+        "Cache-Control": "no-store",
+        "X-Sequins-Proxied-To": "n2",
+    }
+    status, headers, body = await get("/carts/zoe")
+    assert (status, body) == (404, b"carts has no such key\n")
+    assert "X-GossipKV-Error" not in headers
+
+
+async def test_a_token_is_passed_on():
+    """As Base64, which a header can hold."""
+    _, headers, _ = await get("/carts/ana", TableNode(token=b"\x00\xfftoken"))
+    assert headers["X-GossipKV-Token"] == "AP90b2tlbg=="
+
+
+async def test_many_keys():
+    """In the order asked, null where there is none."""
+    status, headers, body = await get(
+        "/carts/_mget", method="POST", headers={"Content-Type": "application/msgpack", "Accept": "application/msgpack"},
+        body=msgpack.packb([b"bob", b"zoe", b"ana"]),
+    )  # fmt: skip
+    assert (status, msgpack.unpackb(body)) == (200, [b"", None, b"two pears"])
+    assert headers["Cache-Control"] == "no-store"
+
+
+async def test_a_scan():
+    """All records over several pages, whose tokens differ, and no version at the end."""
+    status, headers, body = await get("/carts/_scan", method="POST")
+    lines = [json.loads(line) for line in body.splitlines()]
+    assert status == 200
+    assert [line["key"] for line in lines[:-1]] == ["ana", "bob", "café"]
+    assert lines[-1] == {"cursor": None}
+    assert "X-Sequins-Version" not in headers
+
+
+@pytest.mark.parametrize(("failure", "status"), [
+    (NotReady("what is decided of the table carts is not known here yet", {"table": "carts", "coming": True}), 503),
+    (BadRequest("get: a table has no versions"), 400),
+])  # fmt: skip
+async def test_what_is_refused(failure, status):
+    """What will be there soon is no 404, which a client would believe."""
+    got, headers, _ = await get("/carts/ana", TableNode(failure=failure))
+    assert (got, headers["X-GossipKV-Error"]) == (status, failure.code)
