@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
+import msgpack
 import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable, Unknown
@@ -140,8 +141,8 @@ class Life:
 
     def _look_at(self, params: list[Value]) -> None:
         match params:
-            case [bytes(), int(), list(entries)]:
-                flat = [part for entry in entries if isinstance(entry, list) for part in cast("list[bytes]", entry[3])]
+            case [bytes(), int(), bytes(packed)]:
+                flat = [part for entry in msgpack.unpackb(packed) for part in entry[RECORD_AT]]
                 self._of.witness.sends(self.node, flat[1::2])
 
     def disconnected(self, node: bytes) -> None:
@@ -151,10 +152,10 @@ class Life:
     def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:
         """Answer a question.  Raises GossipKVError."""
         match method, params:
-            case "replica_tell", [bytes(node), int(link), int(whole), list(rows)]:
-                told(self.replication.replicas.told(node, link, rows, whole=bool(whole)))
-            case "replica_feed", [bytes(node), int(link), list(entries)]:
-                self.replication.replicas.fed(node, link, entries, told)
+            case "replica_tell", [bytes(node), int(link), int(whole), bytes(rows)]:
+                told(self.replication.replicas.told(node, link, msgpack.unpackb(rows), whole=bool(whole)))
+            case "replica_feed", [bytes(node), int(link), bytes(entries)]:
+                self.replication.replicas.fed(node, link, msgpack.unpackb(entries), told)
             case _:
                 raise BadRequest(method)
 

@@ -95,6 +95,11 @@ class RunningStore:
         """All up to here is synced."""
         return self.opened.synced_position
 
+    @property
+    def first_space(self) -> int | None:
+        """The first space that was made."""
+        return self.opened.first_space
+
     def get(self, space: int, key: bytes) -> bytes | None:
         """What is synced under a key."""
         return self.opened.get(space, key)
