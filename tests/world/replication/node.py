@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
     from tests.world.replication.network import Network
     from tests.world.replication.witness import Witness
+    from tests.world.simulated_files import SimulatedFiles
 
 TABLE: Final = b"tableid_tableid_"
 RELAY_S: Final = 0.2
@@ -106,10 +107,22 @@ class Life:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
+    def is_ready(self, others: int, partitions: int) -> bool:
+        """Whether it may write to so many partitions, and is connected to so many others."""
+        replicas = self.replication.replicas
+        copies = replicas.copies.values()
+        return (
+            len(replicas.reached) == others
+            and len(copies) == partitions
+            and all(replicas.may_originate(copy) for copy in copies)
+        )
+
     def _strike(self) -> None:
-        """Crash around a sync, now and then."""
-        if not self.is_over and happens(self._of.random, self._of.crashes):
-            self._of.witness.counts["crashes around a sync"] += 1
+        """Crash around a sync or a send, now and then."""
+        self._of.strikes += 1
+        is_now = self._of.strikes == self._of.crashes_at or happens(self._of.random, self._of.crashes)
+        if not self.is_over and is_now:
+            self._of.witness.counts["crashes around a sync or a send"] += 1
             self.end(power=happens(self._of.random, 0.5))
 
     def adopt(self) -> None:
@@ -135,9 +148,13 @@ class Life:
     # -- to and from others ------------------------------------------------------------------------------------------
 
     def _ask(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
+        self._strike()
+        if self.is_over:
+            return
         if method == "replica_feed":
             self._look_at(params)
         self._of.network.ask(self, node, method, params, timeout_s=timeout_s, on_answer=on_answer)
+        self._strike()
 
     def _look_at(self, params: list[Value]) -> None:
         match params:
@@ -212,7 +229,8 @@ class Node:
         self.others: list[bytes] = []
         self.known: dict[int, Placed] = {}  # What it knows of the map.
         self.skew_ms = 0.0
-        self.crashes = 0.0  # The odds at each side of a sync.
+        self.crashes = 0.0  # The odds at each side of a sync or a send.
+        self.strikes, self.crashes_at = 0, 0  # How many such sides there were, and of which it crashes.
         self.life: Life | None = None
         self.open: set[int] = set()  # Writes that this life has not answered.
         self.is_wanted = True  # To be up.
@@ -238,6 +256,12 @@ class Node:
             self.eye.partitions |= {host.assignment: partition for host in placed.hosts}
             if self.life is not None and not self.life.is_over:
                 self.life.adopt()
+
+    def put_back(self, files: SimulatedFiles) -> None:
+        """Have an older copy of the disk, while it is down."""
+        assert self.life is None
+        self.disk.files = files
+        self.eye.is_put_back = True
 
     def answered(self, number: int, error: GossipKVError | None) -> None:
         """A write is answered."""
