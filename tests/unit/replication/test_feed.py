@@ -80,10 +80,11 @@ def test_what_lies_goes_in_order_from_the_place_on():
 
 
 def test_what_is_under_way_does_not_lie():
-    """However slow the target is."""
+    """However slow the target is: nothing behind it goes that is another's to send."""
     scene = Scene()
     scene.synced(MINE)
     assert len(scene.sent(0.0)) == 1
+    scene.synced(THIRD)
     assert scene.sent(10.0) == []
     assert scene.feed.due(10.0) is None
 

@@ -122,6 +122,16 @@ def test_a_confirmation_of_another_config(talker, off_by):
     assert reached
 
 
+def test_a_config_is_confirmed_once_it_is_synced(talker):
+    """Until then a power loss may have this node go by the one before."""
+    copy, config = talker.copy, talker.copy.config
+    talker.node.syncs = False
+    talker.replicas.place(copy.identity, config + 1, copy.hosts)
+    assert talker.tell((0, 0, 0))[0][2] == config
+    talker.node.sync()
+    assert talker.tell((0, 0, 0))[0][2] == config + 1
+
+
 def test_a_confirmation_of_what_was_never_sent(talker):
     """Another has more of the records of this copy than it gave out: it originates nothing more, and says so once."""
     talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
