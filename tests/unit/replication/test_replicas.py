@@ -212,6 +212,14 @@ def test_what_is_no_entry(talker, wrong):
     assert talker.clock == [0, 0, 0]
 
 
+@pytest.mark.parametrize("ids", [[1, -2, 3], [1, 2, 2], [1, 2, 1 << 64], [1, 2, None]])
+def test_what_is_no_row(talker, ids):
+    """Assignments of a clock that are none, or are there twice: one clear error."""
+    row = [0, talker.table, 0, YOURS, talker.copy.config, ids, [0, 0, 0], True]
+    with pytest.raises(ProtocolError, match="each there once"):
+        talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+
+
 @pytest.mark.parametrize("wrong", [None, 7, [7], [[], [], []], [[[9, YOURS, 1, [0, 0, 0], True]], []]])
 def test_an_answer_that_is_none(talker, wrong):
     """The link is begun anew after the relay time, and what was sent on it goes again."""
