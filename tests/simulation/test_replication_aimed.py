@@ -28,9 +28,9 @@ def ways(cluster, *pairs):
     return cuts
 
 
-def put(cluster, at, value=b"value", level=ONE, key=KEY, timeout_s=1.0):
+def put(cluster, at, value=b"value", level=ONE, key=KEY):
     """Have the node of that number write to the first partition; the number of the write."""
-    number = cluster.have(cluster.nodes[at], FIRST, [Write(key, value)], level, timeout_s)
+    number = cluster.have(cluster.nodes[at], FIRST, [Write(key, value)], level, 1.0)
     assert number is not None
     return number
 
@@ -42,7 +42,7 @@ async def answered(cluster, number):
 
 @pytest.mark.parametrize("at", range(1, 13))
 def test_power_lost_around_a_push(at):
-    """At whichever side of whichever send or sync a node crashes: what was acknowledged stays, and no dot is another's."""
+    """At whichever side of a send or sync nodes crash: what was acknowledged stays, and no dot is given out twice."""
 
     async def play(cluster):
         for number, node in enumerate(cluster.nodes):
@@ -74,7 +74,7 @@ def test_a_delete_against_an_older_write_that_comes_late():
 
 
 def test_the_origin_is_killed_after_one_target_synced():
-    """What it acknowledged at majority reaches the third by the second, and nothing of it is missing without its disk."""
+    """What it acknowledged at majority reaches the third by the second; without its disk nothing is missing."""
 
     async def play(cluster):
         ways(cluster, (0, 1), (1, 0))

@@ -117,13 +117,14 @@ class Life:
             and all(replicas.may_originate(copy) for copy in copies)
         )
 
-    def _strike(self) -> None:
-        """Crash around a sync or a send, now and then."""
+    def _strike(self) -> bool:
+        """Crash around a sync or a send, now and then; whether this life is over."""
         self._of.strikes += 1
         is_now = self._of.strikes == self._of.crashes_at or happens(self._of.random, self._of.crashes)
         if not self.is_over and is_now:
             self._of.witness.counts["crashes around a sync or a send"] += 1
             self.end(power=happens(self._of.random, 0.5))
+        return self.is_over
 
     def adopt(self) -> None:
         """Hold what the map says, as far as this node knows."""
@@ -148,8 +149,7 @@ class Life:
     # -- to and from others ------------------------------------------------------------------------------------------
 
     def _ask(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
-        self._strike()
-        if self.is_over:
+        if self._strike():
             return
         if method == "replica_feed":
             self._look_at(params)

@@ -212,9 +212,9 @@ class Witness:
         states: dict[int, tuple[int, State]] = {}
         eye.spaces.clear()
         for space in store.spaces():
-            state = store.get(space, STATE)
-            if state is not None and store.get(space, IDENTITY) is not None:
-                states[self._assignment(store, space)] = space, state_of(state)
+            value = store.get(space, STATE)
+            if value is not None and store.get(space, IDENTITY) is not None:
+                states[self._assignment(store, space)] = space, state_of(value)
         pending, eye.pending = eye.pending, []
         if eye.is_put_back:
             eye.is_put_back = False

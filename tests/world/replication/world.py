@@ -201,7 +201,6 @@ class Cluster:
                 return False
         return all(node.life is not None for node in self.nodes if node.uuid not in self.lost)
 
-
     @property
     def appends(self) -> int:
         """How many batches were appended in the lives of now."""
