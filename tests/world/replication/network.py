@@ -97,7 +97,12 @@ class Network:
     def connect(self, source: Life, to: bytes) -> bool:
         """Dial a node; whether there is a new connection."""
         life = self.lives.get(to)
-        if life is None or (source.node, to) in self.links or {(source.node, to), (to, source.node)} & self.cuts:
+        if (
+            life is None
+            or source.is_over
+            or (source.node, to) in self.links
+            or {(source.node, to), (to, source.node)} & self.cuts
+        ):
             return False
         self.links[source.node, to] = Link(source, life)
         return True

@@ -94,6 +94,8 @@ class Life:
             await nursery.start(self.replication.run)
             if happens(self._random, 0.8):
                 self.adopt()
+            if self.is_over:
+                return
             self._of.network.lives[self.node] = self
             nursery.start_soon(self._dial)
 
