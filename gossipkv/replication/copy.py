@@ -243,8 +243,11 @@ class Copy:
                 _, _, after, before = decode_state(value)
         if before == after:
             return None
-        own = clock.counter(after, self.assignment) > clock.counter(before, self.assignment)
-        return Entry(self, tuple(records), before, after, is_own=own, position=position)
+        entry = Entry(self, tuple(records), before, after, is_own=False, position=position)
+        # What a former life had written, and others gave back, may lack what has lost: that is no batch of its own.
+        rise = clock.counter(after, self.assignment) - clock.counter(before, self.assignment)
+        entry.is_own = entry.origins == [self.assignment] and len(records) == rise
+        return entry
 
 
 def _named(hosts: Iterable[Host]) -> tuple[int, ...]:

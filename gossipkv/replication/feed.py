@@ -259,7 +259,7 @@ class Feed:
         item = self._shared.open[0] if self._shared.open else None
         if item is None or item.under_way:
             return self._since + self._relay_s if self._gap else None
-        return max(now, self._lies_from(item) + self._relay_s)
+        return now if self._is_orphaned(item) else max(now, self._lies_from(item) + self._relay_s)
 
     @property
     def place(self) -> int:
@@ -328,6 +328,10 @@ class Feed:
                 for origin in item.origins:
                     self._relayed[item.copy, origin] = now + RELAYED_FOR * self._relay_s
             return True
+        return self._is_orphaned(item)
+
+    def _is_orphaned(self, item: Item) -> bool:
+        """Whether it was never sent, and its origin cannot be counted on to send it."""
         was_sent = item.answered is not None
         return not item.is_own and not was_sent and any(self._is_broken(item.copy, one) for one in item.origins)
 

@@ -396,7 +396,9 @@ class Replicas:
             ]:
                 if len(peer.rows) >= MOST_ROWS:
                     raise ProtocolError(f"a link has {MOST_ROWS} rows at most")
-                named = tuple(id_ for id_ in ids if isinstance(id_, int))
+                named = tuple(id_ for id_ in ids if isinstance(id_, int) and 0 <= id_ < 1 << 64)
+                if len({*named}) != len(ids):
+                    raise ProtocolError("the assignments of a clock are ids, each there once")
                 peer.rows[number] = Row((table, partition), assignment, named)
                 return number, peer.rows.get(number), (config, counts), bool(can)
             case [int(number), int(config), list(counts), can]:

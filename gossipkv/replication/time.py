@@ -6,11 +6,15 @@
 
 Invariant: a time is greater than all that this node has given or merged.  So a write wins over whatever its origin
 had seen, however wrong anybody's wall clock is, and if one goes back time goes on counting from where it was.
+After the last time there is, which no clock tells and a broken node may, nothing can be written.
 """
 
 from __future__ import annotations
 
+from gossipkv.errors import Unavailable
+
 COUNT_BITS = 16
+LAST_TIME = (1 << 64) - 1
 
 
 class HybridTime:
@@ -22,7 +26,9 @@ class HybridTime:
         self.last = last
 
     def next(self, now_ms: int) -> int:
-        """A time for a new record, after all that was seen."""
+        """A time for a new record, after all that was seen.  Raises Unavailable: there is none."""
+        if self.last == LAST_TIME:
+            raise Unavailable("a record here has the last time there is: nothing is written after it")
         self.last = max(self.last + 1, now_ms << COUNT_BITS)
         return self.last
 

@@ -6,12 +6,14 @@ were enough of them, as at night.
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
 from tests.tally import sums
 from tests.world.faults import FAULTS
 from tests.world.register.swarm import FAULTS as FAULTS_OF_REGISTERS
+from tests.world.replication.faults import STRIKES
 from tests.world.transitions import ALL, counted
 
 if TYPE_CHECKING:
@@ -98,6 +100,17 @@ def registers(records):
 def registers_on_the_store(records):
     """The same of those on production's store, where not each fault strikes."""
     registers(records)
+
+
+def replication(records):
+    """Writes are done, records travel twice as a rule, and of many runs each fault strikes in some."""
+    counts = sums(records, "counts")
+    assert counts["done"] > 10 * len(records)
+    assert len(records) < A_FEW or median(record["travelled"] for record in records if record["travelled"]) < 2.2
+    if len(records) >= ENOUGH:
+        struck = {name for name in counts if name.startswith("strikes: ")}
+        assert struck == {f"strikes: {name}" for name in STRIKES}
+        assert counts["crashes around a sync or a send"]
 
 
 def metadata(records):

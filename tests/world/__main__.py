@@ -15,6 +15,7 @@ from tests.world.metadata.world import run as run_metadata
 from tests.world.nodes.scenarios import SCENARIOS
 from tests.world.register.swarm import FAULTS as REGISTER_FAULTS
 from tests.world.register.swarm import RegisterPlan
+from tests.world.replication.world import run as run_replication
 from tests.world.shrink import shrink
 from tests.world.whole import MOST_WHOLE_MEMBERS, WHOLE_MEMBERS, simulate_whole
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.wire.rpc import Value
+    from tests.world.metadata.world import Run as MetadataRun
+    from tests.world.replication.world import Run as ReplicationRun
     from tests.world.swarm import Outcome, Plan
 
 BROKEN = 3
@@ -48,6 +51,7 @@ def _faults(text: str) -> frozenset[str]:
     "--cold", is_flag=True, help="Pages of what whole nodes serve come and go, as on a machine of little memory."
 )
 @click.option("--metadata", is_flag=True, help="Nodes that decide on tables, under Trio.")
+@click.option("--replication", is_flag=True, help="Nodes that hold copies of partitions, under Trio.")
 @click.option("--stored", is_flag=True, help="Registers on production's store, not on an ideal disk.")
 @click.option("--shrink", "is_shrunk", is_flag=True, help="Of a run that fails, find one with fewer faults.")
 @click.option("--whole", type=click.Choice(sorted(SCENARIOS)), help="Whole nodes go through this, 5 unless told.")
@@ -63,6 +67,7 @@ def simulate(
     sealed: bool,
     registers: bool,
     metadata: bool,
+    replication: bool,
     cold: bool,
     stored: bool,
     is_shrunk: bool,
@@ -77,15 +82,17 @@ def simulate(
     seeds = range(seed, seed + runs)
     if whole is not None:
         words = "--whole goes with --members, --cold and --json alone"
-        _refuse(without, sealed, registers, metadata, stored, is_shrunk, words=words)
+        _refuse(without, sealed, registers, metadata, replication, stored, is_shrunk, words=words)
         if members is not None and members > MOST_WHOLE_MEMBERS:
             raise click.UsageError(f"of whole nodes there are {MOST_WHOLE_MEMBERS} at most, not {members}")
         failed = simulate_whole(whole, seeds, members or WHOLE_MEMBERS, cold=cold, as_json=as_json)
         context.exit(BROKEN if failed else 0)
-    if metadata:
-        words = "--metadata takes --seed and --runs alone"
+    if metadata or replication:
+        words = "--metadata and --replication take --seed and --runs alone"
         _refuse(without, sealed, registers, cold, stored, is_shrunk, members, as_json, words=words)
-        broken = [number for number in seeds if _tell_of_metadata(number)]
+        _refuse(metadata and replication, words=words)
+        play = run_replication if replication else run_metadata
+        broken = [number for number in seeds if _tell_counts(play(number))]
         context.exit(BROKEN if broken else 0)
     _refuse(sealed and registers, words="--sealed is for members of gossip, not for registers")
     _refuse(cold, stored and not registers, words="--cold is for --whole, --stored is for --registers")
@@ -152,9 +159,8 @@ def _fields(outcome: Outcome) -> dict[str, Value]:
     }
 
 
-def _tell_of_metadata(seed: int) -> bool:
-    """Run nodes that decide on tables; whether a promise was broken."""
-    outcome = run_metadata(seed)
+def _tell_counts(outcome: MetadataRun | ReplicationRun) -> bool:
+    """Tell of a run under Trio; whether a promise was broken."""
     for name, count in sorted(outcome.counts.items()):
         click.echo(f"{count:8} {name}")
     for violation in outcome.violations:

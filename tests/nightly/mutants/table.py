@@ -24,6 +24,7 @@ from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
+from tests.nightly.mutants.replication import MUTANTS_OF_REPLICATION
 from tests.nightly.mutants.report import MUTANTS_OF_REPORTS
 from tests.nightly.mutants.scans import MUTANTS_OF_SCANS
 from tests.nightly.mutants.scrub import MUTANTS_OF_SCRUB
@@ -346,6 +347,7 @@ MUTANTS = (
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
     *MUTANTS_OF_RECORDS,
+    *MUTANTS_OF_REPLICATION,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,

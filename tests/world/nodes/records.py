@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 import trio
 
@@ -71,7 +71,7 @@ class Writer:
             while True:
                 page = await self._cluster.ask(machine, "scan", self._table, {"limit": 5, "cursor": cursor})
                 assert isinstance(page, list)
-                rows += page[0]
+                rows += cast("list[tuple[bytes, bytes]]", page[0])
                 cursor = page[1]
                 if cursor is None:
                     break

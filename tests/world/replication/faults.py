@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from tests.world.replication.node import Node
     from tests.world.replication.witness import Witness
 
+STRIKES: Final = (
+    *("crash", "power", "stay down", "cut", "cut one way", "break", "slow network", "slow disk", "full disk"),
+    *("clock", "crashes around syncs and sends"),
+)
+
 
 @final
 class Faults:
@@ -27,20 +32,21 @@ class Faults:
         self._network = network
         self._witness = witness
         self._random = random
-        self._strikes: dict[str, Callable[[Node], Awaitable[None]]] = {
-            "crash": partial(self._crash, power=False),
-            "power": partial(self._crash, power=True),
-            "stay down": self._stay_down,
-            "cut": partial(self._cut, one_way=False),
-            "cut one way": partial(self._cut, one_way=True),
-            "break": self._break,
-            "slow network": self._change_delay,
-            "slow disk": self._change_disk,
-            "full disk": self._fill,
-            "clock": self._change_clock,
-            "crash around syncs": self._change_crashes,
-        }
-        self.kinds = random.sample([*self._strikes], random.randint(2, 6))
+        strikes: tuple[Callable[[Node], Awaitable[None]], ...] = (
+            partial(self._crash, power=False),
+            partial(self._crash, power=True),
+            self._stay_down,
+            partial(self._cut, one_way=False),
+            partial(self._cut, one_way=True),
+            self._break,
+            self._change_delay,
+            self._change_disk,
+            self._fill,
+            self._change_clock,
+            self._change_crashes,
+        )
+        self._strikes = dict(zip(STRIKES, strikes, strict=True))
+        self.kinds = random.sample(STRIKES, random.randint(2, 6))
 
     async def run(self, *, pause_s: float) -> None:
         """Strike, again and again."""

@@ -97,7 +97,12 @@ class Network:
     def connect(self, source: Life, to: bytes) -> bool:
         """Dial a node; whether there is a new connection."""
         life = self.lives.get(to)
-        if life is None or (source.node, to) in self.links or {(source.node, to), (to, source.node)} & self.cuts:
+        if (
+            life is None
+            or source.is_over
+            or (source.node, to) in self.links
+            or {(source.node, to), (to, source.node)} & self.cuts
+        ):
             return False
         self.links[source.node, to] = Link(source, life)
         return True
@@ -140,7 +145,7 @@ class Network:
         """Ask a node; `on_answer` is called once, unless the asker's life ends first."""
         link = self.links.get((source.node, to))
         if link is None or link.is_broken:
-            self.at(trio.current_time(), lambda: None if source.is_over else on_answer(None, Unavailable("no way")))
+            self.at(trio.current_time(), partial(self._no_way, source, on_answer))
             return
         self.counts[method] += 1
         self._number += 1
@@ -150,6 +155,11 @@ class Network:
         self.counts[f"{method} bytes"] += len(packed)
         self._send(link, source.node, partial(self._arrived, link, number, method, packed))
         self.at(trio.current_time() + timeout_s, partial(self._answered, link, number, None))
+
+    @staticmethod
+    def _no_way(source: Life, on_answer: OnAnswer) -> None:
+        if not source.is_over:
+            on_answer(None, Unavailable("no way"))
 
     def _send(self, link: Link, source: bytes, deliver: Callable[[], None]) -> None:
         time = max(link.last.get(source, 0.0), trio.current_time() + self._random.uniform(*self.delay_s))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
+import msgpack
 import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable, Unknown
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
     from tests.world.replication.network import Network
     from tests.world.replication.witness import Witness
+    from tests.world.simulated_files import SimulatedFiles
 
 TABLE: Final = b"tableid_tableid_"
 RELAY_S: Final = 0.2
@@ -92,6 +94,8 @@ class Life:
             await nursery.start(self.replication.run)
             if happens(self._random, 0.8):
                 self.adopt()
+            if self.is_over:
+                return
             self._of.network.lives[self.node] = self
             nursery.start_soon(self._dial)
 
@@ -105,11 +109,24 @@ class Life:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
-    def _strike(self) -> None:
-        """Crash around a sync, now and then."""
-        if not self.is_over and happens(self._of.random, self._of.crashes):
-            self._of.witness.counts["crashes around a sync"] += 1
+    def is_ready(self, others: int, partitions: int) -> bool:
+        """Whether it may write to so many partitions, and is connected to so many others."""
+        replicas = self.replication.replicas
+        copies = replicas.copies.values()
+        return (
+            len(replicas.reached) == others
+            and len(copies) == partitions
+            and all(replicas.may_originate(copy) for copy in copies)
+        )
+
+    def _strike(self) -> bool:
+        """Crash around a sync or a send, now and then; whether this life is over."""
+        self._of.strikes += 1
+        is_now = self._of.strikes == self._of.crashes_at or happens(self._of.random, self._of.crashes)
+        if not self.is_over and is_now:
+            self._of.witness.counts["crashes around a sync or a send"] += 1
             self.end(power=happens(self._of.random, 0.5))
+        return self.is_over
 
     def adopt(self) -> None:
         """Hold what the map says, as far as this node knows."""
@@ -134,14 +151,17 @@ class Life:
     # -- to and from others ------------------------------------------------------------------------------------------
 
     def _ask(self, node: bytes, method: str, params: list[Value], timeout_s: float, on_answer: OnAnswer) -> None:
+        if self._strike():
+            return
         if method == "replica_feed":
             self._look_at(params)
         self._of.network.ask(self, node, method, params, timeout_s=timeout_s, on_answer=on_answer)
+        self._strike()
 
     def _look_at(self, params: list[Value]) -> None:
         match params:
-            case [bytes(), int(), list(entries)]:
-                flat = [part for entry in entries if isinstance(entry, list) for part in cast("list[bytes]", entry[3])]
+            case [bytes(), int(), bytes(packed)]:
+                flat = [part for entry in msgpack.unpackb(packed) for part in entry[RECORD_AT]]
                 self._of.witness.sends(self.node, flat[1::2])
 
     def disconnected(self, node: bytes) -> None:
@@ -151,10 +171,10 @@ class Life:
     def answer(self, method: str, params: list[Value], told: Callable[[Value], object]) -> None:
         """Answer a question.  Raises GossipKVError."""
         match method, params:
-            case "replica_tell", [bytes(node), int(link), int(whole), list(rows)]:
-                told(self.replication.replicas.told(node, link, rows, whole=bool(whole)))
-            case "replica_feed", [bytes(node), int(link), list(entries)]:
-                self.replication.replicas.fed(node, link, entries, told)
+            case "replica_tell", [bytes(node), int(link), int(whole), bytes(rows)]:
+                told(self.replication.replicas.told(node, link, msgpack.unpackb(rows), whole=bool(whole)))
+            case "replica_feed", [bytes(node), int(link), bytes(entries)]:
+                self.replication.replicas.fed(node, link, msgpack.unpackb(entries), told)
             case _:
                 raise BadRequest(method)
 
@@ -211,7 +231,8 @@ class Node:
         self.others: list[bytes] = []
         self.known: dict[int, Placed] = {}  # What it knows of the map.
         self.skew_ms = 0.0
-        self.crashes = 0.0  # The odds at each side of a sync.
+        self.crashes = 0.0  # The odds at each side of a sync or a send.
+        self.strikes, self.crashes_at = 0, 0  # How many such sides there were, and of which it crashes.
         self.life: Life | None = None
         self.open: set[int] = set()  # Writes that this life has not answered.
         self.is_wanted = True  # To be up.
@@ -237,6 +258,12 @@ class Node:
             self.eye.partitions |= {host.assignment: partition for host in placed.hosts}
             if self.life is not None and not self.life.is_over:
                 self.life.adopt()
+
+    def put_back(self, files: SimulatedFiles) -> None:
+        """Have an older copy of the disk, while it is down."""
+        assert self.life is None
+        self.disk.files = files
+        self.eye.is_put_back = True
 
     def answered(self, number: int, error: GossipKVError | None) -> None:
         """A write is answered."""

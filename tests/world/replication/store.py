@@ -77,7 +77,7 @@ class RunningStore:
     mood: Mood
     random: Random
     heard: Heard
-    strike: Callable[[], None]  # Called around each sync: it may end this life.
+    strike: Callable[[], bool]  # Called around each sync: whether this life is over.
     options: Options = OPTIONS
     is_over: bool = False
     appends: int = 0
@@ -94,6 +94,11 @@ class RunningStore:
     def synced_position(self) -> int:
         """All up to here is synced."""
         return self.opened.synced_position
+
+    @property
+    def first_space(self) -> int | None:
+        """The first space that was made."""
+        return self.opened.first_space
 
     def get(self, space: int, key: bytes) -> bytes | None:
         """What is synced under a key."""
@@ -147,8 +152,7 @@ class RunningStore:
             await self._more.wait()
             self._more = trio.Event()
             while (group := self.opened.engine.group()) is not None:
-                self.strike()
-                if self.is_over:
+                if self.strike():
                     return
                 self.opened.files.pwrite(group.descriptor, group.data, group.offset)
                 await trio.sleep(self.random.uniform(*self.mood.sync_s))
@@ -157,8 +161,7 @@ class RunningStore:
                 if group.ends:
                     self.opened.files.close(group.descriptor)
                 self.heard.synced(group.position)
-                self.strike()
-                if self.is_over:
+                if self.strike():
                     return
                 self.opened.maintain()
                 while self._waiting and self._waiting[0][0] <= group.position:

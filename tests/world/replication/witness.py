@@ -17,6 +17,8 @@ import trio
 from gossipkv.storage.engine.shell import PUT, operations
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from gossipkv.replication.copy import Copy
     from gossipkv.storage.engine.shell import Batch
     from tests.world.replication.store import RunningStore
@@ -29,6 +31,8 @@ IDENTITY: Final = b"\0i"
 STATE: Final = b"\0c"
 RECORD: Final = b"\1"
 MOST_VIOLATIONS: Final = 100
+CALM: Final = 2.05  # So often a record travels at most, where nothing strikes and there are three of each.
+SLOWER: Final = 2.0  # So much slower a write may be, at the 99th percentile, while a link is cut.
 
 
 class Violation(NamedTuple):
@@ -83,6 +87,12 @@ def covers(one: Clock, other: Clock) -> bool:
     return all(count <= one.get(origin, 0) for origin, count in other.items())
 
 
+def p99(times: Iterable[float]) -> float:
+    """The 99th percentile.  Requires: there are some."""
+    ordered = sorted(times)
+    return ordered[len(ordered) * 99 // 100]
+
+
 @dataclass(eq=False)
 class Model:
     """What a copy has durably."""
@@ -95,6 +105,7 @@ class Model:
     records: Records = field(default_factory=dict)
     # By config id, how much of each origin was durable when this was.
     confirmed: defaultdict[int, Clock] = field(default_factory=lambda: defaultdict(dict))
+    is_older: bool = False  # It was put back from an older copy of its disk: its own records come from others.
 
 
 class Change(NamedTuple):
@@ -119,7 +130,8 @@ class Acknowledged(NamedTuple):
 class Witness:
     """Who sees all disks."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = trio.current_time) -> None:
+        self._now = now
         self.violations: list[Violation] = []
         self.counts: Counter[str] = Counter()
         self.models: dict[int, Model] = {}  # By assignment.
@@ -133,7 +145,7 @@ class Witness:
     def found(self, checker: str, what: str) -> None:
         """Write a violation down."""
         if len(self.violations) < MOST_VIOLATIONS:
-            self.violations.append(Violation(checker, trio.current_time(), what))
+            self.violations.append(Violation(checker, self._now(), what))
 
     # -- disks -------------------------------------------------------------------------------------------------------
 
@@ -146,7 +158,7 @@ class Witness:
             if state.before != model.clock:
                 self.found("continuity", f"{who}: a batch goes on from {state.before}, and it has {model.clock}")
             rises = {origin for origin, count in state.after.items() if count > model.clock.get(origin, 0)}
-            if model.assignment in rises:
+            if model.assignment in rises and not model.is_older:
                 self._originates(model, change, rises)
             for key, data in change.records:
                 self._puts(model, who, state, key, data)
@@ -200,10 +212,14 @@ class Witness:
         states: dict[int, tuple[int, State]] = {}
         eye.spaces.clear()
         for space in store.spaces():
-            state = store.get(space, STATE)
-            if state is not None and store.get(space, IDENTITY) is not None:
-                states[self._assignment(store, space)] = space, state_of(state)
+            value = store.get(space, STATE)
+            if value is not None and store.get(space, IDENTITY) is not None:
+                states[self._assignment(store, space)] = space, state_of(value)
         pending, eye.pending = eye.pending, []
+        if eye.is_put_back:
+            eye.is_put_back = False
+            for assignment, (space, state) in states.items():
+                self._goes_back(self.models[assignment], state, self._records(store, space))
         for change in pending:
             if change.assignment in states and covers(states[change.assignment][1].after, change.state.after):
                 self._model(eye, change.assignment)
@@ -211,10 +227,19 @@ class Witness:
         for assignment, (space, state) in states.items():
             model = self._model(eye, assignment)
             eye.spaces[space] = assignment
-            records, _ = store.scan(space, RECORD, b"\2", limit=1 << 16)
-            if state.after != model.clock or {key[1:]: data for key, data in records} != model.records:
+            if state.after != model.clock or self._records(store, space) != model.records:
                 self.found("disk", f"{assignment}: what is on the disk is not what was synced")
             model.config = state.config
+
+    @staticmethod
+    def _records(store: RunningStore, space: int) -> Records:
+        records, _ = store.scan(space, RECORD, b"\2", limit=1 << 16)
+        return {key[1:]: data for key, data in records}
+
+    def _goes_back(self, model: Model, state: State, records: Records) -> None:
+        """An older copy of a disk is all that a node has: from now on it originates nothing."""
+        model.clock, model.records, model.is_older = state.after, records, True
+        model.confirmed.clear()
 
     @staticmethod
     def _assignment(store: RunningStore, space: int) -> int:
@@ -267,6 +292,28 @@ class Witness:
         for number in sorted(self.asked.keys() - self.answered.keys()):
             self.found("answers", f"write {number} was not answered")
 
+    def check_travel(self) -> None:
+        """A record goes to each other copy once, by its origin."""
+        if (travelled := self.travelled) > CALM:
+            self.found("travel", f"a record travelled {travelled:.2f} times")
+
+    @property
+    def travelled(self) -> float:
+        """How often a record was sent, on average."""
+        return self.counts["records sent"] / max(1, self.counts["records"])
+
+    def check_latency(self, cut_s: float, relayed_s: float) -> None:
+        """While a link is cut, at `cut_s`, writes soon take little longer than before: from `relayed_s` on."""
+        before = p99(took for _, _, began, took in self.latencies if began < cut_s)
+        since = p99(took for _, _, began, took in self.latencies if began >= relayed_s)
+        if since > SLOWER * before:
+            self.found("slow", f"p99 of a write is {since:.3f} s with a link cut, and was {before:.3f} s")
+
+    def check_quiet(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        """Soon after healing nothing is fed, told or appended any more."""
+        if before != after:
+            self.found("quiet", f"feeds, tells and appends: {before}, and then {after}")
+
     def check_end(self, lost: set[bytes]) -> None:
         """Copies are equal, and have what was acknowledged; the nodes that are lost do not count."""
         partitions = defaultdict(list)
@@ -296,6 +343,7 @@ class Eye:
     partitions: dict[int, int]  # By assignment.
     spaces: dict[int, int] = field(default_factory=dict)  # The assignment of each.
     pending: list[Change] = field(default_factory=list)
+    is_put_back: bool = False  # Its disk is an older copy, from the next life on.
 
     def appended(self, position: int, batch: Batch) -> None:
         """See a batch that is appended."""

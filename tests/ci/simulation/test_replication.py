@@ -1,0 +1,16 @@
+"""Copies of partitions under drawn faults: more seeds of `tests/simulation/test_replication.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import judges
+from tests.world.replication.world import run
+
+
+@pytest.mark.parametrize("seed", range(15, 200))
+def test_drawn_faults_break_none(seed, note):
+    """As there."""
+    outcome = run(seed)
+    assert not outcome.violations, f"to replay: {outcome.command}\n    {outcome.violations[0]}"
+    note(judges.replication, {"counts": outcome.counts, "travelled": outcome.travelled})

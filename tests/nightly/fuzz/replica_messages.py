@@ -1,0 +1,140 @@
+"""Mutated messages between nodes that keep records: each is one clear error or taken rightly, and the node lives on.
+
+`FUZZ_NUMBER=4711 python -m pytest tests/nightly/fuzz/test_replica_messages.py` repeats one node's messages.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import msgpack
+
+from gossipkv.errors import GossipKVError
+from gossipkv.replication import clock, record
+from gossipkv.replication.copy import IDENTITY, RECORD, STATE, TOMBSTONE, decode_state
+from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, made
+
+EXTREMES = (0, 1, 2, 255, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -(1 << 63))
+STRANGERS = (None, True, b"", b"\xff" * 9, [], [0], [b"", None], {}, 1.5, "text")
+PACKED = {"replica_tell": 3, "replica_feed": 2}  # Where a parameter is packed by itself.
+MESSAGES = 25  # That one node is sent.
+
+
+def right(random, talker, counter):
+    """One message that is right, or was a moment ago."""
+    peer, table = talker.peer.uuid, talker.table
+    partition = bytes(8)
+    row = [0, table, 0, YOURS, talker.copy.config, [MINE, YOURS, THIRD], [0, counter, 0], True]
+    now = [0, counter, 1]
+    put = made(counter, b"value", key=b"k%d" % random.randrange(3))
+    return random.choice(
+        [
+            ("replica_tell", [peer, LINK, 1, [row]]),
+            ("replica_tell", [peer, LINK, 0, [[0, talker.copy.config, [0, counter, 0], True]]]),
+            ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], None, put]]]),
+            ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], now, put], [0, None, [0, counter, 2], []]]]),
+            ("table_write", [table, 0, "one", [b"k", b"v", b"l", None], 10]),
+            ("table_get", [table, 2 * partition, [b"k", b"l"]]),
+            ("table_scan", [table, partition, b"", None, 0, 10]),
+        ]
+    )  # fmt: skip
+
+
+def mutated(random, value):
+    """A value of which something is another."""
+    if isinstance(value, list) and value and random.random() < 0.85:
+        at = random.randrange(len(value))
+        changed = [*value]
+        match random.randrange(8):
+            case 0:
+                del changed[at]
+            case 1:
+                changed.insert(at, random.choice((value[at], *STRANGERS)))
+            case _:
+                changed[at] = mutated(random, value[at])
+        return changed
+    if isinstance(value, bytes) and value and random.random() < 0.8:
+        at = random.randrange(len(value))
+        return random.choice(
+            (value[:at], value + value[:at], value[:at] + random.randbytes(1) + value[at + 1 :],
+             value[:at] + b"\xff" * 8 + value[at + 8 :])
+        )  # fmt: skip
+    if isinstance(value, int) and random.random() < 0.8:
+        return random.choice((value + 1, value - 1, value + 2, *EXTREMES))
+    return random.choice((*STRANGERS, *EXTREMES))
+
+
+def packed(method, params):
+    """As it goes over the wire."""
+    at = PACKED.get(method)
+    if at is not None and at < len(params) and isinstance(params[at], list):
+        params = [*params[:at], msgpack.packb(params[at]), *params[at + 1 :]]
+    return params
+
+
+def send(number):
+    """Send one node `MESSAGES` mutated messages; returns how many were taken."""
+    chance, talker, taken = random.Random(number), Talker(), 0
+    node, answers = talker.node, []
+    node.look = lambda *_: None
+    for count in range(MESSAGES):
+        method, params = right(chance, talker, count // 2 + 1)
+        for _ in range(chance.choice((0, 1, 1, 2))):
+            params = mutated(chance, params)
+        if not isinstance(params, list):
+            continue
+        try:
+            params = packed(method, params)
+            msgpack.packb(params)
+        except (OverflowError, ValueError):
+            continue
+        answers.clear()
+        node.answer(method, params, answers.append)
+        talker.records.run()
+        talker.records.pass_s(0.02)
+        assert len(answers) == 1, (number, method, params, answers)
+        taken += not isinstance(answers[0], Exception)
+        is_clear = isinstance(answers[0], GossipKVError) or not isinstance(answers[0], Exception)
+        assert is_clear, f"FUZZ_NUMBER={number}: {method} {params}: {answers[0]!r}"
+        check(talker, number)
+    lives_on(talker, number)
+    return taken
+
+
+def check(talker, number):
+    """What the copy is in memory and on the disk is one, and covers all that it has."""
+    copy, values = talker.copy, talker.node.spaces[talker.copy.space]
+    time, config, after, before = decode_state(values[STATE])
+    assert (config, after) == (copy.config, copy.synced) == (copy.synced_config, copy.appended), number
+    assert [one for one, _ in clock.entries(after)] == [MINE, YOURS, THIRD] == [*copy.named], number
+    assert clock.covers(after, before), number
+    for key, data in values.items():
+        if key[:1] == RECORD:
+            record.check(data)
+            assert clock.covers(after, clock.named(record.dot(data), copy.named)), number
+            assert int.from_bytes(data[:8], "big") <= time, number
+        else:
+            assert key in {IDENTITY, STATE} or key[:1] == TOMBSTONE, number
+    assert not copy._between, number
+
+
+def lives_on(talker, number):
+    """It takes what goes on from where it is, and answers; the other tells its clocks, and hears of what is here."""
+    counters = [count for _, count in clock.entries(talker.copy.synced)]
+    talker.begin(counters)
+    if counters[1] + 1 < 1 << 64 and talker.copy.time.last < (1 << 64) - 1:
+        data = record.encode(talker.copy.time.last + 1, YOURS, counters[1] + 1, record.PUT, b"", b"last")
+        talker.feed([0, counters, None, [b"k", data]])
+        (told,) = talker.node.begin("table_get", talker.table, bytes(8), [b"k"])
+        assert told == [data], number
+    answers = talker.node.begin("table_write", talker.table, 0, "one", [b"k", b"v"], 1000)
+    talker.records.run()
+    (told,) = answers
+    assert isinstance(told, GossipKVError if talker.copy.aside or isinstance(told, Exception) else list), number
+
+
+def numbers(messages):
+    """The nodes that so many messages go to, or the one that is to be repeated."""
+    one = os.environ.get("FUZZ_NUMBER")
+    return range(int(one), int(one) + 1) if one else range(messages // MESSAGES)

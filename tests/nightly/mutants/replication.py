@@ -1,0 +1,247 @@
+"""Mutants of replication: each leaves out a rule of `docs/development/replication.md`."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
+
+AIMED = "tests/simulation/test_replication_aimed.py"
+COPY = "tests/unit/replication/test_copy.py"
+FEED = "tests/unit/replication/test_feed.py"
+LEVELS = "tests/unit/replication/test_levels.py"
+REPLICAS = "tests/unit/replication/test_replicas.py"
+
+IN_COPY = "gossipkv.replication.copy:Copy"
+IN_FEED = "gossipkv.replication.feed:Feed"
+IN_REPLICAS = "gossipkv.replication.replicas:Replicas"
+
+MUTANTS_OF_REPLICATION = (
+    planted(
+        "shown before synced",
+        "gossipkv.replication.levels:Levels.reached",
+        "here = clock.counter(self._copy.synced, self._copy.assignment)",
+        "here = clock.counter(self._copy.appended, self._copy.assignment)",
+        REPLICAS,
+    ),
+    Mutant(
+        "fed before synced",
+        (
+            Edit(
+                f"{IN_REPLICAS}._append",
+                "entry.copy.appends(entry)",
+                "entry.copy.appends(entry)\n        self.tail.append(entry)",
+            ),
+            Edit(f"{IN_REPLICAS}._synced", "self.tail.append(entry)", "pass"),
+        ),
+        (REPLICAS, AIMED),
+        "property",
+    ),
+    planted(
+        "confirmed before synced",
+        f"{IN_REPLICAS}._answer_row",
+        "counters: list[Value] = [clock.counter(copy.synced, id_) for id_ in ids]",
+        "counters: list[Value] = [clock.counter(copy.appended, id_) for id_ in ids]",
+        REPLICAS,
+    ),
+    planted(
+        "answered before synced",
+        f"{IN_REPLICAS}.fed",
+        "if not appended:",
+        "if appended >= 0:",
+        REPLICAS,
+    ),
+    planted(
+        "merged against what can be read",
+        f"{IN_COPY}.take",
+        "standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)",
+        "standing = won.get(key) or read(self.space, RECORD + key)",
+        REPLICAS,
+    ),
+    planted(
+        "a covered record is merged again",
+        f"{IN_COPY}.take",
+        "if clock.covers(before, record.dot(data)):",
+        "if False:",
+        REPLICAS,
+    ),
+    planted(
+        "the earlier record stays",
+        f"{IN_COPY}.take",
+        "if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:",
+        "if standing is None:",
+        REPLICAS,
+    ),
+    planted(
+        "the clock before is no matter",
+        f"{IN_REPLICAS}._take_or_keep",
+        "if copy.covers(entry.before):",
+        "if True:",
+        REPLICAS,
+        by="assertion of Copy.take",
+    ),
+    planted(
+        "the clock moves without its records",
+        f"{IN_COPY}.take",
+        "self._put(batch, key, data)",
+        "pass",
+        REPLICAS,
+    ),
+    planted(
+        "what was taken goes as one's own",
+        f"{IN_COPY}.take",
+        "return self._finished(batch, Entry(self, tuple(won.items()), before, after, is_own=False))",
+        "return self._finished(batch, Entry(self, tuple(won.items()), before, after, is_own=True))",
+        COPY,
+        AIMED,
+    ),
+    planted(
+        "the log's own is all that moves the own counter",
+        f"{IN_COPY}.entry_of",
+        "entry.is_own = entry.origins == [self.assignment] and len(records) == rise",
+        "entry.is_own = rise > 0",
+        COPY,
+    ),
+    planted(
+        "a place is beyond what is not covered",
+        f"{IN_FEED}._advance",
+        "self._place = self._first_open(self._shared)",
+        "self._place = self._shared.at",
+        FEED,
+        AIMED,
+    ),
+    planted(
+        "others' entries are never sent",
+        f"{IN_FEED}._goes",
+        "or self._back",
+        "or False",
+        FEED,
+        AIMED,
+    ),
+    planted(
+        "a dead origin is waited for",
+        f"{IN_FEED}._is_orphaned",
+        "return not item.is_own and not was_sent and any(self._is_broken(item.copy, one) for one in item.origins)",
+        "return False",
+        FEED,
+    ),
+    planted(
+        "what is under way lies",
+        f"{IN_FEED}._lies",
+        "if item.under_way:",
+        "if False:",
+        FEED,
+    ),
+    planted(
+        "an origin's entries never go like one's own",
+        "gossipkv.replication.feed:RELAYED_FOR",
+        "RELAYED_FOR: Final = 5  # Times the relay time.",
+        "RELAYED_FOR: Final = 0",
+        FEED,
+        AIMED,
+    ),
+    planted(
+        "news renew nothing",
+        f"{IN_FEED}.answered",
+        "if (copy, origin) in self._relayed:",
+        "if False:",
+        FEED,
+    ),
+    planted(
+        "left out for a copy that is not available",
+        f"{IN_FEED}._goes",
+        "or not self.told[entry.copy].available",
+        "or False",
+        FEED,
+    ),
+    planted(
+        "a copy that cannot take has no lane",
+        f"{IN_FEED}.connected",
+        "self._lanes.setdefault(copy, Lane(self._place, copy))",
+        "pass",
+        FEED,
+    ),
+    planted(
+        "what was kept is not tried again",
+        f"{IN_REPLICAS}.fed",
+        "self._retry()",
+        "pass",
+        REPLICAS,
+    ),
+    planted(
+        "what was kept is kept for ever",
+        f"{IN_REPLICAS}.pump",
+        "while peer.kept and peer.kept[0][0] + self.relay_s <= now:",
+        "while False:",
+        REPLICAS,
+    ),
+    planted(
+        "time is not merged",
+        f"{IN_COPY}.take",
+        'self.time.merge(int.from_bytes(data[:8], "big"))',
+        "pass",
+        REPLICAS,
+    ),
+    planted(
+        "time is not restored",
+        f"{IN_COPY}.__init__",
+        "self.time = HybridTime(time)",
+        "self.time = HybridTime()",
+        REPLICAS,
+    ),
+    planted(
+        "a counter of a former life is given out",
+        f"{IN_REPLICAS}.may_originate",
+        "return is_new or self._outside.now() - self._began >= ASK_OWN_S",
+        "return True",
+        AIMED,
+    ),
+    planted(
+        "an older copy of a disk is used",
+        f"{IN_REPLICAS}._hear",
+        "if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:",
+        "if False:",
+        REPLICAS,
+        AIMED,
+    ),
+    planted(
+        "what a former link had kept is tried",
+        f"{IN_REPLICAS}.told",
+        "peer.kept.clear()",
+        "pass",
+        REPLICAS,
+    ),
+    planted(
+        "one host confirms for a slot",
+        "gossipkv.replication.levels:Levels.reached",
+        "slots[host.slot] = min(slots.get(host.slot, counter), counter)",
+        "slots[host.slot] = max(slots.get(host.slot, counter), counter)",
+        LEVELS,
+    ),
+    planted(
+        "who leaves is to confirm",
+        "gossipkv.replication.levels:Levels.reached",
+        "if not host.counts:",
+        "if False:",
+        LEVELS,
+    ),
+    planted(
+        "a confirmation of another config counts",
+        "gossipkv.replication.levels:Levels.reached",
+        "elif config != self._copy.config:",
+        "elif False:",
+        REPLICAS,
+    ),
+    planted(
+        "a config is confirmed before it is synced",
+        f"{IN_COPY}.adopts",
+        "self.config, self._named = config, _named(self.hosts)",
+        "self.config = self.synced_config = config\n        self._named = _named(self.hosts)",
+        REPLICAS,
+    ),
+    planted(
+        "half of a message is taken",
+        f"{IN_REPLICAS}.fed",
+        "read = [*self._read(peer, entries)]  # All of it is right, or none is taken.",
+        "read = self._read(peer, entries)",
+        REPLICAS,
+    ),
+)

@@ -1,0 +1,193 @@
+"""Copies of partitions in the runs that their rules are for: then as ever all heals, and no promise was broken."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from gossipkv.replication.copy import Write
+from gossipkv.replication.levels import ALL, MAJORITY, ONE
+from tests.world.logs import capture_logs
+from tests.world.replication.world import stage
+
+KEY = b"key"
+FIRST = 0  # A partition whose copies are at the nodes in their order.
+
+
+def staged(play, seed=1):
+    """Have it played, and nothing broken."""
+    witness = stage(play, seed)
+    assert not witness.violations, witness.violations[0]
+    return witness
+
+
+def ways(cluster, *pairs):
+    """Cut ways from node to node; returns them."""
+    cuts = {(cluster.nodes[source].uuid, cluster.nodes[to].uuid) for source, to in pairs}
+    cluster.network.cuts |= cuts
+    return cuts
+
+
+def put(cluster, at, value=b"value", level=ONE, key=KEY):
+    """Have the node of that number write to the first partition; the number of the write."""
+    number = cluster.have(cluster.nodes[at], FIRST, [Write(key, value)], level, 1.0)
+    assert number is not None
+    return number
+
+
+async def answered(cluster, number):
+    """Return when a write is answered."""
+    await cluster.until(lambda: number in cluster.witness.answered)
+
+
+@pytest.mark.parametrize("at", range(1, 13))
+def test_power_lost_around_a_push(at):
+    """At whichever side of a send or sync nodes crash: what was acknowledged stays, and no dot is given out twice."""
+
+    async def play(cluster):
+        for number, node in enumerate(cluster.nodes):
+            node.crashes_at = node.strikes + at + number
+        for value in range(12):
+            for node in cluster.nodes:
+                cluster.have(node, FIRST, [Write(KEY, b"%d" % value)], MAJORITY, 1.0)
+            await trio.sleep(0.01)
+
+    witness = staged(play, at)
+    assert witness.counts["crashes around a sync or a send"]
+
+
+def test_a_delete_against_an_older_write_that_comes_late():
+    """The write travels behind the delete that beats it, also to whom the delete came first: the key stays deleted."""
+
+    async def play(cluster):
+        cuts = ways(cluster, (0, 1), (0, 2))
+        await answered(cluster, put(cluster, 0))
+        await trio.sleep(0.1)
+        await answered(cluster, put(cluster, 1, None, MAJORITY))
+        cluster.network.heal(cuts)
+        await cluster.until(lambda: cluster.is_level)
+        newest = cluster.newest(FIRST, KEY)
+        assert newest[0] == newest[1] == newest[2]
+        assert int.from_bytes(newest[0][8:16], "big") == cluster.map[FIRST].hosts[1].assignment
+
+    staged(play)
+
+
+def test_the_origin_is_killed_after_one_target_synced():
+    """What it acknowledged at majority reaches the third by the second; without its disk nothing is missing."""
+
+    async def play(cluster):
+        ways(cluster, (0, 1), (1, 0))
+        await answered(cluster, put(cluster, 0, level=MAJORITY))
+        origin = cluster.nodes[0]
+        origin.stop(power=True)
+        origin.start = lambda: None
+        cluster.lost.add(origin.uuid)
+        await cluster.until(lambda: cluster.newest(FIRST, KEY)[1] is not None, 1.0)
+
+    assert len(staged(play).acknowledged) == 1
+
+
+def test_an_older_copy_of_a_disk():
+    """It gives out no counters that others have records of, says so, and takes its own records from them."""
+
+    async def play(cluster):
+        node = cluster.nodes[0]
+        await answered(cluster, put(cluster, 0, level=ALL))
+        older = node.disk.files.copied()
+        for value in range(3):
+            await answered(cluster, put(cluster, 0, b"%d" % value, ALL, b"key%d" % (value % 2)))
+        node.stop(power=True)
+        await cluster.until(lambda: node.life is None)
+        node.put_back(older)
+        with capture_logs() as logs:
+            node.start()
+            await cluster.until(lambda: node.life is not None and node.uuid in cluster.network.lives)
+            assert cluster.have(node, FIRST, [Write(KEY, b"other")], ONE, 1.0) is None
+            await trio.sleep(2.0)
+        copies = node.life.replication.replicas.copies.values()
+        assert [copy.identity.partition for copy in copies if copy.aside] == [FIRST]
+        assert "copy_set_aside" in str(logs)
+        assert cluster.have(node, FIRST, [Write(KEY, b"other")], ONE, 1.0) is None
+        await answered(cluster, put(cluster, 1, level=ALL))
+        await cluster.until(lambda: cluster.is_level)
+        await _restart(cluster, node)
+
+    staged(play)
+
+
+async def _restart(cluster, node):
+    """Restart one, while the others have lost its records' order: its log has what it took in."""
+    node.stop()
+    await cluster.until(lambda: node.life is None)
+    node.start()
+    await cluster.until(lambda: cluster.is_ready or node.life is not None)
+
+
+def test_a_merge_between_append_and_sync_of_a_later_record():
+    """An older record that comes in between does not lie over the later one."""
+
+    async def play(cluster):
+        cluster.nodes[1].skew_ms = -5000
+        cluster.nodes[0].mood.sync_s = (0.3, 0.3)
+        put(cluster, 0, b"later")
+        put(cluster, 1, b"older")
+        await trio.sleep(0.5)
+
+    witness = staged(play)
+    assert witness.counts["records"] == 2
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_times_a_year_ahead(seed):
+    """A node's clock is a year ahead, and then right again, in another life: writes win over all that was seen."""
+
+    async def play(cluster):
+        cluster.nodes[0].skew_ms = 365 * 86400 * 1000
+        await answered(cluster, put(cluster, 0, b"ahead", ALL))
+        for node in cluster.nodes:
+            node.skew_ms = 0
+            node.stop(power=seed == 1)
+        await cluster.until(lambda: all(node.life is None for node in cluster.nodes))
+        for node in cluster.nodes:
+            node.start()
+        await cluster.until(lambda: cluster.is_ready)
+        for at in (1, 2, 0):
+            await answered(cluster, put(cluster, at, b"by %d" % at, ALL))
+            newest = cluster.newest(FIRST, KEY)
+            assert [data.endswith(b"by %d" % at) for data in newest] == [True] * 3
+
+    staged(play)
+
+
+@pytest.mark.parametrize("cut", [((1, 2), (2, 1)), ((1, 2),)])
+def test_a_link_is_cut_under_load(cut):
+    """Of three: what has to go round first takes little longer than before, and not a relay time each."""
+
+    async def play(cluster):
+        async def write(until_s):
+            while trio.current_time() < until_s:
+                for at in range(3):
+                    put(cluster, at, level=MAJORITY, key=b"key%d" % at)
+                await trio.sleep(0.02)
+
+        await write(1.5)
+        began_s = trio.current_time()
+        ways(cluster, *cut)
+        await write(began_s + 2.0)
+        cluster.witness.check_latency(began_s, began_s + 0.7)
+
+    staged(play)
+
+
+def test_a_record_travels_twice():
+    """With three origins at once that nothing strikes: by its origin to each of the others."""
+
+    async def play(cluster):
+        for number in range(100):
+            put(cluster, number % 3, b"%d" % number, key=b"%d" % (number % 7))
+            await trio.sleep(0.003)
+        await cluster.until(lambda: cluster.is_level)
+        cluster.witness.check_travel()
+
+    assert staged(play).travelled == 2.0

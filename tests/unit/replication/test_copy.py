@@ -1,0 +1,49 @@
+"""What a batch does to a copy is read from the log as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.replication import clock
+from gossipkv.replication.copy import Copy, Entry, Host, Identity, Write, first_batch
+from gossipkv.storage.engine.shell import operations
+from tests.unit.replication.talker import MINE, THIRD, YOURS, made
+
+
+@pytest.fixture
+def copy():
+    """One that has nothing yet."""
+    identity = Identity(b"table", 0, MINE)
+    _, state = first_batch(7, identity, 1, (MINE, YOURS, THIRD))
+    copy = Copy(7, identity, state)
+    copy.adopts(1, [Host(one, bytes([one]), one, counts=True, available=True) for one in (MINE, YOURS, THIRD)])
+    return copy
+
+
+def again(copy, batch):
+    """The entry that the log has of a batch."""
+    entry = copy.entry_of(5, operations(batch.payload))
+    return entry.records, entry.before, entry.after, entry.is_own
+
+
+def test_what_was_written_here(copy):
+    """Puts and deletes, one key twice."""
+    batch, entry = copy.originate([Write(b"k", b"v"), Write(b"l", None), Write(b"k", b"w")], 1)
+    assert again(copy, batch) == (entry.records, entry.before, entry.after, True)
+    assert len(entry.records) == 3
+
+
+@pytest.mark.parametrize("origin", [YOURS, MINE])
+def test_what_was_taken(copy, origin):
+    """Also what this copy wrote in a former life, of which others have kept a part: it is not sent as its own is."""
+    taken = Entry(copy, (tuple(made(2, origin=origin)),), clock.of([]), clock.of([(origin, 2)]), is_own=False)
+    batch, entry = copy.take(taken, lambda *_: None)
+    assert again(copy, batch) == (entry.records, entry.before, entry.after, False)
+
+
+def test_what_says_nothing(copy):
+    """A batch that has another config adopted, and what is of another space."""
+    batch = copy.adopting(2, copy.hosts)
+    assert copy.entry_of(5, operations(batch.payload)) is None
+    other, _ = first_batch(8, Identity(b"other", 0, MINE), 1, (MINE,))
+    assert copy.entry_of(5, operations(other.payload)) is None

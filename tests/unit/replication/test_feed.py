@@ -1,0 +1,135 @@
+"""What a feed sends, when, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.replication import clock
+from gossipkv.replication.copy import Copy, Entry, Host, Identity, first_batch
+from gossipkv.replication.feed import Feed, Look, Ship, Tail, Told
+from tests.unit.replication.talker import MINE, THIRD, YOURS
+
+RELAY_S = 0.2
+NAMED = (MINE, YOURS, THIRD)
+
+
+class Scene:
+    """A feed to the holder of `YOURS`, and a log with entries of a copy."""
+
+    def __init__(self, *, available=True, can_take=True, goes_back=True):
+        identity = Identity(b"table", 0, MINE)
+        _, state = first_batch(7, identity, 1, NAMED)
+        self.copy = Copy(7, identity, state)
+        self.copy.adopts(1, [Host(one, bytes([one]), one, counts=True, available=True) for one in NAMED])
+        self.broken = set()
+        self.tail = Tail(1)
+        self.feed = Feed(self.tail, 1, relay_s=RELAY_S, is_broken=lambda _, origin: origin in self.broken)
+        self.told = Told(YOURS, clock.named(b"", NAMED), 1, can_take, available)
+        self.counts = dict.fromkeys(NAMED, 0)
+        self.feed.connected({self.copy: self.told}, 0.0, goes_back=goes_back)
+        assert self.sent(0.0) == []  # It is level.
+
+    def synced(self, origin):
+        """The next record of an origin is synced; where in the log."""
+        before = clock.of(self.counts.items())
+        self.counts[origin] += 1
+        after = clock.of(self.counts.items())
+        self.tail.append(Entry(self.copy, (), before, after, origin == MINE, self.tail.end + 1))
+        self.copy.appended = self.copy.synced = after
+        return self.tail.end
+
+    def sent(self, now):
+        """The positions of what is sent now; the messages are in `ships`."""
+        self.ships = []
+        while (do := self.feed.next(now)) is not None:
+            assert isinstance(do, Ship), Look
+            self.ships.append(do)
+        return [entry.position for ship in self.ships for entry in ship.entries]
+
+    def answered(self, now, *, news=(), **counters):
+        """The target has these counters now, and answers what is under way."""
+        ids = {"mine": MINE, "yours": YOURS, "third": THIRD}
+        had = clock.named(clock.of((ids[name], count) for name, count in counters.items()), NAMED)
+        self.feed.hears(self.copy, self.told._replace(clock=had), now)
+        for ship in self.ships:
+            self.feed.answered(ship.number, news, now)
+        self.ships = []
+
+
+def test_level_it_sends_its_own():
+    """As they are synced, once; those of others are theirs to send."""
+    scene = Scene()
+    own, _ = scene.synced(MINE), scene.synced(THIRD)
+    assert scene.sent(0.0) == [own]
+    assert scene.sent(0.1) == []
+
+
+def test_what_lies_goes_in_order_from_the_place_on():
+    """After the relay time, whoever originated it; what is covered is left out."""
+    scene = Scene()
+    first, other = scene.synced(MINE), scene.synced(THIRD)
+    assert scene.sent(0.0) == [first]
+    scene.answered(0.01, mine=1)
+    assert scene.sent(0.19) == []
+    assert scene.feed.place == first
+    last = scene.synced(MINE)
+    assert scene.sent(0.19) == [last]
+    scene.answered(0.195, mine=1)  # It could not take it.
+    assert scene.feed.place == first
+    assert scene.sent(0.5) == [other, last]
+
+
+def test_what_is_under_way_does_not_lie():
+    """However slow the target is: nothing behind it goes that is another's to send."""
+    scene = Scene()
+    scene.synced(MINE)
+    assert len(scene.sent(0.0)) == 1
+    scene.synced(THIRD)
+    assert scene.sent(10.0) == []
+    assert scene.feed.due(10.0) is None
+
+
+def test_an_origin_whose_connection_is_broken_is_not_waited_for():
+    """What it has originated goes at once."""
+    scene = Scene()
+    scene.broken.add(THIRD)
+    at = scene.synced(THIRD)
+    assert scene.sent(0.0) == []  # It has come by.
+    assert scene.feed.due(0.0) == 0.0
+    assert scene.sent(0.0) == [at]
+
+
+def test_to_a_copy_that_is_not_available_all_goes():
+    """At once and in order: nothing is left out."""
+    scene = Scene(available=False)
+    assert scene.sent(0.0) == []
+    ats = [scene.synced(origin) for origin in (THIRD, MINE, THIRD)]
+    assert scene.sent(0.0) == ats
+
+
+@pytest.mark.parametrize("are_news", [True, False])
+def test_after_a_go_back_an_origin_s_entries_go_like_its_own(are_news):
+    """For five relay times, and as long as answers say that they were news."""
+    scene = Scene()
+    scene.synced(THIRD)
+    assert scene.sent(0.0) == []
+    assert len(scene.sent(0.2)) == 1
+    for number in range(2, 10):
+        now = 0.2 * number
+        scene.answered(now, third=number - 1, news=[(scene.copy, THIRD)] if are_news else [])
+        scene.synced(THIRD)
+        assert len(scene.sent(now)) == (are_news or now < 1.2), number
+
+
+def test_a_copy_that_cannot_take_keeps_nobody_s_place():
+    """It has a lane of its own; once it can take, it has what it missed, in order."""
+    scene = Scene(can_take=False)
+    ats = [scene.synced(origin) for origin in (MINE, THIRD)]
+    assert scene.sent(1.0) == scene.sent(1.0) == []
+    assert (scene.feed.place, scene.feed.lanes) == (ats[-1], {MINE: 1})
+    scene.told = scene.told._replace(can_take=True)
+    scene.answered(1.1)
+    assert scene.sent(1.1) == ats
+    scene.answered(1.2, mine=1, third=1)
+    assert scene.sent(1.2) == []
+    assert scene.feed.is_level
