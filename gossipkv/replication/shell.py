@@ -18,7 +18,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
-from gossipkv.replication.copy import IDENTITY, STATE, Copy, decode_identity
+from gossipkv.replication.copy import IDENTITY, LOADING, STATE, Copy, decode_identity
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine.reading import BelowFloor
@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Environment
     from gossipkv.replication.feed import Look
-    from gossipkv.replication.replicas import OnReply
+    from gossipkv.replication.outside import OnLog, OnReply
     from gossipkv.replication.store import FollowedStore
+    from gossipkv.storage.engine.log_reader import Cursor
     from gossipkv.wire.rpc import Value
 
 PLACE: Final = b"\0p"
 KEEP_S: Final = 1.0  # Between two times that places are kept.
+MOST_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
 
 
@@ -65,6 +67,8 @@ class Replication:
         *,
         relay_s: float,
         most_waiting_bytes: int,
+        stall_s: float = 60.0,
+        most_skew_s: float = 60.0,
     ) -> None:
         """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
         self._store = store
@@ -76,7 +80,16 @@ class Replication:
         self._places: int | None = None  # The space of places.
         self._kept: dict[bytes, bytes] = {}
         self.waiting = Waiting(most_waiting_bytes)
-        self.replicas = Replicas(me, self, environment.random, store.synced_position, relay_s=relay_s)
+        self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
+        self.replicas = Replicas(
+            me,
+            self,
+            environment.random,
+            store.synced_position,
+            relay_s=relay_s,
+            stall_s=stall_s,
+            most_skew_s=most_skew_s,
+        )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find the copies in the store, and replicate, until cancelled."""
@@ -110,6 +123,8 @@ class Replication:
             state = self._store.get(space, STATE)
             if identity is not None and state is not None:
                 self.replicas.found(Copy(space, decode_identity(identity), state))
+            elif self._store.get(space, LOADING) is not None:
+                self.replicas.loading.litter.append(space)
             elif self._store.get(space, PLACE) is not None:
                 self._places = space
                 self._read_places(space)
@@ -171,6 +186,33 @@ class Replication:
         """A page of what is synced."""
         return self._store.scan(space, start, end, reverse=reverse, limit=limit)
 
+    def synced(self) -> int:
+        """Up to which position all is synced."""
+        return self._store.synced_position
+
+    def read_log(self, space: int, position: int, on_log: OnLog) -> None:
+        """Read what the log has of a space behind a position."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._read_log, space, position, on_log)
+
+    async def _read_log(self, space: int, position: int, on_log: OnLog) -> None:
+        cursor = self._cursors.pop((space, position), None) or self._store.follow(frozenset([space]), position)
+        try:
+            batches, behind = await self._store.read_log(cursor)
+        except BelowFloor:
+            on_log(None, position)
+            return
+        except GossipKVError as error:
+            self._log.error("log_not_read", reason=error.message)
+            await trio.sleep(KEEP_S)
+            batches, behind = [], position
+        else:
+            if len(self._cursors) >= MOST_CURSORS:
+                self._cursors.clear()
+            self._cursors[space, behind] = cursor
+        on_log(batches, behind)
+        self.wake()
+
     def reserve_space(self) -> int:
         """The number of a space that a batch may make."""
         return self._store.reserve_space()
@@ -230,3 +272,8 @@ class Replication:
     def set_aside(self, copy: Copy) -> None:
         """Tell people."""
         self._log.error("copy_set_aside", partition=copy.identity.partition, reason=copy.aside)
+
+    def loads(self, copy: Copy, source: bytes, what: str) -> None:
+        """Tell people."""
+        log = self._log.error if what.startswith("again") else self._log.info
+        log("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)

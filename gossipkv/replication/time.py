@@ -10,7 +10,11 @@ had seen, however wrong anybody's wall clock is, and if one goes back time goes 
 
 from __future__ import annotations
 
+from typing import Final, final
+
 COUNT_BITS = 16
+MOST_TIME: Final = (1 << 64) - (1 << 32)  # Behind it no time is given: what follows in one request must fit.
+LATELY_S: Final = 60.0
 
 
 class HybridTime:
@@ -34,3 +38,25 @@ class HybridTime:
 def ms_of(time: int) -> int:
     """The milliseconds of a time."""
     return time >> COUNT_BITS
+
+
+@final
+class Skew:
+    """How far this node's clock is off those of others, of whom it has heard lately."""
+
+    def __init__(self, most_s: float) -> None:
+        """`most_s`: more is too far."""
+        self._most_ms = most_s * 1000
+        self._off_ms: dict[bytes, tuple[int, float]] = {}  # By node: how far it is ahead, and when that was heard.
+
+    def hears(self, node: bytes, ahead_ms: int, now: float) -> None:
+        """A node has told its time."""
+        self._off_ms[node] = ahead_ms, now
+
+    def refusal(self, now: float) -> str | None:
+        """Why nothing is to be given this clock's time: it is too far off most others'; None: it is not."""
+        lately = [ahead_ms for ahead_ms, at in self._off_ms.values() if now - at <= LATELY_S]
+        off = [ahead_ms for ahead_ms in lately if abs(ahead_ms) > self._most_ms]
+        if 2 * len(off) <= len(lately):
+            return None
+        return f"its clock is {-off[0] / 1000:+.0f} s off those of {len(off)} of {len(lately)} nodes (max_clock_skew)"
