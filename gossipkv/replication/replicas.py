@@ -323,7 +323,7 @@ class Replicas:
                 number = len(peer.numbered)
                 peer.numbers[copy] = number, copy.named
                 peer.numbered.append((copy, copy.named))
-                whole = [*copy.identity, copy.synced_config, [*copy.named]]
+                whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
                 rows.append([number, *whole, counters, not copy.stands_still, below])
             peer.untold.discard(copy)
         return rows

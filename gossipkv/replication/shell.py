@@ -18,6 +18,7 @@ import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
+from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.copy import IDENTITY, LOADING, STATE, Copy, decode_identity
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 PLACE: Final = b"\0p"
 KEEP_S: Final = 1.0  # Between two times that places are kept.
+COLLECT_S: Final = 1.0  # Between two looks at tombstones.
 MOST_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
 
@@ -90,6 +92,7 @@ class Replication:
             stall_s=stall_s,
             most_skew_s=most_skew_s,
         )
+        self.collecting = Collecting(self.replicas, self)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find the copies in the store, and replicate, until cancelled."""
@@ -97,6 +100,7 @@ class Replication:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._keep_places)
+            nursery.start_soon(self._collect)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -164,6 +168,12 @@ class Replication:
             except StorageError:
                 return
             self._places = space
+
+    async def _collect(self) -> None:
+        """Have a few copies looked at now and then."""
+        while True:
+            await trio.sleep(COLLECT_S)
+            self.collecting.look()
 
     # -- the world of the copies -------------------------------------------------------------------------------------
 

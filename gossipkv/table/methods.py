@@ -45,6 +45,7 @@ OF_RECORDS: Final = (
     b"table_scan",
     b"replica_tell",
     b"replica_feed",
+    b"replica_load",
 )
 
 

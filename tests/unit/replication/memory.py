@@ -1,6 +1,7 @@
 """Nodes that hold copies of one partition, in memory: a store with a log, and messages that are packed on their way.
 
-Time moves when a test has it move (`Cluster.pass_s`).  What is appended is synced at once, or at `Node.sync`.
+Time moves when a test has it move (`Cluster.pass_s`), and a message takes a step of it.  What is appended is synced at
+once, or at `Node.sync`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,18 @@ import msgpack
 from gossipkv.errors import GossipKVError
 from gossipkv.replication import clock, record
 from gossipkv.replication.collecting import Collecting
-from gossipkv.replication.copy import IDENTITY, LOADING, RECORD, STATE, TOMBSTONE, Copy, Host, Identity, Write
-from gossipkv.replication.copy import decode_identity
+from gossipkv.replication.copy import (
+    IDENTITY,
+    LOADING,
+    RECORD,
+    STATE,
+    TOMBSTONE,
+    Copy,
+    Host,
+    Identity,
+    Write,
+    decode_identity,
+)
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.replicas import Replicas
 from gossipkv.storage.engine._log import operations
@@ -32,6 +43,7 @@ class Node:
         self.uuid = bytes([number]) * 16
         self.spaces, self.log, self.floor, self.position, self.reserved = {}, [], 0, 0, 0
         self.syncs = True
+        self.keeps_spaces = False  # Until `sync`: a batch that drops one is not synced.
         self.skew_s = 0
         self.refuses = None  # What its store raises.
         self.told = []  # Of loads.
@@ -41,7 +53,7 @@ class Node:
     def begin(self):
         """Live, with what is in the store."""
         self.life = object()
-        self.unsynced = []
+        self.unsynced, self.position = [], self.synced()
         self.replicas = Replicas(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
         self.replicas.tail._most_bytes = 0  # Feeds read the log, which a test may trim.
         self.collecting = Collecting(self.replicas, self)
@@ -82,6 +94,7 @@ class Node:
             raise self.refuses
         self.position += 1
         self.unsynced.append((self.position, operations(batch.payload), batch.dropped, on_synced))
+        self.syncs &= not (self.keeps_spaces and batch.dropped)
         if self.syncs:
             self.cluster.soon(self.sync)
         return self.position
@@ -117,6 +130,7 @@ class Node:
 
     def read_log(self, space, position, on_log):
         """A part of few batches."""
+
         def read(life=self.life):
             if life is not self.life:
                 return
@@ -126,21 +140,25 @@ class Node:
             found = [one for one in self.log if one[0] > position][:8]
             touching = [(at, [one for one in done if one[1] == space]) for at, done in found]
             on_log([one for one in touching if one[1]], found[-1][0] if found else position)
+
         self.cluster.soon(read)
 
     def look(self, node, look):
         """All that the log has, for a feed."""
+
         def read(life=self.life):
             if life is not self.life:
                 return
             replicas = self.replicas
             entries = [
                 entry
-                for at, done in self.log if at > max(look.position, self.floor)
+                for at, done in self.log
+                if at > max(look.position, self.floor)
                 for space in {one[1] for one in done} & replicas.spaces.keys()
                 if (entry := replicas.spaces[space].entry_of(at, done)) is not None
             ]
             replicas.peers[node].feed.read(look, entries, max(self.synced(), look.position))
+
         self.cluster.soon(read)
 
     def trim(self):
@@ -195,7 +213,8 @@ class Cluster:
 
     def __init__(self, nodes=3, *, config=1, adopts=True):
         self.now = 0.0
-        self._soon = []
+        self._soon, self._on_way = [], []
+        self._pending = []  # Of each question asker, asked, and what is to be called with the answer, once.
         self.asked = []  # Method and asker.
         self.before_answer = []  # Called with (asker, asked, method, params) before one is answered.
         self.cuts = set()
@@ -233,6 +252,8 @@ class Cluster:
                 self.cuts |= {(node, other), (other, node)}
                 node.replicas.disconnected(other.uuid)
                 other.replicas.disconnected(node.uuid)
+        for pending in [one for one in self._pending if node in one]:
+            self._reply(pending, None)
 
     def crash(self, node):
         """End a life, and begin the next one, cut off."""
@@ -244,10 +265,12 @@ class Cluster:
         """Have a node answer."""
         asked, life = self.node(uuid), asker.life
         packed = msgpack.packb(params)
+        pending = (asker, asked, lambda result: on_reply(result) if asker.life is life else None)
+        self._pending.append(pending)
 
         def reply(result):
             result = None if isinstance(result, GossipKVError) else msgpack.unpackb(msgpack.packb(result))
-            self.soon(lambda: on_reply(result) if asker.life is life else None)
+            self._on_way.append(lambda: self._reply(pending, result))
 
         def arrive():
             self.asked.append((method, asker))
@@ -261,7 +284,12 @@ class Cluster:
             except GossipKVError as error:
                 reply(error)
 
-        self.soon(arrive)
+        self._on_way.append(arrive)
+
+    def _reply(self, pending, result):
+        if pending in self._pending:
+            self._pending.remove(pending)
+            pending[2](result)
 
     def soon(self, do):
         """Have something done."""
@@ -277,6 +305,9 @@ class Cluster:
         end = self.now + seconds
         while self.now < end:
             self.now += STEP_S
+            arrived, self._on_way = self._on_way, []
+            for do in arrived:
+                do()
             for node in self.nodes:
                 for _ in range(3):
                     node.replicas.pump()
