@@ -34,6 +34,11 @@ TABLE = b"tableid_tableid_"
 STEP_S = 0.01
 
 
+def order_of(data):
+    """By which the later of two records wins."""
+    return data[:24]
+
+
 class Node:
     """A node, as `Outside`."""
 
@@ -104,10 +109,12 @@ class Node:
         while self.unsynced:
             position, changes, dropped, on_synced = self.unsynced.pop(0)
             for kind, space, key, value in changes:
+                if kind == PUT and key[:1] == RECORD:
+                    self.cluster.durable[key[1:]] = max(value, self.cluster.durable.get(key[1:], b""), key=order_of)
                 if kind == PUT:
                     self.spaces.setdefault(space, {})[key] = value
                 elif kind == DELETE:
-                    self.spaces[space].pop(key)
+                    self.spaces[space].pop(key, None)
             for space in dropped:
                 self.spaces.pop(space)
             self.log.append((position, changes))
@@ -218,6 +225,7 @@ class Cluster:
         self.asked = []  # Method and asker.
         self.before_answer = []  # Called with (asker, asked, method, params) before one is answered.
         self.cuts = set()
+        self.durable = {}  # The latest record of each key that was synced anywhere.
         self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
         if adopts:
             self.adopt(config)
