@@ -246,9 +246,14 @@ class Feed:
             if (copy, origin) in self._relayed:
                 self._relayed[copy, origin] = now + RELAYED_FOR * self._relay_s
 
-    def read(self, look: Look, entries: Sequence[Entry], position: int) -> None:
-        """The log was read up to a position, for `look`."""
+    def read(self, look: Look, entries: Sequence[Entry], position: int, *, is_cut: bool = False) -> None:
+        """The log was read up to a position, for `look`; `is_cut`: it begins behind where that was to begin."""
         if look.serial == look.lane.serial:
+            if is_cut:
+                look.lane.met.clear()
+                for copy in self.told.keys() - self._lanes.keys() if look.lane is self._shared else ():
+                    if not self._covers(copy, copy.synced):  # What it lacks may be in what was let go of.
+                        self._lanes[copy] = Lane(copy.made_at, copy)
             look.lane.looks = False
             look.lane.read.extend(entries)
             look.lane.read_to = position

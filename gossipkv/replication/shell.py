@@ -243,7 +243,7 @@ class Replication:
     async def _look(self, node: bytes, look: Look) -> None:
         replicas = self.replicas
         copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
-        spaces = frozenset(copy.space for copy in copies)
+        spaces, is_cut = frozenset(copy.space for copy in copies), False
         cursor = look.lane.cursor
         if cursor is None or (cursor.spaces, cursor.position) != (spaces, look.position):
             cursor = look.lane.cursor = self._store.follow(spaces, look.position)
@@ -253,7 +253,7 @@ class Replication:
             floor = error.details["floor"]
             assert isinstance(floor, int), floor
             look.lane.cursor = None
-            batches, position = [], floor
+            batches, position, is_cut = [], floor, True
         except GossipKVError as error:
             self._log.error("log_not_read", reason=error.message)
             await trio.sleep(KEEP_S)
@@ -264,7 +264,7 @@ class Replication:
             for space in {operation[1] for operation in operations}
             if (copy := replicas.spaces.get(space)) is not None and (entry := copy.entry_of(at, operations)) is not None
         ]
-        replicas.peers[node].feed.read(look, entries, position)
+        replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
         self.wake()
 
     def wake(self) -> None:

@@ -34,7 +34,7 @@ class TableSettings:
     max_clock_skew: int = duration(
         "1m", "1s", "1d",
         meaning="how far a node's clock may be off those of most others that it hears; beyond, it originates no writes",
-        why="clocks that are kept in step are off by milliseconds; the writes of one that is not would win for too long",
+        why="clocks that are kept in step are off by milliseconds; writes of one that is not would win for too long",
     )  # fmt: skip
     move_stall: int = duration(
         "1m", "1s", "1d",

@@ -164,7 +164,8 @@ class Node:
                 for space in {one[1] for one in done} & replicas.spaces.keys()
                 if (entry := replicas.spaces[space].entry_of(at, done)) is not None
             ]
-            replicas.peers[node].feed.read(look, entries, max(self.synced(), look.position))
+            is_cut, position = look.position < self.floor, max(self.synced(), look.position)
+            replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
 
         self.cluster.soon(read)
 

@@ -232,6 +232,17 @@ def strikes_at(what, asker, asked, method, params):
         asker.refuses = Overloaded("no room")
 
 
+def test_a_log_that_is_cut_under_a_feed():
+    """The feed is level, and what it is about to read is let go of: its target loads, and nothing more is written."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    one.write(a=b"1")
+    one.trim()
+    cluster.until(lambda: cluster.is_level)
+    assert two.live == three.live == {b"a": b"1"}
+    assert two.told == three.told == ["began", "done"]
+
+
 def test_two_that_load_from_each_other():
     """Each has what the other lacks, and neither's log has it any more: both end, with all of it."""
     cluster = Cluster(2)
