@@ -4,6 +4,7 @@ A copy is one space of the store.  Its keys begin with a byte that says of what 
 
     \0 i                what it is: [1, table, partition, assignment]
     \0 c                how it stands: time, config id, clock before and after the last batch
+    \0 l                it is being loaded, and is no copy yet (`loading`)
     \1 key              the record of a user's key (`record`)
     \2 time key         a tombstone: the record of that key was a delete of that time
 
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 IDENTITY: Final = b"\0i"
 STATE: Final = b"\0c"
+LOADING: Final = b"\0l"
 RECORD: Final = b"\1"
 TOMBSTONE: Final = b"\2"
 END_OF_RECORDS: Final = TOMBSTONE
 
+TIME_BYTES: Final = 8
 HEAD_BYTES: Final = 16  # Of a state: time, config id.
 ORDER_BYTES: Final = 24  # Of a record: time, origin, counter.
 
@@ -116,6 +119,8 @@ class Copy:
         """
         self.space = space
         self.made_at = made_at
+        self.is_new = made_at > 0  # It was made in this life, so nobody has anything of it from before.
+        self.stands_still = False  # It takes and originates nothing while a load of it ends.
         self.identity = identity
         time, self.config, self.appended, _ = decode_state(state)
         self.synced, self.synced_config = self.appended, self.config
@@ -159,11 +164,28 @@ class Copy:
         """That batch is synced: only now does it confirm under that config."""
         self.synced_config = config
 
+    def moves(self, space: int, joined: bytes, position: int) -> None:
+        """It is in another space by now, with a clock to which nobody has come by its log; that batch is synced."""
+        assert self.stands_still
+        assert clock.covers(joined, self.appended), "a clock never goes back"
+        self.space, self.made_at, self.stands_still = space, position, False
+        self.appended = self.synced = joined
+
+    @property
+    def is_between(self) -> bool:
+        """Whether something is appended to it that is not synced."""
+        return bool(self._between) or self.appended != self.synced
+
+    def is_pending(self, key: bytes) -> bool:
+        """Whether a record of a key is appended and not synced."""
+        return key in self._between
+
     # -- what is written here ----------------------------------------------------------------------------------------
 
     def originate(self, writes: Sequence[Write], now_ms: int) -> tuple[Batch, Entry]:
         """Give records to what a client would write, one after the other: a batch to append, and then `appends`."""
         assert self.aside is None, self.aside
+        assert not self.stands_still
         batch, before = Batch(), self.appended
         count = clock.counter(before, self.assignment)
         records: list[tuple[bytes, bytes]] = []
@@ -182,6 +204,14 @@ class Copy:
     def covers(self, after: bytes) -> bool:
         """Whether all up to a clock is here, appended at least; what the map does not name any more has ended."""
         return clock.covers(self.appended, after) or clock.covers(self.appended, clock.named(after, self._named))
+
+    def covers_synced(self, other: bytes) -> bool:
+        """Whether all up to a clock is synced here, but for what has ended."""
+        return clock.covers(self.synced, clock.named(other, self._named))
+
+    def follows(self, before: bytes) -> bool:
+        """Whether it can take what goes on from a clock now."""
+        return not self.stands_still and self.covers(before)
 
     def take(self, entry: Entry, read: Read) -> tuple[Batch, Entry]:
         """Merge an entry of another copy: a batch to append, and then `appends`.

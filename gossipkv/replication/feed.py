@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MESSAGE_BYTES: Final = 1 << 20
 MOST_UNDER_WAY: Final = 4
 MOST_OF_LANES: Final = 2  # Of these, what goes to copies that have a lane of their own.
+MOST_LOOKS: Final = 4  # Lanes for which the log is read at a time.
 MOST_OPEN: Final = 1 << 16  # Entries that are known here and not covered there; further ones wait in the log.
 TAIL_BYTES: Final = 8 << 20
 FEW: Final = 1024  # Entries that were let go of and are still in lists.
@@ -130,6 +131,11 @@ class Lane:
     read_to: int = 0
     cursor: Cursor | None = None  # Of whoever reads the log for it.
     met: set[Copy] = field(default_factory=set)  # Whose first entry, since it began, goes on from what they have.
+    begun: int = 0  # Where.
+    needs: bytes = b""  # What the log goes on from, and the target does not cover: it is below.
+
+    def __post_init__(self) -> None:
+        self.begun = self.at
 
     def restart(self, at: int) -> None:
         """Begin again behind a position."""
@@ -167,6 +173,7 @@ class Feed:
         self._flight: dict[int, tuple[Lane, list[Item]]] = {}
         self._flying: dict[int, Item] = {}  # The same items by position.
         self._number = 0
+        self.turned: set[Copy] = set()  # Which are below, or not any more: to be told.
         self._relayed: dict[tuple[Copy, int], float] = {}  # Until when an origin's entries go like those from here.
 
     # -- what has happened -------------------------------------------------------------------------------------------
@@ -179,6 +186,7 @@ class Feed:
         self._relayed.clear()
         self._gap = {copy: copy.synced for copy in told if not self._covers(copy, copy.synced)}
         lanes = {**self.kept_lanes, **self.lanes}
+        self.turned.update(copy for copy, lane in self._lanes.items() if lane.needs)
         self._lanes = {copy: Lane(lanes[copy.assignment], copy) for copy in told if copy.assignment in lanes}
         self.kept_lanes = {}
         for copy, one in told.items():
@@ -217,6 +225,17 @@ class Feed:
         self._gap.pop(copy, None)
         self._lanes.pop(copy, None)
 
+    def has_moved(self, copy: Copy) -> None:
+        """The copy here is in a new space, where its log begins: what was before is nobody's to send any more."""
+        self._shared.open = deque(item for item in self._shared.open if item.copy is not copy)
+        if self._shared.looks:  # It reads the old space.
+            self._shared.looks = False
+            self._shared.serial += 1
+        self._gap.pop(copy, None)
+        self._lanes.pop(copy, None)
+        if copy in self.told and not self._covers(copy, copy.synced):
+            self._lanes[copy] = Lane(copy.made_at, copy)
+
     def answered(self, number: int, news: Sequence[tuple[Copy, int]], now: float) -> None:
         """A message was answered, and the clocks in that heard; `news`: of whom it had what the target lacked."""
         _, items = self._flight.pop(number)
@@ -227,9 +246,14 @@ class Feed:
             if (copy, origin) in self._relayed:
                 self._relayed[copy, origin] = now + RELAYED_FOR * self._relay_s
 
-    def read(self, look: Look, entries: Sequence[Entry], position: int) -> None:
-        """The log was read up to a position, for `look`."""
+    def read(self, look: Look, entries: Sequence[Entry], position: int, *, is_cut: bool = False) -> None:
+        """The log was read up to a position, for `look`; `is_cut`: it begins behind where that was to begin."""
         if look.serial == look.lane.serial:
+            if is_cut:
+                look.lane.met.clear()
+                for copy in self.told.keys() - self._lanes.keys() if look.lane is self._shared else ():
+                    if not self._covers(copy, copy.synced):  # What it lacks may be in what was let go of.
+                        self._lanes[copy] = Lane(copy.made_at, copy)
             look.lane.looks = False
             look.lane.read.extend(entries)
             look.lane.read_to = position
@@ -246,8 +270,15 @@ class Feed:
         if len(self._flight) >= MOST_UNDER_WAY:
             return None
         if sum(lane.copy is not None for lane, _ in self._flight.values()) < MOST_OF_LANES:
+            is_reading = sum(lane.looks for lane in self._lanes.values()) >= MOST_LOOKS
             for copy, lane in [*self._lanes.items()]:
-                done = self._pass(lane, now) if self.told[copy].can_take else None
+                if is_reading and not lane.read and lane.at < self._tail.first:
+                    continue
+                if not self.told[copy].can_take or not self._covers(copy, lane.needs):
+                    continue
+                if lane.needs:
+                    self._needs(lane, b"")
+                done = self._pass(lane, now)
                 if done is not None:
                     return done
         return self._pass(self._shared, now)
@@ -278,6 +309,11 @@ class Feed:
             return 0
         lacks = ((count, clock.counter(told.clock, origin)) for origin, count in clock.entries(copy.synced))
         return sum(max(0, count - theirs) for count, theirs in lacks)
+
+    def is_below(self, copy: Copy) -> bool:
+        """Whether the log here goes on from more than the target has of a copy: it is to load."""
+        lane = self._lanes.get(copy)
+        return lane is not None and bool(lane.needs)
 
     @property
     def is_level(self) -> bool:
@@ -379,19 +415,34 @@ class Feed:
         lane.looks = True
         return Look(lane, lane.serial, lane.at)
 
-    def _is_of(self, lane: Lane, copy: Copy) -> bool:
-        """Whether a copy's entries go by this lane."""
-        return copy in self.told and (copy is lane.copy if lane.copy is not None else copy not in self._lanes)
+    def _is_of(self, lane: Lane, entry: Entry) -> bool:
+        """Whether an entry goes by this lane; what lies before its copy's space was made is of one that is no more."""
+        copy = entry.copy
+        if copy not in self.told or entry.position <= copy.made_at:
+            return False
+        return copy is lane.copy if lane.copy is not None else copy not in self._lanes
+
+    def _needs(self, lane: Lane, before: bytes) -> None:
+        """The target is below, or not any more; who has lost its disk may be behind where the lane was begun."""
+        assert lane.copy is not None
+        if before and lane.begun > lane.copy.made_at:
+            lane.begun = lane.copy.made_at
+            lane.restart(lane.begun)
+            return
+        self.turned.add(lane.copy)
+        lane.restart(lane.at)  # What was read would lie here until it has loaded.
+        lane.needs = before
 
     def _may_pass(self, lane: Lane, entry: Entry) -> bool:
         """Whether a lane may go on; else what the target has of a copy ends before the log begins: it is to load."""
         copy = entry.copy
-        if not self._is_of(lane, copy) or copy in lane.met:
+        if not self._is_of(lane, entry) or copy in lane.met:
             return True
         if self._covers(copy, entry.before):
             lane.met.add(copy)
             self._gap.pop(copy, None)
         elif lane.copy is not None:
+            self._needs(lane, entry.before)
             return False
         elif self._back:
             self._lanes[copy] = Lane(copy.made_at, copy)
@@ -399,7 +450,7 @@ class Feed:
 
     def _opened(self, lane: Lane, entry: Entry, now: float) -> Item | None:
         """What is open of an entry; None: nothing is."""
-        if not self._is_of(lane, entry.copy) or self._covers(entry.copy, entry.after):
+        if not self._is_of(lane, entry) or self._covers(entry.copy, entry.after):
             return None
         item = self._flying.get(entry.position)
         if item is None:
@@ -433,7 +484,9 @@ class Feed:
                     self._lanes.setdefault(copy, Lane(copy.made_at, copy))
                 self._gap.clear()
             self._back = False
-        elif lane.met or self._covers(lane.copy, lane.copy.synced):
+        elif not (lane.met or self._covers(lane.copy, lane.copy.synced)):
+            self._needs(lane, lane.copy.synced)
+        else:
             del self._lanes[lane.copy]
             self._shared.open = deque(sorted([*self._shared.open, *lane.open], key=attrgetter("position")))
             self._since = now

@@ -7,8 +7,10 @@ draws a number for):
     replica_feed   [uuid, link, entries]        entries of the asker's log; answered when what could be taken is synced
 
 A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
-of the clock, ...], [counter, ...], can take]`, and later only `[number, config, [counter, ...], can take]`.  Answers
-have rows `[number, assignment, config, [counter, ...], can take]`, in the asker's numbers and order of counters.  An
+of the clock, ...], [counter, ...], can take, is below]`, and later only `[number, config, [counter, ...], can take, is
+below]`; below is a copy of the asked one to which the asker's log does not reach back (`loading`).  Answers have rows
+`[number, assignment, config, [counter, ...], can take]`, in the asker's numbers and order of counters.  A row that is a
+number is the time of day, in milliseconds.  An
 entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the
 message, or the records, say as much.  Rows and entries are packed by themselves, since a request has few elements.
 """
@@ -18,22 +20,25 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
 from gossipkv.replication import clock, record
 from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
-from gossipkv.replication.feed import Feed, Look, Ship, Tail, Told
+from gossipkv.replication.feed import Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
+from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import behind, clock_of, counters_of, records_of
+from gossipkv.replication.time import MOST_TIME, Skew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
     from gossipkv.replication.copy import Host, Write
+    from gossipkv.replication.outside import OnReply, Outside
     from gossipkv.storage.engine.shell import Batch
     from gossipkv.wire.rpc import Raw, Value
 
@@ -41,52 +46,6 @@ KEPT_BYTES: Final = 8 << 20  # Of entries of one peer that came ahead of what th
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
 MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
-
-
-class OnReply(Protocol):
-    """What becomes of a result."""
-
-    def __call__(self, result: Value) -> object: ...
-
-
-class Outside(Protocol):
-    """The world of a node's copies: its store, and the other nodes."""
-
-    def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
-        """Append a batch, and return its position.  Raises Overloaded, StorageError."""
-        ...
-
-    def get(self, space: int, key: bytes) -> bytes | None:
-        """What is synced under a key."""
-        ...
-
-    def reserve_space(self) -> int:
-        """The number of a space that a batch may make."""
-        ...
-
-    def ask(self, node: bytes, method: str, params: list[Value], on_reply: OnReply) -> None:
-        """Ask a node; None is replied where no result came in `ANSWER_S`."""
-        ...
-
-    def look(self, node: bytes, look: Look) -> None:
-        """Have the log read for the feed to a node."""
-        ...
-
-    def wake(self) -> None:
-        """Have `pump` called soon."""
-        ...
-
-    def now(self) -> float:
-        """A clock in seconds that never goes back."""
-        ...
-
-    def now_ms(self) -> int:
-        """The time of day."""
-        ...
-
-    def set_aside(self, copy: Copy) -> None:
-        """Tell people that a copy originates nothing any more."""
-        ...
 
 
 @final
@@ -123,8 +82,18 @@ class Peer:
 class Replicas:
     """The copies of a node."""
 
-    def __init__(self, me: bytes, outside: Outside, random: Random, position: int, *, relay_s: float) -> None:
-        """`me`: this node's uuid; `position`: all in the log up to it is synced."""
+    def __init__(
+        self,
+        me: bytes,
+        outside: Outside,
+        random: Random,
+        position: int,
+        *,
+        relay_s: float,
+        stall_s: float = 60.0,
+        most_skew_s: float = 60.0,
+    ) -> None:
+        """`me`: this node's uuid; `position`: all in the log up to it is synced; `stall_s`: see `Loading`."""
         self.me = me
         self.copies: dict[tuple[bytes, int], Copy] = {}
         self.levels: dict[Copy, Levels] = {}
@@ -134,7 +103,10 @@ class Replicas:
         self.tail = Tail(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
         self.relay_s = relay_s
+        self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
+        self.skew = Skew(most_skew_s)
         self._outside = outside
+        self._unplaced: dict[Copy, tuple[Identity, int, Sequence[Host]]] = {}  # Until they do not stand still.
         self._random = random
         self._by_origin: dict[int, bytes] = {}  # The node of each assignment that is known here.
         self._began = outside.now()
@@ -160,6 +132,9 @@ class Replicas:
             self._making[identity[:2]] = copy
             return
         if (config, tuple(hosts)) == (copy.config, copy.hosts):
+            return
+        if copy.stands_still:
+            self._unplaced[copy] = identity, config, hosts
             return
         batch_or_none = copy.adopting(config, hosts)
         if batch_or_none is not None:
@@ -190,7 +165,8 @@ class Replicas:
         del self.copies[copy.identity[:2]], self.spaces[copy.space], self.levels[copy]
         for host in copy.hosts:
             self._by_origin.pop(host.assignment, None)
-        batch.drop_space(copy.space)
+        self._unplaced.pop(copy, None)
+        batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
             peer.feed.let_go(copy)
             peer.untold.discard(copy)
@@ -199,11 +175,17 @@ class Replicas:
 
     def may_originate(self, copy: Copy) -> bool:
         """Whether it may give out counters: who was put back from an older copy must not give them out again."""
-        if copy.aside is not None:
+        if copy.stands_still or self.refusal(copy) is not None:
             return False
         heard = self.levels[copy].heard
-        is_new = copy.made_at > 0 or all(host.assignment in heard for host in copy.hosts if host.node != self.me)
+        is_new = copy.is_new or all(host.assignment in heard for host in copy.hosts if host.node != self.me)
         return is_new or self._outside.now() - self._began >= ASK_OWN_S
+
+    def refusal(self, copy: Copy) -> str | None:
+        """Why a copy originates nothing, until people have done something about it."""
+        if copy.time.last > MOST_TIME:
+            return "it has taken a record whose time is near the end of times, and can give none after it"
+        return copy.aside or self.skew.refusal(self._outside.now())
 
     def originate(self, copy: Copy, writes: Sequence[Write]) -> int:
         """Write here; returns the counter of the last record.  Raises Overloaded, StorageError: nothing was done."""
@@ -227,9 +209,34 @@ class Replicas:
                 if peer.tell_at is None:
                     peer.tell_at = self._outside.now() + self.relay_s / 2
             self.levels[copy].look()
+            self.loading.synced(copy)
         if on_synced is not None:
             on_synced()
         self._outside.wake()
+
+    # -- as `loading.Around` -----------------------------------------------------------------------------------------
+
+    def hosts_told(self, copy: Copy) -> Iterable[tuple[bytes, Told]]:
+        """What connected hosts have told of their copies."""
+        for node in self._sharers(copy):
+            if self.reaches(node) and (told := self.peers[node].feed.told.get(copy)) is not None:
+                yield node, told
+
+    def changes(self, copy: Copy) -> None:
+        """Have it told what a copy has, or that it takes nothing for a while."""
+        if copy in self._unplaced and not copy.stands_still:
+            self.place(*self._unplaced.pop(copy))
+        self._connect_sharers(copy)
+
+    def has_moved(self, copy: Copy, old_space: int) -> None:
+        """A copy has loaded, and is in another space."""
+        del self.spaces[old_space]
+        self.spaces[copy.space] = copy
+        for peer in self.peers.values():
+            peer.feed.has_moved(copy)
+        self.changes(copy)
+        self.levels[copy].look()
+        self._retry()
 
     def _sharers(self, copy: Copy) -> list[bytes]:
         return [host.node for host in copy.hosts if host.node != self.me]
@@ -309,17 +316,19 @@ class Replicas:
 
     def _rows(self, peer: Peer, copies: Iterable[Copy]) -> list[Value]:
         """What is told of copies, which are not untold then."""
-        rows: list[Value] = []
+        rows: list[Value] = [self._outside.now_ms()]
         for copy in copies:
+            below = peer.feed.is_below(copy)
             number, ids = peer.numbers.get(copy, (0, ()))
             counters: list[Value] = [count for _, count in clock.entries(copy.synced)]
             if ids == copy.named:
-                rows.append([number, copy.synced_config, counters, True])
+                rows.append([number, copy.synced_config, counters, not copy.stands_still, below])
             else:
                 number = len(peer.numbered)
                 peer.numbers[copy] = number, copy.named
                 peer.numbered.append((copy, copy.named))
-                rows.append([number, *copy.identity, copy.synced_config, [*copy.named], counters, True])
+                whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
+                rows.append([number, *whole, counters, not copy.stands_still, below])
             peer.untold.discard(copy)
         return rows
 
@@ -335,6 +344,8 @@ class Replicas:
                     theirs = clock_of(ids, counters)
                     if copy in self.levels:  # It may have been dropped.
                         heard.append((copy, self._hear(peer, copy, assignment, theirs, config, can=can)))
+                case int(time_ms):
+                    self.skew.hears(peer.node, time_ms - self._outside.now_ms(), self._outside.now())
                 case _:
                     raise ProtocolError("a row of an answer is [number, assignment, config, counters, can take]")
         return heard
@@ -366,12 +377,16 @@ class Replicas:
             peer.kept.clear()
             peer.kept_bytes = 0
         self._check_link(peer, link)
-        answer: list[Value] = []
+        answer: list[Value] = [self._outside.now_ms()]
         for row in rows:
-            number, told, config, can = self._told_row(peer, row)
+            if isinstance(row, int):
+                self.skew.hears(node, row - self._outside.now_ms(), self._outside.now())
+                continue
+            number, told, config, can, below = self._told_row(peer, row)
             copy = None if told is None else self.copies.get(told.partition)
             if told is not None and copy is not None:
                 self._hear(peer, copy, told.assignment, clock_of(told.ids, config[1]), config[0], can=can)
+                self.loading.hears(node, copy, below=below)
                 answer.append(self._answer_row(peer, number, told.ids, copy))
         self._outside.wake()
         return answer
@@ -382,7 +397,7 @@ class Replicas:
             raise NotReady("that node is not connected from here, and shares no partition")
         return self._peer(node)
 
-    def _told_row(self, peer: Peer, row: Raw) -> tuple[int, Row | None, tuple[int, list[Raw]], bool]:
+    def _told_row(self, peer: Peer, row: Raw) -> tuple[int, Row | None, tuple[int, list[Raw]], bool, bool]:
         match row:
             case [
                 int(number),
@@ -393,6 +408,7 @@ class Replicas:
                 list(ids),
                 list(counts),
                 can,
+                below,
             ]:
                 if len(peer.rows) >= MOST_ROWS:
                     raise ProtocolError(f"a link has {MOST_ROWS} rows at most")
@@ -400,15 +416,15 @@ class Replicas:
                 if len({*named}) != len(ids):
                     raise ProtocolError("the assignments of a clock are ids, each there once")
                 peer.rows[number] = Row((table, partition), assignment, named)
-                return number, peer.rows.get(number), (config, counts), bool(can)
-            case [int(number), int(config), list(counts), can]:
-                return number, peer.rows.get(number), (config, counts), bool(can)
-        raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take]")
+                return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
+            case [int(number), int(config), list(counts), can, below]:
+                return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
+        raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take, below]")
 
     def _answer_row(self, peer: Peer, number: int, ids: Sequence[int], copy: Copy) -> Value:
         peer.untold.discard(copy)
         counters: list[Value] = [clock.counter(copy.synced, id_) for id_ in ids]
-        return [number, copy.assignment, copy.synced_config, counters, True]
+        return [number, copy.assignment, copy.synced_config, counters, not copy.stands_still]
 
     @staticmethod
     def _check_link(peer: Peer, link: int) -> None:
@@ -451,7 +467,7 @@ class Replicas:
         copy = entry.copy
         if copy.covers(entry.after):
             return False
-        if copy.covers(entry.before):
+        if copy.follows(entry.before):
             try:
                 self._append(*copy.take(entry, self._outside.get), synced)
             except Overloaded:
@@ -470,7 +486,7 @@ class Replicas:
             for peer in self.peers.values():
                 kept, peer.kept, peer.kept_bytes = peer.kept, deque(), 0
                 for at, entry in kept:
-                    if entry.copy.covers(entry.before):
+                    if entry.copy.follows(entry.before):
                         moved |= self._take_or_keep(peer, entry, partial(self._tell_soon, peer))
                     else:
                         peer.kept.append((at, entry))
@@ -508,6 +524,7 @@ class Replicas:
     def pump(self) -> None:
         """Do all that is to be done now."""
         now = self._outside.now()
+        self.loading.look(now)
         for peer in [*self.peers.values()]:
             if peer.again_at is not None and peer.again_at <= now:
                 peer.again_at = None
@@ -519,6 +536,10 @@ class Replicas:
                     self._ship(peer, do)
                 else:
                     self._outside.look(peer.node, do)
+            if peer.feed.turned:
+                peer.untold |= peer.feed.turned & self.levels.keys()
+                peer.feed.turned.clear()
+                peer.tell_at = now
             if peer.greeted and peer.tell_at is not None and peer.tell_at <= now:
                 peer.tell_at = None
                 if peer.untold:
@@ -540,6 +561,8 @@ class Replicas:
             )
             if time is not None
         ]
+        if (due := self.loading.due) is not None:
+            times.append(due)
         return min(times, default=None)
 
     def _ship(self, peer: Peer, ship: Ship) -> None:

@@ -18,7 +18,8 @@ import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
-from gossipkv.replication.copy import IDENTITY, STATE, Copy, decode_identity
+from gossipkv.replication.collecting import Collecting
+from gossipkv.replication.copy import IDENTITY, LOADING, STATE, Copy, decode_identity
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine.reading import BelowFloor
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
 
     from gossipkv.environment.seam import Environment
     from gossipkv.replication.feed import Look
-    from gossipkv.replication.replicas import OnReply
+    from gossipkv.replication.outside import OnLog, OnReply
     from gossipkv.replication.store import FollowedStore
+    from gossipkv.storage.engine.log_reader import Cursor
     from gossipkv.wire.rpc import Value
 
 PLACE: Final = b"\0p"
 KEEP_S: Final = 1.0  # Between two times that places are kept.
+COLLECT_S: Final = 1.0  # Between two looks at tombstones.
+MOST_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
 
 
@@ -65,6 +69,8 @@ class Replication:
         *,
         relay_s: float,
         most_waiting_bytes: int,
+        stall_s: float = 60.0,
+        most_skew_s: float = 60.0,
     ) -> None:
         """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
         self._store = store
@@ -76,7 +82,17 @@ class Replication:
         self._places: int | None = None  # The space of places.
         self._kept: dict[bytes, bytes] = {}
         self.waiting = Waiting(most_waiting_bytes)
-        self.replicas = Replicas(me, self, environment.random, store.synced_position, relay_s=relay_s)
+        self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
+        self.replicas = Replicas(
+            me,
+            self,
+            environment.random,
+            store.synced_position,
+            relay_s=relay_s,
+            stall_s=stall_s,
+            most_skew_s=most_skew_s,
+        )
+        self.collecting = Collecting(self.replicas, self)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find the copies in the store, and replicate, until cancelled."""
@@ -84,6 +100,7 @@ class Replication:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._keep_places)
+            nursery.start_soon(self._collect)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -110,6 +127,8 @@ class Replication:
             state = self._store.get(space, STATE)
             if identity is not None and state is not None:
                 self.replicas.found(Copy(space, decode_identity(identity), state))
+            elif self._store.get(space, LOADING) is not None:
+                self.replicas.loading.litter.append(space)
             elif self._store.get(space, PLACE) is not None:
                 self._places = space
                 self._read_places(space)
@@ -150,6 +169,12 @@ class Replication:
                 return
             self._places = space
 
+    async def _collect(self) -> None:
+        """Have a few copies looked at now and then."""
+        while True:
+            await trio.sleep(COLLECT_S)
+            self.collecting.look()
+
     # -- the world of the copies -------------------------------------------------------------------------------------
 
     def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
@@ -171,6 +196,33 @@ class Replication:
         """A page of what is synced."""
         return self._store.scan(space, start, end, reverse=reverse, limit=limit)
 
+    def synced(self) -> int:
+        """Up to which position all is synced."""
+        return self._store.synced_position
+
+    def read_log(self, space: int, position: int, on_log: OnLog) -> None:
+        """Read what the log has of a space behind a position."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._read_log, space, position, on_log)
+
+    async def _read_log(self, space: int, position: int, on_log: OnLog) -> None:
+        cursor = self._cursors.pop((space, position), None) or self._store.follow(frozenset([space]), position)
+        try:
+            batches, behind = await self._store.read_log(cursor)
+        except BelowFloor:
+            on_log(None, position)
+            return
+        except GossipKVError as error:
+            self._log.error("log_not_read", reason=error.message)
+            await trio.sleep(KEEP_S)
+            batches, behind = [], position
+        else:
+            if len(self._cursors) >= MOST_CURSORS:
+                self._cursors.clear()
+            self._cursors[space, behind] = cursor
+        on_log(batches, behind)
+        self.wake()
+
     def reserve_space(self) -> int:
         """The number of a space that a batch may make."""
         return self._store.reserve_space()
@@ -191,7 +243,7 @@ class Replication:
     async def _look(self, node: bytes, look: Look) -> None:
         replicas = self.replicas
         copies = [look.lane.copy] if look.lane.copy is not None else replicas.peers[node].feed.told
-        spaces = frozenset(copy.space for copy in copies)
+        spaces, is_cut = frozenset(copy.space for copy in copies), False
         cursor = look.lane.cursor
         if cursor is None or (cursor.spaces, cursor.position) != (spaces, look.position):
             cursor = look.lane.cursor = self._store.follow(spaces, look.position)
@@ -201,7 +253,7 @@ class Replication:
             floor = error.details["floor"]
             assert isinstance(floor, int), floor
             look.lane.cursor = None
-            batches, position = [], floor
+            batches, position, is_cut = [], floor, True
         except GossipKVError as error:
             self._log.error("log_not_read", reason=error.message)
             await trio.sleep(KEEP_S)
@@ -212,7 +264,7 @@ class Replication:
             for space in {operation[1] for operation in operations}
             if (copy := replicas.spaces.get(space)) is not None and (entry := copy.entry_of(at, operations)) is not None
         ]
-        replicas.peers[node].feed.read(look, entries, position)
+        replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
         self.wake()
 
     def wake(self) -> None:
@@ -230,3 +282,8 @@ class Replication:
     def set_aside(self, copy: Copy) -> None:
         """Tell people."""
         self._log.error("copy_set_aside", partition=copy.identity.partition, reason=copy.aside)
+
+    def loads(self, copy: Copy, source: bytes, what: str) -> None:
+        """Tell people."""
+        log = self._log.error if what.startswith("again") else self._log.info
+        log("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)

@@ -31,6 +31,16 @@ class TableSettings:
         meaning="when a record that another node wrote is passed on, if it has not come from there",
         why="longer than a slow disk takes, and short beside what a client waits for a write",
     )  # fmt: skip
+    max_clock_skew: int = duration(
+        "1m", "1s", "1d",
+        meaning="how far a node's clock may be off those of most others that it hears; beyond, it originates no writes",
+        why="clocks that are kept in step are off by milliseconds; writes of one that is not would win for too long",
+    )  # fmt: skip
+    move_stall: int = duration(
+        "1m", "1s", "1d",
+        meaning="how long a replica that loads waits until its source has what was written at the replica itself",
+        why="its feed brings that in moments; who waited for ever for a source that takes nothing would never be level",
+    )  # fmt: skip
     metadata_copies: int = copies(
         5, (1, 3, 5),
         meaning="nodes that decide which tables there are, and on each, once there are so many; the same everywhere",

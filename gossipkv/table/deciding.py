@@ -67,6 +67,16 @@ class DecidingSettings(Protocol):
         ...
 
     @property
+    def max_clock_skew(self) -> int:
+        """Milliseconds that a clock may be off most others."""
+        ...
+
+    @property
+    def move_stall(self) -> int:
+        """Milliseconds that a load waits for its source."""
+        ...
+
+    @property
     def max_queued_total(self) -> int:
         """Bytes of requests that wait."""
         ...
@@ -180,6 +190,8 @@ class Deciding:
                 metadata.me.node,
                 relay_s=self._settings.relay_after / 1000,
                 most_waiting_bytes=self._settings.max_queued_total,
+                stall_s=self._settings.move_stall / 1000,
+                most_skew_s=self._settings.max_clock_skew / 1000,
             )
             ended, self._scope = self._scope, trio.CancelScope()
             await self._nursery.start(_run, metadata, replication, self._scope)

@@ -49,6 +49,7 @@ OF_RECORDS: Final = (
     b"table_scan",
     b"replica_tell",
     b"replica_feed",
+    b"replica_load",
 )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.errors import BadRequest
+from gossipkv.errors import BadRequest, NotServed
 from gossipkv.replication.copy import TOMBSTONE
+from gossipkv.replication.loading import Page, serve
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.forwarding import Forwarding
 from gossipkv.table.reads import TableReads
@@ -72,6 +73,7 @@ class RecordMethods:
             b"table_scan": scans.scan_here,
             b"replica_tell": self._tell,
             b"replica_feed": self._feed,
+            b"replica_load": self._load,
         }
 
     def _tell(self, arguments: Arguments) -> Value:
@@ -88,6 +90,22 @@ class RecordMethods:
 
         def begin(on_result: OnResult) -> None:
             replicas.fed(node, link, entries, on_result)
+
+        return Later(begin)
+
+    def _load(self, arguments: Arguments) -> Later:
+        arguments.blob("node")
+        table, partition = arguments.blob("table"), arguments.whole("partition", MOST_LINK)
+        space, position = arguments.whole("space", MOST_LINK), arguments.whole("position", MOST_LINK)
+        page = Page(space, position, arguments.blob("key"))
+        arguments.end()
+        replication = self._deciding.replicating()
+        copy = replication.replicas.copies.get((table, partition))
+        if copy is None:
+            raise NotServed("it does not hold the partition", {"partition": partition})
+
+        def begin(on_result: OnResult) -> None:
+            serve(replication, copy, page, on_result)
 
         return Later(begin)
 

@@ -254,9 +254,9 @@ def _batches(route: Route, level: str, rows: Mapping[bytes, bytes | None]) -> It
 def _check_originates(replicas: Replicas, copy: Copy) -> None:
     """Raise Unavailable, NotReady: the copy here may give out no counters, for good, or in the first second."""
     if not replicas.may_originate(copy):
-        if copy.aside is not None:
-            raise Unavailable(copy.aside)
-        raise NotReady("it has just begun, and asks others what they have of its records")
+        if (why := replicas.refusal(copy)) is not None:
+            raise Unavailable(why)
+        raise NotReady("it has just begun and asks others what they have of its records, or ends a load")
 
 
 def _check_level(replicas: Replicas, copy: Copy, level: str) -> None:

@@ -25,13 +25,13 @@ def right(random, talker, counter):
     """One message that is right, or was a moment ago."""
     peer, table = talker.peer.uuid, talker.table
     partition = bytes(8)
-    row = [0, table, 0, YOURS, talker.copy.config, [MINE, YOURS, THIRD], [0, counter, 0], True]
+    row = [0, table, 0, YOURS, talker.copy.config, [MINE, YOURS, THIRD], [0, counter, 0], True, False]
     now = [0, counter, 1]
     put = made(counter, b"value", key=b"k%d" % random.randrange(3))
     return random.choice(
         [
             ("replica_tell", [peer, LINK, 1, [row]]),
-            ("replica_tell", [peer, LINK, 0, [[0, talker.copy.config, [0, counter, 0], True]]]),
+            ("replica_tell", [peer, LINK, 0, [[0, talker.copy.config, [0, counter, 0], True, False]]]),
             ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], None, put]]]),
             ("replica_feed", [peer, LINK, [[0, [0, counter - 1, 0], now, put], [0, None, [0, counter, 2], []]]]),
             ("table_write", [table, 0, "one", [b"k", b"v", b"l", None], 10]),

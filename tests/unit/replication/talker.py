@@ -33,12 +33,12 @@ class Talker:
 
     def begin(self, counters=(0, 0, 0), config=CONFIG):
         """Begin a link, and tell what is had."""
-        row = [0, self.table, 0, YOURS, config, [MINE, YOURS, THIRD], [*counters], True]
+        row = [0, self.table, 0, YOURS, config, [MINE, YOURS, THIRD], [*counters], True, False]
         return self.replicas.told(self.peer.uuid, LINK, [row], whole=True)
 
     def tell(self, counters, config=CONFIG):
         """Tell what is had by now."""
-        return self.replicas.told(self.peer.uuid, LINK, [[0, config, [*counters], True]], whole=False)
+        return self.replicas.told(self.peer.uuid, LINK, [[0, config, [*counters], True, False]], whole=False)
 
     def feed(self, *entries, syncs=True):
         """Feed entries; the answers that have come."""
@@ -63,7 +63,7 @@ class Talker:
     @property
     def clock(self):
         """What the node answers of its counters."""
-        return self.tell((0, 0, 0))[0][3]
+        return self.tell((0, 0, 0))[1][3]
 
     def value(self, key=b"k"):
         """What the node can read of a key."""

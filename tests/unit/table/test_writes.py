@@ -178,7 +178,7 @@ def test_a_copy_that_may_not_originate(records):
     two.is_lost = True
     with pytest.raises(Unavailable, match="n1: another node has more of its records"):
         one.call("put", "t", b"k", b"v", {"level": "one"})
-    copy.aside, copy.made_at = None, 0
+    copy.aside, copy.is_new = None, False
     records.now = 0.5
     one.call("put", "t", b"k", b"w", {"level": "one"})
     assert records.now >= 1.0

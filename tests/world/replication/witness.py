@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import msgpack
 import trio
 
-from gossipkv.storage.engine.shell import PUT, operations
+from gossipkv.storage.engine.shell import DELETE, PUT, operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,6 +30,7 @@ Records = dict[bytes, bytes]
 IDENTITY: Final = b"\0i"
 STATE: Final = b"\0c"
 RECORD: Final = b"\1"
+DELETED: Final = b"\2"  # The kind of a tombstone.
 MOST_VIOLATIONS: Final = 100
 CALM: Final = 2.05  # So often a record travels at most, where nothing strikes and there are three of each.
 SLOWER: Final = 2.0  # So much slower a write may be, at the 99th percentile, while a link is cut.
@@ -52,6 +53,9 @@ class State(NamedTuple):
     config: int
     after: Clock
     before: Clock
+
+
+NOTHING: Final = State(0, {}, {})
 
 
 def order_of(data: bytes) -> bytes:
@@ -103,6 +107,7 @@ class Model:
     config: int = 0
     clock: Clock = field(default_factory=dict)
     records: Records = field(default_factory=dict)
+    collected: set[bytes] = field(default_factory=set)  # Keys of tombstones that are not on the disk any more.
     # By config id, how much of each origin was durable when this was.
     confirmed: defaultdict[int, Clock] = field(default_factory=lambda: defaultdict(dict))
     is_older: bool = False  # It was put back from an older copy of its disk: its own records come from others.
@@ -115,6 +120,7 @@ class Change(NamedTuple):
     assignment: int
     state: State
     records: tuple[tuple[bytes, bytes], ...]
+    collected: tuple[bytes, ...] = ()
 
 
 class Acknowledged(NamedTuple):
@@ -153,6 +159,10 @@ class Witness:
         """A batch is durable."""
         model = self.models[change.assignment]
         state, who = change.state, f"{change.assignment} of partition {model.partition}"
+        for key in change.collected:
+            self._collects(model, who, key)
+        if change.collected:
+            return
         model.config = state.config
         if state.before != state.after:
             if state.before != model.clock:
@@ -192,6 +202,16 @@ class Witness:
         if order_of(model.records.get(key, b"")) >= order_of(data):
             self.found("older wins", f"{who}: {key!r} had {dot_of(model.records[key])}, and has {dot_of(data)}")
         model.records[key] = data
+        model.collected.discard(key)
+
+    def _collects(self, model: Model, who: str, key: bytes) -> None:
+        """A tombstone goes when every copy has it, or something later."""
+        data = model.records.get(key, b"")
+        origin, count = dot_of(data)
+        there = [one for one in self.models.values() if one.partition == model.partition]
+        if data[24:25] != DELETED or any(one.clock.get(origin, 0) < count for one in there):
+            self.found("collected", f"{who}: {key!r} of dot {(origin, count)}, which not every copy has as a tombstone")
+        model.collected.add(key)
 
     def _covers(self, model: Model, who: str, dot: Dot) -> None:
         issued = self.issued.get(dot)
@@ -221,13 +241,18 @@ class Witness:
             for assignment, (space, state) in states.items():
                 self._goes_back(self.models[assignment], state, self._records(store, space))
         for change in pending:
-            if change.assignment in states and covers(states[change.assignment][1].after, change.state.after):
+            if change.collected and change.assignment in states:
+                there = self._records(store, states[change.assignment][0])
+                if not there.keys() & {*change.collected}:
+                    self.applies(change)
+            elif change.assignment in states and covers(states[change.assignment][1].after, change.state.after):
                 self._model(eye, change.assignment)
                 self.applies(change)
         for assignment, (space, state) in states.items():
             model = self._model(eye, assignment)
             eye.spaces[space] = assignment
-            if state.after != model.clock or self._records(store, space) != model.records:
+            there = {key: data for key, data in model.records.items() if key not in model.collected}
+            if state.after != model.clock or self._records(store, space) != there:
                 self.found("disk", f"{assignment}: what is on the disk is not what was synced")
             model.config = state.config
 
@@ -239,6 +264,7 @@ class Witness:
     def _goes_back(self, model: Model, state: State, records: Records) -> None:
         """An older copy of a disk is all that a node has: from now on it originates nothing."""
         model.clock, model.records, model.is_older = state.after, records, True
+        model.collected.clear()
         model.confirmed.clear()
 
     @staticmethod
@@ -348,11 +374,16 @@ class Eye:
     def appended(self, position: int, batch: Batch) -> None:
         """See a batch that is appended."""
         spaces: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+        gone: dict[int, list[bytes]] = defaultdict(list)
         for kind, space, key, value in operations(batch.payload):
             if kind == PUT:
                 spaces[space].append((key, value))
+            elif kind == DELETE and key[:1] == RECORD:
+                gone[space].append(key[1:])
         for space, puts in spaces.items():
             self._appended(position, space, puts)
+        for space, keys in gone.items():
+            self.pending.append(Change(position, self.spaces[space], NOTHING, (), tuple(keys)))
 
     def _appended(self, position: int, space: int, puts: list[tuple[bytes, bytes]]) -> None:
         witness = self.witness

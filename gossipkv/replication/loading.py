@@ -1,0 +1,485 @@
+r"""Loading: how a copy comes by what the logs of the others do not reach back to any more.
+
+    replica_load   [uuid, table, partition, space, position, key]    a page of the source's space, or of its log
+
+A node feeds from its log, and tells a copy that has less than the log goes on from that it is *below*.  When for some
+origin a connected host is ahead, and for the relay time none that can feed is, the copy loads, to the side:
+
+1. An AVAILABLE host of the same config sends all its records, page by page, into a new space here, from its position in
+   its log on what the log has since, in order, and its time and clock at the end: so the new space is never ahead of
+   that clock.  A key in the question asks for a page of the space, none for the log behind the position; the answer is
+   `[space, position, state or nil, records, where the next page begins or nil]`.
+2. The source covers what was written here when the load began; that is waited for a while.
+3. Records of the old space that the clock does not cover are merged over, then what its log has since.  What the clock
+   covers is not: it may be a record whose tombstone the others have collected.
+4. The copy stands still, takes and originates nothing, until the last of it is merged and synced.
+5. One batch joins clocks and times, and drops the old space.  The copy's log begins there: who has less loads from it.
+
+Until the fifth the copy goes on as it was.  The source holds nothing for it: one that has changed its space meanwhile
+refuses, and the load is *torn*.  A torn load leaves a space without an identity, which is dropped, also at a start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import msgpack
+
+from gossipkv.errors import GossipKVError, NotServed, Overloaded, StorageError
+from gossipkv.replication import clock, record
+from gossipkv.replication.copy import (
+    END_OF_RECORDS,
+    IDENTITY,
+    LOADING,
+    ORDER_BYTES,
+    RECORD,
+    STATE,
+    TOMBSTONE,
+    decode_state,
+    encode_state,
+)
+from gossipkv.replication.messages import records_of
+from gossipkv.storage.engine.shell import PUT, Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.feed import Told
+    from gossipkv.replication.outside import Outside
+    from gossipkv.storage.engine.log_reader import Operations
+    from gossipkv.wire.rpc import Value
+
+PAGE_RECORDS: Final = 1024
+PAGE_BYTES: Final = 256 << 10
+MOST_LOADS: Final = 4  # At a time.
+TOO_SMALL_S: Final = 60.0  # Who is below again so soon after a load cannot be kept up with this log.
+
+
+class Around(Protocol):
+    """What a load needs of the other copies and nodes."""
+
+    def hosts_told(self, copy: Copy) -> Iterable[tuple[bytes, Told]]:
+        """What connected hosts have told of their copies."""
+        ...
+
+    def changes(self, copy: Copy) -> None:
+        """Whether it can take has changed, or its clock: have it told soon."""
+        ...
+
+    def has_moved(self, copy: Copy, old_space: int) -> None:
+        """It is in its new space."""
+        ...
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Load:
+    """A copy that is loaded to the side."""
+
+    copy: Copy
+    source: bytes  # The node.
+    began: float
+    own: int  # What had been originated here then.
+    space: int
+    next: Callable[[], object]  # What comes next,
+    at: float | None = None  # and when; None: something is waited for.
+    theirs: int = 0  # The source's space.
+    state: bytes = b""  # Of the source, at that position in its log.
+    position: int = 0
+    start: bytes | None = RECORD  # Where the next page begins, of the source's space, and then of the old one here.
+    own_position: int = 0  # Of the log here: what the old space has behind it is merged over yet,
+    until: int = 0  # and up to where.
+    unsynced: int = 0
+    is_switching: bool = False  # The batch that moves the clock is appended.
+    is_over: bool = False
+
+    @property
+    def clock(self) -> bytes:
+        """The source's, at the end of what came."""
+        return decode_state(self.state)[2]
+
+
+@final
+class Loading:
+    """All loads of a node."""
+
+    def __init__(self, me: bytes, outside: Outside, around: Around, *, relay_s: float, stall_s: float) -> None:
+        """`stall_s`: how long a source may be without what was originated here."""
+        self._me = me
+        self._outside = outside
+        self._around = around
+        self._relay_s = relay_s
+        self._stall_s = stall_s
+        self.loads: dict[Copy, Load] = {}
+        self.log_too_small: set[Copy] = set()  # For whom `table_log` is.
+        self.litter: deque[int] = deque()  # Spaces of torn loads.
+        self._below: dict[Copy, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
+        self._since: dict[Copy, float] = {}  # Since when nobody can feed what somebody has.
+        self._loaded: dict[Copy, float] = {}  # When they were, last.
+
+    # -- when ----------------------------------------------------------------------------------------------------------
+
+    def hears(self, node: bytes, copy: Copy, *, below: bool) -> None:
+        """A node has told whether its log reaches back to what a copy here has."""
+        if below:
+            self._below.setdefault(copy, set()).add(node)
+        elif copy in self._below:
+            self._below[copy].discard(node)
+            if not self._below[copy]:
+                del self._below[copy]
+
+    def look(self, now: float) -> None:
+        """Begin what is to be loaded, and go on with what is."""
+        while self.litter and self._drops(self.litter[0]):
+            self.litter.popleft()
+        for load in [*self.loads.values()]:
+            if load.at is not None and load.at <= now:
+                load.at = None
+                load.next()
+        for copy in [*self._below]:
+            if copy not in self.loads:
+                self._may_begin(copy, now)
+
+    @property
+    def due(self) -> float | None:
+        """When there is something to do, if nothing happens before."""
+        times = [load.at for load in self.loads.values() if load.at is not None]
+        if len(self.loads) < MOST_LOADS:
+            times += [since + self._relay_s for copy, since in self._since.items() if copy not in self.loads]
+        return min(times, default=None)
+
+    def _may_begin(self, copy: Copy, now: float) -> None:
+        told = [*self._around.hosts_told(copy)]
+        reached = copy.appended
+        for node, one in told:
+            if node not in self._below[copy]:
+                reached = clock.merge(reached, one.clock)
+        if all(clock.covers(reached, one.clock) for _, one in told):
+            self._since.pop(copy, None)
+            return
+        since = self._since.setdefault(copy, now)
+        sources = [one for one in told if one[1].available and one[1].config == copy.synced_config]
+        ahead = [one for one in sources if not clock.covers(copy.appended, one[1].clock)]
+        if now >= since + self._relay_s and ahead and len(self.loads) < MOST_LOADS:
+            self._begin(copy, max(ahead, key=lambda one: _news(copy, one[1].clock))[0], now)
+
+    def _begin(self, copy: Copy, source: bytes, now: float) -> None:
+        self._since[copy] = now  # If it is torn.
+        space = self._outside.reserve_space()
+        own = clock.counter(copy.appended, copy.assignment)
+        load = Load(copy, source, now, own, space, next=lambda: None)
+        batch = Batch()
+        batch.new_space(space)
+        batch.put(space, LOADING, copy.identity.encode())
+        try:
+            self._append(load, batch)
+        except (Overloaded, StorageError):
+            return
+        if now - self._loaded.get(copy, now - TOO_SMALL_S) < TOO_SMALL_S:
+            self._is_too_small(copy, source)
+        self.loads[copy] = load
+        self._outside.loads(copy, source, "began")
+        self._ask(load)
+
+    # -- from the source -----------------------------------------------------------------------------------------------
+
+    def _ask(self, load: Load) -> None:
+        table, partition, _ = load.copy.identity
+        params: list[Value] = [self._me, table, partition, load.theirs, load.position, load.start or b""]
+        self._outside.ask(load.source, "replica_load", params, partial(self._answered, load))
+
+    def _answered(self, load: Load, answer: Value) -> None:
+        if load.is_over:
+            return
+        match answer:
+            case [int(space), int(position), None | bytes() as state, bytes(packed), None | bytes() as more] if (
+                space == (load.theirs or space)
+            ):
+                pass
+            case _:
+                self._tear(load, "the source has not answered, or has loaded itself")
+                return
+        try:
+            records = records_of(msgpack.unpackb(packed))
+            if state is not None:
+                decode_state(state)
+            self._write(load, records)
+        except Overloaded:
+            self._later(load, self._relay_s, partial(self._ask, load))  # The same again.
+            return
+        except (GossipKVError, ValueError) as error:
+            self._tear(load, f"{error}")
+            return
+        if not load.theirs:
+            load.theirs, load.position = space, position
+        if load.start is None:
+            load.position = position
+        load.state = state or load.state
+        if load.start is not None:
+            load.start = more
+            self._ask(load)
+        elif more is not None:
+            self._ask(load)
+        else:
+            self._at_end(load)
+
+    def _at_end(self, load: Load) -> None:
+        """The new space has all that the source has; it may lack what was originated here."""
+        copy, now = load.copy, self._outside.now()
+        if decode_state(load.state)[1] != copy.synced_config:
+            self._tear(load, "the source has another config")
+        elif clock.counter(load.clock, copy.assignment) < load.own and now < load.began + self._stall_s:
+            self._later(load, self._relay_s, partial(self._ask, load))
+        else:
+            load.own_position, load.start = self._outside.synced(), RECORD
+            self._when_synced(load, partial(self._merge_page, load))
+
+    # -- from the old space --------------------------------------------------------------------------------------------
+
+    def _merge_page(self, load: Load) -> None:
+        space, start = load.copy.space, load.start
+        found, more = self._outside.scan(space, start, END_OF_RECORDS, reverse=False, limit=PAGE_RECORDS)
+        if not self._merge(load, [(key[1:], data) for key, data in found]):
+            self._later(load, self._relay_s, partial(self._merge_page, load))
+        elif more is not None:
+            load.start = more
+            self._when_synced(load, partial(self._merge_page, load))
+        else:
+            load.until = self._outside.synced()
+            self._when_synced(load, partial(self._merge_log, load))
+
+    def _merge_log(self, load: Load) -> None:
+        if load.own_position < load.until:
+            self._outside.read_log(load.copy.space, load.own_position, partial(self._log_read, load))
+        elif not load.copy.stands_still:
+            load.copy.stands_still = True
+            self._around.changes(load.copy)
+            self._last_page(load)
+        else:
+            self._switch(load)
+
+    def _last_page(self, load: Load) -> None:
+        """The copy stands still; what it had appended is merged over once it is synced."""
+        if not load.copy.is_between:  # Else `synced` goes on.
+            load.until = self._outside.synced()
+            self._merge_log(load)
+
+    def synced(self, copy: Copy) -> None:
+        """What was appended to a copy is synced."""
+        load = self.loads.get(copy)
+        if load is not None and copy.stands_still and not copy.is_between:
+            self._when_synced(load, partial(self._last_page, load))
+
+    def _log_read(self, load: Load, batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
+        if load.is_over:
+            return
+        if batches is None:
+            self._is_too_small(load.copy, load.source)
+            self._tear(load, "the log here was let go of before the load was done")
+            return
+        if self._merge(load, _puts(batches, load.copy.space)):
+            load.own_position = position
+            self._when_synced(load, partial(self._merge_log, load))
+        else:
+            self._later(load, self._relay_s, partial(self._merge_log, load))
+
+    def _merge(self, load: Load, records: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Merge records of the old space over; False: there is no room for them now.
+
+        Requires: all that was written to the new space is synced.
+        """
+        won: dict[bytes, bytes] = {}
+        covered = load.clock
+        for key, data in records:
+            if clock.covers(covered, record.dot(data)):
+                continue
+            standing = won.get(key) or self._outside.get(load.space, RECORD + key)
+            if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
+                won[key] = data
+        try:
+            self._write(load, won.items())
+        except Overloaded:
+            return False
+        except StorageError as error:
+            self._tear(load, f"{error}")
+            return False
+        return True
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _switch(self, load: Load) -> None:
+        """Move the clock: never before all is there."""
+        copy = load.copy
+        time, config, theirs, _ = decode_state(load.state)
+        if config != copy.config:
+            self._tear(load, "another config was adopted meanwhile")
+            return
+        joined = clock.merge(copy.appended, clock.named(theirs, copy.named))
+        batch = Batch()
+        batch.put(load.space, IDENTITY, copy.identity.encode())
+        # Clock after and before are the same: the batch is no entry, and the log begins behind it.
+        batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
+        batch.delete(load.space, LOADING)
+        batch.drop_space(copy.space)
+        try:
+            position = self._outside.append(batch, lambda: self._switched(load, joined, position))
+        except Overloaded:
+            self._later(load, self._relay_s, partial(self._last_page, load))
+            return
+        except StorageError as error:
+            self._tear(load, f"{error}")
+            return
+        load.is_switching = True
+        copy.time.merge(time)
+
+    def _switched(self, load: Load, joined: bytes, position: int) -> None:
+        copy = load.copy
+        load.is_over = True
+        if self.loads.pop(copy, None) is None:
+            return  # It was dropped meanwhile.
+        self._since.pop(copy, None)
+        self._loaded[copy] = self._outside.now()
+        old_space = copy.space
+        copy.moves(load.space, joined, position)
+        self._outside.loads(copy, load.source, "done")
+        self._around.has_moved(copy, old_space)
+
+    def let_go(self, copy: Copy, batch: Batch) -> int:
+        """A copy is dropped: drop what is loaded for it; returns the space that it has by then."""
+        load = self.loads.pop(copy, None)
+        for kept in (self._below, self._since, self._loaded):
+            kept.pop(copy, None)
+        self.log_too_small.discard(copy)
+        if load is None:
+            return copy.space
+        load.is_over = True
+        if load.is_switching:
+            return load.space
+        batch.drop_space(load.space)
+        return copy.space
+
+    def _tear(self, load: Load, why: str) -> None:
+        load.is_over = True
+        self.loads.pop(load.copy, None)
+        self.litter.append(load.space)
+        self._since[load.copy] = self._outside.now()
+        if load.copy.stands_still:
+            load.copy.stands_still = False
+            self._around.changes(load.copy)
+        self._outside.loads(load.copy, load.source, f"torn: {why}")
+        self._outside.wake()
+
+    def _drops(self, space: int) -> bool:
+        batch = Batch()
+        batch.drop_space(space)
+        try:
+            self._outside.append(batch, lambda: None)
+        except (Overloaded, StorageError):
+            return False
+        return True
+
+    def _is_too_small(self, copy: Copy, source: bytes) -> None:
+        if copy not in self.log_too_small:
+            self.log_too_small.add(copy)
+            self._outside.loads(copy, source, "again: table_log is too small for what is written meanwhile")
+
+    # -- writing to the new space --------------------------------------------------------------------------------------
+
+    def _write(self, load: Load, records: Iterable[tuple[bytes, bytes]]) -> None:
+        batch = Batch()
+        for key, data in records:
+            batch.put(load.space, RECORD + key, data)
+            if record.value(data) is None:
+                batch.put(load.space, TOMBSTONE + data[:8] + key, b"")
+        if batch.count:
+            self._append(load, batch)
+
+    def _append(self, load: Load, batch: Batch) -> None:
+        self._outside.append(batch, partial(self._one_synced, load))
+        load.unsynced += 1
+
+    def _one_synced(self, load: Load) -> None:
+        load.unsynced -= 1
+        if not load.unsynced and load.at == _WHEN_SYNCED:
+            load.at = self._outside.now()
+            self._outside.wake()
+
+    def _when_synced(self, load: Load, do: Callable[[], object]) -> None:
+        """Go on once all is synced, when others have had a turn."""
+        if not load.is_over:
+            load.next = do
+            load.at = _WHEN_SYNCED if load.unsynced else self._outside.now()
+            self._outside.wake()
+
+    def _later(self, load: Load, after_s: float, do: Callable[[], object]) -> None:
+        load.next, load.at = do, self._outside.now() + after_s
+
+
+_WHEN_SYNCED: Final = float("inf")
+
+
+def _news(copy: Copy, told: bytes) -> int:
+    """How many records another copy has more."""
+    return sum(max(0, count - clock.counter(copy.appended, origin)) for origin, count in clock.entries(told))
+
+
+def _puts(batches: Iterable[tuple[int, Operations]], space: int) -> list[tuple[bytes, bytes]]:
+    """The records that batches put into a space, in order."""
+    return [
+        (key[1:], value)
+        for _, operations in batches
+        for kind, of, key, value in operations
+        if kind == PUT and of == space and key[:1] == RECORD
+    ]
+
+
+# -- the source --------------------------------------------------------------------------------------------------------
+
+
+class Page(NamedTuple):
+    """What is asked of a source."""
+
+    space: int  # 0: nothing was asked before.
+    position: int
+    key: bytes  # Where a page begins; empty: the log behind the position is asked for.
+
+
+def serve(outside: Outside, copy: Copy, page: Page, on_page: Callable[[Value | GossipKVError], object]) -> None:
+    """Answer with a page of a copy, or of its log.
+
+    Raises:
+        NotServed: the copy is in another space by now.
+    """
+    space = page.space
+    if space not in {0, copy.space}:
+        raise NotServed("the copy was loaded itself, and is in another space", {"partition": copy.identity.partition})
+    if page.key:
+        state = None if space else outside.get(copy.space, STATE)
+        on_page([copy.space, outside.synced(), state, *_page(outside, copy.space, page.key)])
+        return
+
+    def on_log(batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
+        if batches is None or copy.space != space:
+            on_page(NotServed("the log has left that place, or the copy its space"))
+            return
+        states = [value for _, all_ in batches for _, of, key, value in all_ if of == space and key == STATE]
+        flat = [part for pair in _puts(batches, space) for part in pair]
+        more = None if position >= outside.synced() else b""
+        on_page([space, position, states[-1] if states else None, msgpack.packb(flat), more])
+
+    outside.read_log(space, page.position, on_log)
+
+
+def _page(outside: Outside, space: int, start: bytes) -> tuple[bytes, bytes | None]:
+    flat: list[bytes] = []
+    size_bytes, more = 0, start or None
+    while more is not None and size_bytes < PAGE_BYTES:
+        found, more = outside.scan(space, more, END_OF_RECORDS, reverse=False, limit=PAGE_RECORDS)
+        for key, data in found:
+            flat += (key[1:], data)
+            size_bytes += len(key) + len(data)
+    return msgpack.packb(flat), more

@@ -1,0 +1,335 @@
+"""Nodes that hold copies of one partition, in memory: a store with a log, and messages that are packed on their way.
+
+Time moves when a test has it move (`Cluster.pass_s`), and a message takes a step of it.  What is appended is synced at
+once, or at `Node.sync`.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgpack
+
+from gossipkv.errors import GossipKVError
+from gossipkv.replication import clock, record
+from gossipkv.replication.collecting import Collecting
+from gossipkv.replication.copy import (
+    IDENTITY,
+    LOADING,
+    RECORD,
+    STATE,
+    TOMBSTONE,
+    Copy,
+    Host,
+    Identity,
+    Write,
+    decode_identity,
+)
+from gossipkv.replication.loading import Page, serve
+from gossipkv.replication.replicas import Replicas
+from gossipkv.storage.engine._log import operations
+from gossipkv.storage.engine.shell import DELETE, PUT
+
+TABLE = b"tableid_tableid_"
+STEP_S = 0.01
+
+
+def order_of(data):
+    """By which the later of two records wins."""
+    return data[:24]
+
+
+class Node:
+    """A node, as `Outside`."""
+
+    def __init__(self, cluster, number):
+        self.cluster = cluster
+        self.number = number
+        self.uuid = bytes([number]) * 16
+        self.spaces, self.log, self.floor, self.position, self.reserved = {}, [], 0, 0, 0
+        self.syncs = True
+        self.keeps_spaces = False  # Until `sync`: a batch that drops one is not synced.
+        self.skew_s = 0
+        self.refuses = None  # What its store raises.
+        self.told = []  # Of loads.
+        self.is_up = True
+        self.begin()
+
+    def begin(self):
+        """Live, with what is in the store."""
+        self.life = object()
+        self.unsynced, self.position = [], self.synced()
+        self.replicas = Replicas(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
+        self.replicas.tail._most_bytes = 0  # Feeds read the log, which a test may trim.
+        self.collecting = Collecting(self.replicas, self)
+        for space, records in self.spaces.items():
+            if IDENTITY in records:
+                self.replicas.found(Copy(space, decode_identity(records[IDENTITY]), records[STATE]))
+            elif LOADING in records:
+                self.replicas.loading.litter.append(space)
+
+    @property
+    def copy(self):
+        """The one that it has."""
+        (copy,) = self.replicas.copies.values()
+        return copy
+
+    @property
+    def live(self):
+        """What a client can read: values by keys."""
+        found = {key[1:]: record.value(data) for key, data in self.spaces[self.copy.space].items() if key[:1] == RECORD}
+        return {key: value for key, value in found.items() if value is not None}
+
+    @property
+    def tombstones(self):
+        """The keys of those that it lists."""
+        return {key[9:] for key in self.spaces[self.copy.space] if key[:1] == TOMBSTONE}
+
+    def write(self, **values):
+        """Originate records, one a batch."""
+        for key, value in values.items():
+            self.replicas.originate(self.copy, [Write(key.encode(), value)])
+        self.cluster.run()
+
+    # As `Outside`
+
+    def append(self, batch, on_synced):
+        """Take a batch."""
+        if self.refuses is not None:
+            raise self.refuses
+        self.position += 1
+        self.unsynced.append((self.position, operations(batch.payload), batch.dropped, on_synced))
+        self.syncs &= not (self.keeps_spaces and batch.dropped)
+        if self.syncs:
+            self.cluster.soon(self.sync)
+        return self.position
+
+    def sync(self):
+        """Have all synced that was appended."""
+        while self.unsynced:
+            position, changes, dropped, on_synced = self.unsynced.pop(0)
+            for kind, space, key, value in changes:
+                if kind == PUT and key[:1] == RECORD:
+                    self.cluster.durable[key[1:]] = max(value, self.cluster.durable.get(key[1:], b""), key=order_of)
+                if kind == PUT:
+                    self.spaces.setdefault(space, {})[key] = value
+                elif kind == DELETE:
+                    self.spaces[space].pop(key, None)
+            for space in dropped:
+                self.spaces.pop(space)
+            self.log.append((position, changes))
+            on_synced()
+
+    def synced(self):
+        """The last position."""
+        return self.log[-1][0] if self.log else self.floor
+
+    def get(self, space, key):
+        """What is synced."""
+        return self.spaces[space].get(key)
+
+    def scan(self, space, start, end, *, reverse, limit):
+        """A page of few records, so that there are many."""
+        assert not reverse
+        inside = sorted(key for key in self.spaces[space] if start <= key < end)
+        keys = inside[: min(limit, 2)]
+        return [(key, self.spaces[space][key]) for key in keys], inside[2] if len(inside) > 2 else None
+
+    def read_log(self, space, position, on_log):
+        """A part of few batches."""
+
+        def read(life=self.life):
+            if life is not self.life:
+                return
+            if position < self.floor:
+                on_log(None, position)
+                return
+            found = [one for one in self.log if one[0] > position][:8]
+            touching = [(at, [one for one in done if one[1] == space]) for at, done in found]
+            on_log([one for one in touching if one[1]], found[-1][0] if found else position)
+
+        self.cluster.soon(read)
+
+    def look(self, node, look):
+        """All that the log has, for a feed."""
+
+        def read(life=self.life):
+            if life is not self.life:
+                return
+            replicas = self.replicas
+            entries = [
+                entry
+                for at, done in self.log
+                if at > max(look.position, self.floor)
+                for space in {one[1] for one in done} & replicas.spaces.keys()
+                if (entry := replicas.spaces[space].entry_of(at, done)) is not None
+            ]
+            is_cut, position = look.position < self.floor, max(self.synced(), look.position)
+            replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
+
+        self.cluster.soon(read)
+
+    def trim(self):
+        """Let go of the log."""
+        self.floor = self.synced()
+        self.log.clear()
+
+    def reserve_space(self):
+        """Another number."""
+        self.reserved += 1
+        return self.reserved
+
+    def ask(self, node, method, params, on_reply):
+        """Ask over the wire."""
+        self.cluster.ask(self, node, method, params, on_reply)
+
+    def wake(self):
+        """It is pumped again and again."""
+
+    def now(self):
+        """The time of all."""
+        return self.cluster.now
+
+    def now_ms(self):
+        """Likewise, by its own clock."""
+        return int((self.cluster.now + self.skew_s) * 1000) + 1_000_000
+
+    def set_aside(self, copy):
+        """Noted."""
+        self.told.append("aside")
+
+    def loads(self, copy, source, what):
+        """Noted."""
+        self.told.append(what)
+
+    # What others ask
+
+    def answer(self, method, params, on_result):
+        """Answer as `table.records` has it."""
+        node = params[0]
+        if method == "replica_tell":
+            rows = msgpack.unpackb(params[3])
+            on_result(self.replicas.told(node, params[1], rows, whole=bool(params[2])))
+        elif method == "replica_feed":
+            self.replicas.fed(node, params[1], msgpack.unpackb(params[2]), on_result)
+        else:
+            serve(self, self.replicas.copies[params[1], params[2]], Page(*params[3:]), on_result)
+
+
+class Cluster:
+    """So many nodes that have a partition; assignments are 1, 2, ... as the nodes are."""
+
+    def __init__(self, nodes=3, *, config=1, adopts=True):
+        self.now = 0.0
+        self._soon, self._on_way = [], []
+        self._pending = []  # Of each question asker, asked, and what is to be called with the answer, once.
+        self.asked = []  # Method and asker.
+        self.before_answer = []  # Called with (asker, asked, method, params) before one is answered.
+        self.cuts = set()
+        self.durable = {}  # The latest record of each key that was synced anywhere.
+        self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
+        if adopts:
+            self.adopt(config)
+            self.connect()
+            self.pass_s(0.3)
+
+    def adopt(self, config, *nodes):
+        """Have nodes, or all, hold what the map says."""
+        hosts = [Host(node.number, node.uuid, node.number - 1, counts=True, available=True) for node in self.nodes]
+        for node in nodes or self.nodes:
+            node.replicas.place(Identity(TABLE, 7, node.number), config, hosts)
+        self.run()
+
+    def node(self, uuid):
+        """Find one."""
+        return next(node for node in self.nodes if node.uuid == uuid)
+
+    def connect(self, *nodes):
+        """Have these, or all, connected with all that are up."""
+        for node in nodes or self.nodes:
+            for other in self.nodes:
+                if other is not node and node.is_up and other.is_up:
+                    self.cuts -= {(node, other), (other, node)}
+                    node.replicas.connected(other.uuid)
+                    other.replicas.connected(node.uuid)
+        self.run()
+
+    def cut(self, node):
+        """Nobody reaches a node, and it nobody."""
+        for other in self.nodes:
+            if other is not node:
+                self.cuts |= {(node, other), (other, node)}
+                node.replicas.disconnected(other.uuid)
+                other.replicas.disconnected(node.uuid)
+        for pending in [one for one in self._pending if node in one]:
+            self._reply(pending, None)
+
+    def crash(self, node):
+        """End a life, and begin the next one, cut off."""
+        self.cut(node)
+        node.begin()
+        self.adopt(node.config if hasattr(node, "config") else 1, node)
+
+    def ask(self, asker, uuid, method, params, on_reply):
+        """Have a node answer."""
+        asked, life = self.node(uuid), asker.life
+        packed = msgpack.packb(params)
+        pending = (asker, asked, lambda result: on_reply(result) if asker.life is life else None)
+        self._pending.append(pending)
+
+        def reply(result):
+            result = None if isinstance(result, GossipKVError) else msgpack.unpackb(msgpack.packb(result))
+            self._on_way.append(lambda: self._reply(pending, result))
+
+        def arrive():
+            self.asked.append((method, asker))
+            for do in [*self.before_answer]:
+                do(asker, asked, method, msgpack.unpackb(packed))
+            if (asker, asked) in self.cuts:
+                reply(GossipKVError("cut"))
+                return
+            try:
+                asked.answer(method, msgpack.unpackb(packed), reply)
+            except GossipKVError as error:
+                reply(error)
+
+        self._on_way.append(arrive)
+
+    def _reply(self, pending, result):
+        if pending in self._pending:
+            self._pending.remove(pending)
+            pending[2](result)
+
+    def soon(self, do):
+        """Have something done."""
+        self._soon.append(do)
+
+    def run(self):
+        """Do what is to be done now."""
+        while self._soon:
+            self._soon.pop(0)()
+
+    def pass_s(self, seconds):
+        """Have so much time pass."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += STEP_S
+            arrived, self._on_way = self._on_way, []
+            for do in arrived:
+                do()
+            for node in self.nodes:
+                for _ in range(3):
+                    node.replicas.pump()
+                    self.run()
+
+    def until(self, holds, *, most_s=20.0):
+        """Have time pass until it holds."""
+        end = self.now + most_s
+        while not holds():
+            assert self.now < end, "it never came to that"
+            self.pass_s(STEP_S)
+
+    @property
+    def is_level(self):
+        """Whether all have the same clock, and the same records."""
+        return all(clock.compare(node.copy.synced, self.nodes[0].copy.synced) == clock.EQUAL for node in self.nodes)

@@ -1,0 +1,210 @@
+"""Collecting: a tombstone goes once every assigned copy has it, and this one has all that they have."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import Overloaded
+from gossipkv.replication import clock
+from gossipkv.replication.collecting import settled
+from gossipkv.replication.copy import Write
+from tests.unit.replication.memory import Cluster
+
+
+def collect(cluster):
+    """Have all nodes go round often enough."""
+    for _ in range(5):
+        for node in cluster.nodes:
+            node.collecting.look()
+        cluster.run()
+
+
+def deleted(cluster, *nodes):
+    """Have a key written and deleted, and the deletion come to all, or to some nodes."""
+    one = cluster.nodes[0]
+    one.write(a=b"1", b=b"1")
+    cluster.pass_s(0.5)
+    for node in cluster.nodes:
+        if nodes and node not in nodes:
+            cluster.cut(node)
+    one.write(a=None)
+    cluster.pass_s(0.5)
+
+
+def test_a_tombstone_that_all_have_goes():
+    """With its row; other records stay, and nobody is told anything."""
+    cluster = Cluster()
+    deleted(cluster)
+    asked = len(cluster.asked)
+    assert [node.tombstones for node in cluster.nodes] == [{b"a"}] * 3
+    collect(cluster)
+    for node in cluster.nodes:
+        assert b"\1a" not in node.spaces[node.copy.space]
+        assert not node.tombstones
+        assert node.live == {b"b": b"1"}
+        assert node.collecting.collected == 1
+        assert not node.collecting.held_back
+    cluster.pass_s(1.0)
+    assert len(cluster.asked) == asked
+
+
+def test_the_dead_hold_it_back():
+    """One that lacks it, and one that was not heard in this life; they are named."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    deleted(cluster, one, two)
+    collect(cluster)
+    assert one.tombstones == two.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (three.uuid,)}
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    cluster.cut(three)
+    collect(cluster)
+    assert not one.tombstones
+    deleted(cluster)
+    cluster.crash(one)
+    assert settled(one.replicas, one.copy).held_back == (two.uuid, three.uuid)
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+
+
+def test_who_has_another_config_holds_it_back():
+    """It may go by other hosts, of which one lacks it."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    deleted(cluster)
+    cluster.adopt(2, one, two)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (three.uuid,)}
+    cluster.adopt(2, three)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert not one.tombstones
+
+
+def test_a_copy_that_lacks_something_of_another_keeps_its_tombstones():
+    """It may be an older record of the same key."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    one.skew_s = 10
+    cluster.cut(two)
+    two.write(a=b"older")
+    cluster.pass_s(0.5)
+    one.write(a=None)
+    cluster.pass_s(0.5)
+    for node in (one, three):  # They hear of all clocks; what comes with them is late.
+        feed = node.replicas.peers[two.uuid].feed
+        feed.told[node.copy] = feed.told[node.copy]._replace(clock=all_of(one, two))
+    collect(cluster)
+    assert one.tombstones == three.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (one.uuid,)}
+    cluster.connect(two)
+    cluster.until(lambda: cluster.is_level)
+    collect(cluster)
+    assert [node.live for node in cluster.nodes] == [{}] * 3
+    assert not one.tombstones
+
+
+def all_of(one, other):
+    """The join of what two nodes have."""
+    return clock.merge(one.copy.synced, other.copy.synced)
+
+
+def test_a_row_of_a_key_that_was_written_again_goes():
+    """The record that stands there stays; so it does while it is appended and not synced."""
+    cluster = Cluster()
+    one, two, _ = cluster.nodes
+    deleted(cluster)
+    one.write(a=b"2")
+    cluster.pass_s(0.5)
+    two.syncs = False
+    two.write(a=None, b=None)
+    collect(cluster)
+    two.syncs = True
+    two.sync()
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert [node.live for node in cluster.nodes] == [{}] * 3
+    assert not any(node.tombstones for node in cluster.nodes)
+
+
+def test_a_copy_that_loads_collects_nothing(monkeypatch):
+    """Its old tombstones say what may not come back."""
+    monkeypatch.setattr("gossipkv.replication.loading.PAGE_BYTES", 1)
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    deleted(cluster)
+    cluster.cut(three)
+    one.write(**{f"k{number}": b"v" for number in range(9)})
+    for node in cluster.nodes[:2]:
+        node.trim()
+    cluster.connect(three)
+    cluster.until(lambda: three.replicas.loading.loads)
+    collect(cluster)
+    assert three.tombstones == {b"a"}
+    cluster.until(lambda: cluster.is_level)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert not three.tombstones
+
+
+def test_a_store_without_room_is_tried_again():
+    """Nothing is forgotten."""
+    cluster = Cluster()
+    deleted(cluster)
+    one = cluster.nodes[0]
+    one.refuses = Overloaded("no room")
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+    assert one.collecting.collected == 0
+    one.refuses = None
+    collect(cluster)
+    assert one.collecting.collected == 1
+
+
+@pytest.mark.parametrize("skew_s", [3600, -3600])
+def test_a_clock_that_is_off_most_others_originates_nothing(skew_s):
+    """It says so, goes on taking, and writes again once its clock is right; the others are not bothered."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    three.skew_s = skew_s
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    assert not three.replicas.may_originate(three.copy)
+    assert f"{skew_s:+} s off those of 2 of 2 nodes" in three.replicas.refusal(three.copy)
+    assert one.replicas.may_originate(one.copy)
+    two.write(a=b"1")
+    cluster.pass_s(0.5)
+    assert three.live == {b"a": b"1"}
+    three.skew_s = 0
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    assert three.replicas.may_originate(three.copy)
+
+
+def test_who_was_not_heard_lately_does_not_count():
+    """After a minute in which nothing was told."""
+    cluster = Cluster()
+    three = cluster.nodes[2]
+    three.skew_s = 3600
+    cluster.connect(three)
+    cluster.pass_s(0.5)
+    cluster.now += 61
+    assert three.replicas.may_originate(three.copy)
+
+
+def test_a_record_from_the_end_of_times_is_taken():
+    """No record is refused for its time; there is none behind it, so who has it originates nothing, and goes on."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    two.write(b=b"1")
+    one.copy.time.last = (1 << 64) - 3
+    batch, entry = one.copy.originate([Write(b"a", b"1")], one.now_ms())
+    one.replicas._append(batch, entry)
+    cluster.run()
+    cluster.pass_s(0.5)
+    assert [node.live for node in cluster.nodes] == [{b"a": b"1", b"b": b"1"}] * 3
+    assert not any(node.replicas.may_originate(node.copy) for node in (two, three))
+    assert "near the end of times" in two.replicas.refusal(two.copy)

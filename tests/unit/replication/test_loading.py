@@ -1,0 +1,313 @@
+"""Loading: a copy below every log comes by what it lacks, and nothing is lost or comes back on the way."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from gossipkv.errors import Overloaded
+from gossipkv.replication.copy import Write
+from gossipkv.storage.engine.shell import Batch
+from tests.unit.replication.memory import Cluster
+
+
+@pytest.fixture(autouse=True)
+def _pages_are_small(monkeypatch):
+    monkeypatch.setattr("gossipkv.replication.loading.PAGE_BYTES", 1)
+
+
+def write(key, value):
+    """What a client would have written."""
+    return Write(key.encode(), value)
+
+
+def left_behind(cluster, node, **values):
+    """Have a node cut off while the others write, and let go of their logs."""
+    cluster.cut(node)
+    first = next(one for one in cluster.nodes if one is not node)
+    first.write(**(values or {f"k{number}": b"new" for number in range(9)}))
+    cluster.pass_s(0.5)
+    for other in cluster.nodes:
+        if other is not node:
+            other.trim()
+
+
+def test_a_copy_below_every_log_loads():
+    """It has all that the others have, and its log begins there."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    three.write(a=b"1")
+    cluster.pass_s(0.5)
+    left_behind(cluster, three)
+    space = three.copy.space
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level)
+    assert three.told == ["began", "done"]
+    assert one.live == two.live == three.live
+    assert len(three.live) == 10
+    assert three.copy.space != space
+    assert space not in three.spaces
+
+
+def test_who_has_but_missed_a_part_that_the_logs_have_does_not_load():
+    """It is fed."""
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    cluster.cut(three)
+    one.write(a=b"1", b=b"2")
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level)
+    assert not three.told
+
+
+def test_one_host_that_can_feed_is_waited_for():
+    """The log of one is too short, and the other's reaches: nothing is loaded."""
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    cluster.cut(three)
+    one.write(**{f"k{number}": b"v" for number in range(9)})
+    cluster.pass_s(0.5)
+    one.trim()
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level)
+    assert not three.told
+
+
+def test_what_is_written_meanwhile_comes_too():
+    """At the source, at another host and at the copy that loads, at each page: all copies are equal, with all of it."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    three.write(gone=b"1", kept=b"1")
+    cluster.pass_s(0.5)
+    left_behind(cluster, three)
+    three.write(alone=b"3", k2=b"3 later")
+    written = {}
+
+    def writes(asker, asked, method, params):
+        if method == "replica_load" and len(written) < 60 and not three.copy.stands_still:
+            for number, node in enumerate(cluster.nodes):
+                key = f"m{len(written)}"
+                written[key.encode()] = b"%d" % number
+                node.replicas.originate(node.copy, [write(key, b"%d" % number)])
+
+    cluster.before_answer.append(writes)
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level and "done" in three.told)
+    assert len(written) > 6
+    assert one.live == two.live == three.live
+    assert three.live.items() >= written.items()
+    assert three.live[b"alone"] == b"3"
+    assert three.live[b"k2"] == b"3 later"
+
+
+def test_what_was_collected_elsewhere_does_not_come_back():
+    """A record of the old space that the source's clock covers is forgotten: its tombstone may be collected."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    one.write(a=b"1", b=b"1")
+    cluster.pass_s(0.5)
+    cluster.cut(three)
+    one.write(a=None)
+    cluster.pass_s(0.5)
+    for node in (one, two):  # As if the third were not assigned any more, and again.
+        node.spaces[node.copy.space].pop(b"\1a")
+        node.trim()
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level and "done" in three.told)
+    assert one.live == three.live == {b"b": b"1"}
+
+
+def test_the_clock_and_the_time_move_at_the_end():
+    """Until the last batch the copy is as it was; then its time is no less than the source's."""
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    one.skew_s = 30
+    left_behind(cluster, three)
+    clocks = []
+    cluster.before_answer.append(
+        lambda asker, asked, method, params: method == "replica_load" and clocks.append(three.copy.synced)
+    )
+    before = three.copy.synced
+    cluster.connect(three)
+    cluster.until(lambda: "done" in three.told)
+    assert len(clocks) > 4
+    assert set(clocks) == {before}
+    assert three.copy.time.last >= one.copy.time.last > 0
+    three.write(k1=b"z")
+    cluster.pass_s(0.5)
+    assert one.live[b"k1"] == b"z"
+
+
+def test_nothing_is_taken_while_it_ends():
+    """The last page is not synced yet: what others feed then is kept for later, and clients are asked to wait."""
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    left_behind(cluster, three)
+    cluster.connect(three)
+    three.keeps_spaces = True
+    cluster.until(lambda: not three.syncs)
+    assert three.copy.stands_still
+    before = three.copy.appended
+    assert not three.replicas.may_originate(three.copy)
+    one.write(late=b"1")
+    cluster.pass_s(1.0)
+    assert three.copy.appended == before
+    three.syncs, three.keeps_spaces = True, False
+    three.sync()
+    cluster.until(lambda: cluster.is_level)
+    assert three.live == one.live
+
+
+def test_its_log_begins_there():
+    """Who has less than it had by then cannot be fed by it, and loads."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    left_behind(cluster, three)
+    cluster.cut(two)
+    two_clock = two.copy.synced
+    one.write(after=b"1")
+    cluster.pass_s(0.5)
+    one.trim()
+    cluster.connect(three)
+    cluster.cut(two)
+    cluster.until(lambda: three.copy.synced == one.copy.synced)
+    cluster.cut(one)
+    assert two.copy.synced == two_clock
+    one.is_up = False
+    cluster.connect(two)
+    cluster.until(lambda: two.copy.synced == three.copy.synced)
+    assert two.told == ["began", "done"]
+    assert two.live == three.live
+
+
+@pytest.mark.parametrize("how", ["crash", "source crash", "trim", "source moves", "no room"])
+def test_a_load_that_is_torn_at_any_page(how):
+    """It leaves nothing, and begins again: with others feeding, and whoever is there."""
+    for page in range(12):
+        cluster = Cluster()
+        one, two, three = cluster.nodes
+        three.write(a=b"1")
+        cluster.pass_s(0.5)
+        left_behind(cluster, three)
+        three.write(alone=b"3")
+        pages = []
+
+        cluster.before_answer.append(partial(strikes_at, (page, how, pages)))
+        cluster.connect(three)
+        for number in range(5):
+            two.write(**{f"m{number}": b"1"})
+            cluster.pass_s(0.1)
+        cluster.pass_s(0.5)
+        three.refuses = None
+        if how in {"crash", "source crash"}:
+            cluster.connect()
+        cluster.until(lambda cluster=cluster: cluster.is_level)
+        cluster.pass_s(1.0)
+        for node in cluster.nodes:
+            assert node.live == one.live
+            assert [*node.spaces] == [node.copy.space]
+        assert one.live.items() >= {b"a": b"1", b"alone": b"3", b"m4": b"1"}.items()
+
+
+def strikes_at(what, asker, asked, method, params):
+    """Have a load torn at a page."""
+    page, how, pages = what
+    del params
+    pages += [asked] if method == "replica_load" else []
+    if method != "replica_load" or len(pages) != page + 1:
+        return
+    cluster = asker.cluster
+    if how == "crash":
+        cluster.soon(lambda: cluster.crash(asker))
+    elif how == "source crash":
+        cluster.soon(lambda: cluster.crash(asked))
+    elif how == "trim":
+        asked.trim()
+    elif how == "source moves":
+        other = next(node for node in cluster.nodes if node not in {asker, asked})
+        asked.replicas.loading.hears(other.uuid, asked.copy, below=True)
+        asked.replicas.loading._begin(asked.copy, other.uuid, cluster.now)
+    else:
+        asker.refuses = Overloaded("no room")
+
+
+def test_a_log_that_is_cut_under_a_feed():
+    """The feed is level, and what it is about to read is let go of: its target loads, and nothing more is written."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    one.write(a=b"1")
+    one.trim()
+    cluster.until(lambda: cluster.is_level)
+    assert two.live == three.live == {b"a": b"1"}
+    assert two.told == three.told == ["began", "done"]
+
+
+def test_two_that_load_from_each_other():
+    """Each has what the other lacks, and neither's log has it any more: both end, with all of it."""
+    cluster = Cluster(2)
+    one, two = cluster.nodes
+    cluster.cut(two)
+    one.write(a=b"1", c=b"1")
+    two.write(b=b"2", c=b"2")
+    cluster.pass_s(0.5)
+    one.trim()
+    two.trim()
+    cluster.connect()
+    cluster.until(lambda: cluster.is_level)
+    assert one.live == two.live
+    assert one.live.keys() == {b"a", b"b", b"c"}
+    cluster.pass_s(2.0)
+    assert not one.replicas.loading.loads
+    assert not two.replicas.loading.loads
+
+
+def test_a_log_that_is_too_small_is_told():
+    """What was written while it loaded is gone from the logs when it is done: it loads again, and says why."""
+    cluster = Cluster()
+    three = cluster.nodes[2]
+    left_behind(cluster, three)
+    cluster.connect(three)
+    cluster.until(lambda: "done" in three.told)
+    left_behind(cluster, three, again=b"1")
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level and three.told.count("done") == 2)
+    assert three.copy in three.replicas.loading.log_too_small
+    assert any(what.startswith("again") for what in three.told)
+
+
+def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
+    """No batch goes to the old space once the one that drops it is appended."""
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    left_behind(cluster, three)
+    cluster.connect(three)
+    three.keeps_spaces = True
+    cluster.until(lambda: not three.syncs)
+    cluster.adopt(2)
+    assert three.copy.config == 1
+    three.syncs, three.keeps_spaces = True, False
+    three.sync()
+    cluster.until(lambda: cluster.is_level)
+    assert three.copy.config == three.copy.synced_config == 2
+    assert three.live == one.live
+
+
+def test_a_copy_that_is_dropped_takes_its_load_along():
+    """At any page, and with the last batch under way."""
+    for page in range(9):
+        cluster = Cluster()
+        three = cluster.nodes[2]
+        left_behind(cluster, three)
+        cluster.connect(three)
+        cluster.until(lambda three=three: three.replicas.loading.loads)
+        three.keeps_spaces = page == 8
+        cluster.pass_s(min(page, 7) / 100 if page < 8 else 0.5)
+        assert three.replicas.loading.loads
+        batch = Batch()
+        three.replicas.drop(three.copy, batch)
+        three.append(batch, lambda: None)
+        three.sync()
+        three.syncs = True
+        cluster.pass_s(1.0)
+        assert not three.spaces
