@@ -35,6 +35,7 @@ BUDGETS: dict[str, float] = {
     "tests/simulation": 140,
     "tests/smoke": 30,
     "tests/ci/cluster": 410,
+    "tests/ci/simulation": 100,
     "tests/ci/tidy": 50,
     "tests/ci/unit": 30,
 }

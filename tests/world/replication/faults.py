@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.world.replication.node import Node
     from tests.world.replication.witness import Witness
 
+YEAR_MS: Final = 365 * 86_400_000
 STRIKES: Final = (
     *("crash", "power", "stay down", "cut", "cut one way", "break", "slow network", "slow disk", "full disk"),
     *("clock", "crashes around syncs and sends"),
@@ -94,7 +95,7 @@ class Faults:
         node.mood.is_full = False
 
     async def _change_clock(self, node: Node) -> None:
-        node.skew_ms = self._random.choice((0, 30, -30, 5_000, -5_000))
+        node.skew_ms = self._random.choice((0, 30, -30, 5_000, -5_000, YEAR_MS))
 
     async def _change_crashes(self, node: Node) -> None:
         node.crashes = self._random.choice((0, 0.02, 0.1))
