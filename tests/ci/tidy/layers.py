@@ -190,6 +190,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.for_clients": "waits until all nodes know a table that was made",
     "gossipkv.table.for_peers": "waits until a config id is reached",
     "gossipkv.table.holding": "looks at long maps in several turns",
+    "gossipkv.table.telling": "likewise",
     "gossipkv.table.tables": "has a store open, waits until somebody wants one",
     "gossipkv.node.peers.sharing": "waits until others say something else",
     "gossipkv.node.peers.connections": "dials the other nodes, and waits before it does so again",

@@ -108,8 +108,8 @@ MUTANTS_OF_HTTP: tuple[Mutant, ...] = (
     ),
     planted(
         "a gateway alone steps back",
-        f"{HTTP}.reads:read_one",
-        "context.session.saw(database, version)",
+        f"{HTTP}.read_context:read_from",
+        "context.session.saw(database, told)",
         "pass",
         f"{TESTS}/test_reads.py",
     ),
@@ -123,7 +123,7 @@ MUTANTS_OF_HTTP: tuple[Mutant, ...] = (
     planted(
         "a scan goes on in another version",
         f"{HTTP}.scans:_lines",
-        "if page.version != version:",
+        "if isinstance(origin, str) and page.origin != origin:",
         "if False:",
         f"{TESTS}/test_scans.py",
     ),

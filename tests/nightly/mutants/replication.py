@@ -73,7 +73,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "the clock before is no matter",
         f"{IN_REPLICAS}._take_or_keep",
-        "if copy.covers(entry.before):",
+        "if copy.follows(entry.before):",
         "if True:",
         REPLICAS,
         by="assertion of Copy.take",

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import BadRequest, Corrupt, SourceError, Unauthorized, Unavailable
+from gossipkv.errors import Corrupt, SourceError, Unavailable
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
 from gossipkv.node.peers.hello import PROTOCOL, Hello
@@ -582,27 +582,3 @@ def test_a_request_of_another_node(node: Node) -> None:
     """Bytes for bytes; one that is refused has an error."""
     assert node.ask("gossip", b"\x00\xff") == b"re: \x00\xff"
     assert node.refusal("gossip", b"") == ("UNAVAILABLE", "no request")
-
-
-def test_hello():
-    """A node of this cluster is told who answers; another one is refused, as is what is no hello."""
-    node = Node()
-    asked = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"c" * 8, "uuid": b"v" * 16, "epoch": 1, "more": []}])
-    answer = node.cluster.hello._replace(seen=b"of " + b"v" * 16).to_map()
-    assert decoded(node.handlers.answer(b"hello", asked)).result == answer
-    foreign = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"d" * 8, "uuid": b"v" * 16, "epoch": 1}])
-    assert isinstance(decoded(node.handlers.answer(b"hello", foreign)).error, Unauthorized)
-    right = Hello(PROTOCOL, b"c" * 8, b"v" * 16, 1, 2**64 - 1, 3)
-    assert decoded(node.handlers.answer(b"hello", msgpack.packb([right.to_map()]))).result == answer
-    stores = [{**right._asdict(), name: value} for name in ("store", "life") for value in (-1, "1", b"", True)]
-    short = {"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}
-    for wrong in ([], [1], [{}], [short], *([store] for store in stores)):
-        assert isinstance(decoded(node.handlers.answer(b"hello", msgpack.packb(wrong))).error, BadRequest)
-
-
-def test_the_direct_question():
-    """Another node asks which partitions of a content are served here."""
-    node = Node()
-    assert node.ask("serves", "geo", b"i" * 16, "b") == {"ready": b"i" * 16 + b"geo b"}
-    for wrong in (["geo"], ["geo", b"i" * 16], ["geo", 1, "b"], ["geo", b"i" * 16, "b", 1]):
-        assert isinstance(decoded(node.handlers.answer(b"serves", msgpack.packb(wrong))).error, BadRequest)

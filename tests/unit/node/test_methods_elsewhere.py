@@ -1,13 +1,16 @@
-"""Reads of partitions that others have, which Python answers all the same."""
+"""What other nodes ask, and reads of partitions that others have, which Python answers all the same."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgpack
 import pytest
 
-from tests.unit.node.test_methods import Node
+from gossipkv.errors import BadRequest, Unauthorized
+from gossipkv.node.peers.hello import PROTOCOL, Hello
+from tests.unit.node.test_methods import Node, decoded
 from tests.unit.serving.driven import make_version
 
 if TYPE_CHECKING:
@@ -28,3 +31,27 @@ def test_a_partition_that_others_have(tmp_path: Path, method: str) -> None:
     assert node.refusal(method, "db", asked, {"local": True})[0] == "NOT_SERVED"
     alone = replace(shared, wire_id=None)
     assert Node((alone, True)).refusal(method, "db", asked)[0] == "NOT_SERVED"
+
+
+def test_hello():
+    """A node of this cluster is told who answers; another one is refused, as is what is no hello."""
+    node = Node()
+    asked = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"c" * 8, "uuid": b"v" * 16, "epoch": 1, "more": []}])
+    answer = node.cluster.hello._replace(seen=b"of " + b"v" * 16).to_map()
+    assert decoded(node.handlers.answer(b"hello", asked)).result == answer
+    foreign = msgpack.packb([{"protocol": PROTOCOL, "cluster_id": b"d" * 8, "uuid": b"v" * 16, "epoch": 1}])
+    assert isinstance(decoded(node.handlers.answer(b"hello", foreign)).error, Unauthorized)
+    right = Hello(PROTOCOL, b"c" * 8, b"v" * 16, 1, 2**64 - 1, 3)
+    assert decoded(node.handlers.answer(b"hello", msgpack.packb([right.to_map()]))).result == answer
+    stores = [{**right._asdict(), name: value} for name in ("store", "life") for value in (-1, "1", b"", True)]
+    short = {"protocol": 1, "cluster_id": b"c" * 8, "uuid": b"v", "epoch": 1}
+    for wrong in ([], [1], [{}], [short], *([store] for store in stores)):
+        assert isinstance(decoded(node.handlers.answer(b"hello", msgpack.packb(wrong))).error, BadRequest)
+
+
+def test_the_direct_question():
+    """Another node asks which partitions of a content are served here."""
+    node = Node()
+    assert node.ask("serves", "geo", b"i" * 16, "b") == {"ready": b"i" * 16 + b"geo b"}
+    for wrong in (["geo"], ["geo", b"i" * 16], ["geo", 1, "b"], ["geo", b"i" * 16, "b", 1]):
+        assert isinstance(decoded(node.handlers.answer(b"serves", msgpack.packb(wrong))).error, BadRequest)

@@ -241,11 +241,7 @@ class Witness:
             for assignment, (space, state) in states.items():
                 self._goes_back(self.models[assignment], state, self._records(store, space))
         for change in pending:
-            if change.collected and change.assignment in states:
-                there = self._records(store, states[change.assignment][0])
-                if not there.keys() & {*change.collected}:
-                    self.applies(change)
-            elif change.assignment in states and covers(states[change.assignment][1].after, change.state.after):
+            if change.assignment in states and self._is_there(change, store, *states[change.assignment]):
                 self._model(eye, change.assignment)
                 self.applies(change)
         for assignment, (space, state) in states.items():
@@ -255,6 +251,12 @@ class Witness:
             if state.after != model.clock or self._records(store, space) != there:
                 self.found("disk", f"{assignment}: what is on the disk is not what was synced")
             model.config = state.config
+
+    def _is_there(self, change: Change, store: RunningStore, space: int, state: State) -> bool:
+        """Whether the disk has it, though it was not known to be synced."""
+        if change.collected:
+            return not self._records(store, space).keys() & {*change.collected}
+        return covers(state.after, change.state.after)
 
     @staticmethod
     def _records(store: RunningStore, space: int) -> Records:
