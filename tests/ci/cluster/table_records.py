@@ -254,6 +254,12 @@ def prepare(cluster: Cluster) -> None:
             until(lambda client=client: client.table(TABLE).delete(b"first", level="all"), lambda _: True)
 
 
+def lags(cluster: Cluster, index: int) -> dict[str, int]:
+    """How many records each node lacks, as `status` of a node tells."""
+    with cluster.connect(index, timeout_ms=TIMEOUT_MS) as client:
+        return {node["node"]: node["lag_records"] for node in client.status(TABLE)[TABLE]["nodes"]}
+
+
 def check(cluster: Cluster, load: Load, indexes: Sequence[int]) -> Judged:
     """Hold these nodes against all that was asked and told, after the load has ended; what it comes to."""
     judged = judge(load.writes, load.reads, settled(cluster, indexes, load.writes))

@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.launcher import Cluster
 from tests.ci.cluster import table_records
-from tests.ci.cluster.table_nodes import Nodes
+from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.table_records import DONE, OPEN, REFUSED, Load, Read, Write, judge
 from tests.ci.cluster.views import LOGGED
 
@@ -74,6 +74,9 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
             load.goes_on(BEFORE_S, LEAST)
             cluster.kill(victim)
             load.goes_on(DEAD_S, LEAST)
+            left = next(index for index in ALL if index != victim)
+            assert table_records.lags(cluster, left)[f"n{victim}"] >= LEAST // 2
             cluster.start(victim)
             load.goes_on(AFTER_S, LEAST)
         table_records.check(cluster, load, ALL)
+        until(lambda: {*table_records.lags(cluster, left).values()}, lambda told: told == {0})
