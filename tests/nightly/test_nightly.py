@@ -123,6 +123,6 @@ def test_legs_are_named() -> None:
     """A leg that is not there is refused with the names of those that are."""
     with pytest.raises(
         SystemExit,
-        match="no such leg: nosuch; there are seeds, datasets, registers, metadata, nodes, ",
+        match="no such leg: nosuch; there are seeds, datasets, registers, metadata, replication, ",
     ):
         nightly.main("report.txt", "nosuch")

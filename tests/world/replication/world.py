@@ -232,6 +232,8 @@ async def _world(seed: int, witness: Witness) -> None:
     async with trio.open_nursery() as nursery:
         cluster = Cluster(seed, witness, nodes, slots)
         cluster.begin(nursery)
+        if is_calm:  # Until all are connected, what one has from another is relayed.
+            await cluster.until(lambda: cluster.is_ready or nodes > slots)
         faults = Faults(cluster.nodes, cluster.network, witness, cluster.streams["faults"])
         async with trio.open_nursery() as striking:
             for number in range(random.randint(2, 4)):
