@@ -59,7 +59,7 @@ def test_a_node_is_away_for_longer_than_the_logs_last(tmp_path):
             return [key for key in keys if found[key] != expected[key]]
 
         until(lacks, lambda found: not found)
-        until(lambda: cluster.log(3).count("what=done"), lambda count: count)
+        until(lambda: cluster.log(3).count('"what": "done"'), lambda count: count)
         cluster.kill(1)
         assert not lacks()
         assert trouble(cluster) == []
