@@ -281,7 +281,9 @@ class Feed:
                 done = self._pass(lane, now)
                 if done is not None:
                     return done
-        return self._pass(self._shared, now)
+        lanes = len(self._lanes)
+        done = self._pass(self._shared, now)
+        return self.next(now) if done is None and len(self._lanes) > lanes else done
 
     def due(self, now: float) -> float | None:
         """When something may lie too long; None: nothing can."""
