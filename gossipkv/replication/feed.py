@@ -173,6 +173,7 @@ class Feed:
         self._flight: dict[int, tuple[Lane, list[Item]]] = {}
         self._flying: dict[int, Item] = {}  # The same items by position.
         self._number = 0
+        self._begun = False  # A lane was, and is to be looked at.
         self.turned: set[Copy] = set()  # Which are below, or not any more: to be told.
         self._relayed: dict[tuple[Copy, int], float] = {}  # Until when an origin's entries go like those from here.
 
@@ -269,19 +270,27 @@ class Feed:
             self._go_back(now)
         if len(self._flight) >= MOST_UNDER_WAY:
             return None
-        if sum(lane.copy is not None for lane, _ in self._flight.values()) < MOST_OF_LANES:
-            is_reading = sum(lane.looks for lane in self._lanes.values()) >= MOST_LOOKS
-            for copy, lane in [*self._lanes.items()]:
-                if is_reading and not lane.read and lane.at < self._tail.first:
-                    continue
-                if not self.told[copy].can_take or not self._covers(copy, lane.needs):
-                    continue
-                if lane.needs:
-                    self._needs(lane, b"")
-                done = self._pass(lane, now)
-                if done is not None:
-                    return done
-        return self._pass(self._shared, now)
+        done = self._pass_lanes(now) or self._pass(self._shared, now)
+        if done is None and self._begun:
+            self._begun = False
+            return self.next(now)
+        return done
+
+    def _pass_lanes(self, now: float) -> Ship | Look | None:
+        if sum(lane.copy is not None for lane, _ in self._flight.values()) >= MOST_OF_LANES:
+            return None
+        is_reading = sum(lane.looks for lane in self._lanes.values()) >= MOST_LOOKS
+        for copy, lane in [*self._lanes.items()]:
+            if is_reading and not lane.read and lane.at < self._tail.first:
+                continue
+            if not self.told[copy].can_take or not self._covers(copy, lane.needs):
+                continue
+            if lane.needs:
+                self._needs(lane, b"")
+            done = self._pass(lane, now)
+            if done is not None:
+                return done
+        return None
 
     def due(self, now: float) -> float | None:
         """When something may lie too long; None: nothing can."""
@@ -428,6 +437,7 @@ class Feed:
         if before and lane.begun > lane.copy.made_at:
             lane.begun = lane.copy.made_at
             lane.restart(lane.begun)
+            self._begun = True
             return
         self.turned.add(lane.copy)
         lane.restart(lane.at)  # What was read would lie here until it has loaded.
@@ -446,6 +456,7 @@ class Feed:
             return False
         elif self._back:
             self._lanes[copy] = Lane(copy.made_at, copy)
+            self._begun = True
         return True
 
     def _opened(self, lane: Lane, entry: Entry, now: float) -> Item | None:
@@ -482,6 +493,7 @@ class Feed:
             if self._back:
                 for copy in self._gap:  # What they lack is from before the place.
                     self._lanes.setdefault(copy, Lane(copy.made_at, copy))
+                self._begun |= bool(self._gap)
                 self._gap.clear()
             self._back = False
         elif not (lane.met or self._covers(lane.copy, lane.copy.synced)):

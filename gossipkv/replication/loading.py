@@ -417,6 +417,7 @@ class Loading:
 
     def _later(self, load: Load, after_s: float, do: Callable[[], object]) -> None:
         load.next, load.at = do, self._outside.now() + after_s
+        self._outside.wake()
 
 
 _WHEN_SYNCED: Final = float("inf")

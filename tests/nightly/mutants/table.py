@@ -16,6 +16,7 @@ from tests.nightly.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.nightly.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.nightly.mutants.gateway import MUTANTS_OF_THE_GATEWAY
 from tests.nightly.mutants.http import MUTANTS_OF_HTTP
+from tests.nightly.mutants.loading import MUTANTS_OF_LOADING
 from tests.nightly.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
 from tests.nightly.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.nightly.mutants.metadata import MUTANTS_OF_METADATA
@@ -347,6 +348,7 @@ MUTANTS = (
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
     *MUTANTS_OF_RECORDS,
+    *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,

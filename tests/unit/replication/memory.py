@@ -57,7 +57,7 @@ class Node:
 
     def begin(self):
         """Live, with what is in the store."""
-        self.life = object()
+        self.life, self.is_woken = object(), True
         self.unsynced, self.position = [], self.synced()
         self.replicas = Replicas(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
         self.replicas.tail._most_bytes = 0  # Feeds read the log, which a test may trim.
@@ -147,6 +147,7 @@ class Node:
             found = [one for one in self.log if one[0] > position][:8]
             touching = [(at, [one for one in done if one[1] == space]) for at, done in found]
             on_log([one for one in touching if one[1]], found[-1][0] if found else position)
+            self.wake()
 
         self.cluster.soon(read)
 
@@ -166,6 +167,7 @@ class Node:
             ]
             is_cut, position = look.position < self.floor, max(self.synced(), look.position)
             replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
+            self.wake()
 
         self.cluster.soon(read)
 
@@ -184,7 +186,8 @@ class Node:
         self.cluster.ask(self, node, method, params, on_reply)
 
     def wake(self):
-        """It is pumped again and again."""
+        """Have it pumped."""
+        self.is_woken = True
 
     def now(self):
         """The time of all."""
@@ -317,10 +320,15 @@ class Cluster:
             arrived, self._on_way = self._on_way, []
             for do in arrived:
                 do()
+            self.run()
             for node in self.nodes:
+                due = node.replicas.due
+                node.is_woken |= due is not None and due <= self.now
                 for _ in range(3):
-                    node.replicas.pump()
-                    self.run()
+                    if node.is_woken:
+                        node.is_woken = False
+                        node.replicas.pump()
+                        self.run()
 
     def until(self, holds, *, most_s=20.0):
         """Have time pass until it holds."""

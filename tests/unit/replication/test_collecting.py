@@ -112,6 +112,28 @@ def all_of(one, other):
     return clock.merge(one.copy.synced, other.copy.synced)
 
 
+def test_a_record_that_was_written_again_is_not_collected():
+    """Its row is of a tombstone that is no more, or will be none once what is appended is synced."""
+    cluster = Cluster()
+    one = cluster.nodes[0]
+    deleted(cluster)
+    one.write(a=b"2", b=None)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert [node.live for node in cluster.nodes] == [{b"a": b"2"}] * 3
+    one.write(c=b"1")
+    one.write(c=None)
+    cluster.pass_s(0.5)
+    one.syncs = False
+    one.write(c=b"2")
+    one.collecting.look()
+    assert len(one.unsynced) == 1
+    one.syncs = True
+    one.sync()
+    cluster.pass_s(0.5)
+    assert [node.live for node in cluster.nodes] == [{b"a": b"2", b"c": b"2"}] * 3
+
+
 def test_a_row_of_a_key_that_was_written_again_goes():
     """The record that stands there stays; so it does while it is appended and not synced."""
     cluster = Cluster()
@@ -148,6 +170,29 @@ def test_a_copy_that_loads_collects_nothing(monkeypatch):
     cluster.pass_s(0.5)
     collect(cluster)
     assert not three.tombstones
+
+
+def test_a_copy_that_loads_is_left_alone(monkeypatch):
+    """Also where all have confirmed: no batch goes to the old space when the one that drops it is appended."""
+    monkeypatch.setattr("gossipkv.replication.loading.PAGE_BYTES", 1)
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    deleted(cluster)
+    cluster.cut(three)
+    one.write(**{f"k{number}": b"v" for number in range(9)})
+    cluster.pass_s(0.5)
+    for node in cluster.nodes[:2]:
+        node.trim()
+    cluster.connect(three)
+    three.keeps_spaces = True
+    cluster.until(lambda: not three.syncs)
+    feeds = [peer.feed for peer in three.replicas.peers.values()]
+    for feed in feeds:  # As if the others had let go of what this copy has not.
+        feed.told[three.copy] = feed.told[three.copy]._replace(clock=three.copy.synced)
+    three.collecting.look()
+    three.syncs, three.keeps_spaces = True, False
+    assert len(three.unsynced) == 1
+    three.sync()
 
 
 def test_a_store_without_room_is_tried_again():

@@ -69,6 +69,14 @@ def test_one_host_that_can_feed_is_waited_for():
     one.write(**{f"k{number}": b"v" for number in range(9)})
     cluster.pass_s(0.5)
     one.trim()
+    cluster.cuts |= {(cluster.nodes[1], three)}  # What it has comes late.
+    three.replicas.connected(one.uuid)
+    one.replicas.connected(three.uuid)
+    three.replicas.connected(cluster.nodes[1].uuid)
+    cluster.cuts -= {(one, three), (three, one), (three, cluster.nodes[1])}
+    cluster.pass_s(2.0)
+    assert three.replicas.loading._below[three.copy] == {one.uuid}
+    assert not cluster.is_level
     cluster.connect(three)
     cluster.until(lambda: cluster.is_level)
     assert not three.told

@@ -1,0 +1,189 @@
+"""Mutants of loading and of collecting: what is moved when, what is kept of the old, and who must have a tombstone."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import planted
+
+LOADING = "gossipkv.replication.loading"
+COLLECTING = "gossipkv.replication.collecting"
+TRIED = ("tests/unit/replication/test_loading.py", "tests/unit/replication/test_loading_storms.py")
+COLLECTED = ("tests/unit/replication/test_collecting.py",)
+
+MUTANTS_OF_LOADING = (
+    planted(
+        "the time is not loaded",
+        f"{LOADING}:Loading._switch",
+        "copy.time.merge(time)",
+        "pass",
+        *TRIED,
+    ),
+    planted(
+        "the clock is told before the last page",
+        f"{LOADING}:Loading._at_end",
+        "load.own_position, load.start = self._outside.synced(), RECORD",
+        "load.own_position, load.start = self._outside.synced(), RECORD\n"
+        "            copy.synced = clock.merge(copy.synced, clock.named(load.clock, copy.named))",
+        *TRIED,
+    ),
+    planted(
+        "a load is not exact: its clock is that of the source's first page",
+        f"{LOADING}:Loading._answered",
+        "load.state = state or load.state",
+        "load.state = load.state or state or b''",
+        *TRIED,
+    ),
+    planted(
+        "what the source's log has since is left out",
+        f"{LOADING}:serve",
+        "flat = [part for pair in _puts(batches, space) for part in pair]",
+        "flat: list[bytes] = []",
+        *TRIED,
+    ),
+    planted(
+        "something is taken during the last page",
+        "gossipkv.replication.copy:Copy.follows",
+        "return not self.stands_still and self.covers(before)",
+        "return self.covers(before)",
+        *TRIED,
+    ),
+    planted(
+        "something is originated during the last page",
+        "gossipkv.replication.replicas:Replicas.may_originate",
+        "if copy.stands_still or self.refusal(copy) is not None:",
+        "if self.refusal(copy) is not None:",
+        *TRIED,
+    ),
+    planted(
+        "old records are forgotten",
+        f"{LOADING}:Loading._merge",
+        "if clock.covers(covered, record.dot(data)):",
+        "if record.dot(data):",
+        *TRIED,
+    ),
+    planted(
+        "old records that are covered are kept",
+        f"{LOADING}:Loading._merge",
+        "if clock.covers(covered, record.dot(data)):",
+        "if not record.dot(data):",
+        *TRIED,
+    ),
+    planted(
+        "an old record beats a later one of the source",
+        f"{LOADING}:Loading._merge",
+        "if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:",
+        "if data:",
+        *TRIED,
+    ),
+    planted(
+        "what is written to the old space meanwhile is left out",
+        f"{LOADING}:Loading._merge_log",
+        "if load.own_position < load.until:",
+        "if False:",
+        *TRIED,
+    ),
+    planted(
+        "the floor is unmoved",
+        f"{LOADING}:Loading._switch",
+        "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))",
+        "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, copy.appended))",
+        *TRIED,
+    ),
+    planted(
+        "a source that has loaded itself goes on",
+        f"{LOADING}:serve",
+        "if space not in {0, copy.space}:",
+        "if False:",
+        *TRIED,
+    ),
+    planted(
+        "a torn load is left in the store",
+        f"{LOADING}:Loading._tear",
+        "self.litter.append(load.space)",
+        "pass",
+        *TRIED,
+    ),
+    planted(
+        "who can be fed by one loads from another",
+        f"{LOADING}:Loading._may_begin",
+        "if node not in self._below[copy]:",
+        "if False:",
+        *TRIED,
+    ),
+    planted(
+        "a config is adopted while a load ends",
+        "gossipkv.replication.replicas:Replicas.place",
+        "if copy.stands_still:",
+        "if False:",
+        *TRIED,
+    ),
+    planted(
+        "a log that is cut under a feed is no matter",
+        "gossipkv.replication.feed:Feed.read",
+        "if is_cut:",
+        "if False:",
+        *TRIED,
+    ),
+    planted(
+        "a tombstone is collected without the dead",
+        f"{COLLECTING}:settled",
+        "missing.append(host.node)",
+        "pass",
+        *COLLECTED,
+    ),
+    planted(
+        "a tombstone is collected that one lacks",
+        f"{COLLECTING}:settled",
+        "least, joined = clock.least(least, told.clock), clock.merge(joined, told.clock)",
+        "joined = clock.merge(joined, told.clock)",
+        *COLLECTED,
+    ),
+    planted(
+        "a tombstone is collected under another config",
+        f"{COLLECTING}:settled",
+        "if told is None or (told.assignment, told.config) != (host.assignment, copy.synced_config):",
+        "if told is None or told.assignment != host.assignment:",
+        *COLLECTED,
+    ),
+    planted(
+        "a tombstone is collected without the own cover",
+        f"{COLLECTING}:settled",
+        "if not copy.covers_synced(joined):",
+        "if False:",
+        *COLLECTED,
+    ),
+    planted(
+        "a copy that loads collects",
+        f"{COLLECTING}:Collecting.look",
+        "if copy in self._replicas.levels and copy not in self._replicas.loading.loads:",
+        "if copy in self._replicas.levels:",
+        *COLLECTED,
+    ),
+    planted(
+        "a tombstone that is written over is collected with what is there",
+        f"{COLLECTING}:Collecting._collect",
+        "is_of_it = data is not None and data[:TIME_BYTES] == time and record.value(data) is None",
+        "is_of_it = data is not None",
+        *COLLECTED,
+    ),
+    planted(
+        "a record that is not synced yet is no matter",
+        f"{COLLECTING}:Collecting._collect",
+        "if copy.is_pending(user_key):",
+        "if False:",
+        *COLLECTED,
+    ),
+    planted(
+        "a clock that is off originates",
+        "gossipkv.replication.replicas:Replicas.refusal",
+        "return copy.aside or self.skew.refusal(self._outside.now())",
+        "return copy.aside",
+        *COLLECTED,
+    ),
+    planted(
+        "a time near the end is given out",
+        "gossipkv.replication.replicas:Replicas.refusal",
+        "if copy.time.last > MOST_TIME:",
+        "if False:",
+        *COLLECTED,
+    ),
+)
