@@ -135,6 +135,9 @@ class Replicas:
         self._outside = outside
         self._random = random
         self._by_origin: dict[int, bytes] = {}  # The node of each assignment that is known here.
+        self.of_origin: dict[int, Copy] = {}  # The copy here of the partition that each is of.
+        self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
+        self.on_moved: Callable[[Copy], object] = lambda _: None  # Of which more is synced, or what it goes by is newer.
         self._began = outside.now()
 
     # -- copies ------------------------------------------------------------------------------------------------------
@@ -164,12 +167,26 @@ class Replicas:
             self._outside.append(batch_or_none, partial(self._adopted, copy, config))
         copy.adopts(config, hosts)
         if copy in self.levels:
+            self.of_origin.update((host.assignment, copy) for host in hosts)
             self._connect_sharers(copy)
 
     def _made(self, copy: Copy) -> None:
         del self._making[copy.identity[:2]]
         self.found(copy)
+        self.of_origin.update((host.assignment, copy) for host in copy.hosts)
         self._connect_sharers(copy)
+
+    def goes_by(self, table: bytes, config: int) -> None:
+        """All copies of a table are placed as its map of that config id says."""
+        self.maps[table] = config
+        for copy in self.copies.values():
+            if copy.identity.table == table:
+                self.on_moved(copy)
+
+    def settled(self, origin: int) -> int:
+        """Up to which counter all copies of its partition have an assignment's records, as far as is known here."""
+        copy = self.of_origin.get(origin)
+        return 0 if copy is None else clock.counter(self.levels[copy].settled(), origin)
 
     def _adopted(self, copy: Copy, config: int) -> None:
         copy.has_adopted(config)
@@ -186,6 +203,8 @@ class Replicas:
     def drop(self, copy: Copy, batch: Batch) -> None:
         """Let go of a copy; the batch will drop its space."""
         del self.copies[copy.identity[:2]], self.spaces[copy.space], self.levels[copy]
+        for origin in [origin for origin, of in self.of_origin.items() if of is copy]:
+            del self.of_origin[origin]
         batch.drop_space(copy.space)
         for peer in self.peers.values():
             peer.feed.let_go(copy)
@@ -223,6 +242,7 @@ class Replicas:
                 if peer.tell_at is None:
                     peer.tell_at = self._outside.now() + self.relay_s / 2
             self.levels[copy].look()
+            self.on_moved(copy)
         if on_synced is not None:
             on_synced()
         self._outside.wake()

@@ -31,6 +31,11 @@ class TableSettings:
         meaning="when a record that another node wrote is passed on, if it has not come from there",
         why="longer than a slow disk takes, and short beside what a client waits for a write",
     )  # fmt: skip
+    max_token: int = size(
+        "64KiB", "4KiB", "64KiB",
+        meaning="longest token of a session over tables; with a longer one a request is refused as TOO_LARGE",
+        why="grows only while replicas are away: 4,000 entries, each of which every write of the session keeps",
+    )  # fmt: skip
     metadata_copies: int = copies(
         5, (1, 3, 5),
         meaning="nodes that decide which tables there are, and on each, once there are so many; the same everywhere",
