@@ -137,7 +137,9 @@ class Replicas:
         self._by_origin: dict[int, bytes] = {}  # The node of each assignment that is known here.
         self.of_origin: dict[int, Copy] = {}  # The copy here of the partition that each is of.
         self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
-        self.on_moved: Callable[[Copy], object] = lambda _: None  # Of which more is synced, or what it goes by is newer.
+        self.on_moved: Callable[[Copy], object] = lambda _: (
+            None
+        )  # Of which more is synced, or what it goes by is newer.
         self._began = outside.now()
 
     # -- copies ------------------------------------------------------------------------------------------------------

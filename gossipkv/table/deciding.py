@@ -318,7 +318,7 @@ class Deciding:
             self._hints.forget()
 
     def look_at(self, register: bytes) -> None:
-        """Read a register, since there is a newer map than is known here; one look is under way, one a second at most."""
+        """Read a register of which a newer map was seen: one look is under way, and one a second begins, at most."""
         metadata, now = self.metadata, trio.current_time()
         if metadata is None or self._nursery is None or register in self._looking:
             return

@@ -1,8 +1,8 @@
 """When a copy is ready for a session: once it has all that the session has seen of its partition.
 
-One comparison, for reads and writes: the copy's synced clock covers every entry of the token that the partition's record
-names.  The others belong to other partitions, or have ended; which of them is told only by a map at least as new as
-the token, so a token of a newer one has the node look at the register first.
+One comparison, for reads and writes: the copy's synced clock covers every entry of the token that the record of its
+partition names.  The others belong to other partitions, or have ended; which of them is told only by a map at least as
+new as the token, so a token of a newer one has the node look at the register first.
 """
 
 from __future__ import annotations

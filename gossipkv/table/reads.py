@@ -89,7 +89,7 @@ class TableReads:
                 return answer(records, self._settling.write(token, seen), replication.replicas.me)
         except (NotServed, NotReady, Unavailable, Corrupt):
             pass
-        return Later(partial(self._read, table, [key], options, token, answer))
+        return Later(partial(self._read, table, [key], options, answer))
 
     def get_many(self, arguments: Arguments) -> Later:
         """`get_many [table, [key, ...], {options}]`: `[[value or nil, ...], token]`, of no one moment."""
@@ -100,16 +100,10 @@ class TableReads:
             del node
             return [[*map(_value, records)], token]
 
-        return Later(partial(self._read, table, keys, options, self._settling.read(options.token), answer))
+        return Later(partial(self._read, table, keys, options, answer))
 
     def _read(
-        self,
-        table: str,
-        keys: Sequence[bytes],
-        options: RecordOptions,
-        token: Token,
-        answer: Answer,
-        on_result: OnResult,
+        self, table: str, keys: Sequence[bytes], options: RecordOptions, answer: Answer, on_result: OnResult
     ) -> None:
         now = self._replication().now()
         deadline, until = now + options.timeout_s, now + options.wait_s
@@ -119,9 +113,9 @@ class TableReads:
                 return answer(records, self._settling.write(token, seen), node)
 
             gathering = _Gathering(len(keys), finish, on_result)
-            self._ask(table, keys, Wanted(token, until), gathering, deadline, local=options.local)
+            self._ask(table, keys, Wanted(token, until), gathering, deadline=deadline, local=options.local)
 
-        self._settling.begin(token, deadline, go_on, on_result)
+        self._settling.begin(self._settling.read(options.token), deadline, go_on, on_result)
 
     def _ask(
         self,
@@ -129,8 +123,8 @@ class TableReads:
         keys: Sequence[bytes],
         wanted: Wanted,
         gathering: _Gathering,
-        deadline: float,
         *,
+        deadline: float,
         local: bool,
     ) -> None:
         """Have all hosts asked.  Raises NotReady, UnknownDatabase."""
@@ -255,8 +249,8 @@ class _Gathering:
         if not self._left:
             is_large = sum(HEAD_BYTES + len(one) for one in self._records if isinstance(one, bytes)) > ANSWER_BYTES
             try:
-                seen = merged(*self._seen)
-                self._on_result(_too_large() if is_large else self._answer(self._records, seen, node))
+                token = merged(*self._seen)
+                self._on_result(_too_large() if is_large else self._answer(self._records, token, node))
             except ProtocolError as damaged:
                 self._on_result(Unavailable(f"a node answered with what is no record: {damaged.message}"))
 

@@ -116,7 +116,8 @@ class TableScans:
             deadline, until = now + options.timeout_s, now + options.wait_s
 
             def go_on(token: Token) -> None:
-                _Scanning(self, table, wanted, Wanted(token, until), deadline, on_result, local=options.local).go_on()
+                ready = Wanted(token, until)
+                _Scanning(self, table, wanted, on_result, ready=ready, deadline=deadline, local=options.local).go_on()
 
             self.settling.begin(given, deadline, go_on, on_result)
 
@@ -225,10 +226,10 @@ class _Scanning:
         scans: TableScans,
         table: str,
         wanted: Range,
-        ready: Wanted,
-        deadline: float,
         on_result: OnResult,
         *,
+        ready: Wanted,
+        deadline: float,
         local: bool,
     ) -> None:
         self._scans = scans

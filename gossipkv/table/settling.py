@@ -115,9 +115,7 @@ class Settling:
         groups.sort(key=lambda group: -group[0])
         return [(table, group) for _, table, group in groups[:MOST_ASKED]]
 
-    def _answered(
-        self, table: bytes, asking: _Asking, result: Value, error: GossipKVError | None, node: bytes
-    ) -> None:
+    def _answered(self, table: bytes, asking: _Asking, result: Value, error: GossipKVError | None, node: bytes) -> None:
         del node
         if error is None and isinstance(result, bytes):
             try:

@@ -1,7 +1,7 @@
 r"""What a session has seen of tables, as a client carries it: an opaque *token*.
 
     token       [format 1][length u32][body][CRC-32C u32, of the cluster's id and all before it]
-    body        of each table, ascending: [table 16 bytes][config id u64][entries u32][[assignment u64][counter u64], ...]
+    body        of each table, ascending: [table 16 bytes][config id u64][count u32][[assignment u64][counter u64], ...]
 
 A body alone is what a record depends on, and what nodes tell each other.  The entries of a table are a packed clock
 (`replication.clock`) over all its partitions: ids of assignments are never used twice, so nothing names a partition.
@@ -110,7 +110,9 @@ def decode_body(data: bytes) -> Token:
 
 
 def encode(token: Token, cluster: bytes) -> bytes:
-    """The bytes that a client carries."""
+    """The bytes that a client carries; of nothing none."""
+    if not token:
+        return b""
     body = encode_body(token)
     covered = HEAD.pack(FORMAT, len(body)) + body
     return covered + CHECKSUM.pack(crc32c(cluster + covered))

@@ -213,7 +213,6 @@ class Writes:
 
         replicas.levels[copy].wait(level, counter, reached)
 
-
     def _depending(self, batch: _Batch, copy: Copy) -> list[Write]:
         """What is written, with what it depends on.
 

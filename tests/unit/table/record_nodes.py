@@ -34,12 +34,12 @@ LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, sta
 
 class _Token:
     def __eq__(self, other):
-        return isinstance(other, bytes) and bool(decode(other, CLUSTER))
+        return isinstance(other, bytes) and decode(other, CLUSTER) is not None
 
     __hash__ = None
 
 
-TOKEN = _Token()  # Equal to every token that has seen anything.
+TOKEN = _Token()  # Equal to every token.
 
 
 class Node:
