@@ -134,9 +134,7 @@ class Replicas:
         self.relay_s = relay_s
         self._outside = outside
         self._random = random
-        self._by_origin: dict[int, bytes] = {}  # The node of each assignment that is known here.
-        self.of_origin: dict[int, Copy] = {}  # The copy here of the partition that each is of.
-        self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
+        self.of_origin: dict[int, Copy] = {}  # The copy here of each assignment's partition.
         self.on_moved: Callable[[Copy], object] = lambda _: (
             None
         )  # Of which more is synced, or what it goes by is newer.
@@ -153,10 +151,9 @@ class Replicas:
     def place(self, identity: Identity, config: int, hosts: Sequence[Host]) -> None:
         """Hold a partition, as the map that was adopted says.  Raises Overloaded, StorageError."""
         copy = self.copies.get(identity[:2]) or self._making.get(identity[:2])
-        self._by_origin.update((host.assignment, host.node) for host in hosts)
         if copy is None:
-            space = self._outside.reserve_space()
-            batch, state = first_batch(space, identity, config, sorted(host.assignment for host in hosts))
+            space, named = self._outside.reserve_space(), sorted(host.assignment for host in hosts)
+            batch, state = first_batch(space, identity, config, named)
             copy = Copy(space, identity, state, self.tail.end)
             copy.adopts(config, hosts)
             self._outside.append(batch, partial(self._made, copy))
@@ -169,26 +166,12 @@ class Replicas:
             self._outside.append(batch_or_none, partial(self._adopted, copy, config))
         copy.adopts(config, hosts)
         if copy in self.levels:
-            self.of_origin.update((host.assignment, copy) for host in hosts)
             self._connect_sharers(copy)
 
     def _made(self, copy: Copy) -> None:
         del self._making[copy.identity[:2]]
         self.found(copy)
-        self.of_origin.update((host.assignment, copy) for host in copy.hosts)
         self._connect_sharers(copy)
-
-    def goes_by(self, table: bytes, config: int) -> None:
-        """All copies of a table are placed as its map of that config id says."""
-        self.maps[table] = config
-        for copy in self.copies.values():
-            if copy.identity.table == table:
-                self.on_moved(copy)
-
-    def settled(self, origin: int) -> int:
-        """Up to which counter all copies of its partition have an assignment's records, as far as is known here."""
-        copy = self.of_origin.get(origin)
-        return 0 if copy is None else clock.counter(self.levels[copy].settled(), origin)
 
     def _adopted(self, copy: Copy, config: int) -> None:
         copy.has_adopted(config)
@@ -196,6 +179,7 @@ class Replicas:
             self._connect_sharers(copy)
 
     def _connect_sharers(self, copy: Copy) -> None:
+        self.of_origin.update((host.assignment, copy) for host in copy.hosts)
         for node in self._sharers(copy):
             peer = self._peer(node)
             peer.untold.add(copy)
@@ -205,8 +189,7 @@ class Replicas:
     def drop(self, copy: Copy, batch: Batch) -> None:
         """Let go of a copy; the batch will drop its space."""
         del self.copies[copy.identity[:2]], self.spaces[copy.space], self.levels[copy]
-        for origin in [origin for origin, of in self.of_origin.items() if of is copy]:
-            del self.of_origin[origin]
+        self.of_origin = {origin: of for origin, of in self.of_origin.items() if of is not copy}
         batch.drop_space(copy.space)
         for peer in self.peers.values():
             peer.feed.let_go(copy)
@@ -287,9 +270,8 @@ class Replicas:
         return {node for node, peer in self.peers.items() if peer.greeted}
 
     def _is_broken(self, copy: Copy, origin: int) -> bool:
-        del copy
-        node = self._by_origin.get(origin)
-        return node is not None and node != self.me and not self.reaches(node)
+        node = next((host.node for host in copy.hosts if host.assignment == origin), self.me)
+        return node != self.me and not self.reaches(node)
 
     def _greet(self, peer: Peer) -> None:
         link = peer.link = self._random.getrandbits(63) | 1

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.replication.waiting import Waiter
-    from gossipkv.table.readiness import Wanted
+    from gossipkv.table.readiness import OnAnswer, Wanted
     from gossipkv.table.routing import Routing
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
@@ -49,12 +49,6 @@ class OnAnswered(Protocol):
     """What becomes of a request: a result and who has answered, or why there is none."""
 
     def __call__(self, result: Value, error: GossipKVError | None, node: bytes, /) -> object: ...
-
-
-class OnAnswer(Protocol):
-    """What becomes of what this node does as a host."""
-
-    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
 
 
 class Here(Protocol):

@@ -7,7 +7,7 @@ new as the token, so a token of a newer one has the node look at the register fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, ProtocolError
 from gossipkv.replication import clock
@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.replication.waiting import Waiter
-    from gossipkv.table.forwarding import OnAnswer
     from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
 
 BEHIND: Final = "waits_for"  # In the details of NotReady: what the copy lacks that the session has seen.
 UNSEEN: Final = Seen(0, b"")
+
+
+class OnAnswer(Protocol):
+    """What becomes of what this node does as a host."""
+
+    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
 
 
 class Wanted(NamedTuple):
@@ -56,7 +61,7 @@ class Readiness:
 
     def is_ready(self, copy: Copy, token: Token) -> bool:
         """Whether a copy here may answer at once."""
-        return not token or self._unready(self._replication().replicas, [copy], token) is None
+        return not token or self._unready(self._replication(), [copy], token) is None
 
     def begin(self, copies: Sequence[Copy], wanted: Wanted, do: Callable[[], object], on_answer: OnAnswer) -> None:
         """Have something done once these copies are ready, which answers by itself; or answer why they are not.
@@ -66,7 +71,7 @@ class Readiness:
             GossipKVError: what `do` raises.
         """
         replication = self._replication()
-        unready = self._unready(replication.replicas, copies, wanted.token)
+        unready = self._unready(replication, copies, wanted.token)
         if unready is None:
             do()
             return
@@ -75,18 +80,18 @@ class Readiness:
             raise why
 
         def late() -> None:
-            found = self._unready(replication.replicas, copies, wanted.token)
+            found = self._unready(replication, copies, wanted.token)
             on_answer(None, why if found is None else found[1])
 
         waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
         self._wait(copy, _Waits(copies, wanted.token, do, on_answer, waiter))
 
-    def _unready(self, replicas: Replicas, copies: Sequence[Copy], token: Token) -> tuple[Copy, NotReady] | None:
+    def _unready(self, replication: Replication, copies: Sequence[Copy], token: Token) -> tuple[Copy, NotReady] | None:
         """The first copy that is not ready, and why."""
         if token:
             for copy in copies:
                 seen = token.get(copy.identity.table, UNSEEN)
-                if seen.config > replicas.maps.get(copy.identity.table, 0):
+                if seen.config > replication.maps.get(copy.identity.table, 0):
                     self._look_at(copy.identity.table)
                     return copy, _behind(copy, "the session has seen a newer map of the table", "map")
                 if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):
@@ -107,7 +112,7 @@ class Readiness:
         for one in waiting:
             if one.waiter.on_late is None:
                 continue
-            unready = self._unready(replication.replicas, one.copies, one.token)
+            unready = self._unready(replication, one.copies, one.token)
             if unready is not None:
                 self._wait(unready[0], one)
                 continue

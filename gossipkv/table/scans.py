@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.forwarding import Forwarding, OnAnswer
+    from gossipkv.table.forwarding import Forwarding
+    from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.requests import RecordOptions
     from gossipkv.table.routing import Place, Route, Routing
     from gossipkv.table.settling import Sessions

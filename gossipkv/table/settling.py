@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.forwarding import Forwarding, OnAnswer
-    from gossipkv.table.readiness import Readiness
+    from gossipkv.table.forwarding import Forwarding
+    from gossipkv.table.readiness import OnAnswer, Readiness
     from gossipkv.table.routing import Place, Routing
     from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments
@@ -70,10 +70,12 @@ class Settling:
         return encode_body(self._without_settled(token)) if token else b""
 
     def _without_settled(self, token: Token) -> Token:
-        settled = self._replication().replicas.settled
+        replicas = self._replication().replicas
 
         def keep(table: bytes, origin: int, count: int) -> bool:
-            return count > settled(origin) and count > clock.counter(self._told.get(table, b""), origin)
+            copy = replicas.of_origin.get(origin)
+            settled = self._told.get(table, b"") if copy is None else replicas.levels[copy].settled()
+            return count > clock.counter(settled, origin)
 
         return only(token, keep)
 

@@ -52,8 +52,9 @@ def merged(*tokens: Token) -> Token:
         for table, seen in token.items():
             had = whole.get(table)
             if had is not None:
-                seen = Seen(max(had.config, seen.config), clock.merge(had.clock, seen.clock))  # noqa: PLW2901
-            whole[table] = seen
+                whole[table] = Seen(max(had.config, seen.config), clock.merge(had.clock, seen.clock))
+            else:
+                whole[table] = seen
     return whole
 
 

@@ -18,6 +18,7 @@ from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_parti
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication.copy import Host, Identity
 from gossipkv.replication.replicas import Replicas
+from gossipkv.replication.shell import Replication
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
@@ -61,6 +62,7 @@ class Node:
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = Waiting(MOST_BYTES)
+        self.maps = {}
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
@@ -92,6 +94,8 @@ class Node:
                 elif kind == DELETE:
                     self.spaces[space].pop(key)
             on_synced()
+
+    goes_by = Replication.goes_by
 
     def get(self, space, key):
         """What is synced."""
@@ -220,7 +224,7 @@ class Records:
                 if not nodes or node in nodes:
                     node.replicas.place(Identity(table.id, partition.id, one.id), entry.version, hosts)
         for node in nodes or self.nodes:
-            node.replicas.goes_by(table.id, tree.root.config)
+            node.goes_by(table.id, tree.root.config)
         self.run()
 
     def drop(self, name):
