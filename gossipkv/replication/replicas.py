@@ -132,8 +132,7 @@ class Replicas:
         self.tail = Tail(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
         self.relay_s = relay_s
-        self._outside = outside
-        self._random = random
+        self._outside, self._random = outside, random
         self.of_origin: dict[int, Copy] = {}  # The copy here of each assignment's partition.
         self.on_moved: Callable[[Copy], object] = lambda _: (
             None
