@@ -9,7 +9,7 @@ from gossipkv.errors import NotReady, NotServed
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.copy import Entry
 from tests.unit.table.record_nodes import Records
-from tests.world.replication.sessions import Did, Guarantees
+from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 NODES = 4
 TABLES = ("hash", "range")
@@ -81,10 +81,10 @@ class Hopping:
             if method in {"put", "delete", "put_many"}:
                 given = {"put": [key, value], "delete": [key], "put_many": [[[key, value]]]}[method]
                 token = node.call(method, table, *given, {"token": options["token"], "level": "one"})
-                self.history.append(Did(session, True, (table, key), None if method == "delete" else value))
+                self.history.append(Did(session, WRITES, (table, key), None if method == "delete" else value))
             else:
                 found, token = self._read(node, method, table, key, options)
-                self.history += (Did(session, False, (table, one), value) for one, value in found.items())
+                self.history += (Did(session, READS, (table, one), value) for one, value in found.items())
             self.tokens[session] = token
             self.ends[method] += 1
         except (NotReady, NotServed) as error:
@@ -101,7 +101,7 @@ class Hopping:
         while True:
             given = options if cursor is None else {**options, "cursor": cursor}
             rows, cursor, token = node.call("scan", table, {**given, "limit": 3})
-            found |= {key: value for key, value in rows}
+            found |= dict(rows)
             if cursor is None:
                 return found, token
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
 
+WRITES, READS = True, False
+
+
 class Did(NamedTuple):
     """What a session has done, in the order of its answers."""
 
