@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgpack
+
 from gossipkv.errors import NotReady, NotServed
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.copy import Entry
@@ -81,10 +83,10 @@ class Hopping:
             if method in {"put", "delete", "put_many"}:
                 given = {"put": [key, value], "delete": [key], "put_many": [[[key, value]]]}[method]
                 token = node.call(method, table, *given, {"token": options["token"], "level": "one"})
-                self.history.append(Did(session, WRITES, (table, key), None if method == "delete" else value))
+                self.history.append([Did(session, WRITES, (table, key), None if method == "delete" else value)])
             else:
-                found, token = self._read(node, method, table, key, options)
-                self.history += (Did(session, READS, (table, one), value) for one, value in found.items())
+                pages, token = self._read(node, method, table, key, options)
+                self.history += ([Did(session, READS, (table, one), page[one]) for one in page] for page in pages)
             self.tokens[session] = token
             self.ends[method] += 1
         except (NotReady, NotServed) as error:
@@ -93,17 +95,19 @@ class Hopping:
     def _read(self, node, method, table, key, options):
         if method == "get":
             value, token = node.call("get", table, key, options)
-            return {key: value}, token
+            return [{key: value}], token
         if method == "get_many":
-            values, token = node.call("get_many", table, [key], options)
-            return {key: values[0]}, token
-        found, cursor = dict.fromkeys(KEYS), None
+            values, token = node.call("get_many", table, KEYS, options)
+            return [dict(zip(KEYS, values, strict=True))], token
+        pages, cursor, begin = [], None, b""
         while True:
             given = options if cursor is None else {**options, "cursor": cursor}
             rows, cursor, token = node.call("scan", table, {**given, "limit": 3})
-            found |= dict(rows)
+            end = b"\xff" if cursor is None else msgpack.unpackb(cursor)[0]
+            pages.append({key: dict(rows).get(key) for key in KEYS if begin <= key < end})
+            begin = end
             if cursor is None:
-                return found, token
+                return pages, token
 
     def heal(self):
         """Have everything travel until all have all."""

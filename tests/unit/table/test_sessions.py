@@ -38,7 +38,7 @@ RIGHT = [
 
 def test_what_is_right_is_accepted():
     """Other sessions may see what is older; of writes of which none came after the other either may be shown."""
-    assert Guarantees().judge(RIGHT) == []
+    assert Guarantees().judge([one] for one in RIGHT) == []
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_what_is_right_is_accepted():
 )
 def test_a_planted_fault_is_rejected(planted):
     """Each of the four guarantees, over tables, with deletions too; and a value that nobody wrote."""
-    assert len(Guarantees().judge(planted)) == 1
+    assert len(Guarantees().judge([one] for one in planted)) == 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, final
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
 
 WRITES, READS = True, False
@@ -39,13 +39,15 @@ class Guarantees:
         self._deletes: dict[Hashable, list[int]] = {}
         self._of_key: dict[Hashable, int] = {}  # All of its writes, a bit each.
 
-    def judge(self, history: Iterable[Did]) -> list[str]:
-        """All that is wrong with a history."""
-        for did in history:
-            if did.is_write:
-                self._write(did)
-            else:
-                self._read(did)
+    def judge(self, answers: Iterable[Sequence[Did]]) -> list[str]:
+        """All that is wrong with a history; what one answer has shown is no snapshot."""
+        for answer in answers:
+            before = dict(self._past)
+            for did in answer:
+                if did.is_write:
+                    self._write(did)
+                else:
+                    self._read(did, before.get(did.session, 0))
         return self.faults
 
     def _write(self, did: Did) -> None:
@@ -59,8 +61,7 @@ class Guarantees:
         if did.is_known:
             self._past[did.session] = past | 1 << number
 
-    def _read(self, did: Did) -> None:
-        past = self._past.get(did.session, 0)
+    def _read(self, did: Did, past: int) -> None:
         known = past & self._of_key.get(did.key, 0)
         if did.value is None:
             if known and not any(self._may_show(number, known) for number in self._deletes.get(did.key, ())):
@@ -72,7 +73,7 @@ class Guarantees:
         elif not self._may_show(number, known):
             self.faults.append(f"older than what its session knew: {did}")
         else:
-            self._past[did.session] = past | self._before[number] | 1 << number
+            self._past[did.session] = self._past.get(did.session, 0) | self._before[number] | 1 << number
 
     def _may_show(self, number: int, known: int) -> bool:
         """Whether none of the writes that are known came after this one."""
