@@ -29,8 +29,8 @@ MUTANTS_OF_SESSIONS = (
     planted(
         "dependencies are added without their config",
         "gossipkv.table.token:merged",
-        "Seen(max(had.config, seen.config), clock.merge(had.clock, seen.clock))",
-        "Seen(had.config, clock.merge(had.clock, seen.clock))",
+        "whole[table] = Seen(max(had.config, seen.config), clock.merge(had.clock, seen.clock))",
+        "whole[table] = Seen(had.config, clock.merge(had.clock, seen.clock))",
         *TOKEN,
     ),
     planted(
@@ -52,7 +52,7 @@ MUTANTS_OF_SESSIONS = (
         "gossipkv.table.scans:TableScans.page",
         "passed.append(data)",
         "passed += [data] if record.value(data) is not None else []",
-        *HOPS,
+        *READY,
     ),
     planted(
         "a cursor has forgotten what was passed",
