@@ -1,8 +1,9 @@
 """The demo's second act: a table keeps what it has acknowledged, whatever node is killed.
 
 The characters of the Unicode database are put into a table with a replica on each of the three nodes, each through the
-next node, and what was acknowledged is read at another one.  On the way a node is killed, without a word to those who
-write.  In the end every value that was acknowledged is read again from every node, the one that was killed among them.
+next node, and what was acknowledged is read at another one at once, in the session that wrote it.  On the way a node is
+killed, without a word to those who write.  In the end every value that was acknowledged is read again from every node,
+the one that was killed among them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gossipkv.client import blocking
+    from gossipkv.client.sessions import Session
     from gossipkv.launcher import Cluster
     from gossipkv.wire.rpc import Value
 
@@ -38,6 +40,7 @@ class Kept:
     writes: int = 0  # Acknowledged: a majority of the replicas had synced them.
     writes_after_kill: int = 0
     unknown: int = 0  # Sent to the node that was killed, and not answered: they may be there or not.
+    read_back: int = 0  # At another node at once, in the session that wrote them.
     read_again: int = 0  # Values, from each node.
     lost: int = 0  # Acknowledged, and not read again somewhere.
     trouble: list[str] = field(default_factory=list)
@@ -54,6 +57,7 @@ class Act:
         self._written: dict[bytes, bytes] = {}
         self._nodes = cluster.status()
         self._clients: dict[str, blocking.Client] = {}
+        self._session: Session | None = None
 
     def play(self, say: Callable[[str], None]) -> None:
         """Write, have a node killed meanwhile and started again, and read all of it again.
@@ -64,6 +68,7 @@ class Act:
         kept = self._kept
         self._clients = {node.name: self._cluster.connect(node.index, timeout_ms=TIMEOUT_MS) for node in self._nodes}
         try:
+            self._session = next(iter(self._clients.values())).session()
             options: Value = {"kind": "hash", "partitions": PARTITIONS, "replication": len(self._nodes)}
             next(iter(self._clients.values())).call("create_table", TABLE, options)
             say(f"table    {TABLE}: {PARTITIONS} partitions, each with a replica on all {len(self._nodes)} nodes")
@@ -99,7 +104,7 @@ class Act:
             names = sorted(self._clients)
             turn += 1
             try:
-                self._clients[names[turn % len(names)]].table(TABLE).put(key, value)
+                self._clients[names[turn % len(names)]].table(TABLE).put(key, value, session=self._session)
             except Unknown:  # It was sent, and the node was killed.
                 self._kept.unknown += 1
                 continue
@@ -107,8 +112,21 @@ class Act:
                 continue
             self._written[key] = value
             self._kept.writes += 1
+            self._read_back(key, value, names[(turn + 1) % len(names) :] + names)
             if self._kept.writes == aim:
                 return
+
+    def _read_back(self, key: bytes, value: bytes, names: list[str]) -> None:
+        """Read what was just written at the first of these nodes that is there."""
+        for name in names:
+            try:
+                found = self._clients[name].table(TABLE).get(key, session=self._session, wait_ms=TIMEOUT_MS // 2)
+            except Unavailable:  # It was killed.
+                continue
+            self._kept.read_back += found == value
+            if found != value:
+                self._kept.trouble.append(f"{key.decode()}: written by a session, which did not read it from {name}")
+            return
 
     def _read_again(self, name: str) -> None:
         """Read all that was acknowledged from a node; one that was away has a while to learn it."""

@@ -22,7 +22,7 @@ from collections import deque
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
-from gossipkv.client import parts, reads, tables
+from gossipkv.client import parts, reads, sessions, tables
 from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
@@ -31,6 +31,7 @@ from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
 from gossipkv.client.reads import REPEATABLE, TIMEOUT_MS
 from gossipkv.client.route import Failures, addresses_of, unknown
+from gossipkv.client.sessions import Session, Turn, watched
 from gossipkv.errors import GossipKVError, ProtocolError, TimedOut
 
 if TYPE_CHECKING:
@@ -129,6 +130,14 @@ class Client:
     def table(self, name: str) -> Table:
         """The table `name`; nothing is asked of the node before the first read or write."""
         return Table(self, name)
+
+    def session(self, text: str | None = None) -> Session:
+        """A session, for reads and writes by any client of this cluster; `text`: one from `Session.to_text` goes on.
+
+        Raises:
+            BadRequest: the text is none.
+        """
+        return Session(text)
 
     def ping(self) -> None:
         """Return if the node answers."""
@@ -282,7 +291,13 @@ class Dataset:
         return f"<gossipkv.blocking.Dataset {self.name!r} of {self._client!r}>"
 
     def get(
-        self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
+        self,
+        key: Key,
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> bytes | None:
         """The value of `key`, or None if there is none (an empty value is `b""`).
 
@@ -290,15 +305,23 @@ class Dataset:
             UnknownDatabase, UnknownVersion, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        return self.get_with_version(key, version=version, min_version=min_version, timeout_ms=timeout_ms)[0]
+        return self.get_with_version(
+            key, version=version, min_version=min_version, timeout_ms=timeout_ms, session=session
+        )[0]
 
     def get_with_version(
-        self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
+        self,
+        key: Key,
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> tuple[bytes | None, str]:
         """`get`, and the version that answered."""
-        options = None if version is None and min_version is None else reads.read_options(version, min_version)
-        request = get_request(self._database, key, options)
-        return reads.versioned(self._client.ask(request, self._client.deadline(timeout_ms)))
+        request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
+        answer = self._client.ask(request, self._client.deadline(timeout_ms))
+        return sessions.saw_version(session, self.name, answer)
 
     def get_many(
         self,
@@ -307,13 +330,16 @@ class Dataset:
         version: str | None = None,
         min_version: str | None = None,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, all from one version.
 
         Any number of keys: what does not fit into one frame is asked for in parts (`docs/users/client.md`), within one
         timeout.
         """
-        return self.get_many_with_version(keys, version=version, min_version=min_version, timeout_ms=timeout_ms)[0]
+        return self.get_many_with_version(
+            keys, version=version, min_version=min_version, timeout_ms=timeout_ms, session=session
+        )[0]
 
     def get_many_with_version(
         self,
@@ -322,10 +348,13 @@ class Dataset:
         version: str | None = None,
         min_version: str | None = None,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> tuple[list[bytes | None], str]:
         """`get_many`, and the version that answered."""
-        reading = parts.reading(self._database, keys, reads.read_options(version, min_version), version)
-        return reads.versioned(self._client.ask_in_parts(reading, self._client.deadline(timeout_ms)))
+        options = sessions.read_options(session, self.name, version, min_version)
+        reading = parts.reading(self._database, keys, options, version)
+        answer = self._client.ask_in_parts(reading, self._client.deadline(timeout_ms))
+        return sessions.saw_version(session, self.name, answer)
 
     def scan(
         self,
@@ -336,14 +365,17 @@ class Dataset:
         reverse: bool = False,
         limit: int | None = None,
         version: str | None = None,
+        session: Session | None = None,
     ) -> Iterator[Record]:
         """The records with `start <= key < end` and `prefix`, in key order; fetched page by page as they are taken.
 
         All pages come from the version that answered the first.  `limit` bounds the records in all.
         """
         pages = Pages(
-            self.name, start, end, prefix, reverse=reverse, limit=limit, version=version, check=reads.versioned
-        )
+            self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,
+            check=lambda answer: sessions.saw_version(session, self.name, answer),
+            least=None if session is None else session.version(self.name),
+        )  # fmt: skip
         return self._client.records(pages)
 
     def iter_get(
@@ -377,7 +409,7 @@ class Table:
 
     A write returns when as many copies as its `level` says have it, synced: `one`, a `majority` or `all`.  It is sent
     once: when nobody can say whether it was applied it raises `Unknown`.  `wait_ms` is how long a node may wait until
-    it is ready for a request.
+    it is ready for a request.  With a `session` it is ready once it has all that the session has seen.
     """
 
     __slots__ = ("_client", "_database", "name")
@@ -390,25 +422,32 @@ class Table:
     def __repr__(self) -> str:
         return f"<gossipkv.blocking.Table {self.name!r} of {self._client!r}>"
 
-    def get(self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None) -> bytes | None:
+    def get(
+        self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
+    ) -> bytes | None:
         """The value of `key`, or None if there is none (an empty value is `b""`).
 
         Raises:
             UnknownDatabase, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        client = self._client
-        request = get_request(self._database, key, self._packed(wait_ms, timeout_ms))
-        return reads.tokened(client.ask(request, client.deadline(timeout_ms)))[0]
+        client, turn = self._client, Turn(session)
+        request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
+        value, token = reads.tokened(client.ask(request, client.deadline(timeout_ms)))
+        turn.saw(token)
+        return value
 
-    def get_many(self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None) -> list[bytes | None]:
+    def get_many(
+        self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
+    ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, each as it was when it was read: there is no snapshot.
 
         Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.
         """
-        client = self._client
-        reading = parts.reading(self._database, keys, self._packed(wait_ms, timeout_ms))
-        return reads.tokened(client.ask_in_parts(reading, client.deadline(timeout_ms)))[0]
+        client, turn = self._client, Turn(session)
+        reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))
+        steps = watched(reading, lambda answer: turn.saw(reads.tokened(answer)[1]))
+        return reads.tokened(client.ask_in_parts(steps, client.deadline(timeout_ms)))[0]
 
     def scan(
         self,
@@ -420,18 +459,27 @@ class Table:
         limit: int | None = None,
         wait_ms: int = 0,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> Iterator[Record]:
         """The records with `start <= key < end` and `prefix`, in key order; fetched page by page as they are taken.
 
         Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
         each page.
         """
-        options = tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms))
-        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=reads.tokened, options=options)
+        turn = Turn(session)
+        options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
+        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=turn.saw_page, options=options)
         return self._client.records(pages, timeout_ms)
 
     def put(
-        self, key: Key, value: bytes, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None
+        self,
+        key: Key,
+        value: bytes,
+        *,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> None:
         """Let `key` have this value.
 
@@ -440,15 +488,23 @@ class Table:
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        client = self._client
-        request = tables.put(self.name, key, value, self._written(level, wait_ms, timeout_ms))
-        tables.token_of("put", client.ask(request, client.deadline(timeout_ms)))
+        client, turn = self._client, Turn(session)
+        request = tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms))
+        turn.saw(tables.token_of("put", client.ask(request, client.deadline(timeout_ms))))
 
-    def delete(self, key: Key, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None) -> None:
+    def delete(
+        self,
+        key: Key,
+        *,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
+    ) -> None:
         """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
-        client = self._client
-        request = tables.delete(self.name, key, self._written(level, wait_ms, timeout_ms))
-        tables.token_of("delete", client.ask(request, client.deadline(timeout_ms)))
+        client, turn = self._client, Turn(session)
+        request = tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms))
+        turn.saw(tables.token_of("delete", client.ask(request, client.deadline(timeout_ms))))
 
     def put_many(
         self,
@@ -457,6 +513,7 @@ class Table:
         level: Level = "majority",
         wait_ms: int = 0,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> None:
         """Put each of `records`.  This is not atomic: others may see some and not the rest, for ever if it fails.
 
@@ -464,12 +521,13 @@ class Table:
         timeout.  Raises as `put` does, of the first part that fails; where there are several, `details` say how many
         records are `put` and how many `unsent`, and what the error says is of those between.
         """
-        client = self._client
-        writing = parts.writing(self.name, records, self._written(level, wait_ms, timeout_ms))
-        client.ask_in_parts(writing, client.deadline(timeout_ms))
+        client, turn = self._client, Turn(session)
+        writing = parts.writing(self.name, records, self._written(turn, level, wait_ms, timeout_ms))
+        steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
+        client.ask_in_parts(steps, client.deadline(timeout_ms))
 
-    def _packed(self, wait_ms: int, timeout_ms: int | None) -> bytes | None:
-        return tables.packed(tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)))
+    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None) -> bytes | None:
+        return tables.packed(tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms)))
 
-    def _written(self, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
-        return tables.write_options(level, wait_ms, self._client.allowed_ms(timeout_ms))
+    def _written(self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
+        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms))

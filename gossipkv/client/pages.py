@@ -29,7 +29,7 @@ class Pages:
         BadRequest: a negative limit, or a bound that is no key.
     """
 
-    __slots__ = ("_bounds", "_check", "_cursor", "_database", "_is_complete", "_left", "_version")
+    __slots__ = ("_bounds", "_check", "_cursor", "_database", "_is_complete", "_least", "_left", "_version")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Pages:
         reverse: bool,
         limit: int | None,
         version: str | None = None,
+        least: str | None = None,
         check: Callable[[tuple[Value, Stamp]], object] = lambda _: None,
         options: dict[str, Value] | None = None,
     ) -> None:
@@ -57,6 +58,7 @@ class Pages:
             self._bounds["reverse"] = True
         self._left = limit
         self._version = version
+        self._least = least  # Of the first page.
         self._cursor: Value = None
         self._is_complete = limit == 0
 
@@ -64,7 +66,8 @@ class Pages:
         """The request for the next page; None when there is no more."""
         if self._is_complete:
             return None
-        given = {"limit": self._left, "cursor": self._cursor, "version": self._version}
+        least = self._least if self._version is None else None
+        given = {"limit": self._left, "cursor": self._cursor, "version": self._version, "min_version": least}
         options: dict[str, Value] = self._bounds | {name: value for name, value in given.items() if value is not None}
         return call_request("scan", [self._database, options] if options else [self._database])
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn, Self, final
 import trio
 from trio.lowlevel import current_task, wait_task_rescheduled
 
-from gossipkv.client import forks, parts, reads
+from gossipkv.client import forks, parts, reads, sessions
 from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.backoff import Backoff
 from gossipkv.client.dispatcher import Dispatcher
@@ -33,6 +33,7 @@ from gossipkv.client.pages import Pages
 from gossipkv.client.patience import pause_s
 from gossipkv.client.reads import TIMEOUT_MS
 from gossipkv.client.route import Failures, Route, addresses_of, reason_of, too_late, unreachable
+from gossipkv.client.sessions import Session
 from gossipkv.client.trio_link import WOKEN, TrioLink, dial
 from gossipkv.client.trio_scan import Scan
 from gossipkv.client.trio_table import Table
@@ -144,6 +145,14 @@ class Client:
     def table(self, name: str) -> Table:
         """The table `name`; nothing is asked of the node before the first read or write."""
         return Table(self, name)
+
+    def session(self, text: str | None = None) -> Session:
+        """A session, for reads and writes by any client of this cluster; `text`: one from `Session.to_text` goes on.
+
+        Raises:
+            BadRequest: the text is none.
+        """
+        return Session(text)
 
     async def ping(self) -> None:
         """Return if the node answers."""
@@ -362,7 +371,13 @@ class Dataset:
         return f"<gossipkv.Dataset {self.name!r} of {self._client!r}>"
 
     async def get(
-        self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
+        self,
+        key: Key,
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> bytes | None:
         """The value of `key`, or None if there is none (an empty value is `b""`).
 
@@ -370,17 +385,25 @@ class Dataset:
             UnknownDatabase, UnknownVersion, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        options = None if version is None and min_version is None else reads.read_options(version, min_version)
+        options = sessions.read_options(session, self.name, version, min_version)
         client = self._client
         request = get_request(self._database, key, options)
-        return reads.versioned(await client.ask(request, client.deadline(timeout_ms)))[0]
+        answer = await client.ask(request, client.deadline(timeout_ms))
+        return sessions.saw_version(session, self.name, answer)[0]
 
     async def get_with_version(
-        self, key: Key, *, version: str | None = None, min_version: str | None = None, timeout_ms: int | None = None
+        self,
+        key: Key,
+        *,
+        version: str | None = None,
+        min_version: str | None = None,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> tuple[bytes | None, str]:
         """`get`, and the version that answered."""
-        request = get_request(self._database, key, reads.read_options(version, min_version))
-        return reads.versioned(await self._client.ask(request, self._client.deadline(timeout_ms)))
+        request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
+        answer = await self._client.ask(request, self._client.deadline(timeout_ms))
+        return sessions.saw_version(session, self.name, answer)
 
     async def get_many(
         self,
@@ -389,6 +412,7 @@ class Dataset:
         version: str | None = None,
         min_version: str | None = None,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, all from one version.
 
@@ -396,7 +420,7 @@ class Dataset:
         timeout.
         """
         found, _ = await self.get_many_with_version(
-            keys, version=version, min_version=min_version, timeout_ms=timeout_ms
+            keys, version=version, min_version=min_version, timeout_ms=timeout_ms, session=session
         )
         return found
 
@@ -407,10 +431,13 @@ class Dataset:
         version: str | None = None,
         min_version: str | None = None,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> tuple[list[bytes | None], str]:
         """`get_many`, and the version that answered."""
-        reading = parts.reading(self._database, keys, reads.read_options(version, min_version), version)
-        return reads.versioned(await self._client.ask_in_parts(reading, self._client.deadline(timeout_ms)))
+        options = sessions.read_options(session, self.name, version, min_version)
+        reading = parts.reading(self._database, keys, options, version)
+        answer = await self._client.ask_in_parts(reading, self._client.deadline(timeout_ms))
+        return sessions.saw_version(session, self.name, answer)
 
     def scan(
         self,
@@ -421,6 +448,7 @@ class Dataset:
         reverse: bool = False,
         limit: int | None = None,
         version: str | None = None,
+        session: Session | None = None,
         timeout_ms: int | None = None,
     ) -> Scan:
         """The records with `start <= key < end` and `prefix`, in key order, for `async for`.
@@ -429,6 +457,8 @@ class Dataset:
         bounds the records in all, `timeout_ms` each page.
         """
         pages = Pages(
-            self.name, start, end, prefix, reverse=reverse, limit=limit, version=version, check=reads.versioned
-        )
+            self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,
+            check=lambda answer: sessions.saw_version(session, self.name, answer),
+            least=None if session is None else session.version(self.name),
+        )  # fmt: skip
         return Scan(self._client, pages, timeout_ms)

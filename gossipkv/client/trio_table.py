@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, final
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._requests import get_request
 from gossipkv.client.pages import Pages
+from gossipkv.client.sessions import Turn, watched
 from gossipkv.client.trio_scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gossipkv.client.reads import Key
+    from gossipkv.client.sessions import Session
     from gossipkv.client.tables import Level
     from gossipkv.client.trio_scan import Asking
     from gossipkv.wire.rpc import Value
@@ -24,7 +26,7 @@ class Table:
 
     A write returns when as many copies as its `level` says have it, synced: `one`, a `majority` or `all`.  It is sent
     once: when nobody can say whether it was applied it raises `Unknown`.  `wait_ms` is how long a node may wait until
-    it is ready for a request.
+    it is ready for a request.  With a `session` it is ready once it has all that the session has seen.
     """
 
     __slots__ = ("_client", "_database", "name")
@@ -37,27 +39,32 @@ class Table:
     def __repr__(self) -> str:
         return f"<gossipkv.Table {self.name!r} of {self._client!r}>"
 
-    async def get(self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None) -> bytes | None:
+    async def get(
+        self, key: Key, *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
+    ) -> bytes | None:
         """The value of `key`, or None if there is none (an empty value is `b""`).
 
         Raises:
             UnknownDatabase, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        client = self._client
-        request = get_request(self._database, key, self._packed(wait_ms, timeout_ms))
-        return reads.tokened(await client.ask(request, client.deadline(timeout_ms)))[0]
+        client, turn = self._client, Turn(session)
+        request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
+        value, token = reads.tokened(await client.ask(request, client.deadline(timeout_ms)))
+        turn.saw(token)
+        return value
 
     async def get_many(
-        self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None
+        self, keys: Iterable[Key], *, wait_ms: int = 0, timeout_ms: int | None = None, session: Session | None = None
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, each as it was when it was read: there is no snapshot.
 
         Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.
         """
-        client = self._client
-        reading = parts.reading(self._database, keys, self._packed(wait_ms, timeout_ms))
-        return reads.tokened(await client.ask_in_parts(reading, client.deadline(timeout_ms)))[0]
+        client, turn = self._client, Turn(session)
+        reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))
+        steps = watched(reading, lambda answer: turn.saw(reads.tokened(answer)[1]))
+        return reads.tokened(await client.ask_in_parts(steps, client.deadline(timeout_ms)))[0]
 
     def scan(
         self,
@@ -69,18 +76,27 @@ class Table:
         limit: int | None = None,
         wait_ms: int = 0,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> Scan:
         """The records with `start <= key < end` and `prefix`, in key order, for `async for`.
 
         Each is as it was when its page was read: there is no snapshot.  `limit` bounds the records in all, `timeout_ms`
         each page.
         """
-        options = tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms))
-        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=reads.tokened, options=options)
+        turn = Turn(session)
+        options = tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms))
+        pages = Pages(self.name, start, end, prefix, reverse=reverse, limit=limit, check=turn.saw_page, options=options)
         return Scan(self._client, pages, timeout_ms)
 
     async def put(
-        self, key: Key, value: bytes, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None
+        self,
+        key: Key,
+        value: bytes,
+        *,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> None:
         """Let `key` have this value.
 
@@ -89,17 +105,23 @@ class Table:
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        client = self._client
-        request = tables.put(self.name, key, value, self._written(level, wait_ms, timeout_ms))
-        tables.token_of("put", await client.ask_unless_cancelled(request, client.deadline(timeout_ms)))
+        client, turn = self._client, Turn(session)
+        request = tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms))
+        turn.saw(tables.token_of("put", await client.ask_unless_cancelled(request, client.deadline(timeout_ms))))
 
     async def delete(
-        self, key: Key, *, level: Level = "majority", wait_ms: int = 0, timeout_ms: int | None = None
+        self,
+        key: Key,
+        *,
+        level: Level = "majority",
+        wait_ms: int = 0,
+        timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> None:
         """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
-        client = self._client
-        request = tables.delete(self.name, key, self._written(level, wait_ms, timeout_ms))
-        tables.token_of("delete", await client.ask_unless_cancelled(request, client.deadline(timeout_ms)))
+        client, turn = self._client, Turn(session)
+        request = tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms))
+        turn.saw(tables.token_of("delete", await client.ask_unless_cancelled(request, client.deadline(timeout_ms))))
 
     async def put_many(
         self,
@@ -108,6 +130,7 @@ class Table:
         level: Level = "majority",
         wait_ms: int = 0,
         timeout_ms: int | None = None,
+        session: Session | None = None,
     ) -> None:
         """Put each of `records`.  This is not atomic: others may see some and not the rest, for ever if it fails.
 
@@ -115,12 +138,13 @@ class Table:
         timeout.  Raises as `put` does, of the first part that fails; where there are several, `details` say how many
         records are `put` and how many `unsent`, and what the error says is of those between.
         """
-        client = self._client
-        writing = parts.writing(self.name, records, self._written(level, wait_ms, timeout_ms))
-        await client.ask_in_parts(writing, client.deadline(timeout_ms))
+        client, turn = self._client, Turn(session)
+        writing = parts.writing(self.name, records, self._written(turn, level, wait_ms, timeout_ms))
+        steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
+        await client.ask_in_parts(steps, client.deadline(timeout_ms))
 
-    def _packed(self, wait_ms: int, timeout_ms: int | None) -> bytes | None:
-        return tables.packed(tables.read_options(wait_ms, self._client.allowed_ms(timeout_ms)))
+    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None) -> bytes | None:
+        return tables.packed(tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms)))
 
-    def _written(self, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
-        return tables.write_options(level, wait_ms, self._client.allowed_ms(timeout_ms))
+    def _written(self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
+        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms))

@@ -124,6 +124,7 @@ class Copy:
         self.identity = identity
         time, self.config, self.appended, _ = decode_state(state)
         self.synced, self.synced_config = self.appended, self.config
+        self.taken_config = self.config  # The newest under which it took anything in.
         self.time = HybridTime(time)
         self.hosts: tuple[Host, ...] = ()
         self.aside: str | None = None  # Why it originates nothing for good.
@@ -253,6 +254,7 @@ class Copy:
 
     def has_synced(self, entry: Entry) -> None:
         """An entry of it is synced; they are in their order."""
+        self.taken_config = self.config
         self.synced = clock.named(entry.after, self._named)  # It may be from before the map that was adopted meanwhile.
         for key, data in entry.records:
             if self._between.get(key) == data[:ORDER_BYTES]:

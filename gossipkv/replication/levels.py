@@ -42,7 +42,7 @@ class Levels:
 
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
-        self._confirmed: dict[int, tuple[int, int]] = {}  # By assignment: config id, and the own counter in its clock.
+        self._confirmed: dict[int, tuple[int, bytes]] = {}  # By assignment: config id and clock.
         self._pending: dict[str, deque[_Pending]] = {level: deque() for level in LEVELS}
 
     def connected(self, nodes: Collection[bytes]) -> int:
@@ -72,7 +72,7 @@ class Levels:
 
     def confirms(self, assignment: int, config: int, told: bytes) -> None:
         """A host has told its clock."""
-        self._confirmed[assignment] = config, clock.counter(told, self._copy.assignment)
+        self._confirmed[assignment] = config, told
         self.look()
 
     def look(self) -> None:
@@ -92,11 +92,19 @@ class Levels:
         for host in self._copy.hosts:
             if not host.counts:
                 continue
-            config, counter = self._confirmed.get(host.assignment, (0, 0))
+            config, told = self._confirmed.get(host.assignment, (0, b""))
             if host.assignment == self._copy.assignment:
                 counter = here
-            elif config != self._copy.config:
-                counter = 0
+            else:
+                counter = clock.counter(told, self._copy.assignment) if config == self._copy.config else 0
             slots[host.slot] = min(slots.get(host.slot, counter), counter)
         needed = slots_needed(level, self.slots)
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
+
+    def settled(self) -> bytes:
+        """The clock up to which every assigned copy, dead or alive, has synced all: none needs to be waited for."""
+        whole = self._copy.synced
+        for host in self._copy.hosts:
+            if host.assignment != self._copy.assignment:
+                whole = clock.least(whole, self._confirmed.get(host.assignment, (0, b""))[1])
+        return whole

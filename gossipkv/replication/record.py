@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gossipkv.replication._record import DELETED, PUT, Record, check, decode, dot, encode, value, wins
 
-__all__ = ["DELETED", "PUT", "Record", "check", "decode", "dot", "encode", "value", "wins"]
+__all__ = ["DELETED", "PUT", "Record", "check", "decode", "dependencies", "dot", "encode", "value", "wins"]
+
+_LENGTH_AT: Final = 25  # Of the dependencies.
+
+
+def dependencies(data: bytes) -> bytes:
+    """What a record depends on; mostly nothing, and then its value is not copied."""
+    return b"" if data[_LENGTH_AT : _LENGTH_AT + 1] == b"\0" else decode(data).dependencies

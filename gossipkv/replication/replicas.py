@@ -105,10 +105,11 @@ class Replicas:
         self.relay_s = relay_s
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.skew = Skew(most_skew_s)
-        self._outside = outside
+        self._outside, self._random = outside, random
         self._unplaced: dict[Copy, tuple[Identity, int, Sequence[Host]]] = {}  # Until they do not stand still.
-        self._random = random
-        self._by_origin: dict[int, bytes] = {}  # The node of each assignment that is known here.
+        self.of_origin: dict[int, Copy] = {}  # The copy here of each assignment's partition.
+        # Called with one of which more is synced, or what it goes by is newer.
+        self.on_moved: Callable[[Copy], object] = lambda _: None
         self._began = outside.now()
 
     # -- copies ------------------------------------------------------------------------------------------------------
@@ -122,10 +123,9 @@ class Replicas:
     def place(self, identity: Identity, config: int, hosts: Sequence[Host]) -> None:
         """Hold a partition, as the map that was adopted says.  Raises Overloaded, StorageError."""
         copy = self.copies.get(identity[:2]) or self._making.get(identity[:2])
-        self._by_origin.update((host.assignment, host.node) for host in hosts)
         if copy is None:
-            space = self._outside.reserve_space()
-            batch, state = first_batch(space, identity, config, sorted(host.assignment for host in hosts))
+            space, named = self._outside.reserve_space(), sorted(host.assignment for host in hosts)
+            batch, state = first_batch(space, identity, config, named)
             copy = Copy(space, identity, state, self.tail.end)
             copy.adopts(config, hosts)
             self._outside.append(batch, partial(self._made, copy))
@@ -154,6 +154,7 @@ class Replicas:
             self._connect_sharers(copy)
 
     def _connect_sharers(self, copy: Copy) -> None:
+        self.of_origin.update((host.assignment, copy) for host in copy.hosts)
         for node in self._sharers(copy):
             peer = self._peer(node)
             peer.untold.add(copy)
@@ -164,7 +165,7 @@ class Replicas:
         """Let go of a copy; the batch will drop its space."""
         del self.copies[copy.identity[:2]], self.spaces[copy.space], self.levels[copy]
         for host in copy.hosts:
-            self._by_origin.pop(host.assignment, None)
+            self.of_origin.pop(host.assignment, None)
         self._unplaced.pop(copy, None)
         batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
@@ -210,6 +211,7 @@ class Replicas:
                     peer.tell_at = self._outside.now() + self.relay_s / 2
             self.levels[copy].look()
             self.loading.synced(copy)
+            self.on_moved(copy)
         if on_synced is not None:
             on_synced()
         self._outside.wake()
@@ -236,6 +238,7 @@ class Replicas:
             peer.feed.has_moved(copy)
         self.changes(copy)
         self.levels[copy].look()
+        self.on_moved(copy)
         self._retry()
 
     def _sharers(self, copy: Copy) -> list[bytes]:
@@ -276,9 +279,8 @@ class Replicas:
         return {node for node, peer in self.peers.items() if peer.greeted}
 
     def _is_broken(self, copy: Copy, origin: int) -> bool:
-        del copy
-        node = self._by_origin.get(origin)
-        return node is not None and node != self.me and not self.reaches(node)
+        node = next((host.node for host in copy.hosts if host.assignment == origin), self.me)
+        return node != self.me and not self.reaches(node)
 
     def _greet(self, peer: Peer) -> None:
         link = peer.link = self._random.getrandbits(63) | 1

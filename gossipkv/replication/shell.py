@@ -81,6 +81,7 @@ class Replication:
         self._nursery: trio.Nursery | None = None
         self._places: int | None = None  # The space of places.
         self._kept: dict[bytes, bytes] = {}
+        self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
         self.waiting = Waiting(most_waiting_bytes)
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
         self.replicas = Replicas(
@@ -118,6 +119,13 @@ class Replication:
     def disconnected(self, node: bytes) -> None:
         """There is none any more."""
         self.replicas.disconnected(node)
+
+    def goes_by(self, table: bytes, config: int) -> None:
+        """All copies of a table are placed as its map of that config id says."""
+        self.maps[table] = config
+        for copy in self.replicas.copies.values():
+            if copy.identity.table == table:
+                self.replicas.on_moved(copy)
 
     async def _find(self) -> None:
         for number, space in enumerate(self._store.spaces()):

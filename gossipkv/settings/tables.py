@@ -41,6 +41,11 @@ class TableSettings:
         meaning="how long a replica that loads waits until its source has what was written at the replica itself",
         why="its feed brings that in moments; who waited for ever for a source that takes nothing would never be level",
     )  # fmt: skip
+    max_token: int = size(
+        "64KiB", "4KiB", "64KiB",
+        meaning="longest token of a session over tables; with a longer one a request is refused as TOO_LARGE",
+        why="grows only while replicas are away: 4,000 entries, each of which every write of the session keeps",
+    )  # fmt: skip
     metadata_copies: int = copies(
         5, (1, 3, 5),
         meaning="nodes that decide which tables there are, and on each, once there are so many; the same everywhere",

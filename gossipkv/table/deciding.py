@@ -118,6 +118,7 @@ class Deciding:
         self._looked_at: dict[str, float] = {}  # When, at a table's register, by its name.
         self._news = trio.Event()
         self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
+        self._asked_at: dict[bytes, float] = {}  # When a session had one read.
         self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
@@ -327,6 +328,22 @@ class Deciding:
         if trio.current_time() >= self._forget_at:
             self._forget_at = math.inf
             self._hints.forget()
+
+    def look_at(self, register: bytes) -> None:
+        """Read a register of which a newer map was seen: one look is under way, and one a second begins, at most."""
+        metadata, now = self.metadata, trio.current_time()
+        if metadata is None or self._nursery is None or register in self._looking:
+            return
+        if now >= self._asked_at.get(register, -math.inf) + STEP_S:
+            self._asked_at[register] = now
+            self._looking.add(register)
+            self._nursery.start_soon(self._read, metadata, register)
+
+    async def _read(self, metadata: Metadata, register: bytes) -> None:
+        with contextlib.suppress(GossipKVError):  # Whoever needs it asks again.
+            await metadata.quorum_read(register)
+        self._looking.discard(register)
+        self._hear()
 
     async def _look(self, metadata: Metadata, register: bytes, hints: Sequence[Hint]) -> None:
         """Read a register of which others say more than is known; one that cannot be read holds up no other."""

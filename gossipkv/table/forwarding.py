@@ -24,6 +24,8 @@ from gossipkv.errors import (
     Unknown,
     UnknownMethod,
 )
+from gossipkv.table.readiness import is_behind
+from gossipkv.table.token import encode_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
     from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.replication.waiting import Waiter
+    from gossipkv.table.readiness import OnAnswer, Wanted
     from gossipkv.table.routing import Routing
+    from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
 AGAIN_S: Final = 0.02  # Until hosts are asked again that do not hold what they will: they adopt a map within 100 ms.
+WAIT_PART: Final = 0.9  # Of what is left a host waits so much at most: its answer is to come in time.
 EARLY: Final = (NotServed, NotReady)
 REFUSED: Final = (*EARLY, Unavailable, Overloaded, UnknownMethod)  # Nothing was applied.
 
@@ -44,12 +49,6 @@ class OnAnswered(Protocol):
     """What becomes of a request: a result and who has answered, or why there is none."""
 
     def __call__(self, result: Value, error: GossipKVError | None, node: bytes, /) -> object: ...
-
-
-class OnAnswer(Protocol):
-    """What becomes of what this node does as a host."""
-
-    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
 
 
 class Here(Protocol):
@@ -67,10 +66,11 @@ class Request:
     nodes: tuple[bytes, ...]
     here: Here
     method: str
-    params: list[Value]  # Of a write how many milliseconds there are comes behind them.
+    params: list[Value]  # Behind them come, of a write, how many milliseconds there are, and what is wanted of a host.
     size_bytes: int  # Of what is held until the answer comes.
     deadline: float
     on_done: OnAnswered
+    wanted: Wanted
     is_write: bool = False
     local: bool = False  # No other node is asked.
     left: list[bytes] = field(default_factory=list)  # Who is to be asked yet.
@@ -96,19 +96,19 @@ class Forwarding:
     def begin(self, request: Request) -> None:
         """Have a request answered; its `on_done` is called once."""
         request.waiter = None
-        me = self._replication().replicas.me
         try:
             request.here(partial(self._answered_here, request))
         except GossipKVError as error:
-            if not _may_go_on(error, request):
-                self._end(request, None, error, me)
-                return
-            request.refusals = {self._name_of(me): error} if me in request.nodes else {}
-            request.left = self._routing.hosts(node for node in request.nodes if node != me)
-            self._go_on(request)
+            self._answered_here(request, None, error)
 
     def _answered_here(self, request: Request, result: Value, error: GossipKVError | None) -> None:
-        self._end(request, result, error, self._replication().replicas.me)
+        me = self._replication().replicas.me
+        if error is None or not _may_go_on(error, request):
+            self._end(request, result, error, me)
+            return
+        request.refusals = {self._name_of(me): error} if me in request.nodes else {}
+        request.left = self._routing.hosts(node for node in request.nodes if node != me)
+        self._go_on(request)
 
     def _go_on(self, request: Request) -> None:
         """Ask the next host, unless a write is under way; with none left, wait for those that were asked."""
@@ -123,7 +123,7 @@ class Forwarding:
         do, until = self._go_on, request.deadline
         if host is None and (is_late or not request.asked):
             until = now + AGAIN_S
-            if until >= request.deadline or not any(isinstance(one, EARLY) for one in request.refusals.values()):
+            if until >= request.deadline or not any(map(_is_early, request.refusals.values())):
                 self._fail(request)
                 return
             do = self.begin
@@ -137,7 +137,9 @@ class Forwarding:
         if host is not None:
             request.asked += 1
             left_s = request.deadline - now
-            params = [*request.params, max(1, int(left_s * 1000))] if request.is_write else request.params
+            wait_s = max(0.0, min(left_s * WAIT_PART, request.wanted.until - now))
+            params = [*request.params, max(1, int(left_s * 1000))] if request.is_write else [*request.params]
+            params += encode_body(request.wanted.token), int(wait_s * 1000)
             replication.ask_whole(host, request.method, params, left_s, partial(self._answered, request, host))
 
     def _answered(self, request: Request, host: bytes, result: Value, error: GossipKVError | None) -> None:
@@ -156,6 +158,11 @@ class Forwarding:
             self._end(request, None, Unknown(f"{request.what}: the write was sent, and no answer came in time"), me)
             return
         said = "; ".join(f"{name}: {error.message}" for name, error in request.refusals.items())
+        behind = next(filter(is_behind, request.refusals.values()), None)
+        if behind is not None:
+            words = f"{request.what}: no replica that was asked is ready: {said}"
+            self._end(request, None, NotReady(words, behind.details), me)
+            return
         done = "takes the write, and nothing was applied" if request.is_write else "answers"
         is_full = request.refusals and all(isinstance(one, Overloaded) for one in request.refusals.values())
         self._end(
@@ -180,6 +187,11 @@ class Forwarding:
             request.waiter = None
 
 
+def answering(on_result: OnResult) -> OnAnswer:
+    """What a host answers, as the result of a question of another node."""
+    return lambda result, error: on_result(result if error is None else error)
+
+
 def held(replicas: Replicas, table: bytes, partition: int) -> Copy:
     """Find the copy here of a partition, which answers for it.  Raises `NotServed`: there is none."""
     copy = replicas.copies.get((table, partition))
@@ -188,6 +200,11 @@ def held(replicas: Replicas, table: bytes, partition: int) -> Copy:
             if host.assignment == copy.assignment and host.available:
                 return copy
     raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
+
+
+def _is_early(error: GossipKVError) -> bool:
+    """Whether a host may do in a moment what it does not do yet."""
+    return isinstance(error, EARLY) and not is_behind(error)
 
 
 def _may_go_on(error: GossipKVError, request: Request) -> bool:

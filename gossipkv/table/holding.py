@@ -46,6 +46,7 @@ class Holding:
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             self._taken_up[table.id] = known.head.root, tree.root.config
+            self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
 
     def _take_up(self, table: bytes, version: int, partition: Partition) -> None:

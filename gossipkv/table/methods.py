@@ -47,6 +47,7 @@ OF_RECORDS: Final = (
     b"table_write",
     b"table_get",
     b"table_scan",
+    b"table_settled",
     b"replica_tell",
     b"replica_feed",
     b"replica_load",

@@ -18,24 +18,31 @@ from gossipkv.errors import (
 )
 from gossipkv.replication import record
 from gossipkv.replication.copy import RECORD
-from gossipkv.table.forwarding import Request, held
+from gossipkv.table.forwarding import Request, answering, held
+from gossipkv.table.readiness import Wanted, wanted_of
 from gossipkv.table.requests import record_options
+from gossipkv.table.routing import ID_BYTES, packed_ids, unpacked_ids
+from gossipkv.table.settling import is_short
+from gossipkv.table.token import NOTHING, decode_body, merged, seen_in
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.forwarding import Forwarding, OnAnswer
+    from gossipkv.table.forwarding import Forwarding
+    from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.requests import RecordOptions
     from gossipkv.table.routing import Routing
+    from gossipkv.table.settling import Sessions
+    from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
 
-    Answer = Callable[[Sequence[Value], bytes], list[Value]]  # Of records, and one of those who gave them.
+    Answer = Callable[[Sequence[Value], bytes, bytes], list[Value]]  # Of records, the token, and one who gave them.
 
-ID_BYTES: Final = 8
 ANSWER_BYTES: Final = (16 << 20) + (512 << 10)  # Fits a frame of 17 MiB, with what is around it.
 HEAD_BYTES: Final = 8  # Of a value in an answer, at most.
 
@@ -50,6 +57,7 @@ class TableReads:
         forwarding: Forwarding,
         replication: Callable[[], Replication],
         name_of: Callable[[bytes], str],
+        sessions: Sessions,
         *,
         most_key: int,
     ) -> None:
@@ -58,6 +66,7 @@ class TableReads:
         self._forwarding = forwarding
         self._replication = replication
         self._name_of = name_of
+        self._ready, self._settling = sessions
         self._most_key = most_key
 
     # -- for clients -------------------------------------------------------------------------------------------------
@@ -68,120 +77,181 @@ class TableReads:
         options = record_options(arguments, "local", "explain")
         explain = options.given.flag("explain")
 
-        def answer(records: Sequence[Value], node: bytes) -> list[Value]:
-            answered: list[Value] = [_value(records[0]), b""]
+        def answer(records: Sequence[Value], token: bytes, node: bytes) -> list[Value]:
+            answered: list[Value] = [_value(records[0]), token]
             return [*answered, {"node": self._name_of(node)}] if explain else answered
 
+        token, replication = self._settling.read(options.token), self._replication()
         try:  # Mostly it is here, and nothing has to be waited for.
             route = self._routing.route(table)
-            here = self._read_here(route.table.id, [route.place(key).partition], [key])
-            return answer(here, self._replication().replicas.me)
+            copy = held(replication.replicas, route.table.id, route.place(key).partition)
+            if self._ready.is_ready(copy, token) and is_short(token):
+                records, seen = self._read_here([copy], [key])
+                return answer(records, self._settling.write(token, seen), replication.replicas.me)
         except (NotServed, NotReady, Unavailable, Corrupt):
-            return Later(partial(self._read, table, [key], options, answer))
+            pass
+        return Later(partial(self._read, table, [key], options, answer))
 
     def get_many(self, arguments: Arguments) -> Later:
         """`get_many [table, [key, ...], {options}]`: `[[value or nil, ...], token]`, of no one moment."""
         table, keys = arguments.text("table"), arguments.keys("keys", self._most_key)
         options = record_options(arguments, "local")
 
-        def answer(records: Sequence[Value], node: bytes) -> list[Value]:
+        def answer(records: Sequence[Value], token: bytes, node: bytes) -> list[Value]:
             del node
-            return [[*map(_value, records)], b""]
+            return [[*map(_value, records)], token]
 
         return Later(partial(self._read, table, keys, options, answer))
 
     def _read(
         self, table: str, keys: Sequence[bytes], options: RecordOptions, answer: Answer, on_result: OnResult
     ) -> None:
-        deadline = self._replication().now() + options.timeout_s
+        now = self._replication().now()
+        deadline, until = now + options.timeout_s, now + options.wait_s
 
+        def go_on(token: Token) -> None:
+            def finish(records: Sequence[Value], seen: Token, node: bytes) -> list[Value]:
+                return answer(records, self._settling.write(token, seen), node)
+
+            gathering = _Gathering(len(keys), finish, on_result)
+            self._ask(table, keys, Wanted(token, until), gathering, deadline=deadline, local=options.local)
+
+        self._settling.begin(self._settling.read(options.token), deadline, go_on, on_result)
+
+    def _ask(
+        self,
+        table: str,
+        keys: Sequence[bytes],
+        wanted: Wanted,
+        gathering: _Gathering,
+        *,
+        deadline: float,
+        local: bool,
+    ) -> None:
+        """Have all hosts asked.  Raises NotReady, UnknownDatabase."""
         route = self._routing.route(table)
         places = [*map(route.place, keys)]
         groups: dict[tuple[bytes, ...], list[int]] = {}  # One question for all that the same nodes hold.
         for at, place in enumerate(places):
             groups.setdefault(place.hosts, []).append(at)
-        gathering = _Gathering(len(keys), len(groups), answer, on_result)
+        gathering.begin(len(groups))
         for nodes, ats in groups.items():
             partitions, theirs = [places[at].partition for at in ats], [keys[at] for at in ats]
-            packed = b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
             self._forwarding.begin(
                 Request(
                     what=f"{len(ats)} keys of {table}" if len(ats) > 1 else f"a key of {table}",
                     nodes=nodes,
-                    here=partial(self._give_here, route.table.id, partitions, theirs),
+                    here=partial(self._give_here, route.table.id, partitions, theirs, wanted),
                     method="table_get",
-                    params=[route.table.id, packed, [*theirs]],
+                    params=[route.table.id, packed_ids(partitions), [*theirs]],
                     size_bytes=0,
                     deadline=deadline,
                     on_done=partial(gathering.one_done, ats),
-                    local=options.local,
+                    wanted=wanted,
+                    local=local,
                 )
             )
 
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
-    def get_here(self, arguments: Arguments) -> Value:
-        """`table_get [table id, partitions, keys]`: the records here; of each key the partition, in 8 bytes."""
-        table, packed = arguments.blob("table"), arguments.blob("partitions")
+    def get_here(self, arguments: Arguments) -> Later:
+        """`table_get [table id, partitions, keys, seen, wait_ms]`: `[records, what they add to what was seen]`.
+
+        Of each key the partition, in 8 bytes.
+        """
+        table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
         keys = arguments.keys("keys", self._most_key)
-        arguments.end()
-        if len(packed) != ID_BYTES * len(keys):
+        wanted = wanted_of(arguments, self._replication().now())
+        if len(partitions) != len(keys):
             raise BadRequest(f"table_get: {len(keys)} keys have {ID_BYTES * len(keys)} bytes of partitions")
-        partitions = [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
-        return self._read_here(table, partitions, keys)
+        return Later(lambda on_result: self._give_here(table, partitions, keys, wanted, answering(on_result)))
 
     # -- here --------------------------------------------------------------------------------------------------------
 
-    def _give_here(self, table: bytes, partitions: Sequence[int], keys: Sequence[bytes], on_answer: OnAnswer) -> None:
-        on_answer(self._read_here(table, partitions, keys), None)
+    def _give_here(
+        self, table: bytes, partitions: Sequence[int], keys: Sequence[bytes], wanted: Wanted, on_answer: OnAnswer
+    ) -> None:
+        replicas = self._replication().replicas
 
-    def _read_here(self, table: bytes, partitions: Sequence[int], keys: Sequence[bytes]) -> list[Value]:
-        """The records of keys in the copies here.  Raises NotServed, Unavailable, Corrupt, TooLarge."""
+        def copies() -> list[Copy]:
+            return [held(replicas, table, partition) for partition in partitions]
+
+        def give() -> None:
+            records, seen = self._read_here(copies(), keys)
+            on_answer([records, self._settling.kept(seen)], None)
+
+        self._ready.begin(copies(), wanted, give, on_answer)
+
+    def _read_here(self, copies: Sequence[Copy], keys: Sequence[bytes]) -> tuple[list[Value], Token]:
+        """The records of keys in copies of one table here, and what who reads them has seen.
+
+        Raises:
+            Unavailable, Corrupt, TooLarge: they cannot be read.
+        """
         replication = self._replication()
-        found: list[Value] = []
+        found: list[bytes | None] = []
         room = ANSWER_BYTES
         try:
-            for partition, key in zip(partitions, keys, strict=True):
-                data = replication.get(held(replication.replicas, table, partition).space, RECORD + key)
+            for copy, key in zip(copies, keys, strict=True):
+                data = replication.get(copy.space, RECORD + key)
                 found.append(data)
                 room -= HEAD_BYTES + len(data or b"")
                 if room < 0:
                     raise _too_large()
         except StorageError as error:
             raise Unavailable(f"its store cannot be read: {error.message}") from error
-        return found
+        if not copies:
+            return [], NOTHING
+        config = max(copy.taken_config for copy in copies)
+        try:
+            return [*found], seen_in(copies[0].identity.table, config, (data for data in found if data is not None))
+        except ProtocolError as damaged:
+            raise Unavailable(f"a record is damaged: {damaged.message}") from damaged
 
 
 @final
 class _Gathering:
     """The records of one request, from several nodes, answered once."""
 
-    def __init__(self, keys: int, groups: int, answer: Answer, on_result: OnResult) -> None:
+    def __init__(
+        self, keys: int, answer: Callable[[Sequence[Value], Token, bytes], list[Value]], on_result: OnResult
+    ) -> None:
         self._records: list[Value] = [None] * keys
-        self._left = groups
+        self._seen: list[Token] = []
+        self._left = 0
         self._answer = answer
         self._on_result = on_result
+
+    def begin(self, groups: int) -> None:
+        """So many nodes are about to be asked."""
+        self._left = groups
         if not groups:
-            on_result(answer([], b""))
+            self._on_result(self._answer([], NOTHING, b""))
 
     def one_done(self, ats: Sequence[int], result: Value, error: GossipKVError | None, node: bytes) -> None:
         """The records at these places have come, or never will."""
         self._left -= 1
         if self._left < 0:  # One of them has failed.
             return
-        if error is None and (not isinstance(result, list) or len(result) != len(ats)):
-            error = Unavailable("a node answered something else than records")
+        match result:
+            case [list(records), bytes(seen)] if error is None and len(records) == len(ats):
+                try:
+                    self._seen.append(decode_body(seen))
+                except ProtocolError as damaged:
+                    error = Unavailable(f"a node answered with what is no token: {damaged.message}")
+                for at, data in zip(ats, records, strict=True):
+                    self._records[at] = data
+            case _ if error is None:
+                error = Unavailable("a node answered something else than records")
         if error is not None:
             self._left = 0
             self._on_result(error)
             return
-        assert isinstance(result, list)
-        for at, data in zip(ats, result, strict=True):
-            self._records[at] = data
         if not self._left:
             is_large = sum(HEAD_BYTES + len(one) for one in self._records if isinstance(one, bytes)) > ANSWER_BYTES
             try:
-                self._on_result(_too_large() if is_large else self._answer(self._records, node))
+                token = merged(*self._seen)
+                self._on_result(_too_large() if is_large else self._answer(self._records, token, node))
             except ProtocolError as damaged:
                 self._on_result(Unavailable(f"a node answered with what is no record: {damaged.message}"))
 

@@ -9,9 +9,11 @@ from gossipkv.replication.copy import TOMBSTONE
 from gossipkv.replication.loading import Page, serve
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.forwarding import Forwarding
+from gossipkv.table.readiness import Readiness
 from gossipkv.table.reads import TableReads
 from gossipkv.table.routing import Routing
 from gossipkv.table.scans import TableScans
+from gossipkv.table.settling import Sessions, Settling
 from gossipkv.table.writes import Writes
 from gossipkv.wire.results import Later
 
@@ -43,6 +45,8 @@ class Limits(Protocol):
     def scan_limit(self) -> int: ...
     @property
     def stage_timeout(self) -> int: ...
+    @property
+    def max_token(self) -> int: ...
 
 
 @final
@@ -55,10 +59,16 @@ class RecordMethods:
         replication, names = deciding.replicating, deciding.name_of
         most_key = min(limits.max_key, MOST_KEY)
         forwarding = Forwarding(self.routing, replication, names, limits.stage_timeout / 1000)
-        reads = TableReads(self.routing, forwarding, replication, names, most_key=most_key)
-        scans = TableScans(self.routing, forwarding, replication, most_key=most_key, scan_limit=limits.scan_limit)
+        self._settling = settling = Settling(
+            self.routing, forwarding, replication, lambda: deciding.register, limits.max_token
+        )
+        sessions = Sessions(Readiness(replication, deciding.look_at), settling)
+        reads = TableReads(self.routing, forwarding, replication, names, sessions, most_key=most_key)
+        scans = TableScans(
+            self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
+        )
         most_value = min(limits.max_value, MOST_VALUE)
-        writes = Writes(self.routing, forwarding, replication, most_key=most_key, most_value=most_value)
+        writes = Writes(self.routing, forwarding, replication, sessions, most_key=most_key, most_value=most_value)
         self.reads: dict[str, Callable[[Arguments], Value | Later]] = {
             "get": reads.get,
             "get_many": reads.get_many,
@@ -71,6 +81,7 @@ class RecordMethods:
             b"table_write": writes.write,
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
+            b"table_settled": settling.settled_here,
             b"replica_tell": self._tell,
             b"replica_feed": self._feed,
             b"replica_load": self._load,

@@ -89,6 +89,8 @@ class RecordOptions(NamedTuple):
     given: Options
     timeout_s: float
     local: bool  # No other node is asked.
+    token: bytes = b""
+    wait_s: float = 0.0
 
 
 def create_table(arguments: Arguments) -> CreateTable:
@@ -200,13 +202,12 @@ def record_options(arguments: Arguments, *known: str) -> RecordOptions:
             raise BadRequest(
                 f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
             )
-    if options.blob("token"):
-        raise BadRequest(f"{arguments.method}: the token is not one that this node has given", {"option": "token"})
-    options.number("wait_ms", most=MAX_TIMEOUT_MS)
+    wait_ms = options.number("wait_ms", most=MAX_TIMEOUT_MS) or 0
     options.number("config", most=MOST_CONFIG)
     timeout_ms = options.timeout_ms()
     timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
-    return RecordOptions(options, timeout_s, "local" in known and options.flag("local"))
+    token, local = options.blob("token") or b"", "local" in known and options.flag("local")
+    return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s))
 
 
 def _operation(method: str, options: Options) -> bytes | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left, bisect_right
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.errors import NotReady
+from gossipkv.errors import BadRequest, NotReady
 from gossipkv.gossip.member import State as MemberState
 from gossipkv.keyspace.partitioner import murmur3_32
 from gossipkv.placement.candidates import candidates
@@ -15,13 +16,14 @@ from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
     from gossipkv.register.metadata.pages import Entry
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.deciding import Deciding
 
+ID_BYTES: Final = 8
 _SEEN: Final = {MemberState.ALIVE: HolderState.ALIVE, MemberState.SUSPECT: HolderState.SUSPECT}
 
 
@@ -32,6 +34,7 @@ class Place(NamedTuple):
     first: bytes  # The first key of a range; of a shard its number.
     end: bytes | None  # The next one's first; None: there is none.
     hosts: tuple[bytes, ...]  # The uuids of those that are AVAILABLE, in their order.
+    origins: tuple[int, ...]  # All its assignments.
 
 
 @final
@@ -43,6 +46,7 @@ class Route:
         self.table = decode_table(tree.root.meta)
         self.is_hash = self.table.kind == HASH
         self._leaves: dict[int, list[Place]] = {}  # Those that were asked for.
+        self._origins: dict[int, Place] = {}
 
     def place(self, key: bytes) -> Place:
         """Find the partition that a key is in."""
@@ -61,6 +65,12 @@ class Route:
     def places(self) -> Iterator[Place]:
         """All partitions, in order."""
         return chain.from_iterable(map(self._leaf, range(len(self._tree.root.leaves))))
+
+    def origins(self) -> Mapping[int, Place]:
+        """Of every assignment the partition."""
+        if not self._origins:
+            self._origins = {origin: place for place in self.places() for origin in place.origins}
+        return self._origins
 
     def _leaf(self, at: int) -> list[Place]:
         places = self._leaves.get(at)
@@ -109,6 +119,19 @@ class Routing:
             self._routes[name] = known.head.root, route
         return route
 
+    def routes(self, tables: Container[bytes]) -> Iterator[tuple[bytes, Route]]:
+        """The maps of those of these tables that are known here, by their ids."""
+        _, catalogue = self._deciding.taking_part()
+        for name, named in catalogue.tables().items():
+            if named.id in tables:
+                with contextlib.suppress(NotReady):
+                    yield named.id, self.route(name)
+
+    def down(self, nodes: Iterable[bytes]) -> list[str]:
+        """The names of those of these nodes that do not live, as far as gossip knows."""
+        alive = {member.uuid for member in self._deciding.members() if member.state in _SEEN}
+        return sorted(self._deciding.name_of(node) for node in nodes if node not in alive)
+
     def hosts(self, nodes: Iterable[bytes]) -> list[bytes]:
         """The order in which these nodes are asked: by gossip, shuffled."""
         seen = {member.uuid: _SEEN.get(member.state, HolderState.DEAD) for member in self._deciding.members()}
@@ -124,10 +147,22 @@ def together(places: Iterable[Place]) -> Iterable[Sequence[Place]]:
     return groups.values()
 
 
+def packed_ids(partitions: Iterable[int]) -> bytes:
+    """Partitions as they stand in a question: the id of each in 8 bytes."""
+    return b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
+
+
+def unpacked_ids(packed: bytes) -> list[int]:
+    """The partitions of a question.  Raises BadRequest: they are none."""
+    if len(packed) % ID_BYTES:
+        raise BadRequest(f"partitions have ids of {ID_BYTES} bytes each, and these are {len(packed)} bytes")
+    return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
+
+
 def _place_of(entry: Entry, end: bytes | None) -> Place:
     partition = decode_partition(entry.record)
     hosts = sorted(one.node for one in partition.assignments if one.state == State.AVAILABLE)
-    return Place(partition.id, entry.key, end, tuple(hosts))
+    return Place(partition.id, entry.key, end, tuple(hosts), tuple(one.id for one in partition.assignments))
 
 
 def _first(place: Place) -> bytes:

@@ -22,10 +22,11 @@ from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, StorageErr
 from gossipkv.replication import record
 from gossipkv.replication.copy import END_OF_RECORDS, RECORD
 from gossipkv.storage.sorted_file import prefix_end
-from gossipkv.table.forwarding import Request, held
-from gossipkv.table.reads import ID_BYTES
+from gossipkv.table.forwarding import Request, answering, held
+from gossipkv.table.readiness import Wanted, wanted_of
 from gossipkv.table.requests import record_options
-from gossipkv.table.routing import together
+from gossipkv.table.routing import packed_ids, together, unpacked_ids
+from gossipkv.table.token import NOTHING, decode_body, merged, seen_in
 from gossipkv.wire.results import Later
 
 if TYPE_CHECKING:
@@ -33,9 +34,12 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.forwarding import Forwarding, OnAnswer
+    from gossipkv.table.forwarding import Forwarding
+    from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.requests import RecordOptions
     from gossipkv.table.routing import Place, Route, Routing
+    from gossipkv.table.settling import Sessions
+    from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
@@ -76,6 +80,7 @@ class Page(NamedTuple):
 
     rows: list[Row]
     bound: bytes | None
+    seen: Token = NOTHING  # By who is shown it: tombstones, too, and all that was read with it.
 
 
 @final
@@ -87,6 +92,7 @@ class TableScans:
         routing: Routing,
         forwarding: Forwarding,
         replication: Callable[[], Replication],
+        sessions: Sessions,
         *,
         most_key: int,
         scan_limit: int,
@@ -95,6 +101,7 @@ class TableScans:
         self.routing = routing
         self.forwarding = forwarding
         self._replication = replication
+        self._ready, self.settling = sessions
         self._most_key = most_key
         self._scan_limit = scan_limit
 
@@ -102,14 +109,23 @@ class TableScans:
         """`scan [table, {options}]`: `[[[key, value], ...], cursor or nil, token]`."""
         table = arguments.text("table")
         options = record_options(arguments, *SCAN_OPTIONS)
-        wanted = self._range(options)
+        wanted, passed = self._range(options)
+        given = merged(self.settling.read(options.token), passed)
 
         def begin(on_result: OnResult) -> None:
-            _Scanning(self, table, wanted, options, on_result).go_on()
+            now = self._replication().now()
+            deadline, until = now + options.timeout_s, now + options.wait_s
+
+            def go_on(token: Token) -> None:
+                ready = Wanted(token, until)
+                _Scanning(self, table, wanted, on_result, ready=ready, deadline=deadline, local=options.local).go_on()
+
+            self.settling.begin(given, deadline, go_on, on_result)
 
         return Later(begin)
 
-    def _range(self, options: RecordOptions) -> Range:
+    def _range(self, options: RecordOptions) -> tuple[Range, Token]:
+        """What is left to scan, and what the pages before have passed."""
         given = options.given
         start, end, prefix = (given.key(name, self._most_key) for name in ("start", "end", "prefix"))
         if prefix is not None:
@@ -119,47 +135,53 @@ class TableScans:
         limit = self._scan_limit if limit is None else min(limit, self._scan_limit)
         wanted = Range(start or b"", end, given.flag("reverse"), limit)
         if cursor is None:
-            return wanted
+            return wanted, NOTHING
         with contextlib.suppress(ValueError):
             match msgpack.unpackb(cursor):
-                case [bytes(bound)] if len(bound) <= self._most_key + 1:
+                case [bytes(bound), bytes(token)] if len(bound) <= self._most_key + 1:
+                    passed = self.settling.read(token)
                     if wanted.reverse:
-                        return wanted.behind(bound if end is None else min(bound, end))
-                    return wanted.behind(max(bound, wanted.start))
+                        return wanted.behind(bound if end is None else min(bound, end)), passed
+                    return wanted.behind(max(bound, wanted.start)), passed
         raise BadRequest("scan: the cursor is not one that this method returned", {"option": "cursor"})
-
-    def deadline(self, options: RecordOptions) -> float:
-        """Until when a page has time."""
-        return self._replication().now() + options.timeout_s
 
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
-    def scan_here(self, arguments: Arguments) -> Value:
-        """`table_scan [table id, partitions, start, end or nil, reverse, limit]`: `[[key, record, ...], bound or nil]`.
+    def scan_here(self, arguments: Arguments) -> Later:
+        """`table_scan [table id, partitions, start, end or nil, reverse, limit, seen, wait_ms]`.
 
-        Of each partition its id in 8 bytes.
+        The answer is `[[key, record, ...], bound or nil, what was seen]`.  Of each partition its id in 8 bytes.
         """
-        table, packed = arguments.blob("table"), arguments.blob("partitions")
+        table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
         start, end = arguments.blob("start"), arguments.blob_or_nil("end")
         reverse, limit = arguments.whole("reverse", 1), arguments.whole("limit", MOST_LIMIT)
-        arguments.end()
-        if not packed or len(packed) % ID_BYTES or not limit:
+        wanted = wanted_of(arguments, self._replication().now())
+        if not partitions or not limit:
             raise BadRequest("table_scan: there are to be ids of 8 bytes, and a limit")
-        partitions = [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
-        page = self.page(table, partitions, Range(start, end, bool(reverse), limit))
-        return [[part for row in page.rows for part in row], page.bound]
+        range_ = Range(start, end, bool(reverse), limit)
+        return Later(lambda on_result: self.give_page(table, partitions, range_, wanted, answering(on_result)))
 
     # -- here --------------------------------------------------------------------------------------------------------
 
-    def give_page(self, table: bytes, partitions: Sequence[int], wanted: Range, on_answer: OnAnswer) -> None:
-        """Answer with what `scan_here` does."""
-        page = self.page(table, partitions, wanted)
-        on_answer([[part for row in page.rows for part in row], page.bound], None)
+    def give_page(
+        self, table: bytes, partitions: Sequence[int], range_: Range, wanted: Wanted, on_answer: OnAnswer
+    ) -> None:
+        """Answer with what `scan_here` does, once the copies here are ready."""
+        replicas = self._replication().replicas
+
+        def give() -> None:
+            page = self.page(table, partitions, range_)
+            flat: list[Value] = [part for row in page.rows for part in row]
+            on_answer([flat, page.bound, self.settling.kept(page.seen)], None)
+
+        self._ready.begin([held(replicas, table, partition) for partition in partitions], wanted, give, on_answer)
 
     def page(self, table: bytes, partitions: Sequence[int], wanted: Range) -> Page:
         """The first records of copies here.  Raises NotServed, Unavailable, Corrupt."""
         replicas = self._replication().replicas
         copies = [held(replicas, table, partition) for partition in partitions]
+        passed: list[bytes] = []
+        config = max(copy.taken_config for copy in copies)
         few = share(wanted.limit, 1, len(copies)) + 1  # One more shows whether there is one.
         sources = [self._records(copy, wanted, few) for copy in copies]
         rows: list[Row] = []
@@ -167,7 +189,9 @@ class TableScans:
         try:
             for key, data in merge(*sources, reverse=wanted.reverse):
                 if len(rows) == wanted.limit or tombstones == MOST_TOMBSTONES or size_bytes > PAGE_BYTES:
-                    return Page(rows, key + b"\0" if wanted.reverse else key)
+                    bound = key + b"\0" if wanted.reverse else key
+                    return Page(rows, bound, seen_in(table, config, passed))
+                passed.append(data)
                 size_bytes += len(key) + len(data)
                 if record.value(data) is None:
                     tombstones += 1
@@ -175,7 +199,7 @@ class TableScans:
                     rows.append((key, data))
         except StorageError as error:
             raise Unavailable(f"its store cannot be read: {error.message}") from error
-        return Page(rows, None)
+        return Page(rows, None, seen_in(table, config, passed))
 
     def _records(self, copy: Copy, wanted: Range, few: int) -> Iterator[Row]:
         """The records of a copy, tombstones among them, so many at a time."""
@@ -199,13 +223,23 @@ class _Scanning:
     """A page that is being made, step by step: of a hash table there is one."""
 
     def __init__(
-        self, scans: TableScans, table: str, wanted: Range, options: RecordOptions, on_result: OnResult
+        self,
+        scans: TableScans,
+        table: str,
+        wanted: Range,
+        on_result: OnResult,
+        *,
+        ready: Wanted,
+        deadline: float,
+        local: bool,
     ) -> None:
         self._scans = scans
         self._table = table
         self._wanted = wanted  # What is left of it.
-        self._deadline = scans.deadline(options)
-        self._local = options.local
+        self._ready = ready  # What copies need, to be asked.
+        self._seen = ready.token
+        self._deadline = deadline
+        self._local = local
         self._on_result = on_result
         self._id: bytes | None = None  # Of the table: another may take its name.
         self._rows: list[Value] = []
@@ -245,17 +279,18 @@ class _Scanning:
 
     def _ask(self, table: bytes, group: Sequence[Place], part: Range) -> None:
         partitions = [place.partition for place in group]
-        packed = b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
+        packed = packed_ids(partitions)
         self._scans.forwarding.begin(
             Request(
                 what=f"{len(group)} partitions of {self._table}" if len(group) > 1 else f"a partition of {self._table}",
                 nodes=group[0].hosts,
-                here=partial(self._scans.give_page, table, partitions, part),
+                here=partial(self._scans.give_page, table, partitions, part, self._ready),
                 method="table_scan",
                 params=[table, packed, part.start, part.end, int(part.reverse), part.limit],
                 size_bytes=0,
                 deadline=self._deadline,
                 on_done=self._answered,
+                wanted=self._ready,
                 local=self._local,
             )
         )
@@ -280,6 +315,7 @@ class _Scanning:
         if self._error is not None:
             self._on_result(self._error)
             return
+        self._seen = merged(self._seen, *(page.seen for page in self._pages))
         page, self._pages = joined(self._pages, self._wanted), []
         self._rows += ([key, value] for key, value in page.rows)
         self._size_bytes += sum(len(key) + len(value) for key, value in page.rows)
@@ -297,7 +333,8 @@ class _Scanning:
                 self._on_result(error)
 
     def _finish(self, bound: bytes | None) -> None:
-        self._on_result([self._rows, None if bound is None else msgpack.packb([bound]), b""])
+        token = self._scans.settling.write(self._seen)
+        self._on_result([self._rows, None if bound is None else msgpack.packb([bound, token]), token])
 
 
 def share(limit: int, part: int, whole: int) -> int:
@@ -325,12 +362,12 @@ def joined(pages: Iterable[Page], wanted: Range) -> Page:
 def _page_of(result: Value) -> Page:
     """Read the answer of `scan_here`, with values in the place of records.  Raises Unavailable, ProtocolError."""
     match result:
-        case [list(flat), None | bytes() as bound] if len(flat) % 2 == 0:
+        case [list(flat), None | bytes() as bound, bytes(seen)] if len(flat) % 2 == 0:
             rows: list[Row] = []
             for key, data in zip(flat[::2], flat[1::2], strict=True):
                 value = record.value(data) if isinstance(data, bytes) else None
                 if not isinstance(key, bytes) or value is None:
                     raise Unavailable("a node answered with what are no keys and records")
                 rows.append((key, value))
-            return Page(rows, bound)
+            return Page(rows, bound, decode_body(seen))
     raise Unavailable("a node answered something else than a page")

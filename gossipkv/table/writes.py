@@ -15,15 +15,20 @@ from gossipkv.errors import (
     GossipKVError,
     LimitExceeded,
     NotReady,
+    ProtocolError,
     StorageError,
     TooLarge,
     Unavailable,
     Unknown,
 )
+from gossipkv.replication import clock
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import LEVELS, MAJORITY, slots_needed
-from gossipkv.table.forwarding import Request, held
+from gossipkv.table.forwarding import Request, answering, held
+from gossipkv.table.readiness import Wanted, wanted_of
 from gossipkv.table.requests import record_options
+from gossipkv.table.settling import size
+from gossipkv.table.token import Seen, decode_body, merged, only
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 from gossipkv.wire.results import Later
 
@@ -33,8 +38,11 @@ if TYPE_CHECKING:
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
-    from gossipkv.table.forwarding import Forwarding, OnAnswer
+    from gossipkv.table.forwarding import Forwarding
+    from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.routing import Place, Route, Routing
+    from gossipkv.table.settling import Sessions
+    from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
     from gossipkv.wire.rpc import Value
@@ -53,6 +61,7 @@ class Writes:
         routing: Routing,
         forwarding: Forwarding,
         replication: Callable[[], Replication],
+        sessions: Sessions,
         *,
         most_key: int,
         most_value: int,
@@ -61,6 +70,7 @@ class Writes:
         self._routing = routing
         self._forwarding = forwarding
         self._replication = replication
+        self._ready, self._settling = sessions
         self._most_key = most_key
         self._most_value = most_value
 
@@ -101,13 +111,20 @@ class Writes:
         if level not in LEVELS:
             raise BadRequest(f"the level is one of {', '.join(LEVELS)}, not {level[:80]}", {"option": "level"})
 
+        token = self._settling.read(options.token)
+
         def begin(on_result: OnResult) -> None:
-            deadline = self._replication().now() + options.timeout_s
-            batches = [*_batches(self._routing.route(table), level, rows)]
-            together = _Together(len(batches), on_result)
-            for place, batch in batches:
-                self._begin(batch, place, deadline, together)
-            together.begun()
+            now = self._replication().now()
+            deadline, until = now + options.timeout_s, now + options.wait_s
+
+            def go_on(token: Token) -> None:
+                batches = [*_batches(self._routing.route(table), level, rows, Wanted(token, until))]
+                together = _Together(len(batches), partial(self._settling.write, token), on_result)
+                for place, batch in batches:
+                    self._begin(batch, place, deadline, together)
+                together.begun()
+
+            self._settling.begin(token, deadline, go_on, on_result)
 
         return Later(begin)
 
@@ -124,6 +141,7 @@ class Writes:
                 size_bytes=batch.size_bytes,
                 deadline=deadline,
                 on_done=together.one_done,
+                wanted=batch.wanted,
                 is_write=True,
             )
         )
@@ -131,12 +149,15 @@ class Writes:
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def write(self, arguments: Arguments) -> Later:
-        """`table_write [table id, partition, level, [key, value or nil, ...], timeout_ms]`: the last record's dot."""
+        """`table_write [table id, partition, level, [key, value or nil, ...], timeout_ms, seen, wait_ms]`.
+
+        The answer is what it adds to what was seen.
+        """
         table, partition = arguments.blob("table"), arguments.whole("partition", MOST_ID)
         level, flat = arguments.text("level"), arguments.rows("rows", 2 * MOST_ROWS)
         timeout_ms = arguments.whole("timeout_ms", MAX_TIMEOUT_MS)
-        arguments.end()
-        batch = _Batch(table, partition, level)
+        wanted = wanted_of(arguments, self._replication().now())
+        batch = _Batch(table, partition, level, wanted)
         for key, value in zip(flat[::2], flat[1::2], strict=False):
             if not isinstance(key, bytes) or not (value is None or isinstance(value, bytes)):
                 raise BadRequest("table_write: rows are keys and values, or nil")
@@ -145,16 +166,19 @@ class Writes:
             raise BadRequest("table_write: there are to be a level, and keys with a value or nil each")
 
         def begin(on_result: OnResult) -> None:
-            def on_answer(result: Value, error: GossipKVError | None) -> None:
-                on_result(result if error is None else error)
-
-            self._write_here(batch, self._replication().now() + timeout_ms / 1000, on_answer)
+            self._write_here(batch, self._replication().now() + timeout_ms / 1000, answering(on_result))
 
         return Later(begin)
 
     # -- here --------------------------------------------------------------------------------------------------------
 
     def _write_here(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
+        """Write to the copy here, once it is ready.  Raises GossipKVError: nothing was applied."""
+        copy = held(self._replication().replicas, batch.table, batch.partition)
+        wanted = batch.wanted._replace(until=min(batch.wanted.until, deadline))
+        self._ready.begin([copy], wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
+
+    def _originate(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the copy here, as the origin.  Raises GossipKVError: nothing was applied."""
         replication = self._replication()
         replicas, level = replication.replicas, batch.level
@@ -168,7 +192,7 @@ class Writes:
 
         waiter = replication.waiting.begin(deadline, batch.size_bytes, late)
         try:
-            counter = replicas.originate(copy, batch.writes)
+            counter = replicas.originate(copy, self._depending(batch, copy))
         except GossipKVError as error:
             replication.waiting.end(waiter)
             match error:
@@ -180,12 +204,27 @@ class Writes:
                     ) from error
             raise
 
+        config = copy.config
+
         def reached() -> None:
             if waiter.on_late is not None:
                 replication.waiting.end(waiter)
-                on_answer([copy.assignment, counter], None)
+                seen = Seen(config, clock.of([(copy.assignment, counter)]))
+                on_answer(self._settling.kept({batch.table: seen}), None)
 
         replicas.levels[copy].wait(level, counter, reached)
+
+    def _depending(self, batch: _Batch, copy: Copy) -> list[Write]:
+        """What is written, with what it depends on.
+
+        That is what the session has seen, but for what the copy has itself: the order of its log says that.
+        """
+        token = batch.wanted.token
+        if not token:
+            return batch.writes
+        others = only(token, lambda table, origin, _: table != batch.table or origin not in copy.named)
+        body = self._settling.kept(others)
+        return [write._replace(dependencies=body) for write in batch.writes]
 
 
 @final
@@ -196,20 +235,24 @@ class _Batch:
     table: bytes
     partition: int
     level: str
+    wanted: Wanted
     writes: list[Write] = field(default_factory=list)
     size_bytes: int = 0
 
     def add(self, write: Write) -> None:
         """Have it write that, too."""
         self.writes.append(write)
-        self.size_bytes += len(write.key) + len(write.value or b"")
+        self.size_bytes += len(write.key) + len(write.value or b"") + size(self.wanted.token)
 
 
 @final
 class _Together:
     """The batches of one request, answered once."""
 
-    def __init__(self, batches: int, on_result: OnResult) -> None:
+    def __init__(self, batches: int, write: Callable[[Token], bytes], on_result: OnResult) -> None:
+        """`write`: what was seen is added to the token that the request came with."""
+        self._write = write
+        self._seen: list[Token] = []
         self._left = batches + 1
         self._batches = batches
         self._on_result = on_result
@@ -217,9 +260,17 @@ class _Together:
 
     def one_done(self, result: Value, error: GossipKVError | None, node: bytes) -> None:
         """One of them has ended."""
-        del result, node
-        if error is not None:
-            self._errors.append(error)
+        del node
+        try:
+            if error is not None:
+                raise error
+            if not isinstance(result, bytes):
+                raise Unknown("a node answered something else than what it has written")
+            self._seen.append(decode_body(result))
+        except ProtocolError as damaged:
+            self._errors.append(Unknown(f"a node answered with what is no token: {damaged.message}"))
+        except GossipKVError as failed:
+            self._errors.append(failed)
         self.begun()
 
     def begun(self) -> None:
@@ -230,7 +281,7 @@ class _Together:
         unknown = next((error for error in self._errors if isinstance(error, Unknown)), None)
         done = self._batches - len(self._errors)
         if not self._errors:
-            self._on_result(b"")
+            self._on_result(self._write(merged(*self._seen)))
         elif self._batches == 1 or (unknown is None and not done):
             self._on_result(self._errors[0])
         else:
@@ -239,12 +290,14 @@ class _Together:
             self._on_result(Unknown(words, worst.details))
 
 
-def _batches(route: Route, level: str, rows: Mapping[bytes, bytes | None]) -> Iterator[tuple[Place, _Batch]]:
+def _batches(
+    route: Route, level: str, rows: Mapping[bytes, bytes | None], wanted: Wanted
+) -> Iterator[tuple[Place, _Batch]]:
     """Rows by their partitions, so many in a batch as are small together."""
     begun: dict[int, tuple[Place, _Batch]] = {}
     for key, value in rows.items():
         place = route.place(key)
-        _, batch = begun.setdefault(place.partition, (place, _Batch(route.table.id, place.partition, level)))
+        _, batch = begun.setdefault(place.partition, (place, _Batch(route.table.id, place.partition, level, wanted)))
         batch.add(Write(key, value))
         if batch.size_bytes >= BATCH_BYTES:
             yield begun.pop(place.partition)

@@ -65,7 +65,7 @@ MUTANTS_OF_RECORDS = (
     ),
     planted(
         "the level is not looked at before",
-        "gossipkv.table.writes:Writes._write_here",
+        "gossipkv.table.writes:Writes._originate",
         "_check_level(replicas, copy, level)",
         "pass",
         *WRITES,
@@ -79,7 +79,7 @@ MUTANTS_OF_RECORDS = (
     ),
     planted(
         "a write is answered in time, and when it is confirmed",
-        "gossipkv.table.writes:Writes._write_here",
+        "gossipkv.table.writes:Writes._originate",
         "if waiter.on_late is not None:",
         "if True:",
         *WRITES,

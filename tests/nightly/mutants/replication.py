@@ -226,8 +226,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "a confirmation of another config counts",
         "gossipkv.replication.levels:Levels.reached",
-        "elif config != self._copy.config:",
-        "elif False:",
+        "counter = clock.counter(told, self._copy.assignment) if config == self._copy.config else 0",
+        "counter = clock.counter(told, self._copy.assignment)",
         REPLICAS,
     ),
     planted(

@@ -29,6 +29,7 @@ from tests.nightly.mutants.replication import MUTANTS_OF_REPLICATION
 from tests.nightly.mutants.report import MUTANTS_OF_REPORTS
 from tests.nightly.mutants.scans import MUTANTS_OF_SCANS
 from tests.nightly.mutants.scrub import MUTANTS_OF_SCRUB
+from tests.nightly.mutants.sessions import MUTANTS_OF_SESSIONS
 from tests.nightly.mutants.sorting import MUTANTS_OF_SORTING
 from tests.nightly.mutants.status import MUTANTS_OF_STATUS
 from tests.nightly.mutants.store import MUTANTS_OF_THE_STORE
@@ -350,6 +351,7 @@ MUTANTS = (
     *MUTANTS_OF_RECORDS,
     *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,
+    *MUTANTS_OF_SESSIONS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,
     *MUTANTS_OF_SCRUB,

@@ -18,16 +18,29 @@ from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_parti
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication.copy import Host, Identity
 from gossipkv.replication.replicas import Replicas
+from gossipkv.replication.shell import Replication
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
 from gossipkv.table.records import RecordMethods
+from gossipkv.table.token import decode
 from gossipkv.wire.arguments import Arguments
 from gossipkv.wire.results import Later
 
 CONFIG = 1 << 48 | 1
 MOST_BYTES = 32 << 20  # Of what waits on a node.
-LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100)
+CLUSTER = bytes(16)
+LIMITS = SimpleNamespace(max_key=65535, max_value=16 << 20, scan_limit=1000, stage_timeout=100, max_token=64 << 10)
+
+
+class _Token:
+    def __eq__(self, other):
+        return isinstance(other, bytes) and decode(other, CLUSTER) is not None
+
+    __hash__ = None
+
+
+TOKEN = _Token()  # Equal to every token.
 
 
 class Node:
@@ -39,6 +52,7 @@ class Node:
         self.name = f"n{number}"
         self.state = MemberState.ALIVE
         self.asked = []  # By other nodes: methods.
+        self.looked = []  # Registers that it would have read.
         self.hangs = False  # It takes requests, and does not answer them.
         self.is_lost = False  # There is no connection to it.
         self.refuses = None  # An error that its store has for what is to be appended.
@@ -48,10 +62,12 @@ class Node:
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = Waiting(MOST_BYTES)
+        self.maps = {}
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
+            register=CLUSTER, look_at=self.looked.append,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
 
@@ -78,6 +94,8 @@ class Node:
                 elif kind == DELETE:
                     self.spaces[space].pop(key)
             on_synced()
+
+    goes_by = Replication.goes_by
 
     def get(self, space, key):
         """What is synced."""
@@ -204,7 +222,9 @@ class Records:
             for one in partition.assignments:
                 node = self.node(one.node)
                 if not nodes or node in nodes:
-                    node.replicas.place(Identity(table.id, partition.id, one.id), tree.root.config, hosts)
+                    node.replicas.place(Identity(table.id, partition.id, one.id), entry.version, hosts)
+        for node in nodes or self.nodes:
+            node.goes_by(table.id, tree.root.config)
         self.run()
 
     def drop(self, name):

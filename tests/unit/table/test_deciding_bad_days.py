@@ -244,7 +244,7 @@ def test_methods_that_are_loaded_late_are_the_same():
     part = deciding(Members())
     part._tables = SimpleNamespace(closed=None)
     late = TableMethods(part, None, None)
-    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1)
+    limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1)
     whole = ClientMethods(part, None).methods | PeerMethods(part).methods
     whole |= RecordMethods(part, None, limits).methods
     assert list(late.methods) == list(whole)

@@ -24,7 +24,7 @@ def test_copies_follow_the_maps():
     wide = records.make("wide", RANGE, firsts=many, holders=lambda number: [(one, two)[number % 2]], adopted=False)
     both = records.make("both", firsts=2, holders=lambda _: [one, two], adopted=False)
     records.me = SimpleNamespace(node=one.uuid)
-    holding = Holding(records, records, SimpleNamespace(replicas=one.replicas, append=one.append))
+    holding = Holding(records, records, SimpleNamespace(replicas=one.replicas, append=one.append, goes_by=one.goes_by))
     trio.run(holding.look)
     records.run()
     assert held(one) == sorted([wide] * (FEW + 1) + [both] * 2)
@@ -40,13 +40,17 @@ def test_copies_of_a_table_that_has_ended_go():
     records = Records(1)
     (node,) = records.nodes
     records.me = SimpleNamespace(node=node.uuid)
-    holding = Holding(records, records, SimpleNamespace(replicas=node.replicas, append=node.append))
+    holding = Holding(
+        records, records, SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by)
+    )
     first = records.make("t", firsts=3, holders=lambda _: [node], adopted=False)
     other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
     trio.run(holding.look)
     records.run()
     records.drop("t")  # As by a force of the catalogue: the register of its map has not ended.
-    holding = Holding(records, records, SimpleNamespace(replicas=node.replicas, append=node.append))
+    holding = Holding(
+        records, records, SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by)
+    )
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
     spaces = {copy.space for copy in node.replicas.copies.values() if copy.identity.table == first}
@@ -67,6 +71,8 @@ def test_copies_that_were_left_go_at_a_start():
     table = records.make("t", firsts=3, holders=lambda _: [node])
     records.drop("t")
     del records.known[table]
-    holding = Holding(records, records, SimpleNamespace(replicas=node.replicas, append=node.append))
+    holding = Holding(
+        records, records, SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by)
+    )
     trio.run(holding.look)
     assert held(node) == []

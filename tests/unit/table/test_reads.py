@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.errors import BadRequest, Corrupt, NotServed, StorageError, TooLarge, Unavailable
-from tests.unit.table.record_nodes import Records
+from tests.unit.table.record_nodes import TOKEN, Records
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def test_a_key_is_found_by_all(records):
     """Here without a question, elsewhere by one; `explain` names who has answered; a miss and a tombstone are nil."""
     theirs, others = holders(records, b"7")
     for node in theirs:
-        assert node.call("get", "t", b"7", {"explain": True}) == [b"value 7", b"", {"node": node.name}]
+        assert node.call("get", "t", b"7", {"explain": True}) == [b"value 7", TOKEN, {"node": node.name}]
         assert node.call("get", "t", b"7", {"local": True, "token": b"", "wait_ms": 5, "config": 3}) == [
             b"value 7",
-            b"",
+            TOKEN,
         ]
         assert node.asked == []
     for node in others:
@@ -51,10 +51,10 @@ def test_a_key_is_found_by_all(records):
         with pytest.raises(NotServed):
             node.call("get", "t", b"7", {"local": True})
     assert sum(node.asked.count("table_get") for node in theirs) == len(others)
-    assert others[0].call("get", "t", b"none") == [None, b""]
+    assert others[0].call("get", "t", b"none") == [None, TOKEN]
     theirs[0].call("delete", "t", b"7", {"level": "one"})
-    assert theirs[0].call("get", "t", b"7") == [None, b""]
-    assert theirs[0].call("get_many", "t", [b"7"]) == [[None], b""]
+    assert theirs[0].call("get", "t", b"7") == [None, TOKEN]
+    assert theirs[0].call("get_many", "t", [b"7"]) == [[None], TOKEN]
 
 
 def test_many_keys_are_found_by_all(records):
@@ -62,7 +62,7 @@ def test_many_keys_are_found_by_all(records):
     keys = [b"%d" % (number % 25) for number in range(60)]
     expected = [b"value " + key if int(key) < 20 else None for key in keys]
     for node in records.nodes:
-        assert node.call("get_many", "t", keys) == [expected, b""]
+        assert node.call("get_many", "t", keys) == [expected, TOKEN]
     records.nodes[3].call("get_many", "t", [])
     assert sum(node.asked.count("table_get") for node in records.nodes) == 3 + 3
     with pytest.raises(NotServed):
@@ -75,7 +75,7 @@ def test_who_is_slow_is_not_waited_for(records):
     theirs[0].hangs = True
     for _ in range(8):
         began = records.now
-        assert node.call("get", "t", b"7") == [b"value 7", b""]
+        assert node.call("get", "t", b"7") == [b"value 7", TOKEN]
         assert records.now - began <= 0.1 + 0.001
     assert theirs[0].asked
     theirs[0].is_lost = True
@@ -113,7 +113,7 @@ def test_a_copy_that_cannot_be_read(records, error):
 
     one.get = get
     for asked in (one, two, node, node, node, node):
-        assert asked.call("get", "t", b"7") == [b"value 7", b""]
+        assert asked.call("get", "t", b"7") == [b"value 7", TOKEN]
     with pytest.raises((Unavailable, Corrupt), match=r"closed|damaged"):
         one.call("get", "t", b"7", {"local": True})
 
@@ -130,13 +130,12 @@ def test_a_forwarded_read_is_not_forwarded_again(records):
 def test_an_answer_that_is_none(records):
     """Too few records, damaged ones, no list: UNAVAILABLE, and nothing breaks."""
     theirs, (node, *_) = holders(records, b"7")
-    for answer in (None, [], [b"no record"], [b"", b""], b"x"):
+    for answer in (None, [], [[b"no record"], b""], [[b"", b""], b""], [[None], b"\1"], b"x"):
         for one in theirs:
             one.methods.methods[b"table_get"] = lambda _, answer=answer: answer
         for method, key in (("get", b"7"), ("get_many", [b"7"])):
-            if answer != [b""]:
-                with pytest.raises(Unavailable):
-                    node.call(method, "t", key)
+            with pytest.raises(Unavailable):
+                node.call(method, "t", key)
 
 
 def test_more_than_an_answer_holds():
@@ -165,7 +164,9 @@ def test_what_a_read_is_not(records):
         ("config must be an integer", "get_many", "t", [b"k"], {"config": "1"}),
         ("local must be true or false", "get", "t", b"k", {"local": 1}),
         ("unknown option level", "get", "t", b"k", {"level": "one"}),
-        ("bytes of partitions", "table_get", bytes(16), b"1234567", [b"k"]),
+        ("ids of 8 bytes each", "table_get", bytes(16), b"1234567", [b"k"]),
+        ("1 keys have 8 bytes of partitions", "table_get", bytes(16), bytes(16), [b"k"]),
+        ("ends within its head", "table_get", bytes(16), bytes(8), [b"k"], b"cut", 0),
     ):
         with pytest.raises(BadRequest, match=words):
             node.call(method, *params)

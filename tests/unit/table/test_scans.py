@@ -11,7 +11,7 @@ from gossipkv.errors import BadRequest, NotServed, Unavailable, UnknownDatabase
 from gossipkv.register.metadata.partitions import HASH, RANGE
 from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.scans import MOST_STEPS, MOST_TOMBSTONES, PAGE_BYTES, Page, Range, joined
-from tests.unit.table.record_nodes import Records
+from tests.unit.table.record_nodes import TOKEN, Records
 
 KEYS = st.binary(max_size=3).map(lambda key: bytes(byte % 4 for byte in key))
 
@@ -21,7 +21,7 @@ def pages(node, table="t", **options):
     found, cursor, count = [], None, 0
     while True:
         rows, cursor, token = node.call("scan", table, {**options, **({} if cursor is None else {"cursor": cursor})})
-        assert token == b""
+        assert token == TOKEN
         found += [(key, value) for key, value in rows]
         count += 1
         if cursor is None:
@@ -142,6 +142,7 @@ def test_what_a_cursor_is_not(alone):
         ({"cursor": b"xx"}, "the cursor is not one that this method returned"),
         ({"cursor": msgpack.packb([bytes(70_000)])}, "the cursor is not one"),
         ({"cursor": msgpack.packb(["a"])}, "the cursor is not one"),
+        ({"cursor": msgpack.packb([b"a", b"made up"])}, "the token is not one"),
         ({"limit": 0}, "limit must be at least 1"),
         ({"starts": b""}, "did you mean start"),
         ({"version": "7"}, "a table has no versions"),
@@ -189,7 +190,15 @@ def test_pages_are_one_up_to_the_least_bound():
 def test_an_answer_that_is_no_page(alone):
     """Who answers with something else stands in the way, and breaks nothing."""
     holder, other = alone.nodes
-    for answer in (None, [], [[b"a"], None], [[b"a", b"no record"], None], [[b"a", 1], None], [[], 7]):
+    for answer in (
+        None,
+        [],
+        [[b"a"], None, b""],
+        [[b"a", b"no record"], None, b""],
+        [[b"a", 1], None, b""],
+        [[], 7, b""],
+        [[], None, b"x"],
+    ):
         holder.methods.methods[b"table_scan"] = lambda _, answer=answer: answer
         with pytest.raises(Unavailable):
             other.call("scan", "hash")

@@ -19,7 +19,7 @@ from gossipkv.errors import (
 from gossipkv.replication.replicas import Peer
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
 from gossipkv.table.writes import BATCH_BYTES
-from tests.unit.table.record_nodes import MOST_BYTES, Records
+from tests.unit.table.record_nodes import MOST_BYTES, TOKEN, Records
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def reach(node, other):
 def test_a_write_is_at_one_origin(records):
     """By a holder at its own copy, by another node at one holder; a delete is a write; the token is empty."""
     one, two, three = records.nodes
-    assert one.call("put", "t", b"a", b"1", {"level": "one"}) == b""
+    assert one.call("put", "t", b"a", b"1", {"level": "one"}) == TOKEN
     assert values(records, b"a") == [b"1", None]
-    assert three.call("put", "t", b"b", b"2", {"level": "one"}) == b""
+    assert three.call("put", "t", b"b", b"2", {"level": "one"}) == TOKEN
     assert sorted(values(records, b"b"), key=str) == [None, b"2"]
     one.call("delete", "t", b"a", {"level": "one"})
     assert values(records, b"a") == [None, None]
@@ -101,7 +101,7 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
     records.run()
     assert again == []
     one.replicas.levels[copy].confirms(other, copy.config, copy.synced)
-    assert again == [b""]
+    assert again == [TOKEN]
 
 
 def test_a_write_that_was_sent_is_not_repeated(records):
@@ -149,9 +149,9 @@ def test_a_table_that_was_just_made():
     assert answers == []
     records.adopt("t", two)
     records.pass_s(0.05)
-    assert answers == [b""]
-    assert two.call("get", "t", b"k") == [b"v", b""]
-    assert one.call("get", "t", b"k") == [b"v", b""]
+    assert answers == [TOKEN]
+    assert two.call("get", "t", b"k") == [b"v", TOKEN]
+    assert one.call("get", "t", b"k") == [b"v", TOKEN]
     records.drop("t")
     records.make("t", firsts=1, holders=lambda _: [one, two], adopted=False)
     with pytest.raises(Unavailable, match=r"n1: it does not hold.*n2: it does not hold|n2: .*n1: "):
@@ -165,7 +165,7 @@ def test_a_copy_that_is_not_available_yet(records):
     (copy,) = one.replicas.copies.values()
     copy.hosts = tuple(host._replace(available=host.node != one.uuid) for host in copy.hosts)
     one.call("put", "t", b"k", b"v", {"level": "one"})
-    assert one.call("get", "t", b"k", {"explain": True}) == [b"v", b"", {"node": "n2"}]
+    assert one.call("get", "t", b"k", {"explain": True}) == [b"v", TOKEN, {"node": "n2"}]
 
 
 def test_a_copy_that_may_not_originate(records):
@@ -189,7 +189,7 @@ def test_many_rows_are_cut_into_batches(records):
     one, _, three = records.nodes
     records.make("u", firsts=1, holders=lambda _: [one])
     rows = [[b"%d" % (number % 50), bytes([number]) * 20_000] for number in range(100)]
-    assert three.call("put_many", "u", rows) == b""
+    assert three.call("put_many", "u", rows) == TOKEN
     assert one.asked.count("table_write") >= 50 * 20_000 // (BATCH_BYTES + 20_000)
     found, _ = one.call("get_many", "u", [b"%d" % number for number in range(50)])
     assert found == [bytes([number + 50]) * 20_000 for number in range(50)]

@@ -1,0 +1,148 @@
+"""When a copy is ready for a session: once it has all that the session has seen of its partition.
+
+One comparison, for reads and writes: the copy's synced clock covers every entry of the token that the record of its
+partition names.  The others belong to other partitions, or have ended; which of them is told only by a map at least as
+new as the token, so a token of a newer one has the node look at the register first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, ProtocolError
+from gossipkv.replication import clock
+from gossipkv.table.token import NOTHING, Seen, decode_body
+from gossipkv.wire.arguments import MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.waiting import Waiter
+    from gossipkv.table.token import Token
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+BEHIND: Final = "waits_for"  # In the details of NotReady: what the copy lacks that the session has seen.
+UNSEEN: Final = Seen(0, b"")
+
+
+class OnAnswer(Protocol):
+    """What becomes of what this node does as a host."""
+
+    def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
+
+
+class Wanted(NamedTuple):
+    """What a request needs of the copies that answer it."""
+
+    token: Token
+    until: float  # When it waits no longer.
+
+
+class _Waits(NamedTuple):
+    copies: Sequence[Copy]
+    token: Token
+    do: Callable[[], object]
+    on_answer: OnAnswer
+    waiter: Waiter
+
+
+@final
+class Readiness:
+    """All requests of this node that wait until copies here are ready."""
+
+    def __init__(self, replication: Callable[[], Replication], look_at: Callable[[bytes], object]) -> None:
+        """`replication`: of the store as it is open now; `look_at`: has a table's register read, within bounds."""
+        self._replication = replication
+        self._look_at = look_at
+        self._waiting: dict[Copy, list[_Waits]] = {}  # By the copy that is not ready.
+
+    def is_ready(self, copy: Copy, token: Token) -> bool:
+        """Whether a copy here may answer at once."""
+        return not token or self._unready(self._replication(), [copy], token) is None
+
+    def begin(self, copies: Sequence[Copy], wanted: Wanted, do: Callable[[], object], on_answer: OnAnswer) -> None:
+        """Have something done once these copies are ready, which answers by itself; or answer why they are not.
+
+        Raises:
+            NotReady: they are not, and nothing waits.
+            GossipKVError: what `do` raises.
+        """
+        replication = self._replication()
+        unready = self._unready(replication, copies, wanted.token)
+        if unready is None:
+            do()
+            return
+        copy, why = unready
+        if wanted.until <= replication.now():
+            raise why
+
+        def late() -> None:
+            found = self._unready(replication, copies, wanted.token)
+            on_answer(None, why if found is None else found[1])
+
+        waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
+        self._wait(copy, _Waits(copies, wanted.token, do, on_answer, waiter))
+
+    def _unready(self, replication: Replication, copies: Sequence[Copy], token: Token) -> tuple[Copy, NotReady] | None:
+        """The first copy that is not ready, and why."""
+        if token:
+            for copy in copies:
+                seen = token.get(copy.identity.table, UNSEEN)
+                if seen.config > replication.maps.get(copy.identity.table, 0):
+                    self._look_at(copy.identity.table)
+                    return copy, _behind(copy, "the session has seen a newer map of the table", "map")
+                if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):
+                    return copy, _behind(copy, "this replica has not yet what the session has seen", "records")
+        return None
+
+    def _wait(self, copy: Copy, waits: _Waits) -> None:
+        replicas = self._replication().replicas
+        replicas.on_moved = self._moved
+        all_ = self._waiting.setdefault(copy, [])
+        all_[:] = [one for one in all_ if one.waiter.on_late is not None]
+        all_.append(waits)
+
+    def _moved(self, copy: Copy) -> None:
+        """More of a copy is synced, or it goes by a newer map."""
+        waiting = self._waiting.pop(copy, ())
+        replication = self._replication()
+        for one in waiting:
+            if one.waiter.on_late is None:
+                continue
+            unready = self._unready(replication, one.copies, one.token)
+            if unready is not None:
+                self._wait(unready[0], one)
+                continue
+            replication.waiting.end(one.waiter)
+            try:
+                one.do()
+            except GossipKVError as error:
+                one.on_answer(None, error)
+
+
+def wanted_of(arguments: Arguments, now: float) -> Wanted:
+    """Read what stands behind the parameters of a question to a host: `what was seen, wait_ms`, or nothing.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    if arguments.is_over:
+        return Wanted(NOTHING, now)
+    body, wait_ms = arguments.blob("what was seen"), arguments.whole("wait_ms", MAX_TIMEOUT_MS)
+    arguments.end()
+    try:
+        return Wanted(decode_body(body), now + wait_ms / 1000)
+    except ProtocolError as error:
+        raise BadRequest(f"{arguments.method}: {error.message}") from error
+
+
+def is_behind(error: GossipKVError) -> bool:
+    """Whether a copy is not ready for a session, where another may be."""
+    return isinstance(error, NotReady) and BEHIND in error.details
+
+
+def _behind(copy: Copy, why: str, what: str) -> NotReady:
+    return NotReady(why, {BEHIND: what, "partition": copy.identity.partition})

@@ -1,0 +1,202 @@
+"""Tokens as they come and go: read from requests, kept short, and written into answers.
+
+What every assigned copy has confirmed is *settled*: no copy lacks it, so no request needs to wait for it, and it is
+left out wherever a token is written.  A node knows that of the partitions that it holds.  Of a token that is long it
+asks others first (`table_settled`), once a second at most for each table, before anything is done for the request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.errors import GossipKVError, ProtocolError, TooLarge
+from gossipkv.replication import clock
+from gossipkv.table.forwarding import Request, held
+from gossipkv.table.readiness import Wanted, wanted_of
+from gossipkv.table.routing import packed_ids, together, unpacked_ids
+from gossipkv.table.token import NOTHING, PART, decode, encode, encode_body, merged, only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.forwarding import Forwarding
+    from gossipkv.table.readiness import OnAnswer, Readiness
+    from gossipkv.table.routing import Place, Routing
+    from gossipkv.table.token import Token
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.rpc import Value
+
+LONG_BYTES: Final = 1 << 10
+AGAIN_S: Final = 1.0  # Between two times that others are asked of a table.
+MOST_ASKED: Final = 8  # Groups of partitions at a time, those that name most entries.
+TOLD_DOWN: Final = 8
+
+
+@final
+class Settling:
+    """The tokens of this node's requests."""
+
+    def __init__(
+        self,
+        routing: Routing,
+        forwarding: Forwarding,
+        replication: Callable[[], Replication],
+        cluster: Callable[[], bytes],
+        max_token: int,
+    ) -> None:
+        """`cluster`: its id, which is in the checksum of every token."""
+        self._routing = routing
+        self._forwarding = forwarding
+        self._replication = replication
+        self._cluster = cluster
+        self._max_token = max_token
+        self._told: dict[bytes, bytes] = {}  # By table what others say is settled, as a clock,
+        self._asked_at: dict[bytes, float] = {}  # and when they were asked.
+
+    def read(self, data: bytes) -> Token:
+        """The token that came with a request.  Raises BadRequest: it is none."""
+        return decode(data, self._cluster()) if data else NOTHING
+
+    def write(self, *tokens: Token) -> bytes:
+        """The token that goes with an answer."""
+        return encode(self._without_settled(merged(*tokens)), self._cluster())
+
+    def kept(self, token: Token) -> bytes:
+        """What another node is told, or a record keeps, of a token: its body."""
+        return encode_body(self._without_settled(token)) if token else b""
+
+    def _without_settled(self, token: Token) -> Token:
+        replicas = self._replication().replicas
+
+        def keep(table: bytes, origin: int, count: int) -> bool:
+            copy = replicas.of_origin.get(origin)
+            settled = self._told.get(table, b"") if copy is None else replicas.levels[copy].settled()
+            return count > clock.counter(settled, origin)
+
+        return only(token, keep)
+
+    def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
+        """Go on with a request whose token is short, or could be made so; `do` may raise, and then nothing waits."""
+        if is_short(token) or is_short(token := self._without_settled(token)):
+            do(token)
+            return
+        asking = _Asking(partial(self._go_on, token, do), on_result)
+        for table, places in self._to_ask(token):
+            partitions = [place.partition for place in places]
+            asking.left += 1
+            self._forwarding.begin(
+                Request(
+                    what="what is settled",
+                    nodes=places[0].hosts,
+                    here=partial(self._give_here, table, partitions),
+                    method="table_settled",
+                    params=[table, packed_ids(partitions)],
+                    size_bytes=0,
+                    deadline=deadline,
+                    on_done=partial(self._answered, table, asking),
+                    wanted=Wanted(NOTHING, 0.0),
+                )
+            )
+        asking.one_done()
+
+    def _to_ask(self, token: Token) -> list[tuple[bytes, Sequence[Place]]]:
+        """The groups of partitions that most entries are of, by table."""
+        now = self._replication().now()
+        groups: list[tuple[int, bytes, Sequence[Place]]] = []
+        for table, route in self._routing.routes(token):
+            if now < self._asked_at.get(table, -AGAIN_S) + AGAIN_S:
+                continue
+            self._asked_at[table] = now
+            origins = route.origins()
+            found = Counter(place for origin, _ in clock.entries(token[table].clock) if (place := origins.get(origin)))
+            groups += ((sum(found[one] for one in group), table, group) for group in together(found))
+        groups.sort(key=lambda group: -group[0])
+        return [(table, group) for _, table, group in groups[:MOST_ASKED]]
+
+    def _answered(self, table: bytes, asking: _Asking, result: Value, error: GossipKVError | None, node: bytes) -> None:
+        del node
+        if error is None and isinstance(result, bytes):
+            try:
+                clock.check(result)
+            except ProtocolError:
+                pass  # It is asked again.
+            else:
+                self._told[table] = clock.merge(self._told.get(table, b""), result)
+        asking.one_done()
+
+    def _go_on(self, token: Token, do: Callable[[Token], object]) -> None:
+        token = self._without_settled(token)
+        if size(token) > self._max_token:
+            down = self._routing.down(self._nodes_of(token))
+            who = ", ".join(down[:TOLD_DOWN]) or "no node"
+            raise TooLarge(
+                f"the session has seen more than a token holds that is not on all replicas yet; {who} of them is down",
+                {"limit": self._max_token, "size": size(token), "down": [*down[:TOLD_DOWN]]},
+            )
+        do(token)
+
+    def _nodes_of(self, token: Token) -> set[bytes]:
+        """Who holds the partitions that its entries are of."""
+        nodes: set[bytes] = set()
+        for table, route in self._routing.routes(token):
+            origins = route.origins()
+            for origin, _ in clock.entries(token[table].clock):
+                if origin in origins:
+                    nodes |= set(origins[origin].hosts)
+        return nodes
+
+    # -- for other nodes ---------------------------------------------------------------------------------------------
+
+    def settled_here(self, arguments: Arguments) -> Value:
+        """`table_settled [table id, partitions]`: the clock up to which all copies of these partitions have all."""
+        table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
+        wanted_of(arguments, 0.0)  # As behind every request of a host.
+        return self._settled(table, partitions)
+
+    def _give_here(self, table: bytes, partitions: Sequence[int], on_answer: OnAnswer) -> None:
+        on_answer(self._settled(table, partitions), None)
+
+    def _settled(self, table: bytes, partitions: Sequence[int]) -> bytes:
+        replicas = self._replication().replicas
+        copies = [held(replicas, table, partition) for partition in partitions]
+        return reduce(clock.merge, (replicas.levels[copy].settled() for copy in copies), b"")
+
+
+@final
+class _Asking:
+    """The questions that one long token has caused."""
+
+    def __init__(self, do: Callable[[], object], on_result: OnResult) -> None:
+        self.left = 1
+        self._do = do
+        self._on_result = on_result
+
+    def one_done(self) -> None:
+        """One was answered, or all were asked."""
+        self.left -= 1
+        if not self.left:
+            try:
+                self._do()
+            except GossipKVError as error:
+                self._on_result(error)
+
+
+class Sessions(NamedTuple):
+    """What the methods need for sessions."""
+
+    readiness: Readiness
+    settling: Settling
+
+
+def is_short(token: Token) -> bool:
+    """Whether a token needs not be made shorter."""
+    return size(token) <= LONG_BYTES
+
+
+def size(token: Token) -> int:
+    """The bytes of its body."""
+    return sum(PART.size + len(seen.clock) for seen in token.values())

@@ -1,0 +1,39 @@
+"""A token of sessions over tables, bit by bit: what is carried, and when it is none."""
+
+from __future__ import annotations
+
+POLYNOMIAL = 0x82F63B78
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C, a bit at a time."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (POLYNOMIAL if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def encoded(token: dict[bytes, tuple[int, dict[int, int]]], cluster: bytes) -> bytes:
+    """The bytes of a token: of each table its newest config id, and a counter for each assignment."""
+    body = b""
+    for table in sorted(token):
+        config, counters = token[table]
+        body += table + config.to_bytes(8, "big") + len(counters).to_bytes(4, "big")
+        for assignment in sorted(counters):
+            body += assignment.to_bytes(8, "big") + counters[assignment].to_bytes(8, "big")
+    covered = b"\1" + len(body).to_bytes(4, "big") + body
+    return covered + crc32c(cluster + covered).to_bytes(4, "big")
+
+
+def merged(
+    one: dict[bytes, tuple[int, dict[int, int]]], other: dict[bytes, tuple[int, dict[int, int]]]
+) -> dict[bytes, tuple[int, dict[int, int]]]:
+    """All that two tokens have seen."""
+    whole = {}
+    for table in one.keys() | other.keys():
+        (config, counters), (config2, counters2) = one.get(table, (0, {})), other.get(table, (0, {}))
+        both = {id_: max(counters.get(id_, 0), counters2.get(id_, 0)) for id_ in counters.keys() | counters2.keys()}
+        whole[table] = max(config, config2), both
+    return whole

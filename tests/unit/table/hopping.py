@@ -1,0 +1,128 @@
+"""Sessions that ask another node each time, of nodes in memory whose records travel when chance has them travel."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import msgpack
+
+from gossipkv.errors import NotReady, NotServed
+from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.replication.copy import Entry
+from tests.unit.table.record_nodes import Records
+from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
+
+NODES = 4
+TABLES = ("hash", "range")
+KEYS = [b"%d" % number for number in range(6)]
+
+
+class Hopping:
+    """Four nodes, two tables of three partitions with three copies each, and sessions over all of it."""
+
+    def __init__(self, seed, sessions=3):
+        self.chance = random.Random(seed)
+        self.records = Records(NODES)
+        nodes = self.records.nodes
+        self.records.make("hash", firsts=3, holders=lambda number: [nodes[(number + at) % NODES] for at in range(3)])
+        self.records.make(
+            "range", RANGE, firsts=[b"", b"2", b"4"],
+            holders=lambda number: [nodes[(number + at + 1) % NODES] for at in range(3)],
+        )  # fmt: skip
+        self.tokens = dict.fromkeys(range(sessions), b"")
+        self.history = []
+        self.ends = Counter()
+        self._read_to = Counter()  # By two nodes: how much of the log of one was looked at for the other,
+        self._left = {(one, other): [] for one in nodes for other in nodes}  # and what of it did not fit yet.
+        self._value = 0
+
+    def feed(self, one, other):
+        """Have what one has written taken by another, as far as it fits."""
+        tail, left = one.replicas.tail, self._left[one, other]
+        while (entry := tail.next(max(self._read_to[one, other], 1))) is not None:
+            self._read_to[one, other] = entry.position
+            if entry.is_own and entry.copy.identity[:2] in other.replicas.copies:
+                left.append(entry)
+        still = []
+        for entry in left:
+            copy = other.replicas.copies[entry.copy.identity[:2]]
+            if copy.covers(entry.before):
+                taken = Entry(copy, entry.records, entry.before, entry.after, is_own=False)
+                other.replicas._append(*copy.take(taken, other.get))
+                self.records.run()
+            else:
+                still.append(entry)
+        self._left[one, other] = still
+
+    @staticmethod
+    def tell(one, other):
+        """Have another hear what the copies of one have."""
+        for identity, copy in one.replicas.copies.items():
+            if (theirs := other.replicas.copies.get(identity)) is not None and one is not other:
+                other.replicas.levels[theirs].confirms(copy.assignment, copy.config, copy.synced)
+
+    def step(self):
+        """One thing happens."""
+        chance = self.chance
+        one, other = chance.sample(self.records.nodes, 2)
+        what = chance.choices(["feed", "tell", "do"], [1, 1, 2])[0]
+        if what == "do":
+            self._do(one, chance.choice([*self.tokens]))
+        else:
+            getattr(self, what)(one, other)
+
+    def _do(self, node, session):
+        chance = self.chance
+        table, key = chance.choice(TABLES), chance.choice(KEYS)
+        method = chance.choice(["put", "put", "delete", "get", "get", "get", "get_many", "scan", "put_many"])
+        self._value += 1
+        value = b"%d" % self._value
+        options = {"token": self.tokens[session], **chance.choice([{}, {"local": True}])}
+        try:
+            if method in {"put", "delete", "put_many"}:
+                given = {"put": [key, value], "delete": [key], "put_many": [[[key, value]]]}[method]
+                token = node.call(method, table, *given, {"token": options["token"], "level": "one"})
+                self.history.append([Did(session, WRITES, (table, key), None if method == "delete" else value)])
+            else:
+                pages, token = self._read(node, method, table, key, options)
+                self.history += ([Did(session, READS, (table, one), page[one]) for one in page] for page in pages)
+            self.tokens[session] = token
+            self.ends[method] += 1
+        except (NotReady, NotServed) as error:
+            self.ends[error.code] += 1
+
+    def _read(self, node, method, table, key, options):
+        if method == "get":
+            value, token = node.call("get", table, key, options)
+            return [{key: value}], token
+        if method == "get_many":
+            values, token = node.call("get_many", table, KEYS, options)
+            return [dict(zip(KEYS, values, strict=True))], token
+        pages, cursor, begin = [], None, b""
+        while True:
+            given = options if cursor is None else {**options, "cursor": cursor}
+            rows, cursor, token = node.call("scan", table, {**given, "limit": 3})
+            end = b"\xff" if cursor is None else msgpack.unpackb(cursor)[0]
+            pages.append({key: dict(rows).get(key) for key in KEYS if begin <= key < end})
+            begin = end
+            if cursor is None:
+                return pages, token
+
+    def heal(self):
+        """Have everything travel until all have all."""
+        for _ in range(20):
+            for one in self.records.nodes:
+                for other in self.records.nodes:
+                    self.feed(one, other)
+        for one in self.records.nodes:
+            for other in self.records.nodes:
+                self.tell(one, other)
+
+
+def hop(seed, steps):
+    """Have sessions hop, and everything travel in the end; returns the world and what is wrong."""
+    world = Hopping(seed)
+    for _ in range(steps):
+        world.step()
+    return world, Guarantees().judge(world.history)

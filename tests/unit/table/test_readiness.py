@@ -1,0 +1,225 @@
+"""When a copy is ready for a session, how long that is waited for, and what is done about a long token."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import BadRequest, NotReady, Overloaded, TooLarge
+from gossipkv.gossip.member import State as MemberState
+from gossipkv.replication import clock
+from gossipkv.replication.record import decode as decode_record
+from gossipkv.table.token import Seen, decode, decode_body, encode
+from tests.unit.table.hopping import Hopping
+from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+
+ONE = {"level": "one"}
+LOCAL = {"local": True}
+
+
+@pytest.fixture
+def world():
+    """Records travel between the nodes when a test has them travel."""
+    return Hopping(0)
+
+
+def holder(world, key, table="hash"):
+    """A node that holds the partition of a key, and another one."""
+    hosts = world.records.nodes[0].methods.routing.route(table).place(key).hosts
+    one, two, *_ = [node for node in world.records.nodes if node.uuid in hosts]
+    return one, two
+
+
+def outcome(node, *asked):
+    """The value that a node answers with, or what its copy waits for."""
+    try:
+        return node.call(*asked)[0]
+    except NotReady as error:
+        return error.details["waits_for"]
+
+
+def test_what_was_deleted_was_seen(world):
+    """Who has met a tombstone, by whatever read, is shown nothing older: what it deleted is not there again."""
+    one, two = holder(world, b"1", "range")
+    one.call("put", "range", b"1", b"old", ONE)
+    world.feed(one, two)
+    one.call("delete", "range", b"1", ONE)
+    for method, *params in (["get", b"1"], ["get_many", [b"1"]], ["scan", {"end": b"2"}], ["scan", {"reverse": True}]):
+        *_, token = one.call(method, "range", *params)
+        assert outcome(two, "get", "range", b"1", {"token": token, **LOCAL}) == "records"
+    assert outcome(two, "get", "range", b"1", LOCAL) == b"old"
+
+
+def test_a_copy_waits_for_what_the_session_has_seen(world):
+    """NOT_READY at once; with `wait_ms` the answer comes with the record, by no clock; else NOT_READY at the end."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    with pytest.raises(NotReady) as caught:
+        two.call("get", "hash", b"1", {"token": token, **LOCAL})
+    assert caught.value.details["waits_for"] == "records"
+    assert two.call("get", "hash", b"1", LOCAL)[0] is None
+    answers = two.begin("get", "hash", b"1", {"token": token, "wait_ms": 300, **LOCAL})
+    late = two.begin("get_many", "hash", [b"1"], {"token": token, "wait_ms": 100, **LOCAL})
+    world.records.pass_s(0.2)
+    assert answers == []
+    assert [type(error) for error in late] == [NotReady]
+    assert two.waiting.waiting == 1
+    now = world.records.now
+    world.feed(one, two)
+    assert [value for value, _ in answers] == [b"new"]
+    assert (world.records.now, two.waiting.waiting) == (now, 0)
+
+
+@pytest.mark.parametrize("write", [["put", b"1", b"next"], ["delete", b"1"], ["put_many", [[b"1", b"next"]]]])
+def test_a_write_waits_as_a_read_does(world, write):
+    """At the copy that is asked; where none is ready nothing is applied."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
+               for origin, _ in clock.entries(seen.clock)}  # fmt: skip
+    for node in world.records.nodes:
+        node.is_lost = True
+    method, *params = write
+    with pytest.raises(NotReady, match="no replica that was asked is ready"):
+        two.call(method, "hash", *params, {"token": token, **ONE})
+    assert clock.counter(copy.appended, copy.assignment) == 0
+    answers = two.begin(method, "hash", *params, {"token": token, "wait_ms": 500, **ONE})
+    world.feed(one, two)
+    assert isinstance(answers[0], bytes)
+    assert clock.counter(copy.synced, copy.assignment) == 1
+
+
+def test_another_host_is_asked_where_one_is_not_ready(world):
+    """And it answers; nobody asks again and again when none is ready."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    assert outcome(two, "get", "hash", b"1", {"token": token}) == b"new"
+    one.is_lost = True
+    began = world.records.now
+    for node in world.records.nodes:
+        node.asked.clear()
+    with pytest.raises(NotReady):
+        two.call("get", "hash", b"1", {"token": token})
+    assert world.records.now == began
+    assert sum(len(node.asked) for node in world.records.nodes) == 1
+
+
+def test_a_made_up_token_is_harmless(world):
+    """Origins that nobody knows are passed over, a counter that nobody has is waited for and refused; no hang."""
+    one, _ = holder(world, b"1")
+    table = one.methods.routing.route("hash").table.id
+    place = one.methods.routing.route("hash").place(b"1")
+    unknown = encode({table: Seen(CONFIG, clock.of([(99, 5)])), b"?" * 16: Seen(1 << 60, clock.of([(7, 7)]))}, CLUSTER)
+    assert one.call("get", "hash", b"1", {"token": unknown, **LOCAL})[0] is None
+    never = encode({table: Seen(CONFIG, clock.of([(place.origins[0], 1 << 63)]))}, CLUSTER)
+    for wait_ms in (0, 400):
+        began = world.records.now
+        with pytest.raises(NotReady):
+            one.call("get", "hash", b"1", {"token": never, "wait_ms": wait_ms})
+        assert world.records.now - began <= wait_ms * 2 / 1000 + 0.2
+    for wrong in (b"x", never[:-1], never + b"\1", encode({table: Seen(0, b"")}, b"other")):
+        for method, *params in (["get", b"1"], ["get_many", [b"1"]], ["scan"], ["put", b"1", b"v"], ["delete", b"1"]):
+            with pytest.raises(BadRequest, match="not one that this cluster has given"):
+                one.call(method, "hash", *params, {"token": wrong})
+
+
+def test_a_newer_map_is_looked_for(world):
+    """A copy that goes by an older map than the session has seen answers once it goes by a newer one."""
+    one, two = holder(world, b"1")
+    for copy in one.replicas.copies.values():
+        copy.taken_config = CONFIG + 1
+    _, token = one.call("get", "hash", b"1", LOCAL)
+    table = one.methods.routing.route("hash").table.id
+    assert decode(token, CLUSTER) == {table: Seen(CONFIG + 1, b"")}
+    assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    assert {*two.looked} == {table}
+    answers = two.begin("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
+    two.goes_by(table, CONFIG + 1)
+    assert answers[0][0] is None
+
+
+def test_a_record_depends_on_what_its_session_has_seen(world):
+    """But for its own partition's: of other partitions and tables, with their config ids; and who reads it does."""
+    one, _ = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"same", ONE)
+    other = {b"\7" * 16: Seen(9, clock.of([(70, 7)]))}
+    _, token = one.call("get", "hash", b"1", {"token": token + encode(other, CLUSTER), **LOCAL})
+    token = one.call("put", "hash", b"1", b"next", {"token": token, **ONE})
+    copy = next(copy for copy in one.replicas.copies.values() if one.get(copy.space, b"\x011") is not None)
+    kept = decode_body(decode_record(one.get(copy.space, b"\x011")).dependencies)
+    assert kept == {copy.identity.table: Seen(CONFIG, b""), **other}
+    _, read = one.call("get", "hash", b"1", LOCAL)
+    assert decode(read, CLUSTER) == decode(token, CLUSTER)
+    assert decode(read, CLUSTER) == {copy.identity.table: Seen(CONFIG, clock.of([(copy.assignment, 2)])), **other}
+
+
+def test_what_waits_is_bounded(world):
+    """Beyond it a request is refused, and one that waits holds what its token has."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    two.waiting._most_bytes = 16 * 3
+    for _ in range(3):
+        two.begin("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
+    with pytest.raises(Overloaded):
+        two.call("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
+
+
+@pytest.fixture
+def long():
+    """A node without copies of a table of 100 partitions, and a session that has written to all of them elsewhere."""
+    records = Records(4)
+    records.make("t", firsts=100, holders=lambda _: records.nodes[:3])
+    token = b""
+    one, two, three, asked = records.nodes
+    for number in range(400):
+        token = one.call("put", "t", b"%d" % number, b"", {"token": token, **ONE})
+    return records, asked, token, (one, two, three)
+
+
+def settle(one, two, three):
+    """Have the first node hear that the others have all that it has."""
+    for identity, copy in one.replicas.copies.items():
+        for other in (two, three):
+            theirs = other.replicas.copies[identity]
+            one.replicas.levels[copy].confirms(theirs.assignment, theirs.config, copy.synced)
+
+
+def test_a_long_token_is_made_short(long):
+    """Over a kibibyte hosts are asked what is settled, before anything is done, once a second at most for a table."""
+    records, asked, token, hosts = long
+    assert len(token) > 1 << 10
+    for count in (1, 1, 1):
+        assert asked.call("get", "t", b"7", {"token": token})[0] == b""
+        assert sum(node.asked.count("table_settled") for node in hosts) == count
+    settle(*hosts)
+    records.pass_s(1.0)
+    for node in hosts[1:]:
+        node.is_lost = True
+    _, token = asked.call("get", "t", b"7", {"token": token})
+    assert {seen.clock for seen in decode(token, CLUSTER).values()} == {b""}
+
+
+def test_what_most_have_is_not_settled(long):
+    """Every assigned copy counts, dead or alive: who comes back without it is not ready for who has seen it."""
+    _, _, token, (one, two, three) = long
+    for identity, copy in one.replicas.copies.items():
+        theirs = two.replicas.copies[identity]
+        one.replicas.levels[copy].confirms(theirs.assignment, theirs.config, copy.synced)
+    _, after = one.call("get", "t", b"7", {"token": token})
+    assert decode(after, CLUSTER) == decode(token, CLUSTER)
+    settle(one, two, three)
+    _, after = one.call("get", "t", b"7", {"token": token})
+    assert {seen.clock for seen in decode(after, CLUSTER).values()} == {b""}
+
+
+@pytest.mark.parametrize("request_", [["get", b"7"], ["put", b"7", b"v"], ["scan"]])
+def test_a_token_that_stays_too_long(long, request_):
+    """TOO_LARGE names who is down, and nothing is originated."""
+    _, asked, token, (one, _, three) = long
+    asked.methods._settling._max_token = 1 << 10
+    three.state = MemberState.DEAD
+    before = {copy: copy.appended for copy in one.replicas.copies.values()}
+    method, *params = request_
+    with pytest.raises(TooLarge, match="n3 of them is down") as caught:
+        asked.call(method, "t", *params, {"token": token})
+    assert caught.value.details["down"] == ["n3"]
+    assert before == {copy: copy.appended for copy in one.replicas.copies.values()}

@@ -1,0 +1,60 @@
+"""Sessions over nodes: what they are never shown, whoever they ask; and the checker that says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.replication import clock
+from gossipkv.table.token import decode
+from tests.unit.table.hopping import TABLES, hop
+from tests.unit.table.record_nodes import CLUSTER
+from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sessions_hop_over_nodes(seed):
+    """None is ever shown what is older; once all has travelled all nodes are ready, and what they hold is settled."""
+    world, faults = hop(seed, 250)
+    assert faults == []
+    assert min(world.ends[method] for method in ("put", "delete", "get", "get_many", "scan", "put_many")) > 0
+    assert world.ends["NOT_READY"] > 0
+    world.heal()
+    for token in world.tokens.values():
+        for node in world.records.nodes:
+            for table in TABLES:
+                _, _, after = node.call("scan", table, {"token": token})
+                left = {origin for seen in decode(after, CLUSTER).values() for origin, _ in clock.entries(seen.clock)}
+                assert left.isdisjoint(node.replicas.of_origin)
+
+
+X, Y = ("t", b"x"), ("u", b"y")
+RIGHT = [
+    Did(1, WRITES, X, b"1"), Did(1, WRITES, X, b"2"), Did(2, READS, X, None), Did(2, READS, X, b"1"),
+    Did(2, READS, X, b"2"), Did(2, WRITES, Y, b"3"), Did(3, READS, Y, b"3"), Did(3, READS, X, b"2"),
+    Did(4, WRITES, X, b"4"), Did(3, READS, X, b"4"), Did(3, READS, X, b"2"), Did(5, WRITES, X, None),
+    Did(1, READS, X, None),
+]  # fmt: skip
+
+
+def test_what_is_right_is_accepted():
+    """Other sessions may see what is older; of writes of which none came after the other either may be shown."""
+    assert Guarantees().judge([one] for one in RIGHT) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        [Did(1, WRITES, X, b"1"), Did(1, READS, X, None)],  # Its own write
+        [Did(1, WRITES, X, b"1"), Did(1, WRITES, X, b"2"), Did(1, READS, X, b"1")],
+        [Did(1, WRITES, X, b"1"), Did(1, WRITES, X, None), Did(1, READS, X, b"1")],
+        [*RIGHT[:5], Did(2, READS, X, b"1")],  # Reads go back
+        [*RIGHT[:5], Did(2, READS, X, None)],
+        [*RIGHT[:7], Did(3, READS, X, b"1")],  # A write is seen, and not what was read before it
+        [*RIGHT[:7], Did(3, READS, X, None)],
+        [Did(1, WRITES, X, b"1"), Did(1, WRITES, Y, b"2"), Did(2, READS, Y, b"2"), Did(2, READS, X, None)],  # Writes
+        [Did(1, READS, X, b"9")],
+    ],
+)
+def test_a_planted_fault_is_rejected(planted):
+    """Each of the four guarantees, over tables, with deletions too; and a value that nobody wrote."""
+    assert len(Guarantees().judge([one] for one in planted)) == 1
