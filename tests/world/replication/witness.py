@@ -93,8 +93,14 @@ class Model:
     config: int = 0
     clock: Clock = field(default_factory=dict)
     records: Records = field(default_factory=dict)
+    collected: Records = field(default_factory=dict)  # The latest tombstone of each key that was.
     # By config id, how much of each origin was durable when this was.
     confirmed: defaultdict[int, Clock] = field(default_factory=lambda: defaultdict(dict))
+
+
+def live(model: Model) -> Records:
+    """Its records but for tombstones."""
+    return {key: data for key, data in model.records.items() if data[24:25] == b"\1"}
 
 
 class Change(NamedTuple):
@@ -104,6 +110,7 @@ class Change(NamedTuple):
     assignment: int
     state: State
     records: tuple[tuple[bytes, bytes], ...]
+    collected: tuple[bytes, ...] = ()  # Keys whose tombstones go; nothing else is done then.
 
 
 class Acknowledged(NamedTuple):
@@ -140,6 +147,9 @@ class Witness:
     def applies(self, change: Change) -> None:
         """A batch is durable."""
         model = self.models[change.assignment]
+        if change.collected:
+            self._collects(model, change.collected)
+            return
         state, who = change.state, f"{change.assignment} of partition {model.partition}"
         model.config = state.config
         if state.before != state.after:
@@ -181,6 +191,17 @@ class Witness:
             self.found("older wins", f"{who}: {key!r} had {dot_of(model.records[key])}, and has {dot_of(data)}")
         model.records[key] = data
 
+    def _collects(self, model: Model, keys: tuple[bytes, ...]) -> None:
+        """A copy lets go of tombstones: all copies that there are have them."""
+        for key in keys:
+            data = model.records.pop(key, b"")
+            origin, count = dot_of(data) if data else (0, 0)
+            others = [one for one in self.models.values() if one.partition == model.partition]
+            if data[24:25] == b"\1" or any(one.clock.get(origin, 0) < count for one in others):
+                self.found("collected", f"{model.assignment}: {(origin, count)} of {key!r}, which one lacks")
+            model.collected[key] = max(data, model.collected.get(key, b""), key=order_of)
+            self.counts["collected"] += 1
+
     def _covers(self, model: Model, who: str, dot: Dot) -> None:
         issued = self.issued.get(dot)
         if issued is None or dot not in self.durable:
@@ -191,7 +212,7 @@ class Witness:
     def _compare(self, model: Model) -> None:
         """Compare with all copies that have the same clock."""
         for other in self.models.values():
-            if other.partition == model.partition and other.clock == model.clock and other.records != model.records:
+            if other.partition == model.partition and other.clock == model.clock and live(other) != live(model):
                 names = f"{model.assignment} and {other.assignment} of partition {model.partition}"
                 self.found("unequal", f"{names} have the clock {model.clock}, and other records")
 
@@ -281,7 +302,8 @@ class Witness:
             if one.by_one and self.models[dot_of(one.order)[0]].node in lost:
                 continue
             for model in partitions[one.partition]:
-                if order_of(model.records.get(one.key, b"")) < one.order:
+                found = max(model.records.get(one.key, b""), model.collected.get(one.key, b""), key=order_of)
+                if order_of(found) < one.order:
                     dot = dot_of(one.order)
                     self.found("lost", f"partition {one.partition}: {dot} of {one.key!r} was acknowledged")
 
@@ -300,9 +322,15 @@ class Eye:
     def appended(self, position: int, batch: Batch) -> None:
         """See a batch that is appended."""
         spaces: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+        gone: dict[int, list[bytes]] = defaultdict(list)
         for kind, space, key, value in operations(batch.payload):
             if kind == PUT:
                 spaces[space].append((key, value))
+            elif key[:1] == RECORD and space in self.spaces:
+                gone[space].append(key[1:])
+        for space, keys in gone.items():
+            state = State(0, {}, {})
+            self.pending.append(Change(position, self.spaces[space], state, (), tuple(keys)))
         for space, puts in spaces.items():
             self._appended(position, space, puts)
 
