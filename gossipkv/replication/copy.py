@@ -296,17 +296,6 @@ def decode_state(value: bytes) -> tuple[int, int, bytes, bytes]:
     return int.from_bytes(value[:8], "big"), int.from_bytes(value[8:HEAD_BYTES], "big"), after, before
 
 
-def records_of(flat: Sequence[object]) -> tuple[tuple[bytes, bytes], ...]:
-    """Keys and records, as they come from another node.  Raises ProtocolError, ValueError: they are none."""
-    records: list[tuple[bytes, bytes]] = []
-    for key, data in zip(flat[::2], flat[1::2], strict=True):
-        if not isinstance(key, bytes) or not isinstance(data, bytes):
-            raise ProtocolError("keys and records are bytes")
-        record.check(data)
-        records.append((key, data))
-    return tuple(records)
-
-
 def decode_identity(value: bytes) -> Identity:
     """Read what stands under `IDENTITY`.  Raises ProtocolError: it is nothing that was written there."""
     match msgpack.unpackb(value):

@@ -40,8 +40,8 @@ from gossipkv.replication.copy import (
     TOMBSTONE,
     decode_state,
     encode_state,
-    records_of,
 )
+from gossipkv.replication.messages import read_records
 from gossipkv.storage.engine.shell import PUT, Batch
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Loading:
                 self._tear(load, "the source has not answered, or has loaded itself")
                 return
         try:
-            records = records_of(msgpack.unpackb(packed))
+            records = read_records(msgpack.unpackb(packed))
             if state is not None:
                 decode_state(state)
             self._write(load, records)

@@ -26,10 +26,11 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
 from gossipkv.replication import clock, record
-from gossipkv.replication.copy import Copy, Entry, Identity, first_batch, records_of
+from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
 from gossipkv.replication.feed import Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
+from gossipkv.replication.messages import clock_behind, counters_of, read_clock, read_records
 from gossipkv.replication.time import MOST_TIME, Skew
 
 if TYPE_CHECKING:
@@ -337,7 +338,7 @@ class Replicas:
                     0 <= number < len(peer.numbered)
                 ):
                     copy, ids = peer.numbered[number]  # The ids of that number: it may have another one by now.
-                    theirs = _clock(ids, counters)
+                    theirs = read_clock(ids, counters)
                     if copy in self.levels:  # It may have been dropped.
                         heard.append((copy, self._hear(peer, copy, assignment, theirs, config, can=can)))
                 case int(time_ms):
@@ -381,7 +382,7 @@ class Replicas:
             number, told, config, can, below = self._told_row(peer, row)
             copy = None if told is None else self.copies.get(told.partition)
             if told is not None and copy is not None:
-                self._hear(peer, copy, told.assignment, _clock(told.ids, config[1]), config[0], can=can)
+                self._hear(peer, copy, told.assignment, read_clock(told.ids, config[1]), config[0], can=can)
                 self.loading.hears(node, copy, below=below)
                 answer.append(self._answer_row(peer, number, told.ids, copy))
         self._outside.wake()
@@ -495,11 +496,11 @@ class Replicas:
             copy = None if row is None else self.copies.get(row.partition)
             if row is None or copy is None:  # It comes again, once it is told that there is one.
                 continue
-            records = records_of(flat)
-            begins = last.get(number) if before is None else _clock(row.ids, before)
+            records = read_records(flat)
+            begins = last.get(number) if before is None else read_clock(row.ids, before)
             if begins is None:
                 raise ProtocolError("the first entry of a copy in a message has the clock before it")
-            ends = _behind(begins, records) if after is None else _clock(row.ids, after)
+            ends = clock_behind(begins, records) if after is None else read_clock(row.ids, after)
             if not clock.covers(ends, begins) or any(not clock.covers(ends, record.dot(data)) for _, data in records):
                 raise ProtocolError("an entry's clock after covers the clock before, and all of its records")
             last[number] = ends
@@ -560,8 +561,8 @@ class Replicas:
             self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
         for entry in ship.entries:
             number, ids = peer.numbers[entry.copy]
-            before = None if last.get(number) == entry.before else _counters(entry.before, ids)
-            after = None if entry.is_own else _counters(entry.after, ids)
+            before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
+            after = None if entry.is_own else counters_of(entry.after, ids)
             last[number] = entry.after
             rows.append([number, before, after, [part for pair in entry.records for part in pair]])
 
@@ -584,26 +585,3 @@ class Replicas:
     def kept_places(self) -> Mapping[bytes, tuple[int, dict[int, int]]]:
         """The places of all feeds, to be kept."""
         return {node: (peer.feed.place, peer.feed.lanes) for node, peer in self.peers.items()}
-
-
-def _clock(ids: Sequence[int], counters: Sequence[object]) -> bytes:
-    """A clock from its counters.  Raises ProtocolError."""
-    whole = [count for count in counters if isinstance(count, int) and 0 <= count < 1 << 64]
-    if len(whole) != len(counters) or len(ids) != len(counters):
-        raise ProtocolError(f"a clock has {len(ids)} counters here, not {len(counters)}")
-    return clock.of(zip(ids, whole, strict=True))
-
-
-def _behind(begins: bytes, records: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """The clock after records of one origin.  Raises ProtocolError: they do not follow it, each the one before."""
-    ends = begins
-    for _, data in records:
-        ((origin, count),) = clock.entries(record.dot(data))
-        if count != clock.counter(ends, origin) + 1:
-            raise ProtocolError(f"record {count} of {origin} does not follow {clock.counter(ends, origin)}")
-        ends = clock.merge(ends, record.dot(data))
-    return ends
-
-
-def _counters(of: bytes, ids: Sequence[int]) -> list[Value]:
-    return [clock.counter(of, id_) for id_ in ids]
