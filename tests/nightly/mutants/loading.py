@@ -89,13 +89,6 @@ MUTANTS_OF_LOADING = (
         *TRIED,
     ),
     planted(
-        "a source that has loaded itself goes on",
-        f"{LOADING}:serve",
-        "if space not in {0, copy.space}:",
-        "if False:",
-        *TRIED,
-    ),
-    planted(
         "a torn load is left in the store",
         f"{LOADING}:Loading._tear",
         "self.litter.append(load.space)",

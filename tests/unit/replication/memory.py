@@ -81,6 +81,12 @@ class Node:
         return {key: value for key, value in found.items() if value is not None}
 
     @property
+    def ahead(self):
+        """The keys whose records the clock of the copy does not cover."""
+        records = [(key, data) for key, data in self.spaces[self.copy.space].items() if key[:1] == RECORD]
+        return [key for key, data in records if not clock.covers(self.copy.synced, record.dot(data))]
+
+    @property
     def tombstones(self):
         """The keys of those that it lists."""
         return {key[9:] for key in self.spaces[self.copy.space] if key[:1] == TOMBSTONE}

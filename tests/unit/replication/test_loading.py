@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from gossipkv.errors import Overloaded
+from gossipkv.replication import clock
 from gossipkv.replication.copy import Write
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import Cluster
@@ -75,7 +76,7 @@ def test_one_host_that_can_feed_is_waited_for():
     three.replicas.connected(cluster.nodes[1].uuid)
     cluster.cuts -= {(one, three), (three, one), (three, cluster.nodes[1])}
     cluster.pass_s(2.0)
-    assert three.replicas.loading._below[three.copy] == {one.uuid}
+    assert three.replicas.loading._below.get(three.copy) == {one.uuid}
     assert not cluster.is_level
     cluster.connect(three)
     cluster.until(lambda: cluster.is_level)
@@ -101,12 +102,37 @@ def test_what_is_written_meanwhile_comes_too():
 
     cluster.before_answer.append(writes)
     cluster.connect(three)
-    cluster.until(lambda: cluster.is_level and "done" in three.told)
+    cluster.until(lambda: "done" in three.told)
+    assert not three.ahead
+    cluster.until(lambda: cluster.is_level)
     assert len(written) > 6
     assert one.live == two.live == three.live
     assert three.live.items() >= written.items()
     assert three.live[b"alone"] == b"3"
     assert three.live[b"k2"] == b"3 later"
+
+
+def test_what_is_written_here_while_the_old_space_is_merged_over():
+    """A key that lies before the page that is merged comes from the log of the old space."""
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    three.write(**{f"old{number}": b"3" for number in range(9)})
+    cluster.pass_s(0.5)
+    left_behind(cluster, three)
+    scan, written = three.scan, []
+
+    def scans(space, start, end, **options):
+        if space == three.copy.space and start > b"\1old5" and not written:
+            written.append(1)
+            three.replicas.originate(three.copy, [write("a", b"3"), write("old0", b"later")])
+        return scan(space, start, end, **options)
+
+    three.scan = scans
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level and "done" in three.told)
+    assert written
+    assert (three.live.get(b"a"), three.live[b"old0"]) == (b"3", b"later")
+    assert one.live == three.live
 
 
 def test_what_was_collected_elsewhere_does_not_come_back():
@@ -148,27 +174,37 @@ def test_the_clock_and_the_time_move_at_the_end():
 
 
 def test_nothing_is_taken_while_it_ends():
-    """The last page is not synced yet: what others feed then is kept for later, and clients are asked to wait."""
+    """The last page is not synced yet: what comes then is kept for later, and clients are asked to wait."""
     cluster = Cluster()
-    one, _, three = cluster.nodes
+    one, two, three = cluster.nodes
+    cluster.cut(two)
     left_behind(cluster, three)
     cluster.connect(three)
+    one.replicas.disconnected(two.uuid)
+    two.replicas.disconnected(one.uuid)
+    cluster.cuts |= {(one, two), (two, one)}  # So the third can take what the second writes, who is behind as well.
     three.keeps_spaces = True
+    for number in range(99):
+        if not three.copy.stands_still:
+            two.write(late=b"%d" % number)
+            cluster.pass_s(0.01)
+    taken = three.copy.appended
     cluster.until(lambda: not three.syncs)
     assert three.copy.stands_still
-    before = three.copy.appended
     assert not three.replicas.may_originate(three.copy)
-    one.write(late=b"1")
     cluster.pass_s(1.0)
-    assert three.copy.appended == before
+    assert three.copy.appended == taken
     three.syncs, three.keeps_spaces = True, False
     three.sync()
+    cluster.connect()
     cluster.until(lambda: cluster.is_level)
-    assert three.live == one.live
+    assert two.live == three.live == one.live
+    assert three.live[b"late"] == b"%d" % (clock.counter(two.copy.synced, 2) - 1)
 
 
-def test_its_log_begins_there():
-    """Who has less than it had by then cannot be fed by it, and loads."""
+@pytest.mark.parametrize("crashes", [False, True])
+def test_its_log_begins_there(crashes):
+    """Who has less than it had by then cannot be fed by it, and loads; also when it was started again since."""
     cluster = Cluster()
     one, two, three = cluster.nodes
     left_behind(cluster, three)
@@ -183,6 +219,8 @@ def test_its_log_begins_there():
     cluster.cut(one)
     assert two.copy.synced == two_clock
     one.is_up = False
+    if crashes:
+        cluster.crash(three)
     cluster.connect(two)
     cluster.until(lambda: two.copy.synced == three.copy.synced)
     assert two.told == ["began", "done"]

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 import msgpack
 import trio
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, Unavailable, Unknown
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, Unavailable, Unknown
 from gossipkv.replication.copy import Host, Identity, Write
 from gossipkv.replication.levels import slots_needed
+from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.shell import Replication
 from tests.world.metadata.chance import happens
 from tests.world.replication.store import Disk, Mood, RunningStore
@@ -175,6 +176,11 @@ class Life:
                 told(self.replication.replicas.told(node, link, msgpack.unpackb(rows), whole=bool(whole)))
             case "replica_feed", [bytes(node), int(link), bytes(entries)]:
                 self.replication.replicas.fed(node, link, msgpack.unpackb(entries), told)
+            case "replica_load", [bytes(), bytes(table), int(partition), int(space), int(position), bytes(key)]:
+                copy = self.replication.replicas.copies.get((table, partition))
+                if copy is None:
+                    raise NotServed("not held here")
+                serve(self.replication, copy, Page(space, position, key), told)
             case _:
                 raise BadRequest(method)
 
