@@ -285,5 +285,8 @@ class Replication:
 
     def loads(self, copy: Copy, source: bytes, what: str) -> None:
         """Tell people."""
-        log = self._log.error if what.startswith("again") else self._log.info
-        log("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)
+        self._log.info("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)
+
+    def log_too_small(self, copy: Copy) -> None:
+        """Tell people."""
+        self._log.error("table_log_too_small", partition=copy.identity.partition)

@@ -211,6 +211,10 @@ class Node:
         """Noted."""
         self.told.append(what)
 
+    def log_too_small(self, copy):
+        """Noted."""
+        self.told.append("too small")
+
     # What others ask
 
     def answer(self, method, params, on_result):
