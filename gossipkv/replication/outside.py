@@ -83,6 +83,10 @@ class Outside(Protocol):
         """Tell people how a load goes on: it began, is done, or was torn."""
         ...
 
+    def differs(self, copy: Copy, node: bytes) -> None:
+        """Tell people that a node's copy has other live records at the same clock."""
+        ...
+
     def log_too_small(self, copy: Copy) -> None:
         """Tell people that logs keep less than what is written while the copy loads."""
         ...

@@ -46,6 +46,7 @@ OF_RECORDS: Final = (
     b"replica_tell",
     b"replica_feed",
     b"replica_load",
+    b"replica_digest",
 )
 
 
