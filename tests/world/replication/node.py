@@ -161,6 +161,9 @@ class Life:
                 if copy is None:
                     raise NotServed("not held here")
                 serve(self.replication, copy, Page(space, position, key), told)
+            case "replica_digest", [bytes(), bytes(table), int(partition), bytes(at)]:
+                copy = self.replication.replicas.copies.get((table, partition))
+                told(None if copy is None else self.replication.comparing.digest(copy, at))
             case _:
                 raise BadRequest(method)
 
