@@ -180,7 +180,7 @@ class Loading:
         except (Overloaded, StorageError):
             return
         if now - self._loaded.get(copy, now - TOO_SMALL_S) < TOO_SMALL_S:
-            self._is_too_small(copy, source)
+            self._is_too_small(copy)
         self.loads[copy] = load
         self._outside.loads(copy, source, "began")
         self._ask(load)
@@ -278,7 +278,7 @@ class Loading:
         if load.is_over:
             return
         if batches is None:
-            self._is_too_small(load.copy, load.source)
+            self._is_too_small(load.copy)
             self._tear(load, "the log here was let go of before the load was done")
             return
         if self._merge(load, _puts(batches, load.copy.space)):
@@ -382,10 +382,10 @@ class Loading:
             return False
         return True
 
-    def _is_too_small(self, copy: Copy, source: bytes) -> None:
+    def _is_too_small(self, copy: Copy) -> None:
         if copy not in self.log_too_small:
             self.log_too_small.add(copy)
-            self._outside.loads(copy, source, "again: table_log is too small for what is written meanwhile")
+            self._outside.log_too_small(copy)
 
     # -- writing to the new space --------------------------------------------------------------------------------------
 

@@ -80,5 +80,13 @@ class Outside(Protocol):
         ...
 
     def loads(self, copy: Copy, source: bytes, what: str) -> None:
-        """Tell people how a load goes on: it has begun, is done, torn, or the log is too short for it."""
+        """Tell people how a load goes on: it began, is done, or was torn."""
+        ...
+
+    def differs(self, copy: Copy, node: bytes) -> None:
+        """Tell people that a node's copy has other live records at the same clock."""
+        ...
+
+    def log_too_small(self, copy: Copy) -> None:
+        """Tell people that logs keep less than what is written while the copy loads."""
         ...

@@ -19,6 +19,7 @@ import trio
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.replication.collecting import Collecting
+from gossipkv.replication.comparing import Comparing
 from gossipkv.replication.copy import IDENTITY, LOADING, STATE, Copy, decode_identity
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
@@ -94,6 +95,7 @@ class Replication:
             most_skew_s=most_skew_s,
         )
         self.collecting = Collecting(self.replicas, self)
+        self.comparing = Comparing(self.replicas, self)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Find the copies in the store, and replicate, until cancelled."""
@@ -182,6 +184,7 @@ class Replication:
         while True:
             await trio.sleep(COLLECT_S)
             self.collecting.look()
+            self.comparing.look()
 
     # -- the world of the copies -------------------------------------------------------------------------------------
 
@@ -293,5 +296,12 @@ class Replication:
 
     def loads(self, copy: Copy, source: bytes, what: str) -> None:
         """Tell people."""
-        log = self._log.error if what.startswith("again") else self._log.info
-        log("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)
+        self._log.info("copy_loads", partition=copy.identity.partition, source=source.hex(), what=what)
+
+    def differs(self, copy: Copy, node: bytes) -> None:
+        """Tell people."""
+        self._log.error("copies_differ", partition=copy.identity.partition, node=node.hex())
+
+    def log_too_small(self, copy: Copy) -> None:
+        """Tell people."""
+        self._log.error("table_log_too_small", partition=copy.identity.partition)

@@ -51,6 +51,7 @@ OF_RECORDS: Final = (
     b"replica_tell",
     b"replica_feed",
     b"replica_load",
+    b"replica_digest",
 )
 
 

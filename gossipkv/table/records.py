@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from gossipkv.errors import BadRequest, NotServed
+from gossipkv.replication import clock
 from gossipkv.replication.copy import TOMBSTONE
 from gossipkv.replication.loading import Page, serve
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult
@@ -85,6 +88,7 @@ class RecordMethods:
             b"replica_tell": self._tell,
             b"replica_feed": self._feed,
             b"replica_load": self._load,
+            b"replica_digest": self._digest,
         }
 
     def _tell(self, arguments: Arguments) -> Value:
@@ -105,20 +109,32 @@ class RecordMethods:
         return Later(begin)
 
     def _load(self, arguments: Arguments) -> Later:
-        arguments.blob("node")
-        table, partition = arguments.blob("table"), arguments.whole("partition", MOST_LINK)
+        replication, copy = self._copy(arguments)
         space, position = arguments.whole("space", MOST_LINK), arguments.whole("position", MOST_LINK)
         page = Page(space, position, arguments.blob("key"))
         arguments.end()
-        replication = self._deciding.replicating()
-        copy = replication.replicas.copies.get((table, partition))
-        if copy is None:
-            raise NotServed("it does not hold the partition", {"partition": partition})
 
         def begin(on_result: OnResult) -> None:
             serve(replication, copy, page, on_result)
 
         return Later(begin)
+
+    def _digest(self, arguments: Arguments) -> Value:
+        replication, copy = self._copy(arguments)
+        at = arguments.blob("clock")
+        arguments.end()
+        clock.check(at)
+        return replication.comparing.digest(copy, at)
+
+    def _copy(self, arguments: Arguments) -> tuple[Replication, Copy]:
+        """The copy that a node asks of."""
+        arguments.blob("node")
+        table, partition = arguments.blob("table"), arguments.whole("partition", MOST_LINK)
+        replication = self._deciding.replicating()
+        copy = replication.replicas.copies.get((table, partition))
+        if copy is None:
+            raise NotServed("it does not hold the partition", {"partition": partition})
+        return replication, copy
 
 
 def _peer(arguments: Arguments) -> tuple[bytes, int]:

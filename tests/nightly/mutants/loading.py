@@ -7,6 +7,8 @@ from tests.nightly.mutants.mutant import planted
 LOADING = "gossipkv.replication.loading"
 COLLECTING = "gossipkv.replication.collecting"
 TRIED = ("tests/unit/replication/test_loading.py", "tests/unit/replication/test_loading_storms.py")
+COMPARING = "gossipkv.replication.comparing"
+COMPARED = ("tests/unit/replication/test_comparing.py",)
 COLLECTED = ("tests/unit/replication/test_collecting.py",)
 
 MUTANTS_OF_LOADING = (
@@ -164,6 +166,20 @@ MUTANTS_OF_LOADING = (
         "if copy.is_pending(user_key):",
         "if False:",
         *COLLECTED,
+    ),
+    planted(
+        "tombstones count in a digest",
+        f"{COMPARING}:_sum",
+        "if record.value(data) is not None:",
+        "if data:",
+        *COMPARED,
+    ),
+    planted(
+        "a digest is of several clocks",
+        f"{COMPARING}:Comparing.look",
+        "if copy not in self._replicas.levels or (copy.synced, copy.space) != (begun.clock, begun.space):",
+        "if copy not in self._replicas.levels:",
+        *COMPARED,
     ),
     planted(
         "a clock that is off originates",

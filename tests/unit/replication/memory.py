@@ -13,6 +13,7 @@ import msgpack
 from gossipkv.errors import GossipKVError
 from gossipkv.replication import clock, record
 from gossipkv.replication.collecting import Collecting
+from gossipkv.replication.comparing import Comparing
 from gossipkv.replication.copy import (
     IDENTITY,
     LOADING,
@@ -62,6 +63,7 @@ class Node:
         self.replicas = Replicas(self.uuid, self, random.Random(self.number), self.position, relay_s=0.2, stall_s=2.0)
         self.replicas.tail._most_bytes = 0  # Feeds read the log, which a test may trim.
         self.collecting = Collecting(self.replicas, self)
+        self.comparing = Comparing(self.replicas, self)
         for space, records in self.spaces.items():
             if IDENTITY in records:
                 self.replicas.found(Copy(space, decode_identity(records[IDENTITY]), records[STATE]))
@@ -211,6 +213,14 @@ class Node:
         """Noted."""
         self.told.append(what)
 
+    def differs(self, copy, node):
+        """Noted."""
+        self.told.append(("differs", node[0]))
+
+    def log_too_small(self, copy):
+        """Noted."""
+        self.told.append("too small")
+
     # What others ask
 
     def answer(self, method, params, on_result):
@@ -221,6 +231,8 @@ class Node:
             on_result(self.replicas.told(node, params[1], rows, whole=bool(params[2])))
         elif method == "replica_feed":
             self.replicas.fed(node, params[1], msgpack.unpackb(params[2]), on_result)
+        elif method == "replica_digest":
+            on_result(self.comparing.digest(self.replicas.copies[params[1], params[2]], params[3]))
         else:
             serve(self, self.replicas.copies[params[1], params[2]], Page(*params[3:]), on_result)
 

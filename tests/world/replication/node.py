@@ -180,7 +180,11 @@ class Life:
                 copy = self.replication.replicas.copies.get((table, partition))
                 if copy is None:
                     raise NotServed("not held here")
-                serve(self.replication, copy, Page(space, position, key), told)
+                page = Page(space, position, key)
+                serve(self.replication, copy, page, lambda it: told(None if isinstance(it, GossipKVError) else it))
+            case "replica_digest", [bytes(), bytes(table), int(partition), bytes(at)]:
+                copy = self.replication.replicas.copies.get((table, partition))
+                told(None if copy is None else self.replication.comparing.digest(copy, at))
             case _:
                 raise BadRequest(method)
 

@@ -1,0 +1,71 @@
+"""Comparing: copies that have one clock and other live records are told."""
+
+from __future__ import annotations
+
+from tests.unit.replication.memory import Cluster
+
+
+def compare(cluster):
+    """Have all nodes go through their copies."""
+    for _ in range(20):
+        for node in cluster.nodes:
+            node.comparing.look()
+        cluster.pass_s(0.05)
+
+
+def written():
+    """A cluster with records, and a tombstone that one has collected."""
+    cluster = Cluster()
+    one, two, _ = cluster.nodes
+    one.write(**{f"k{number}": b"v" for number in range(7)})
+    two.write(k0=None)
+    cluster.pass_s(0.5)
+    for _ in range(9):
+        one.collecting.look()
+    cluster.run()
+    return cluster
+
+
+def test_what_is_equal_is_not_told():
+    """Tombstones do not count; at rest nothing is read or asked again."""
+    cluster = written()
+    compare(cluster)
+    assert not any(node.told for node in cluster.nodes)
+    asked = [method for method, _ in cluster.asked].count("replica_digest")
+    assert asked == 6
+    compare(cluster)
+    assert [method for method, _ in cluster.asked].count("replica_digest") == asked
+
+
+def test_what_differs_is_told():
+    """By whoever is the later to look, once; nothing is changed."""
+    cluster = written()
+    one, two, three = cluster.nodes
+    records = three.spaces[three.copy.space]
+    records[b"\1k3"] = records[b"\1k3"][:-1] + b"w"
+    compare(cluster)
+    told = [(node.number, what) for node in cluster.nodes for what in node.told]
+    assert {frozenset({number, other}) for number, (_, other) in told} == {frozenset({1, 3}), frozenset({2, 3})}
+    assert three.live[b"k3"] == b"w"
+    assert one.live[b"k3"] == two.live[b"k3"] == b"v"
+    assert any(node.comparing.differ for node in cluster.nodes)
+
+
+def test_a_clock_that_moves_has_it_begun_again():
+    """A digest is of one clock: what is written while it is taken is no difference."""
+    cluster = written()
+    one, _, three = cluster.nodes
+    for _ in range(9):
+        three.comparing.look()
+    cluster.run()
+    one.comparing.look()
+    one.write(k6=b"w")
+    cluster.cut(three)  # It has its digest of the clock before, and answers with that.
+    three.replicas.connected(one.uuid)
+    one.comparing.look()
+    cluster.connect()
+    for _ in range(9):
+        one.comparing.look()
+    compare(cluster)
+    assert not any(node.told for node in cluster.nodes)
+    assert one.comparing.digest(one.copy, one.copy.synced) == three.comparing.digest(three.copy, one.copy.synced)
