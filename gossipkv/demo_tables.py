@@ -2,7 +2,8 @@
 
 The characters of the Unicode database are put into a table with a replica on each of the three nodes, each through the
 next node, and what was acknowledged is read at another one at once, in the session that wrote it.  On the way a node is
-killed, without a word to those who write.  In the end every value that was acknowledged is read again from every node, the one that was killed among them.
+killed, without a word to those who write.  In the end every value that was acknowledged is read again from every node,
+the one that was killed among them.
 """
 
 from __future__ import annotations

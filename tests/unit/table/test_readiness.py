@@ -214,7 +214,7 @@ def test_what_most_have_is_not_settled(long):
 @pytest.mark.parametrize("request_", [["get", b"7"], ["put", b"7", b"v"], ["scan"]])
 def test_a_token_that_stays_too_long(long, request_):
     """TOO_LARGE names who is down, and nothing is originated."""
-    records, asked, token, (one, _, three) = long
+    _, asked, token, (one, _, three) = long
     asked.methods._settling._max_token = 1 << 10
     three.state = MemberState.DEAD
     before = {copy: copy.appended for copy in one.replicas.copies.values()}
