@@ -18,7 +18,6 @@ message, or the records, say as much.  Rows and entries are packed by themselves
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -31,6 +30,7 @@ from gossipkv.replication.feed import Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import behind, clock_of, counters_of, records_of
+from gossipkv.replication.peer import Peer, Row
 from gossipkv.replication.time import MOST_TIME, Skew
 
 if TYPE_CHECKING:
@@ -46,36 +46,6 @@ KEPT_BYTES: Final = 8 << 20  # Of entries of one peer that came ahead of what th
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
 MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Row:
-    """A copy as a peer has told of it on its link; there may be none here yet."""
-
-    partition: tuple[bytes, int]
-    assignment: int  # The peer's.
-    ids: tuple[int, ...]  # Of the counters of its clocks.
-
-
-@final
-@dataclass(slots=True, eq=False)
-class Peer:
-    """Another node."""
-
-    node: bytes
-    feed: Feed
-    link: int = 0  # Drawn for the connection from here; 0: there is none.
-    greeted: bool = False  # It has answered the first question on it.
-    again_at: float | None = None  # When the link is begun anew.
-    numbers: dict[Copy, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # As told on it, with the ids,
-    numbered: list[tuple[Copy, tuple[int, ...]]] = field(default_factory=list)  # and the other way.
-    untold: set[Copy] = field(default_factory=set)  # Whose clocks differ from what was told last.
-    tell_at: float | None = None
-    their_link: int = 0
-    rows: dict[int, Row] = field(default_factory=dict)  # By its numbers.
-    kept: deque[tuple[float, Entry]] = field(default_factory=deque)  # Ahead of what is here, and when they came.
-    kept_bytes: int = 0
 
 
 @final

@@ -62,10 +62,8 @@ class RecordMethods:
         replication, names = deciding.replicating, deciding.name_of
         most_key = min(limits.max_key, MOST_KEY)
         forwarding = Forwarding(self.routing, replication, names, limits.stage_timeout / 1000)
-        self._settling = settling = Settling(
-            self.routing, forwarding, replication, lambda: deciding.register, limits.max_token
-        )
-        sessions = Sessions(Readiness(replication, deciding.look_at), settling)
+        self._settling = Settling(self.routing, forwarding, replication, lambda: deciding.register, limits.max_token)
+        sessions = Sessions(Readiness(replication, deciding.look_at), self._settling)
         reads = TableReads(self.routing, forwarding, replication, names, sessions, most_key=most_key)
         scans = TableScans(
             self.routing, forwarding, replication, sessions, most_key=most_key, scan_limit=limits.scan_limit
@@ -84,7 +82,7 @@ class RecordMethods:
             b"table_write": writes.write,
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
-            b"table_settled": settling.settled_here,
+            b"table_settled": self._settling.settled_here,
             b"replica_tell": self._tell,
             b"replica_feed": self._feed,
             b"replica_load": self._load,

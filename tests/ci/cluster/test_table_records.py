@@ -10,6 +10,7 @@ from gossipkv.launcher import Cluster
 from tests.ci.cluster import table_records
 from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.table_records import DONE, OPEN, REFUSED, Load, Read, Write, judge
+from tests.ci.cluster.table_sessions import Hopping, goes_on
 from tests.ci.cluster.views import LOGGED
 
 pytestmark = pytest.mark.timeout(600)
@@ -80,3 +81,17 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
             load.goes_on(AFTER_S, LEAST)
         table_records.check(cluster, load, ALL)
         until(lambda: {*table_records.lags(cluster, left).values()}, lambda told: told == {0})
+
+
+def test_sessions_hop_while_a_node_is_killed(tmp_path):
+    """Whatever node they ask, they are shown nothing older than what they, or what they saw, came after."""
+    with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(ALL)
+        table_records.prepare(cluster)
+        with Hopping(cluster.addresses, seed=1) as hopping:
+            goes_on(hopping, 2.0, LEAST)
+            cluster.kill(2)
+            goes_on(hopping, 2.0, LEAST)
+            cluster.start(2)
+            goes_on(hopping, 3.0, LEAST)
+        assert (hopping.faults(), table_records.trouble(cluster)) == ([], [])

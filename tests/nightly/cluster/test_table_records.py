@@ -12,6 +12,7 @@ from gossipkv.launcher import Cluster
 from tests.ci.cluster import table_records
 from tests.ci.cluster.table_nodes import Nodes
 from tests.ci.cluster.table_records import DONE, Load
+from tests.ci.cluster.table_sessions import Hopping, goes_on
 from tests.ci.cluster.test_table_records import ALL, LEAST, SETTINGS
 
 pytestmark = pytest.mark.timeout(900)
@@ -60,3 +61,21 @@ def test_one_node_stays_dead(tmp_path, record_property):
         gap_s = max(after - before for before, after in zip([killed_s, *ended_s], ended_s, strict=False))
         told = f"writes {judged.writes}, {judged.reads} reads; the longest time without a write {gap_s * 1000:.0f} ms"
         record_property("measured", told)
+
+
+def test_sessions_hop_over_nodes_that_die(tmp_path, record_property):
+    """Eight sessions on random nodes, one of which is killed every few seconds: none is shown what is older."""
+    chance = random.Random(os.environ.get("KILLS_SEED", "1"))
+    with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(ALL)
+        table_records.prepare(cluster)
+        end_s = time.monotonic() + SECONDS
+        with Hopping(cluster.addresses, seed=1) as hopping:
+            while time.monotonic() < end_s:
+                goes_on(hopping, chance.uniform(*UP_FROM_TO_S), LEAST)
+                victim = chance.choice(ALL)
+                cluster.kill(victim)
+                goes_on(hopping, chance.uniform(*DEAD_FROM_TO_S), LEAST)
+                cluster.start(victim)
+        record_property("measured", f"{hopping.count} answers, {hopping.refused} refused")
+        assert (hopping.faults(), table_records.trouble(cluster)) == ([], [])

@@ -16,7 +16,7 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
-from gossipkv.replication.replicas import Peer
+from gossipkv.replication.peer import Peer
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
 from gossipkv.table.writes import BATCH_BYTES
 from tests.unit.table.record_nodes import MOST_BYTES, TOKEN, Records

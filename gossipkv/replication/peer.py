@@ -1,0 +1,41 @@
+"""Another node, as the copies here know it: what it was told and has told on its links, and what it sent too early."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from gossipkv.replication.copy import Copy, Entry
+    from gossipkv.replication.feed import Feed
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Row:
+    """A copy as a peer has told of it on its link; there may be none here yet."""
+
+    partition: tuple[bytes, int]
+    assignment: int  # The peer's.
+    ids: tuple[int, ...]  # Of the counters of its clocks.
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Peer:
+    """Another node."""
+
+    node: bytes
+    feed: Feed
+    link: int = 0  # Drawn for the connection from here; 0: there is none.
+    greeted: bool = False  # It has answered the first question on it.
+    again_at: float | None = None  # When the link is begun anew.
+    numbers: dict[Copy, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # As told on it, with the ids,
+    numbered: list[tuple[Copy, tuple[int, ...]]] = field(default_factory=list)  # and the other way.
+    untold: set[Copy] = field(default_factory=set)  # Whose clocks differ from what was told last.
+    tell_at: float | None = None
+    their_link: int = 0
+    rows: dict[int, Row] = field(default_factory=dict)  # By its numbers.
+    kept: deque[tuple[float, Entry]] = field(default_factory=deque)  # Ahead of what is here, and when they came.
+    kept_bytes: int = 0

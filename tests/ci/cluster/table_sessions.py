@@ -1,0 +1,102 @@
+"""Sessions that ask a random node each time, while nodes die; what they were shown is judged in the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from gossipkv.client import blocking
+from gossipkv.errors import NotReady, Overloaded, TimedOut, Unavailable, Unknown
+from tests.ci.cluster.table_nodes import until
+from tests.ci.cluster.table_records import TABLE, TIMEOUT_MS
+from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gossipkv.client.sessions import Session
+
+SESSIONS = 8
+KEYS = [f"session/{number}".encode() for number in range(30)]
+WAIT_MS = 2_000
+
+
+class Hopping:
+    """Eight sessions, each by a thread of its own, until they are to end."""
+
+    def __init__(self, addresses: Sequence[str], *, seed: int) -> None:
+        self._orders = [[*addresses[at:], *addresses[:at]] for at in range(len(addresses))]
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._answers: list[list[Did]] = []
+        self.refused = 0
+        self.trouble: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(name, random.Random(f"{seed} {name}"))) for name in range(SESSIONS)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def count(self) -> int:
+        """How many answers there were, or are to be."""
+        return len(self._answers)
+
+    def faults(self) -> list[str]:
+        """What the sessions were shown that must not be."""
+        return Guarantees().judge(self._answers) + self.trouble
+
+    def _run(self, name: int, chance: random.Random) -> None:
+        try:
+            with ExitStack() as stack:
+                clients = [stack.enter_context(blocking.Client(order, timeout_ms=TIMEOUT_MS)) for order in self._orders]
+                session = clients[0].session()
+                for number in range(1 << 30):
+                    if self._is_over.is_set():
+                        return
+                    if number % 50 == 49:  # As in another process.
+                        session = clients[0].session(session.to_text())
+                    self._do(name, f"{name}: {number}".encode(), chance, chance.choice(clients).table(TABLE), session)
+        except BaseException as error:
+            self.trouble.append(repr(error))
+            raise
+
+    def _do(self, name: int, value: bytes, chance: random.Random, table: blocking.Table, session: Session) -> None:
+        key = chance.choice(KEYS)
+        try:
+            if chance.random() < 0.5:  # Others may read it before it is answered: it is there when it is sent.
+                self._note([Did(name, WRITES, key, value, is_known=False)])
+                level = chance.choice(["one", "majority"])
+                table.put(key, value, level=level, wait_ms=WAIT_MS, session=session)
+                self._note([Did(name, READS, key, value)])  # From now on its session knows of it.
+            elif chance.random() < 0.7:
+                self._note([Did(name, READS, key, table.get(key, wait_ms=WAIT_MS, session=session))])
+            else:
+                found = table.get_many(KEYS, wait_ms=WAIT_MS, session=session)
+                self._note([Did(name, READS, one, was) for one, was in zip(KEYS, found, strict=True)])
+        except Unknown:
+            pass
+        except (NotReady, Overloaded, TimedOut, Unavailable):
+            self.refused += 1
+
+    def _note(self, answer: list[Did]) -> None:
+        with self._lock:
+            self._answers.append(answer)
+
+
+def goes_on(hopping: Hopping, least_s: float, least: int) -> None:
+    """Return after so long, and so many answers from now on."""
+    had = hopping.count
+    time.sleep(least_s)
+    until(lambda: hopping.count - had, lambda count: count >= least)
