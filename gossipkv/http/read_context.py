@@ -84,8 +84,8 @@ def refused(error: GossipKVError, options: ReadOptions | None) -> Answer:
     answer = refusal(error)
     is_proxied = options is not None and options.is_proxied
     match error:
-        case NotReady() if "table" in error.details:
-            pass  # It will be soon; of a dataset there may never be a version.
+        case NotReady() if "database" not in error.details:
+            pass  # A table's: it will be soon, and of a dataset there may never be a version.
         case NotReady() if is_proxied or not (options is not None and options.names_version):
             answer = replace(answer, status=501 if is_proxied else 404)
         case UnknownDatabase() if is_proxied:

@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 
     from gossipkv.errors import Detail
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.routing import Place, Routing
 
 MOST_NAMED: Final = 100  # Partitions that are not well, in one answer.
 FEW: Final = 64  # Partitions that are looked at before others have a turn.
-FEW_ENTRIES: Final = 256  # Of the log, in which the oldest is looked for that a node lacks.
+FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
 
 
 class Lag(NamedTuple):
     """What a node lacks of copies that are here, as far as it has told."""
 
     records: int
-    seconds: float  # Since the oldest of it was written, at least.
+    seconds: float  # Since the oldest of it was written; at least, where that is not in memory any more.
 
 
 @final
@@ -75,7 +74,7 @@ class Telling:
         unwell: list[Detail] = []
         for partitions, place in enumerate(route.places(), 1):
             held.update(place.hosts)
-            why = _why_unwell(place, replicas, route.table.id, alive)
+            why = self._why_unwell(place, replication, route.table.id, alive)
             if why and len(unwell) < MOST_NAMED:
                 unwell.append({"partition": f"{place.partition:016x}", "why": why})
             elif why:
@@ -93,25 +92,41 @@ class Telling:
             "replication": route.table.replication,
             "partition_count": partitions,
             "nodes": nodes,
+            "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
+            "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
             "unwell": unwell,
             "unwell_not_named": not_named,
         }
 
+    def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
+        """The nodes for which tombstones of a table are kept."""
+        held_back = replication.collecting.held_back.items()
+        return {
+            self._deciding.name_of(node) for copy, nodes in held_back if copy.identity.table == table for node in nodes
+        }
 
-def _why_unwell(place: Place, replicas: Replicas, table: bytes, alive: Collection[bytes]) -> str | None:
-    """Why a partition is not well, in words; None: it is."""
-    copy = replicas.copies.get((table, place.partition))
-    if copy is not None and copy.aside is not None:
-        return f"its copy here takes no writes: {copy.aside}"
-    up = sum(node in alive for node in place.hosts)
-    if not up:
-        return "none of its nodes is alive: it cannot be read or written"
-    slots = len(place.hosts)
-    if copy is not None:
-        levels = replicas.levels[copy]
-        up, slots = min(up, levels.connected(replicas.reached)), levels.slots
-    needed = slots_needed(MAJORITY, slots)
-    return f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
+    def _why_unwell(self, place: Place, replication: Replication, table: bytes, alive: Collection[bytes]) -> str | None:
+        """Why a partition is not well, in words; None: it is."""
+        replicas = replication.replicas
+        copy, up = replicas.copies.get((table, place.partition)), sum(node in alive for node in place.hosts)
+        if copy is not None:
+            if (why := replicas.refusal(copy)) is not None:
+                return f"its copy here takes no writes: {why}"
+            if others := replication.comparing.differ.get(copy):
+                names = ", ".join(sorted(map(self._deciding.name_of, others)))
+                return f"its copy here has other records than {names}, with all that was written in both"
+            if copy in replicas.loading.log_too_small:
+                return "its copy here loads again and again: `table_log` is too small for what is written meanwhile"
+        if not up:
+            return "none of its nodes is alive: it cannot be read or written"
+        slots = len(place.hosts)
+        if copy is not None:
+            levels = replicas.levels[copy]
+            up, slots = min(up, levels.connected(replicas.reached)), levels.slots
+        needed = slots_needed(MAJORITY, slots)
+        return (
+            f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
+        )
 
 
 def _lag(replication: Replication, node: bytes, table: bytes | None = None) -> Lag:
@@ -131,7 +146,8 @@ def _lag(replication: Replication, node: bytes, table: bytes | None = None) -> L
         if entry is None:
             break
         position = entry.position
-        if entry.copy in lacks and entry.records and not clock.covers(feed.told[entry.copy].clock, entry.after):
+        is_lacking = entry.copy in lacks and not clock.covers(feed.told[entry.copy].clock, entry.after)
+        if entry.records and (is_lacking or feed.place < tail.first):
             oldest = min(oldest, record.decode(entry.records[0][1]).time)
             break
     return Lag(sum(lacks.values()), max(0, replication.now_ms() - ms_of(oldest)) / 1000)

@@ -171,7 +171,7 @@ async def test_sequins_an_empty_proxy_is_none():
         (Corrupt("data/x", 7, "checksum"), 500, "CORRUPT"),
         (Internal("a defect"), 500, "INTERNAL"),
         (ProtocolError("garbage"), 502, "UNAVAILABLE"),
-        (NotReady("coming"), 404, "NOT_READY"),
+        (NotReady("coming", {"database": "baby-names"}), 404, "NOT_READY"),
     ],
 )
 async def test_sequins_peers_that_fail(failure, status, code):

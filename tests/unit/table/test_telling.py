@@ -23,12 +23,16 @@ PARTITIONS = 4
 def records():
     """Three nodes that hold a table, of which the others have told the first that they have nothing."""
     made = Records(3)
+    for node in made.nodes:
+        node.collecting = SimpleNamespace(held_back={})
+        node.comparing = SimpleNamespace(differ={})
     made.make("t", firsts=PARTITIONS, holders=lambda _: made.nodes)
     asked = made.nodes[0].replicas
     for node in made.nodes[1:]:
         asked.connected(node.uuid)
         peer = asked.peers[node.uuid]
         peer.greeted = True
+        peer.feed._place = asked.tail.first  # Where it is once the log was looked at.
         for copy in asked.copies.values():
             peer.feed.told[copy] = Told(2, clock.named(b"", copy.named), 1, can_take=True, available=True)
     return made
@@ -81,6 +85,14 @@ def test_who_lacks_what(records):
     assert info["lag_records"] == {"n2": 3, "n3": 1}
 
 
+def test_for_whom_tombstones_are_kept(records):
+    """By name; and how many copies load."""
+    n1, _, n3 = records.nodes
+    n1.collecting.held_back = dict.fromkeys(n1.replicas.copies.values(), (n3.uuid,))
+    told = status(records)
+    assert (told["tombstones_held_by"], told["loading"]) == (["n3"], 0)
+
+
 def test_why_writes_are_refused(records, monkeypatch):
     """Copies that are set aside, partitions without a majority, without anybody; so many are named."""
     n1, n2, n3 = records.nodes
@@ -90,6 +102,12 @@ def test_why_writes_are_refused(records, monkeypatch):
         "its copy here takes no writes: an older copy of the store"
     ]
     copy.aside = None
+    n1.comparing.differ[copy] = {n3.uuid}
+    assert "other records than n3" in status(records)["unwell"][0]["why"]
+    n1.comparing.differ.clear()
+    n1.replicas.loading.log_too_small.add(copy)
+    assert "`table_log` is too small" in status(records)["unwell"][0]["why"]
+    n1.replicas.loading.log_too_small.clear()
     n3.state = State.DEAD
     assert status(records)["unwell"] == []
     n1.replicas.disconnected(n2.uuid)
