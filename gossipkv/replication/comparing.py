@@ -97,9 +97,13 @@ class Comparing:
 
     def _answered(self, copy: Copy, at: bytes, node: bytes, theirs: Value) -> None:
         ours = self.digest(copy, at)
-        if isinstance(theirs, int) and ours is not None and theirs != ours and copy in self._replicas.levels:
+        if not isinstance(theirs, int) or ours is None or copy not in self._replicas.levels:
+            return
+        if theirs != ours:
             self.differ.setdefault(copy, set()).add(node)
             self._outside.differs(copy, node)
+        elif copy in self.differ:
+            self.differ[copy].discard(node)  # Somebody has mended it.
 
 
 def _sum(rows: Iterable[tuple[bytes, bytes]]) -> int:

@@ -49,6 +49,10 @@ def test_what_differs_is_told():
     assert three.live[b"k3"] == b"w"
     assert one.live[b"k3"] == two.live[b"k3"] == b"v"
     assert any(node.comparing.differ for node in cluster.nodes)
+    one.write(k3=b"x")  # Which is the same everywhere, so it is over.
+    cluster.pass_s(0.5)
+    compare(cluster)
+    assert not any(nodes for node in cluster.nodes for nodes in node.comparing.differ.values())
 
 
 def test_a_clock_that_moves_has_it_begun_again():
