@@ -31,6 +31,8 @@ LIVE_BYTES, TWICE_LIVE_BYTES = "1.5 x live bytes + a file", "2 x live bytes + a 
 MEMTABLES = "memtables + 64 MiB"
 SYNCS = "3 ms + 2 syncs"
 DICTIONARIES = "loop over dictionaries"
+SYNCS_AND_TRIPS, TWICE_THE_RECORD = "2 syncs + 2 round trips + 1 ms", "the record and its head, twice"
+DATASET, FEW_COPIES = "a dataset's", "with one"
 TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
 DISK_1, DISK_8, DISK_16 = (f"C loop, depth {depth}" for depth in (1, 8, 16))
 HOT_BESIDE = "beside hot ones"
@@ -279,6 +281,22 @@ CLOCKS = {
         ("merge", "two clocks of {} entries merged"),
     )
 }
+
+PUT_ALONE = Row("put at a majority of three, one writer, p50", "ms", {SYNCS_AND_TRIPS: 1.0})
+PUT_SYNC = Row("sync of the disk meanwhile", "ms")
+PUT_TRIP = Row("ping of a node meanwhile", "ms")
+PUT_ORIGIN = Row("put at a majority of three, 64 connections, CPU of the node that is asked", "us", {REDIS: 15.0})
+PUT_TARGET = Row("the same, CPU of another", "us", {REDIS: 6.0})
+PUT_MANY = Row("the same, time", "us")
+PUT_BYTES = Row("bytes between nodes for a put, three asked at once", "B", {TWICE_THE_RECORD: 1.2})
+TABLE_GET = Row("get from a table, 64 connections, CPU", "us", {DATASET: 6.0})
+OUTAGE_FAILED = Row("reads that failed, one of three killed under load", "", 0.0)
+OUTAGE_LOST = Row("acknowledged writes that were lost", "", 0.0)
+OUTAGE_GAP = Row("no write acknowledged at those that live, longest", "ms", 200.0)
+OUTAGE_TOLD = Row("writes that were at the dead, until their clients were told, longest", "ms", 1000.0)
+COPIES_START = Row("start with 4,096 copies, to an answer, more than with one", "s", 1.0)
+COPIES_MEMORY = Row("memory of a copy at rest, of 4,096", "KiB", 1.5)
+COPIES_IDLE = Row("CPU of an idle node with 4,096 copies, a second, more than with one", "ms", 0.3)
 
 _SIZES = (8, 64, 256, 1024)
 FIRST_DEAD = Family(

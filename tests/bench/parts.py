@@ -14,10 +14,11 @@ from tests.bench.http import gateway, generator, numbers
 from tests.bench.memory import cgroup, library
 from tests.bench.memory import node as larger_node
 from tests.bench.network import one_core, pings
+from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import clocks
+from tests.bench.tables import clocks, copies, gets, outage, puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -269,6 +270,20 @@ TABLES = {
     "tables-clocks": part(
         clocks.measure, [row.of(size) for row in goals.CLOCKS.values() for size in goals.CLOCK_SIZES],
         calls=200, rounds=1,
+    ),
+    "tables-put": part(puts.alone, [goals.PUT_ALONE, goals.PUT_SYNC, goals.PUT_TRIP], puts=10, rounds=1),
+    "tables-puts": part(
+        puts.many, [goals.PUT_ORIGIN, goals.PUT_TARGET, goals.PUT_MANY, goals.PUT_BYTES],
+        needs=redis_missing, puts=200, rounds=1,
+    ),
+    "tables-get": part(gets.measure, [goals.TABLE_GET], keys=500, run_s=0.1, rounds=1),
+    "tables-outage": part(
+        outage.measure, [goals.OUTAGE_FAILED, goals.OUTAGE_LOST, goals.OUTAGE_GAP, goals.OUTAGE_TOLD],
+        before_s=0.5, dead_s=1.0, rounds=1,
+    ),
+    "tables-copies": part(
+        copies.measure, [goals.COPIES_START, goals.COPIES_MEMORY, goals.COPIES_IDLE],
+        partitions=64, idle_s=0.5, rounds=1,
     ),
 }  # fmt: skip
 GROUPS = {

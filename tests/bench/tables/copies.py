@@ -1,0 +1,59 @@
+"""The rows about copies at rest: what thousands take of a node's memory, of its idle time and of its start.
+
+Two clusters, one with a table of so many partitions and one with a table of one; the same node of each is started
+again, is left alone, and is looked at.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from time import perf_counter, sleep
+from typing import TYPE_CHECKING
+
+from tests.bench import goals, machine
+from tests.bench.processes import anonymous_bytes, cpu_ns, wait_for
+from tests.bench.tables import writing
+
+if TYPE_CHECKING:
+    from tests.bench.cluster.nodes import Nodes
+    from tests.bench.measurement import Bench
+
+NUMBER = 3  # The node that is looked at.
+SETTLE_S = 5.0
+KIB = 1024
+
+
+def measure(bench: Bench, *, partitions: int = 4_096, idle_s: float = 10.0, rounds: int = 3) -> None:
+    """Both clusters in turn."""
+    with ExitStack() as stack:
+        many = stack.enter_context(writing.tables(bench.directory / "many", partitions))
+        few = stack.enter_context(writing.tables(bench.directory / "few", 1))
+        for _ in range(rounds):
+            machine.say(f"  {goals.COPIES_START}")
+            looks = [_look(asked, idle_s) for asked in (many, few)]
+            more = [ours - theirs for ours, theirs in zip(*looks, strict=True)]
+            bench.add(goals.COPIES_START, more[0])
+            bench.add(goals.COPIES_MEMORY, more[1] / KIB / partitions)
+            bench.add(goals.COPIES_IDLE, more[2])
+    bench.notes.append(
+        f"Copies at rest: three nodes, {partitions:,} partitions with three replicas each beside one of one partition; "
+        f"from the start to an answer of the node's own copy; memory without pages of files after {SETTLE_S:g} s; "
+        f"idle for {idle_s:g} s"
+    )
+
+
+def _look(asked: Nodes, idle_s: float) -> tuple[float, float, float]:
+    """The seconds of a start; bytes; milliseconds of the processor a second."""
+    asked.cluster.stop(NUMBER)
+    asked.forget(NUMBER)
+    begin_s = perf_counter()
+    asked.cluster.start(NUMBER)
+    get = (writing.TABLE, b"first", {"local": True})
+    wait_for(lambda: asked.call(NUMBER, "get", *get) is not None, "an answer")
+    took_s = perf_counter() - begin_s
+    sleep(SETTLE_S)
+    process = asked.cluster.node(NUMBER).process
+    assert process is not None
+    before_ns = cpu_ns(process)
+    sleep(idle_s)
+    return took_s, anonymous_bytes(process), (cpu_ns(process) - before_ns) / 1e6 / idle_s
