@@ -89,7 +89,7 @@ CLAIMS = (
     Claim("docs/users/start.md", "sh", 1, f"{HERE}test_a_reader_installs_as_the_readme_does", "-m venv"),
     Claim("docs/users/client.md", "python", 3, CLIENT),
     Claim("docs/users/tables.md", "console", 1, RECORDS),
-    Claim("docs/users/tables.md", "python", 1, RECORDS),
+    Claim("docs/users/tables.md", "python", 2, RECORDS),
     Claim("docs/users/spark.md", "python", 2, SPARK),
     Claim("docs/users/offline-builds.md", "python multiprocessing", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
     Claim("docs/users/offline-builds.md", "python dask", 1, f"{OFFLINE}::test_an_example_writes_a_version"),
