@@ -143,12 +143,20 @@ def told_of(client: blocking.Client) -> dict[str, object]:
     return client.status("db")["db"]["versions"]["v1"]
 
 
+def inode_of(path: Path) -> int | None:
+    """The file that has this name now; None: there is none, for as long as it is put in its place."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
 def cut_short(path: Path, cut: Callable[[int], int], reader: Reader, node: NodeProcess) -> None:
     """Cut a file to what is left of its size, and wait until the reader was told and there is another in its place."""
     whole = path.stat()
     os.truncate(path, cut(whole.st_size))
     reader.until(1, "corrupt")
-    wait_until(lambda: path.exists() and path.stat().st_ino != whole.st_ino, node.said)
+    wait_until(lambda: inode_of(path) not in {None, whole.st_ino}, node.said)
     assert path.stat().st_size == whole.st_size
 
 
