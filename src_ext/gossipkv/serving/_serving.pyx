@@ -258,6 +258,7 @@ cdef class Loop:
 
     def wake(self):
         """Make the descriptor readable: there is `has_work` although nobody may send anything."""
+        self.core.check_thread()
         self.transport.wake()
 
     def expire(self):

@@ -82,6 +82,7 @@ cdef class Sockets(Transport):
     cdef int timer
     cdef bint watches_others
     cdef int bell  # not in `epoll`, which waits for others, who wait for this
+    cdef bint rings  # it was rung, by this thread alone, and not hushed since
     cdef epoll_event ready[EVENTS]
 
     def __cinit__(self, listener, *, bint polls):
@@ -201,7 +202,9 @@ cdef class Sockets(Transport):
         return self.waker
 
     cdef int wake(self) except -1:
-        eventfd_write(self.bell if self.watches_others else self.waker, 1)
+        if self.watches_others:
+            return self.ring()
+        eventfd_write(self.waker, 1)
         return 0
 
     cdef bint watch_others(self, int fd) except -1:
@@ -209,12 +212,15 @@ cdef class Sockets(Transport):
         return self.watches_others
 
     cdef int ring(self) except -1:
-        eventfd_write(self.bell, 1)
+        if not self.rings:
+            self.rings = True
+            eventfd_write(self.bell, 1)
         return 0
 
     cdef int hush(self) except -1:
         cdef uint64_t ignored
-        if self.watches_others:
+        if self.rings:
+            self.rings = False
             eventfd_read(self.bell, &ignored)
         return 0
 

@@ -119,6 +119,17 @@ def test_a_loop_is_woken_while_others_are_watched(resting: Resting) -> None:
     assert not resting.rings
 
 
+def test_the_bell_is_rung_once_until_a_round_has_begun(resting: Resting) -> None:
+    """Each of a thousand answers calls for a round, and the first of them alone is a call of the system."""
+    for _ in range(2):
+        for _ in range(3):
+            resting.served.loop.wake()
+        resting.served.loop.rest(0, 1000)
+        assert resting.rings
+        assert os.eventfd_read(resting.served.loop.fileno()) == 1  # How often it was written.
+        resting.served.step()
+
+
 def test_a_loop_that_is_closed_does_not_rest(resting: Resting) -> None:
     """It returns at once."""
     resting.served.loop.close()
