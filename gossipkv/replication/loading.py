@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
@@ -115,11 +116,11 @@ class Loading:
         self._relay_s = relay_s
         self._stall_s = stall_s
         self.loads: dict[Copy, Load] = {}
-        self.log_too_small: set[Copy] = set()  # For whom `table_log` is.
+        self.log_too_small: set[Copy] = set()  # For whom `table_log` is, until they have kept up with it for a while.
         self.litter: deque[int] = deque()  # Spaces of torn loads.
         self._below: dict[Copy, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
         self._since: dict[Copy, float] = {}  # Since when nobody can feed what somebody has.
-        self._loaded: dict[Copy, float] = {}  # When they were, last.
+        self._loaded: dict[Copy, float] = {}  # When they were, or were outrun by the log here, last.
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
@@ -131,6 +132,7 @@ class Loading:
             self._below[copy].discard(node)
             if not self._below[copy]:
                 del self._below[copy]
+                self._since.pop(copy, None)
 
     def look(self, now: float) -> None:
         """Begin what is to be loaded, and go on with what is."""
@@ -143,11 +145,15 @@ class Loading:
         for copy in [*self._below]:
             if copy not in self.loads:
                 self._may_begin(copy, now)
+        for copy in [*self.log_too_small]:
+            if self._keeps_up_at(copy) <= now:
+                self.log_too_small.discard(copy)
 
     @property
     def due(self) -> float | None:
         """When there is something to do, if nothing happens before."""
         times = [load.at for load in self.loads.values() if load.at is not None]
+        times += [self._keeps_up_at(copy) for copy in self.log_too_small]
         if len(self.loads) < MOST_LOADS:
             times += [since + self._relay_s for copy, since in self._since.items() if copy not in self.loads]
         return min(times, default=None)
@@ -164,11 +170,18 @@ class Loading:
         since = self._since.setdefault(copy, now)
         sources = [one for one in told if one[1].available and one[1].config == copy.synced_config]
         ahead = [one for one in sources if not clock.covers(copy.appended, one[1].clock)]
-        if now >= since + self._relay_s and ahead and len(self.loads) < MOST_LOADS:
+        if now < since + self._relay_s or len(self.loads) >= MOST_LOADS:
+            return
+        self._since[copy] = now  # If there is nobody to load from, or it is torn.
+        if ahead:
             self._begin(copy, max(ahead, key=lambda one: _news(copy, one[1].clock))[0], now)
 
+    def _keeps_up_at(self, copy: Copy) -> float:
+        """When a copy has kept up for so long that a load does not say any more that its log is too small."""
+        is_behind = copy in self.loads or copy in self._since
+        return inf if is_behind else self._loaded[copy] + TOO_SMALL_S
+
     def _begin(self, copy: Copy, source: bytes, now: float) -> None:
-        self._since[copy] = now  # If it is torn.
         space = self._outside.reserve_space()
         own = clock.counter(copy.appended, copy.assignment)
         load = Load(copy, source, now, own, space, next=lambda: None)
@@ -278,6 +291,7 @@ class Loading:
         if load.is_over:
             return
         if batches is None:
+            self._loaded[load.copy] = self._outside.now()
             self._is_too_small(load.copy)
             self._tear(load, "the log here was let go of before the load was done")
             return
@@ -366,7 +380,8 @@ class Loading:
         load.is_over = True
         self.loads.pop(load.copy, None)
         self.litter.append(load.space)
-        self._since[load.copy] = self._outside.now()
+        if load.copy in self._below:
+            self._since[load.copy] = self._outside.now()
         if load.copy.stands_still:
             load.copy.stands_still = False
             self._around.changes(load.copy)
@@ -420,7 +435,7 @@ class Loading:
         self._outside.wake()
 
 
-_WHEN_SYNCED: Final = float("inf")
+_WHEN_SYNCED: Final = inf
 
 
 def _news(copy: Copy, told: bytes) -> int:

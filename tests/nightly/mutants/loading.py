@@ -105,6 +105,27 @@ MUTANTS_OF_LOADING = (
         *TRIED,
     ),
     planted(
+        "a log that was too small is so for good",
+        f"{LOADING}:Loading._keeps_up_at",
+        "return inf if is_behind else self._loaded[copy] + TOO_SMALL_S",
+        "return inf",
+        *TRIED,
+    ),
+    planted(
+        "who has just loaded has kept up",
+        f"{LOADING}:Loading._keeps_up_at",
+        "is_behind = copy in self.loads or copy in self._since",
+        "return 0.0",
+        *TRIED,
+    ),
+    planted(
+        "who has nobody to load from is looked at without end",
+        f"{LOADING}:Loading._may_begin",
+        "self._since[copy] = now  # If there is nobody to load from, or it is torn.",
+        "pass",
+        *TRIED,
+    ),
+    planted(
         "a config is adopted while a load ends",
         "gossipkv.replication.replicas:Replicas.place",
         "if copy.stands_still:",

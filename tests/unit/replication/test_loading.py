@@ -322,6 +322,75 @@ def test_a_log_that_is_too_small_is_told():
     assert three.told == ["began", "done", "too small", "began", "done"]
 
 
+def test_a_log_that_is_too_small_is_told_until_the_copy_has_kept_up(monkeypatch):
+    """For as long after its last load as another load would have said so again; then the next one begins anew."""
+    monkeypatch.setattr("gossipkv.replication.loading.TOO_SMALL_S", 3.0)
+    cluster = Cluster()
+    three = cluster.nodes[2]
+    for number in range(3):
+        left_behind(cluster, three, **{f"k{number}": b"1"})
+        cluster.connect(three)
+        cluster.until(lambda number=number: three.told.count("done") == number + 1)
+    cluster.pass_s(2.5)
+    assert three.copy in three.replicas.loading.log_too_small
+    cluster.pass_s(1.0)
+    assert three.copy not in three.replicas.loading.log_too_small
+    left_behind(cluster, three, k3=b"1")
+    cluster.connect(three)
+    cluster.until(lambda: three.told.count("done") == 4)
+    assert three.copy not in three.replicas.loading.log_too_small
+    assert three.told.count("too small") == 1
+
+
+def test_a_load_that_is_outrun_by_the_log_here_says_so_until_it_has_kept_up(monkeypatch):
+    """What was written here while it loaded is gone from the log when it is to be merged over."""
+    monkeypatch.setattr("gossipkv.replication.loading.TOO_SMALL_S", 3.0)
+    cluster = Cluster()
+    one, _, three = cluster.nodes
+    left_behind(cluster, three)
+    load = three.replicas.loading
+    read_log = three.read_log
+    three.read_log = lambda space, position, on_log: on_log(None, position)
+    three.write(alone=b"3")
+    scan = three.scan
+    three.scan = lambda space, *bounds, **how: three.write(later=b"3") or scan(space, *bounds, **how)
+    cluster.connect(three)
+    cluster.until(lambda: "too small" in three.told)
+    three.read_log, three.scan = read_log, scan
+    cluster.until(lambda: cluster.is_level)
+    cluster.pass_s(2.5)
+    assert three.copy in load.log_too_small
+    cluster.pass_s(1.0)
+    assert three.copy not in load.log_too_small
+    assert one.live == three.live
+
+
+def test_who_cannot_load_yet_is_looked_at_now_and_then():
+    """Nobody to load from has its config, or it is not below any more: nothing is due at once, again and again."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    left_behind(cluster, three)
+    cluster.adopt(2, one, two)
+    cluster.connect(three)
+    for _ in range(100):
+        cluster.pass_s(0.01)
+        due = three.replicas.loading.due
+        assert due is None or due > cluster.now
+    assert not three.told
+    for node in (one, two):
+        three.replicas.loading.hears(node.uuid, three.copy, below=False)
+    assert three.replicas.loading.due is None
+    cluster.adopt(2, three)
+    cluster.connect(three)
+    cluster.until(lambda: three.replicas.loading.loads)
+    for node in (one, two):
+        three.replicas.loading.hears(node.uuid, three.copy, below=False)
+    three.replicas.loading._tear(three.replicas.loading.loads[three.copy], "as asked")
+    assert three.replicas.loading.due is None
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level)
+
+
 def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
     """No batch goes to the old space once the one that drops it is appended."""
     cluster = Cluster()
