@@ -71,6 +71,7 @@ REQUIRED: Final = (
     ("steps_back", 0, 0, "steps back"),
     ("writes", 2_000, None, "writes acknowledged to a table"),
     ("writes_after_kill", 1_000, None, "after a node was killed"),
+    ("read_back", 2_000, None, "read at once elsewhere"),
     ("read_again", 6_000, None, "values read again, by each node"),
     ("lost", 0, 0, "acknowledged and lost"),
 )
@@ -156,6 +157,7 @@ class Outcome:
     writes: int = 0
     writes_after_kill: int = 0
     unknown: int = 0
+    read_back: int = 0
     read_again: int = 0
     lost: int = 0
     seconds: float = 0.0
@@ -424,7 +426,7 @@ def _roles(nodes: list[NodeStatus], address: str) -> tuple[NodeStatus, NodeStatu
 def _note(outcome: Outcome, kept: demo_tables.Kept) -> None:
     """Take in the numbers of the second act."""
     outcome.writes, outcome.writes_after_kill, outcome.unknown = kept.writes, kept.writes_after_kill, kept.unknown
-    outcome.read_again, outcome.lost = kept.read_again, kept.lost
+    outcome.read_back, outcome.read_again, outcome.lost = kept.read_back, kept.read_again, kept.lost
     for line in kept.trouble:
         _fail(outcome, line)
 

@@ -71,6 +71,7 @@ def test_the_numbers_hold(tmp_path):
     assert (told["failures"], told["steps_back"]) == (0, 0)
     assert told["writes"] >= 2_000
     assert told["writes_after_kill"] >= 1_000
+    assert told["read_back"] == told["writes"]
     assert told["read_again"] == 3 * told["writes"]
     assert told["lost"] == 0
     assert [*told["latency"]] == ["before", "during", "after"]
@@ -185,7 +186,7 @@ SWITCH = demo.READS_BEFORE + 4000  # The answer at which a right node switches.
 
 def outcome_of(answers, status=None, happened=None, said=None):
     """What the reader makes of these answers; what it has happen is added to `happened`, what it says to `said`."""
-    outcome = demo.Outcome(writes=2_000, writes_after_kill=1_000, read_again=6_000)  # The second act went well.
+    outcome = demo.Outcome(writes=2_000, writes_after_kill=1_000, read_back=2_000, read_again=6_000)  # As it should.
     happened, said = [] if happened is None else happened, [] if said is None else said
     killed = Future()
     killed.set_result(NodeStatus(3, "n3", "127.0.0.1:7072", "ended", exit_status=-signal.SIGKILL))
