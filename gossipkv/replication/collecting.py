@@ -1,13 +1,18 @@
 """Collecting: tombstones that nobody needs any more go.
 
-A tombstone is needed while an older record of its key may come: from a copy that lacks the tombstone, or that has the
-record where this one has not.  So it goes once every assigned copy, dead or alive, has confirmed it by its clock under
-this copy's config, and this copy's clock covers the join of what they said.  What is written after that has a later
-time.  The keys under `copy.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
+What every assigned copy, dead or alive, has confirmed by its clock, under this copy's config, is *settled*.  (Who goes
+by another config may have had a copy load that this one does not know of.)  A tombstone is needed while an older record
+of its key may come: from a copy that lacks the tombstone, or that has the record where this one has not.  So it goes
+once it is settled, and this copy's clock covers the join of what the others said.  What is written after that has a
+later time.  The keys under `copy.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
+
+Whoever was shown that nothing is there has to be told of this config (`Copy.taken_config`): a host that it leaves out,
+and that has not heard of it, was not asked, and may show the record that was deleted.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Overloaded, StorageError
@@ -16,6 +21,8 @@ from gossipkv.replication.copy import RECORD, TIME_BYTES, TOMBSTONE
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.outside import Outside
     from gossipkv.replication.replicas import Replicas
@@ -25,33 +32,39 @@ MOST_ROWS: Final = 256  # and of each so many tombstones.
 END_OF_TOMBSTONES: Final = bytes([TOMBSTONE[0] + 1])
 
 
-class Settled(NamedTuple):
-    """What of a copy is settled."""
+class Collectable(NamedTuple):
+    """What of a copy's tombstones may go."""
 
-    clock: bytes  # Every assigned copy has confirmed this,
-    held_back: tuple[bytes, ...]  # and these nodes hold the rest back: they have not, or are not known to have.
+    clock: bytes  # Those that this covers;
+    held_back: tuple[bytes, ...]  # these nodes hold the rest back: they lack something, or may.
 
 
-def settled(replicas: Replicas, copy: Copy) -> Settled:
-    """Look up to where every assigned copy has confirmed, by its clock and under this copy's config."""
-    least = joined = copy.synced
-    missing: list[bytes] = []
-    behind: list[bytes] = []
+def confirmed(replicas: Replicas, copy: Copy) -> Iterator[tuple[bytes, bytes | None]]:
+    """The other nodes of a copy's partition, and what each has, as it told under this copy's config; None: nothing."""
     for host in copy.hosts:
-        if host.assignment == copy.assignment:
-            continue
-        peer = replicas.peers.get(host.node)
-        told = None if peer is None else peer.feed.told.get(copy)
-        if told is None or (told.assignment, told.config) != (host.assignment, copy.synced_config):
-            missing.append(host.node)
-            continue
-        if not clock.covers(told.clock, copy.synced):
-            behind.append(host.node)
-        least, joined = clock.least(least, told.clock), clock.merge(joined, told.clock)
-    if not copy.covers_synced(joined):
-        behind.append(replicas.me)
-        missing.append(replicas.me)
-    return Settled(b"" if missing else least, tuple(dict.fromkeys(missing + behind)))
+        if host.assignment != copy.assignment:
+            peer = replicas.peers.get(host.node)
+            told = None if peer is None else peer.feed.told.get(copy)
+            counts = told is not None and (told.assignment, told.config) == (host.assignment, copy.config)
+            yield host.node, told.clock if told is not None and counts else None
+
+
+def settled(replicas: Replicas, copy: Copy) -> bytes:
+    """The clock up to which every assigned copy, dead or alive, has confirmed, under this copy's config."""
+    whole = copy.synced
+    for _, theirs in confirmed(replicas, copy):
+        whole = clock.least(whole, theirs or b"")
+    return whole
+
+
+def collectable(replicas: Replicas, copy: Copy) -> Collectable:
+    """What may go: what is settled, unless somebody has what is not here."""
+    told = [*confirmed(replicas, copy)]
+    joined = reduce(clock.merge, (theirs or b"" for _, theirs in told), copy.synced)
+    has_all = copy.covers_synced(joined)
+    missing = [node for node, theirs in told if theirs is None] + ([] if has_all else [replicas.me])
+    behind = [node for node, theirs in told if theirs is not None and not clock.covers(theirs, copy.synced)]
+    return Collectable(settled(replicas, copy) if has_all else b"", (*missing, *behind))
 
 
 @final
@@ -82,7 +95,7 @@ class Collecting:
             self.held_back.pop(copy, None)
         if not rows:
             return
-        what = settled(self._replicas, copy)
+        what = collectable(self._replicas, copy)
         batch, count = Batch(), 0
         for key, _ in rows:
             time, user_key = key[len(TOMBSTONE) :][:TIME_BYTES], key[len(TOMBSTONE) + TIME_BYTES :]
@@ -102,6 +115,7 @@ class Collecting:
                 self._outside.append(batch, lambda: None)
             except (Overloaded, StorageError):
                 return  # The next time.
+            copy.taken_config = copy.config
         self.collected += count
         if more is not None:
             self._at[copy] = more

@@ -124,7 +124,7 @@ class Copy:
         self.identity = identity
         time, self.config, self.appended, _ = decode_state(state)
         self.synced, self.synced_config = self.appended, self.config
-        self.taken_config = self.config  # The newest under which it took anything in.
+        self.taken_config = self.config  # The newest under which it took anything in, or let go of a tombstone.
         self.time = HybridTime(time)
         self.hosts: tuple[Host, ...] = ()
         self.aside: str | None = None  # Why it originates nothing for good.
@@ -171,6 +171,7 @@ class Copy:
         assert clock.covers(joined, self.appended), "a clock never goes back"
         self.space, self.made_at, self.stands_still = space, position, False
         self.appended = self.synced = joined
+        self.taken_config = self.config
 
     @property
     def is_between(self) -> bool:

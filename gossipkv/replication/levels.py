@@ -100,11 +100,3 @@ class Levels:
             slots[host.slot] = min(slots.get(host.slot, counter), counter)
         needed = slots_needed(level, self.slots)
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
-
-    def settled(self) -> bytes:
-        """The clock up to which every assigned copy, dead or alive, has synced all: none needs to be waited for."""
-        whole = self._copy.synced
-        for host in self._copy.hosts:
-            if host.assignment != self._copy.assignment:
-                whole = clock.least(whole, self._confirmed.get(host.assignment, (0, b""))[1])
-        return whole

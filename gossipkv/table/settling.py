@@ -1,26 +1,31 @@
 """Tokens as they come and go: read from requests, kept short, and written into answers.
 
-What every assigned copy has confirmed is *settled*: no copy lacks it, so no request needs to wait for it, and it is
-left out wherever a token is written.  A node knows that of the partitions that it holds.  Of a token that is long it
-asks others first (`table_settled`), once a second at most for each table, before anything is done for the request.
+What every assigned copy has confirmed is *settled* (`replication.collecting`): no copy lacks it, so no request needs to
+wait for it, and it is left out wherever a token is written.  Its config takes its place: by an older map there may be
+one more copy, which lacks it.  A node knows that of the partitions that it holds.  Of a token that is long it asks
+others first (`table_settled`), once a second at most for each table, before anything is done for the request.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import GossipKVError, ProtocolError, TooLarge
 from gossipkv.replication import clock
+from gossipkv.replication.collecting import settled
 from gossipkv.table.forwarding import Request, held
-from gossipkv.table.readiness import Wanted, wanted_of
+from gossipkv.table.readiness import UNSEEN, Wanted, wanted_of
 from gossipkv.table.routing import packed_ids, together, unpacked_ids
-from gossipkv.table.token import NOTHING, PART, decode, encode, encode_body, merged, only
+from gossipkv.table.token import NOTHING, PART, Seen, decode, decode_body, encode, encode_body, merged, only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.table.forwarding import Forwarding
     from gossipkv.table.readiness import OnAnswer, Readiness
@@ -54,8 +59,8 @@ class Settling:
         self._replication = replication
         self._cluster = cluster
         self._max_token = max_token
-        self._told: dict[bytes, bytes] = {}  # By table what others say is settled, as a clock,
-        self._asked_at: dict[bytes, float] = {}  # and when they were asked.
+        self._told: Token = NOTHING  # What others say is settled, of all tables,
+        self._asked_at: dict[bytes, float] = {}  # and when they were asked, by table.
 
     def read(self, data: bytes) -> Token:
         """The token that came with a request.  Raises BadRequest: it is none."""
@@ -71,13 +76,17 @@ class Settling:
 
     def _without_settled(self, token: Token) -> Token:
         replicas = self._replication().replicas
+        by: dict[bytes, Seen] = {}  # The configs under which what is left out is settled.
 
         def keep(table: bytes, origin: int, count: int) -> bool:
             copy = replicas.of_origin.get(origin)
-            settled = self._told.get(table, b"") if copy is None else replicas.levels[copy].settled()
-            return count > clock.counter(settled, origin)
+            config, whole = self._told.get(table, UNSEEN) if copy is None else _settled(replicas, copy)
+            if count > clock.counter(whole, origin):
+                return True
+            by[table] = Seen(max(config, by.get(table, UNSEEN).config), b"")
+            return False
 
-        return only(token, keep)
+        return merged(only(token, keep), by)
 
     def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
         """Go on with a request whose token is short, or could be made so; `do` may raise, and then nothing waits."""
@@ -120,12 +129,8 @@ class Settling:
     def _answered(self, table: bytes, asking: _Asking, result: Value, error: GossipKVError | None, node: bytes) -> None:
         del node
         if error is None and isinstance(result, bytes):
-            try:
-                clock.check(result)
-            except ProtocolError:
-                pass  # It is asked again.
-            else:
-                self._told[table] = clock.merge(self._told.get(table, b""), result)
+            with contextlib.suppress(ProtocolError):  # It is asked again.
+                self._told = merged(self._told, {table: decode_body(result).get(table, UNSEEN)})
         asking.one_done()
 
     def _go_on(self, token: Token, do: Callable[[Token], object]) -> None:
@@ -152,7 +157,7 @@ class Settling:
     # -- for other nodes ---------------------------------------------------------------------------------------------
 
     def settled_here(self, arguments: Arguments) -> Value:
-        """`table_settled [table id, partitions]`: the clock up to which all copies of these partitions have all."""
+        """`table_settled [table id, partitions]`: up to where all copies of these partitions have all, as a body."""
         table, partitions = arguments.blob("table"), unpacked_ids(arguments.blob("partitions"))
         wanted_of(arguments, 0.0)  # As behind every request of a host.
         return self._settled(table, partitions)
@@ -163,7 +168,7 @@ class Settling:
     def _settled(self, table: bytes, partitions: Sequence[int]) -> bytes:
         replicas = self._replication().replicas
         copies = [held(replicas, table, partition) for partition in partitions]
-        return reduce(clock.merge, (replicas.levels[copy].settled() for copy in copies), b"")
+        return encode_body(merged(*({table: _settled(replicas, copy)} for copy in copies)))
 
 
 @final
@@ -190,6 +195,10 @@ class Sessions(NamedTuple):
 
     readiness: Readiness
     settling: Settling
+
+
+def _settled(replicas: Replicas, copy: Copy) -> Seen:
+    return Seen(copy.config, settled(replicas, copy))
 
 
 def is_short(token: Token) -> bool:

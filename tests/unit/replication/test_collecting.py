@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
-from gossipkv.replication.collecting import settled
+from gossipkv.replication.collecting import collectable
 from gossipkv.replication.copy import Write
 from tests.unit.replication.memory import Cluster
 
@@ -63,7 +63,7 @@ def test_the_dead_hold_it_back():
     assert not one.tombstones
     deleted(cluster)
     cluster.crash(one)
-    assert settled(one.replicas, one.copy).held_back == (two.uuid, three.uuid)
+    assert collectable(one.replicas, one.copy).held_back == (two.uuid, three.uuid)
     collect(cluster)
     assert one.tombstones == {b"a"}
 

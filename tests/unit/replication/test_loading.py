@@ -408,6 +408,18 @@ def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
     assert three.live == one.live
 
 
+def test_what_was_loaded_by_a_newer_map_is_read_by_that_map():
+    """Whoever is shown it may not go on at a copy by an older one, which does not know of all origins of it."""
+    cluster = Cluster()
+    three = cluster.nodes[2]
+    left_behind(cluster, three)
+    cluster.adopt(2)
+    assert three.copy.taken_config == 1
+    cluster.connect(three)
+    cluster.until(lambda: "done" in three.told)
+    assert three.copy.taken_config == 2
+
+
 def test_a_copy_that_is_dropped_takes_its_load_along():
     """At any page, and with the last batch under way."""
     for page in range(9):

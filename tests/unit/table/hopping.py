@@ -60,7 +60,7 @@ class Hopping:
         """Have another hear what the copies of one have."""
         for identity, copy in one.replicas.copies.items():
             if (theirs := other.replicas.copies.get(identity)) is not None and one is not other:
-                other.replicas.levels[theirs].confirms(copy.assignment, copy.config, copy.synced)
+                other.hears(theirs, copy, copy.synced)
 
     def step(self):
         """One thing happens."""

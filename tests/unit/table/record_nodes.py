@@ -171,6 +171,11 @@ class Node:
             raise answer
         return answer
 
+    def hears(self, copy, theirs, told):
+        """Hear what another node's copy has."""
+        peer = self.replicas._peer(next(host.node for host in copy.hosts if host.assignment == theirs.assignment))
+        self.replicas._hear(peer, copy, theirs.assignment, told, theirs.config, can=True)
+
     def begin(self, method, *params):
         """Ask; what comes is in the list that is returned."""
         answers = []

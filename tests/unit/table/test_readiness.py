@@ -7,6 +7,7 @@ import pytest
 from gossipkv.errors import BadRequest, NotReady, Overloaded, TooLarge
 from gossipkv.gossip.member import State as MemberState
 from gossipkv.replication import clock
+from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.record import decode as decode_record
 from gossipkv.table.token import Seen, decode, decode_body, encode
 from tests.unit.table.hopping import Hopping
@@ -179,8 +180,7 @@ def settle(one, two, three):
     """Have the first node hear that the others have all that it has."""
     for identity, copy in one.replicas.copies.items():
         for other in (two, three):
-            theirs = other.replicas.copies[identity]
-            one.replicas.levels[copy].confirms(theirs.assignment, theirs.config, copy.synced)
+            one.hears(copy, other.replicas.copies[identity], copy.synced)
 
 
 def test_a_long_token_is_made_short(long):
@@ -202,13 +202,75 @@ def test_what_most_have_is_not_settled(long):
     """Every assigned copy counts, dead or alive: who comes back without it is not ready for who has seen it."""
     _, _, token, (one, two, three) = long
     for identity, copy in one.replicas.copies.items():
-        theirs = two.replicas.copies[identity]
-        one.replicas.levels[copy].confirms(theirs.assignment, theirs.config, copy.synced)
+        one.hears(copy, two.replicas.copies[identity], copy.synced)
     _, after = one.call("get", "t", b"7", {"token": token})
     assert decode(after, CLUSTER) == decode(token, CLUSTER)
     settle(one, two, three)
     _, after = one.call("get", "t", b"7", {"token": token})
     assert {seen.clock for seen in decode(after, CLUSTER).values()} == {b""}
+
+
+@pytest.fixture
+def left():
+    """Three hosts of a key, of which the third has an older value, is left out by a newer map, and has not heard."""
+    world = Hopping(0)
+    nodes = {node.uuid: node for node in world.records.nodes}
+    route = world.records.nodes[0].methods.routing.route("hash")
+    place = route.place(b"1")
+    one, two, three = [nodes[uuid] for uuid in place.hosts]
+    one.call("put", "hash", b"1", b"old", ONE)
+    world.feed(one, two)
+    world.feed(one, three)
+
+    def leave(write, *params):
+        token = one.call(write, "hash", b"1", *params, ONE)
+        world.feed(one, two)
+        for node in (one, two):
+            copy = node.replicas.copies[route.table.id, place.partition]
+            hosts = [host for host in copy.hosts if host.node != three.uuid]
+            node.replicas.place(copy.identity, CONFIG + 1, hosts)
+            node.goes_by(route.table.id, CONFIG + 1)
+        world.records.run()
+        world.tell(one, two)
+        world.tell(two, one)
+        return token
+
+    return leave, one, three
+
+
+def test_what_is_left_out_of_a_token_takes_the_map_along_by_which_it_is_settled(left):
+    """All have it who hold the partition by that map; by an older one there is one more, who lacks it."""
+    leave, one, three = left
+    token = leave("put", b"new")
+    value, token = one.call("get", "hash", b"1", {"token": token, **LOCAL})
+    (seen,) = decode(token, CLUSTER).values()
+    assert (value, seen) == (b"new", Seen(CONFIG + 1, b""))
+    assert outcome(three, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+
+
+def test_who_is_told_by_others_what_is_settled_is_told_by_which_map(left):
+    """The node that shortens a token holds nothing of it, and asks."""
+    leave, one, three = left
+    token = leave("put", b"new")
+    hosts = one.methods.routing.route("hash").place(b"1").hosts
+    (asked,) = [node for node in one.records.nodes if node.uuid not in hosts]
+    noise = encode({bytes([number]) * 16: Seen(1, clock.of([(99, 1)])) for number in range(9, 60)}, CLUSTER)
+    three.is_lost = True
+    _, token = asked.call("get", "hash", b"1", {"token": token + noise})
+    table = one.methods.routing.route("hash").table.id
+    assert decode(token, CLUSTER)[table] == Seen(CONFIG + 1, b"")
+
+
+def test_who_was_shown_that_nothing_is_there_is_not_shown_what_was_deleted(left):
+    """The tombstone is collected by a map that has one host less: nothing else tells that one from who has it."""
+    leave, one, three = left
+    leave("delete")
+    Collecting(one.replicas, one).look()
+    one.records.run()
+    for method, *params in (["get", b"1"], ["scan"]):
+        *_, token = one.call(method, "hash", *params, LOCAL if method == "get" else {})
+        assert outcome(three, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    assert outcome(three, "get", "hash", b"1", LOCAL) == b"old"
 
 
 @pytest.mark.parametrize("request_", [["get", b"7"], ["put", b"7", b"v"], ["scan"]])
