@@ -83,7 +83,7 @@ COMMANDS: Final = {
     "restore": ("restore", "Put a backup of tables back."),
     "inspect": ("files", "What is in a sorted file or a data directory."),
     "loadtest": ("loadtest", "Put servers under load, check every answer, and tell how fast they came."),
-    "verify": ("files", "Check every byte of a sorted file or a data directory."),
+    "verify": ("files", "Check every byte of a file or a data directory, or whether a table's copies are equal."),
 }
 
 

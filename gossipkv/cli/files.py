@@ -1,4 +1,4 @@
-"""`inspect` and `verify`: sorted files and data directories, without a node."""
+"""`inspect` and `verify`: sorted files and data directories, without a node; and whether a table's copies are equal."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from rich.table import Table
 from rich.text import Text
 
 from gossipkv.cli import FAILED, contents
-from gossipkv.cli.options import JSON
+from gossipkv.cli.options import JSON, NODE, connect, timeout
 from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, columns, draw, progress
 from gossipkv.dataset.local.manifest import MANIFEST
 from gossipkv.errors import Corrupt
-from gossipkv.node.identity import NODE
+from gossipkv.node.identity import NODE as IDENTITY
+from gossipkv.status.reading import map_of
 from gossipkv.status.words import plain, size_text
 from gossipkv.storage.sorted_file import SortedFile
+from gossipkv.table.verifying import EQUAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
 
 
@@ -83,7 +86,7 @@ def _inspect_document(path: Path, *, as_json: bool) -> None:
 
 
 def _inspect_directory(path: Path, *, as_json: bool) -> None:
-    _, node = contents.document(path / NODE)
+    _, node = contents.document(path / IDENTITY)
     active = {
         item.name: contents.document(item)[1].get("version")
         for item in sorted((path / "active").glob("*"))
@@ -135,15 +138,26 @@ def _write(told: Mapping[str, Value], *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
+@click.option("--table", metavar="TABLE", help="Compare the copies of TABLE instead, on the nodes that hold them.")
+@NODE
+@timeout("10s", "each partition of a table")
 @JSON
-def verify(path: Path, *, as_json: bool) -> int:
-    """Check every byte that has a checksum of GossipKV's at PATH.
+def verify(path: Path | None, *, table: str | None, nodes: tuple[Address, ...], timeout_ms: int, as_json: bool) -> int:
+    """Check every byte that has a checksum of GossipKV's at PATH, or whether all copies of a TABLE have the same.
 
     PATH is a sorted file, a document, a data directory, the store of its tables, a backup of that, the directory of a
     cluster, or a source: a root, a database or a version.  A line for each damaged file, with the offset, then a
     summary.  Nodes may be running there.  Exit status 3: something is damaged; 2: PATH is none of these.
+
+    Of a TABLE the live records of each partition are compared between its nodes; one that is written to is looked at
+    again until --timeout.  Exit status 3: copies differ, or could not be compared.
     """
+    if (path is None) == (table is None):
+        raise click.UsageError("give a PATH, or --table TABLE")
+    if table is not None:
+        return _verify_table(table, nodes, timeout_ms, as_json=as_json)
+    assert path is not None
     place = contents.look(path)
     if place is None:
         raise click.UsageError(f"{path}: not ours: no file, data directory, cluster or source of GossipKV")
@@ -164,6 +178,30 @@ def verify(path: Path, *, as_json: bool) -> int:
         if place.source_files:
             click.echo(f"{_files(place.source_files)}{whose}, without checksums of GossipKV: not checked")
     return FAILED if troubled else 0
+
+
+def _verify_table(table: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
+    """Have each partition compared, in their order."""
+    told: list[dict[str, Value]] = []
+    with connect(nodes, timeout_ms) as client, progress(TextColumn("verify"), TextColumn("{task.completed}")) as bar:
+        task = bar.add_task("verify")
+        asked: dict[str, Value] = {"timeout_ms": timeout_ms * 9 // 10}  # So that its answer is there in time.
+        while True:
+            one = map_of(client.call("verify_table", table, asked))
+            told += [one] if one else []
+            bar.update(task, completed=len(told))
+            if one.get("next") is None:
+                break
+            asked["start"] = one["next"]
+    bad = [one for one in told if one["verdict"] != EQUAL]
+    if as_json:
+        print_json({"table": table, "partitions": len(told), "not_equal": [*bad]})
+    else:
+        for one in bad:
+            click.echo(f"{table} {plain(one['partition'])}: {plain(one['verdict'])}: {plain(one['why'])}")
+        partitions = f"{len(told):,} partition{'s' if len(told) != 1 else ''}"
+        click.echo(f"{table}: {partitions}: " + (f"{len(bad):,} not equal" if bad else "all copies equal"))
+    return FAILED if bad else 0
 
 
 def _files(count: int) -> str:

@@ -18,8 +18,6 @@ from gossipkv.replication import clock, record
 from gossipkv.replication.copy import END_OF_RECORDS, RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.outside import Outside
     from gossipkv.replication.replicas import Replicas
@@ -35,16 +33,42 @@ class Digest(NamedTuple):
 
     clock: bytes
     sum: int
+    records: int
 
 
 @final
 @dataclass(slots=True, eq=False)
-class _Begun:
+class Pass:
+    """A way through the live records of a copy, as they are at one clock."""
+
     copy: Copy
     clock: bytes
     space: int
-    start: bytes = RECORD
+    start: bytes | None = RECORD  # Of the next page; None: it is at the end.
     sum: int = 0
+    records: int = 0
+
+    @classmethod
+    def of(cls, copy: Copy) -> Pass:
+        """One that begins."""
+        return cls(copy, copy.synced, copy.space)
+
+    def is_right(self, replicas: Replicas) -> bool:
+        """Whether the copy is as it was when this began; else what was summed up is of no clock."""
+        copy = self.copy
+        return copy in replicas.levels and (copy.synced, copy.space) == (self.clock, self.space)
+
+    def read(self, outside: Outside) -> Digest | None:
+        """Take in a page of a copy that is as it was; None: more is left."""
+        assert self.start is not None, self.copy.identity
+        found, self.start = outside.scan(self.space, self.start, END_OF_RECORDS, reverse=False, limit=MOST_RECORDS)
+        for key, data in found:
+            if record.value(data) is not None:
+                hashed = blake2b(key, digest_size=HASH_BYTES, salt=len(key).to_bytes(4, "big"))
+                hashed.update(data)
+                self.sum = (self.sum + int.from_bytes(hashed.digest(), "big")) % MOST_DIGEST
+                self.records += 1
+        return Digest(self.clock, self.sum, self.records) if self.start is None else None
 
 
 @final
@@ -55,7 +79,7 @@ class Comparing:
         self._replicas = replicas
         self._outside = outside
         self._round: list[Copy] = []
-        self._begun: _Begun | None = None
+        self._begun: Pass | None = None
         self._digests: dict[Copy, Digest] = {}
         self.differ: dict[Copy, set[bytes]] = {}  # The nodes whose live records were others at the same clock.
 
@@ -65,29 +89,27 @@ class Comparing:
         if begun is None:
             return
         self._begun = None
-        copy = begun.copy
-        if copy not in self._replicas.levels or (copy.synced, copy.space) != (begun.clock, begun.space):
+        if not begun.is_right(self._replicas):
             return
-        found, more = self._outside.scan(copy.space, begun.start, END_OF_RECORDS, reverse=False, limit=MOST_RECORDS)
-        begun.sum = (begun.sum + _sum(found)) % MOST_DIGEST
-        if more is not None:
-            begun.start = more
+        digest = begun.read(self._outside)
+        if digest is None:
             self._begun = begun
             return
-        self._digests[copy] = Digest(begun.clock, begun.sum)
+        copy = begun.copy
+        self._digests[copy] = digest
         table, partition, _ = copy.identity
         params: list[Value] = [self._replicas.me, table, partition, begun.clock]
         for node, _ in self._replicas.hosts_told(copy):
             self._outside.ask(node, "replica_digest", params, partial(self._answered, copy, begun.clock, node))
 
-    def _next(self) -> _Begun | None:
+    def _next(self) -> Pass | None:
         if not self._round:
             self._digests = {copy: kept for copy, kept in self._digests.items() if copy in self._replicas.levels}
             self._round = [*self._replicas.copies.values()]
         while self._round:
             copy = self._round.pop()
             if copy not in self._digests or self._digests[copy].clock != copy.synced:
-                return _Begun(copy, copy.synced, copy.space)
+                return Pass.of(copy)
         return None
 
     def digest(self, copy: Copy, at: bytes) -> Value:
@@ -104,13 +126,3 @@ class Comparing:
             self._outside.differs(copy, node)
         elif copy in self.differ:
             self.differ[copy].discard(node)  # Somebody has mended it.
-
-
-def _sum(rows: Iterable[tuple[bytes, bytes]]) -> int:
-    total = 0
-    for key, data in rows:
-        if record.value(data) is not None:
-            hashed = blake2b(key, digest_size=HASH_BYTES, salt=len(key).to_bytes(4, "big"))
-            hashed.update(data)
-            total += int.from_bytes(hashed.digest(), "big")
-    return total

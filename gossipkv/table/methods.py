@@ -48,6 +48,8 @@ OF_RECORDS: Final = (
     b"table_get",
     b"table_scan",
     b"table_settled",
+    b"verify_table",
+    b"table_digest",
     b"replica_tell",
     b"replica_feed",
     b"replica_load",
@@ -108,7 +110,7 @@ class TableMethods:
         """Answer `get`, `get_many` or `scan` of a table."""
         return self._of_records().reads[arguments.method](arguments)
 
-    def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later:
+    def _answer_records(self, name: bytes, arguments: Arguments) -> Value | Later | Waiting:
         return self._of_records().methods[name](arguments)
 
     async def status(self, name: str | None) -> dict[str, dict[str, Detail]]:

@@ -15,6 +15,7 @@ from gossipkv.table.reads import TableReads
 from gossipkv.table.routing import Routing
 from gossipkv.table.scans import TableScans
 from gossipkv.table.settling import Sessions, Settling
+from gossipkv.table.verifying import Verifying
 from gossipkv.table.writes import Writes
 from gossipkv.wire.results import Later
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
-    from gossipkv.wire.results import OnResult
+    from gossipkv.wire.results import OnResult, Waiting
     from gossipkv.wire.rpc import Value
 
 UUID_BYTES: Final = 16
@@ -75,7 +76,8 @@ class RecordMethods:
             "get_many": reads.get_many,
             "scan": scans.scan,
         }
-        self.methods: dict[bytes, Callable[[Arguments], Value | Later]] = {
+        verifying = Verifying(deciding, self.routing)
+        self.methods: dict[bytes, Callable[[Arguments], Value | Later | Waiting]] = {
             b"put": writes.put,
             b"delete": writes.delete,
             b"put_many": writes.put_many,
@@ -83,6 +85,8 @@ class RecordMethods:
             b"table_get": reads.get_here,
             b"table_scan": scans.scan_here,
             b"table_settled": self._settling.settled_here,
+            b"verify_table": verifying.verify,
+            b"table_digest": verifying.digest,
             b"replica_tell": self._tell,
             b"replica_feed": self._feed,
             b"replica_load": self._load,

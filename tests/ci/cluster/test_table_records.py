@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 
 from gossipkv.launcher import Cluster
 from tests.ci.cluster import table_records
 from tests.ci.cluster.table_nodes import Nodes, until
-from tests.ci.cluster.table_records import DONE, OPEN, REFUSED, Load, Read, Write, judge
+from tests.ci.cluster.table_records import DONE, OPEN, REFUSED, TABLE, Load, Read, Write, judge
 from tests.ci.cluster.table_sessions import Hopping, goes_on
 from tests.ci.cluster.views import LOGGED
 
@@ -23,6 +25,16 @@ AFTER_S = 4.0
 LEAST = 100  # Writes and reads in each of these times; a machine that is not busy does thousands.
 HISTORY = [Write(b"k", b"1", DONE, 1.0, 2.0), Write(b"k", b"2", DONE, 3.0, 4.0), Write(b"other", b"3", OPEN, 5.0, 6.0)]
 NODES = ("n1", "n2", "n3")
+
+
+def verified(cluster, index):
+    """How the command ends that compares all copies, asked of a node, and what it says last."""
+    command = [sys.executable, "-m", "gossipkv", "verify", "--table", TABLE, "--timeout", "2s"]
+    done = subprocess.run(
+        [*command, "--node", cluster.addresses[index - 1]], capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, done.stdout.splitlines()[-1]
 
 
 def everywhere(end):
@@ -81,6 +93,10 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
             load.goes_on(AFTER_S, LEAST)
         table_records.check(cluster, load, ALL)
         until(lambda: {*table_records.lags(cluster, left).values()}, lambda told: told == {0})
+        assert verified(cluster, left) == (0, f"{TABLE}: 16 partitions: all copies equal")
+        cluster.kill(victim)
+        status, last = verified(cluster, left)
+        assert (status, last) == (3, f"{TABLE}: 16 partitions: 16 not equal")
 
 
 def test_sessions_hop_while_a_node_is_killed(tmp_path):

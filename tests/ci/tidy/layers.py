@@ -187,6 +187,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.wiring": "starts and stops the parts of a node, waits for signals",
+    "gossipkv.table.verifying": "goes through a copy a page at a time, and asks hosts again",
     "gossipkv.table.for_clients": "waits until all nodes know a table that was made",
     "gossipkv.table.for_peers": "waits until a config id is reached",
     "gossipkv.table.holding": "looks at long maps in several turns",

@@ -9,6 +9,7 @@ COLLECTING = "gossipkv.replication.collecting"
 TRIED = ("tests/unit/replication/test_loading.py", "tests/unit/replication/test_loading_storms.py")
 COMPARING = "gossipkv.replication.comparing"
 COMPARED = ("tests/unit/replication/test_comparing.py",)
+VERIFIED = ("tests/unit/table/test_verifying.py",)
 COLLECTED = ("tests/unit/replication/test_collecting.py",)
 
 MUTANTS_OF_LOADING = (
@@ -190,17 +191,31 @@ MUTANTS_OF_LOADING = (
     ),
     planted(
         "tombstones count in a digest",
-        f"{COMPARING}:_sum",
+        f"{COMPARING}:Pass.read",
         "if record.value(data) is not None:",
         "if data:",
         *COMPARED,
     ),
     planted(
         "a digest is of several clocks",
-        f"{COMPARING}:Comparing.look",
-        "if copy not in self._replicas.levels or (copy.synced, copy.space) != (begun.clock, begun.space):",
-        "if copy not in self._replicas.levels:",
+        f"{COMPARING}:Pass.is_right",
+        "return copy in replicas.levels and (copy.synced, copy.space) == (self.clock, self.space)",
+        "return copy in replicas.levels",
         *COMPARED,
+    ),
+    planted(
+        "copies of other clocks are compared",
+        "gossipkv.table.verifying:judge",
+        "if clock.compare(digests[one].clock, digests[other].clock) != clock.EQUAL:",
+        "if False:",
+        *VERIFIED,
+    ),
+    planted(
+        "a copy that is not heard of counts as equal",
+        "gossipkv.table.verifying:judge",
+        "if silent or behind:",
+        "if behind:",
+        *VERIFIED,
     ),
     planted(
         "a clock that is off originates",

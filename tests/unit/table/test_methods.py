@@ -32,7 +32,7 @@ from tests.world.nodes.whole_cluster import simulate
 PAGE = (Path(__file__).parents[3] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
 BETWEEN_NODES = {
     "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
-    "metadata_invite", "metadata_discover",
+    "metadata_invite", "metadata_discover", "table_digest",
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
@@ -186,6 +186,7 @@ def test_no_request_is_a_defect(seed):
         "create_table": 2, "drop_table": 1, "partition_map": 2, "metadata_status": 1, "metadata_join": 2,
         "metadata_leave": 2, "register": 1, "metadata_hold": 6, "metadata_pages": 2, "metadata_transact": 3,
         "metadata_outcome": 3, "metadata_known": 1, "metadata_invite": 1, "metadata_discover": 4,
+        "verify_table": 2, "table_digest": 4,
     }  # fmt: skip
 
     async def scenario(cluster):

@@ -1,0 +1,182 @@
+"""Verifying: whether all copies of a partition have the same live records, when somebody asks.
+
+    verify_table    [table, {start, timeout_ms}]            of the partition that begins there, by the asked node
+    table_digest    [uuid, table id, partition, timeout]    to its hosts: clock, sum and number of the live records
+
+Two copies can be compared when their clocks are equal, and only then; a partition that is written to is looked at again
+while there is time.  Nothing is repaired: which of two is right no digest tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, ProtocolError
+from gossipkv.replication import clock
+from gossipkv.replication.comparing import MOST_DIGEST, Digest, Pass
+from gossipkv.table.requests import DECISION_MS, MOST_TIMEOUT_MS
+from gossipkv.wire.results import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.table.routing import Place, Routing
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+MOST_PASSES: Final = 4  # Under way at a node: each reads all of a partition.
+AGAIN_S: Final = 0.1
+HOST_PART: Final = 0.8  # Of the time that is left, for a host to answer in.
+MOST_ID: Final = (1 << 64) - 1
+EQUAL: Final = "equal"
+DIFFERENT: Final = "different"
+NOT_COMPARED: Final = "not compared"
+
+
+class Verdict(NamedTuple):
+    """What the copies of a partition are to each other, and for what is not known the reason."""
+
+    word: str
+    why: str | None = None
+
+
+@final
+class Verifying:
+    """Compares copies, and tells others the digests of those that are here."""
+
+    def __init__(self, deciding: Deciding, routing: Routing) -> None:
+        self._deciding = deciding
+        self._routing = routing
+        self._passes = 0
+
+    def verify(self, arguments: Arguments) -> Waiting:
+        """`verify_table [table, {start, timeout_ms}]`: compare the copies of the first partition from a key on."""
+        name = arguments.text("table")
+        options = arguments.options("start", "timeout_ms")
+        start = options.blob("start") or b""
+        timeout_ms = options.number("timeout_ms", 1, MOST_TIMEOUT_MS) or DECISION_MS
+        arguments.end()
+
+        async def compare() -> Value:
+            route = self._routing.route(name)
+            places = (place for place in route.places() if place.first >= start)
+            place = next(places, None)
+            if place is None:
+                return None
+            found = await self._compare(route.table.id, place, trio.current_time() + timeout_ms / 1000)
+            after = next(places, None)
+            verdict = judge(found)
+            copies: list[Value] = [_told(name, found[name]) for name in sorted(found)]
+            return {
+                "partition": f"{place.partition:016x}",
+                "verdict": verdict.word,
+                "why": verdict.why,
+                "copies": copies,
+                "next": None if after is None else after.first,
+            }
+
+        return Waiting(compare)
+
+    def digest(self, arguments: Arguments) -> Waiting:
+        """`table_digest [uuid, table id, partition, timeout]`: clock, sum and number of a copy's live records."""
+        arguments.blob("node")
+        table, partition = arguments.blob("table"), arguments.whole("partition", MOST_ID)
+        timeout_ms = arguments.whole("timeout", MOST_TIMEOUT_MS)
+        arguments.end()
+
+        async def take() -> Value:
+            return [*await self._take(table, partition, trio.current_time() + timeout_ms / 1000)]
+
+        return Waiting(take)
+
+    async def _take(self, table: bytes, partition: int, until: float) -> Digest:
+        """The digest of a copy that is here, at one clock.
+
+        Raises:
+            NotServed: none is here.
+            NotReady: it was written to all the time.
+            Overloaded: enough are taken already.
+        """
+        replication = self._deciding.replicating()
+        if self._passes >= MOST_PASSES:
+            raise Overloaded(f"{MOST_PASSES} partitions are verified here already: ask again later")
+        self._passes += 1
+        try:
+            while True:
+                copy = replication.replicas.copies.get((table, partition))
+                if copy is None:
+                    raise NotServed("it does not hold the partition", {"partition": partition})
+                way = Pass.of(copy)
+                while way.is_right(replication.replicas):
+                    if (digest := way.read(replication)) is not None:
+                        return digest
+                    await trio.lowlevel.checkpoint()
+                if trio.current_time() >= until:
+                    raise NotReady("it is written to all the time")
+                await trio.sleep(AGAIN_S)
+        finally:
+            self._passes -= 1
+
+    async def _compare(self, table: bytes, place: Place, until: float) -> dict[str, Digest | GossipKVError]:
+        """What each host says, by name; asked until all can be compared, or the time is over."""
+        while True:
+            found: dict[str, Digest | GossipKVError] = {}
+            async with trio.open_nursery() as nursery:
+                for node in place.hosts:
+                    nursery.start_soon(self._ask, node, table, place.partition, until, found)
+            if judge(found).word != NOT_COMPARED or trio.current_time() + AGAIN_S >= until:
+                return found
+            await trio.sleep(AGAIN_S)
+
+    async def _ask(
+        self, node: bytes, table: bytes, partition: int, until: float, found: dict[str, Digest | GossipKVError]
+    ) -> None:
+        name = self._deciding.name_of(node)
+        left_s = max(AGAIN_S, until - trio.current_time())
+        host_s = left_s * HOST_PART
+        try:
+            me = self._deciding.replicating().replicas.me
+            if node == me:
+                found[name] = await self._take(table, partition, trio.current_time() + host_s)
+            else:
+                params: list[Value] = [me, table, partition, int(host_s * 1000)]
+                found[name] = _read(await self._deciding.asking.ask(node, "table_digest", params, left_s), name)
+        except GossipKVError as error:
+            found[name] = error
+
+
+def judge(found: Mapping[str, Digest | GossipKVError]) -> Verdict:
+    """What the copies are to each other, by node."""
+    digests = {name: one for name, one in found.items() if isinstance(one, Digest)}
+    names = sorted(digests)
+    behind = []
+    for number, one in enumerate(names):
+        for other in names[number + 1 :]:
+            if clock.compare(digests[one].clock, digests[other].clock) != clock.EQUAL:
+                behind.append(f"{one} and {other} have not the same writes")
+            elif digests[one][1:] != digests[other][1:]:
+                return Verdict(DIFFERENT, f"{one} and {other} have all the same writes, and other records")
+    silent = [f"{name}: {one.message}" for name, one in sorted(found.items()) if isinstance(one, GossipKVError)]
+    if silent or behind:
+        return Verdict(NOT_COMPARED, "; ".join(silent or behind))
+    if len(digests) < 2:  # noqa: PLR2004  # To compare takes two.
+        return Verdict(NOT_COMPARED, "it has one copy")
+    return Verdict(EQUAL)
+
+
+def _read(answer: Value, name: str) -> Digest:
+    """Raises ProtocolError."""
+    match answer:
+        case [bytes(at), int(total), int(records)] if 0 <= total < MOST_DIGEST and 0 <= records <= MOST_ID:
+            clock.check(at)
+            return Digest(at, total, records)
+    raise ProtocolError(f"{name} answered with what is no digest")
+
+
+def _told(name: str, one: Digest | GossipKVError) -> Value:
+    if isinstance(one, GossipKVError):
+        return {"node": name, "error": one.message}
+    return {"node": name, "records": one.records, "digest": f"{one.sum:016x}"}
