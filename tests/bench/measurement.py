@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,7 +67,8 @@ class Measurement:
 
     def ratio(self, peer: str) -> Ratio:
         """Over the rounds."""
-        ratios = [ours / theirs for ours, theirs in zip(self.samples[self.row.ours], self.samples[peer], strict=True)]
+        pairs = zip(self.samples[self.row.ours], self.samples[peer], strict=True)
+        ratios = [ours / theirs if theirs else inf for ours, theirs in pairs]
         return Ratio(median(ratios), min(ratios), max(ratios))
 
     def typical(self, name: str) -> float:
