@@ -25,7 +25,7 @@ def measure(bench: Bench, *, before_s: float = 3.0, dead_s: float = 5.0, rounds:
     for number in range(rounds):
         machine.say(f"  {goals.OUTAGE_GAP}")
         # Each is on nodes of its own: what a load reads is held against its own writes.
-        with nodes.fresh(bench.directory, NODES) as asked:
+        with nodes.fresh(bench.directory / f"outage-{number}", NODES) as asked:
             table_records.prepare(asked.cluster)
             victim = chance.choice(asked.numbers)
             with Load(asked.cluster.addresses, seed=number) as load:
