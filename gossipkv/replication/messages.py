@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgpack
+
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, record
 
@@ -11,6 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.wire.rpc import Raw, Value
+
+
+def unpacked(answer: Value) -> Value:
+    """What an answer says, which is packed in bytes of its own.  Raises ProtocolError."""
+    if not isinstance(answer, bytes):
+        raise ProtocolError("an answer to a copy's node is packed in bytes")
+    try:
+        value: Value = msgpack.unpackb(answer)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"an answer to a copy's node cannot be decoded: {error}") from error
+    return value
 
 
 def clock_of(ids: Sequence[int], counters: Sequence[object]) -> bytes:

@@ -12,7 +12,8 @@ below]`; below is a copy of the asked one to which the asker's log does not reac
 `[number, assignment, config, [counter, ...], can take]`, in the asker's numbers and order of counters.  A row that is a
 number is the time of day, in milliseconds.  An
 entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the
-message, or the records, say as much.  Rows and entries are packed by themselves, since a request has few elements.
+message, or the records, say as much.  Rows and entries, and the answers, are packed by themselves: a frame has few
+elements, and a node may hold thousands of copies.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
 from gossipkv.replication.feed import Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
-from gossipkv.replication.messages import behind, clock_of, counters_of, records_of
+from gossipkv.replication.messages import behind, clock_of, counters_of, records_of, unpacked
 from gossipkv.replication.peer import Peer, Row
 from gossipkv.replication.time import MOST_TIME, Skew
 
@@ -268,7 +269,7 @@ class Replicas:
             try:
                 if result is None:
                     raise NotReady("no answer")
-                on_reply(result)
+                on_reply(unpacked(result))
             except GossipKVError:  # As after a lost connection, once.
                 peer.link, peer.greeted = 0, False
                 peer.feed.disconnected()
@@ -335,8 +336,8 @@ class Replicas:
 
     # -- what others ask ---------------------------------------------------------------------------------------------
 
-    def told(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> list[Value]:
-        """A node tells what its copies have; the answer.
+    def told(self, node: bytes, link: int, rows: Sequence[Raw], *, whole: bool) -> bytes:
+        """A node tells what its copies have; the answer, packed.
 
         Raises:
             NotReady: the node, or the link, is not known here: it is to be begun anew.
@@ -361,7 +362,7 @@ class Replicas:
                 self.loading.hears(node, copy, below=below)
                 answer.append(self._answer_row(peer, number, told.ids, copy))
         self._outside.wake()
-        return answer
+        return msgpack.packb(answer)
 
     def _asking(self, node: bytes) -> Peer:
         """Find who asks: one that was connected or shares a partition, not any name that somebody makes up."""
@@ -403,8 +404,8 @@ class Replicas:
         if link != peer.their_link:
             raise NotReady("this link was not begun here, or was begun anew")
 
-    def fed(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[list[Value]], object]) -> None:
-        """A node feeds entries; `on_taken` is called with the answer once what could be taken is synced.
+    def fed(self, node: bytes, link: int, entries: Sequence[Raw], on_taken: Callable[[bytes], object]) -> None:
+        """A node feeds entries; `on_taken` is called with the answer, packed, once what could be taken is synced.
 
         Raises:
             NotReady, ProtocolError: as `told`.
@@ -426,7 +427,7 @@ class Replicas:
             appended -= 1
             if not appended:
                 rows = [self._answer_row(peer, number, row.ids, copy) for number, (copy, row) in copies.items()]
-                on_taken([rows, news])
+                on_taken(msgpack.packb([rows, news]))
 
         appended = 1
         for _, entry in read:

@@ -245,10 +245,10 @@ def settled(cluster: Cluster, indexes: Iterable[int], writes: Iterable[Write]) -
     return {f"n{index}": end for index, end in zip(indexes, ends, strict=True)}
 
 
-def prepare(cluster: Cluster) -> None:
+def prepare(cluster: Cluster, **changed: int) -> None:
     """Return when all nodes write to a new table."""
     with cluster.connect(1, timeout_ms=TIMEOUT_MS) as client:
-        client.call("create_table", TABLE, OPTIONS)
+        client.call("create_table", TABLE, OPTIONS | changed)
     for node in cluster.status():
         with cluster.connect(node.index, timeout_ms=TIMEOUT_MS) as client:
             until(lambda client=client: client.table(TABLE).delete(b"first", level="all"), lambda _: True)

@@ -80,7 +80,7 @@ def test_what_the_dead_switched_to_is_there_when_they_are_back(tmp_path):
         publish(tmp_path / "source", "v3")
         wait_for(cluster, "v3")
         with connect(first) as client:
-            assert "victim" in client.status("geo")["geo"]["versions"]["v2"]["kept_by"]
+            wait_until(lambda: "victim" in client.status("geo")["geo"]["versions"]["v2"]["kept_by"])
         with NodeProcess(tmp_path, *options) as back:
             back.ready()
             with connect(back.address) as client:

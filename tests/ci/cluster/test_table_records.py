@@ -99,6 +99,18 @@ def test_a_node_is_killed_and_comes_back(tmp_path):
         assert (status, last) == (3, f"{TABLE}: 16 partitions: 16 not equal")
 
 
+def test_a_node_of_thousands_of_copies_comes_back(tmp_path):
+    """What it and the others tell each other at once, of all copies, is not too much for a frame."""
+    with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(ALL)
+        table_records.prepare(cluster, partitions=4_096)
+        cluster.stop(3)
+        cluster.start(3)
+        for index in ALL:
+            with cluster.connect(index, timeout_ms=table_records.TIMEOUT_MS) as client:
+                until(lambda client=client: client.table(TABLE).put(b"first", b"1", level="all"), lambda _: True)
+
+
 def test_sessions_hop_while_a_node_is_killed(tmp_path):
     """Whatever node they ask, they are shown nothing older than what they, or what they saw, came after."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:

@@ -34,11 +34,12 @@ class Talker:
     def begin(self, counters=(0, 0, 0), config=CONFIG):
         """Begin a link, and tell what is had."""
         row = [0, self.table, 0, YOURS, config, [MINE, YOURS, THIRD], [*counters], True, False]
-        return self.replicas.told(self.peer.uuid, LINK, [row], whole=True)
+        return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=True))
 
     def tell(self, counters, config=CONFIG):
         """Tell what is had by now."""
-        return self.replicas.told(self.peer.uuid, LINK, [[0, config, [*counters], True, False]], whole=False)
+        row = [0, config, [*counters], True, False]
+        return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=False))
 
     def feed(self, *entries, syncs=True):
         """Feed entries; the answers that have come."""
@@ -46,13 +47,13 @@ class Talker:
         self.replicas.fed(self.peer.uuid, LINK, msgpack.unpackb(msgpack.packb(entries)), answers.append)
         if syncs:
             self.records.run()
-        return answers
+        return [msgpack.unpackb(answer) for answer in answers]
 
     def connect(self, counters=(0, 0, 0), config=CONFIG):
         """Have the node connect, and hear the answer to its first question."""
         self.replicas.connected(self.peer.uuid)
         (_, _, on_reply) = self.asked.pop()
-        on_reply([[0, YOURS, config, [*counters], True]])
+        on_reply(msgpack.packb([[0, YOURS, config, [*counters], True]]))
 
     def pump(self):
         """Have the node do what is due; what it has asked since."""

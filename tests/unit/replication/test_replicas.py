@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 
 from gossipkv.errors import NotReady, Overloaded, ProtocolError, StorageError
@@ -105,7 +106,7 @@ def test_another_assignment(talker):
     talker.feed([1, [0, 0, 1], [0, 1, 1], made(1, b"goes on")])
     assert (talker.clock, talker.value()) == ([0, 1, 0], b"goes on")
     unknown = [2, bytes(16), 5, YOURS, talker.copy.config, [MINE], [0], True, False]
-    assert talker.replicas.told(talker.peer.uuid, LINK, [unknown], whole=False)[1:] == []
+    assert msgpack.unpackb(talker.replicas.told(talker.peer.uuid, LINK, [unknown], whole=False))[1:] == []
     assert talker.feed([2, [0], [1], []]) == [[[], []]]
 
 
@@ -220,7 +221,16 @@ def test_what_is_no_row(talker, ids):
         talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
 
 
-@pytest.mark.parametrize("wrong", [None, 7, [7], [[], [], []], [[[9, YOURS, 1, [0, 0, 0], True]], []]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        [7],
+        b"",
+        b"\xc1",
+        *map(msgpack.packb, (None, 7, [7], [[], [], []], [[[9, YOURS, 1, [0, 0, 0], True]], []])),
+    ],
+)
 def test_an_answer_that_is_none(talker, wrong):
     """The link is begun anew after the relay time, and what was sent on it goes again."""
     talker.connect()
@@ -231,5 +241,5 @@ def test_an_answer_that_is_none(talker, wrong):
     assert not talker.replicas.reaches(talker.peer.uuid)
     talker.records.now += 0.2
     assert talker.pump() == ["replica_tell"]
-    talker.asked[0][2]([[0, YOURS, talker.copy.config, [0, 0, 0], True]])
+    talker.asked[0][2](msgpack.packb([[0, YOURS, talker.copy.config, [0, 0, 0], True]]))
     assert "replica_feed" in talker.pump()
