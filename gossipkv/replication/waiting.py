@@ -32,7 +32,7 @@ class Waiting:
     def __init__(self, most_bytes: int) -> None:
         self._heap: list[tuple[float, int, Waiter]] = []
         self._count = 0
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self.bytes = 0
         self.waiting = 0
 
@@ -42,8 +42,8 @@ class Waiting:
         Raises:
             Overloaded: too much waits already.
         """
-        if self.bytes + size_bytes > self._most_bytes:
-            raise Overloaded("too many requests wait on this node; try again later", {"limit": self._most_bytes})
+        if self.bytes + size_bytes > self.most_bytes:
+            raise Overloaded("too many requests wait on this node; try again later", {"limit": self.most_bytes})
         waiter = Waiter(deadline, size_bytes, on_late)
         self._count += 1
         heappush(self._heap, (deadline, self._count, waiter))

@@ -57,8 +57,10 @@ def tables(told: Mapping[str, Value]) -> Iterator[TableStatus]:
 
 
 def of_partitions(told: Mapping[str, Value]) -> Iterator[Line]:
-    """What is wrong with partitions of tables, and who is late."""
+    """What is wrong with tables and their partitions, and who is late."""
     for name, entry in sorted(maps_of(dict(told)).items()):
+        if entry.get("kind") in KINDS and "error" in entry:
+            yield Line(f"{name}: {plain(entry['error'])}", is_trouble=True)
         for one in map(map_of, list_of(entry.get("unwell"))):
             yield Line(f"{name}: partition {plain(one.get('partition'))}: {plain(one.get('why'))}", is_trouble=True)
         if more := whole_of(entry.get("unwell_not_named")):

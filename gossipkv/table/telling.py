@@ -57,6 +57,7 @@ class Telling:
             "lag_s": {name: lag.seconds for name, lag in lags.items()},
             "waiting": replication.waiting.waiting,
             "waiting_bytes": replication.waiting.bytes,
+            "waiting_limit": replication.waiting.most_bytes,
         }
 
     async def status(self, name: str) -> dict[str, Detail]:

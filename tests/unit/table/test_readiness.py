@@ -157,7 +157,7 @@ def test_what_waits_is_bounded(world):
     """Beyond it a request is refused, and one that waits holds what its token has."""
     one, two = holder(world, b"1")
     token = one.call("put", "hash", b"1", b"new", ONE)
-    two.waiting._most_bytes = 16 * 3
+    two.waiting.most_bytes = 16 * 3
     for _ in range(3):
         two.begin("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
     with pytest.raises(Overloaded):
