@@ -19,6 +19,7 @@ from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.table.asking import Asking
+from gossipkv.table.ended import Ended
 from gossipkv.table.founding import may_not_found
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
 from gossipkv.table.tables import OPEN
@@ -119,6 +120,7 @@ class Deciding:
         self._news = trio.Event()
         self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
         self._asked_at: dict[bytes, float] = {}  # When a session had one read.
+        self._ended_tables = Ended()
         self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
@@ -248,8 +250,10 @@ class Deciding:
                 if trio.current_time() >= poll_at:
                     poll_at = trio.current_time() + POLL_S
                     self._hints.forget()
+                    self._ended_tables.begin_read()
                     with contextlib.suppress(GossipKVError):
                         await self.catalogue.tend()
+                        self._ended_tables.end_read()
                 with contextlib.suppress(GossipKVError):
                     await self._look_at_some()
             await trio.sleep(STEP_S)
@@ -497,6 +501,12 @@ class Deciding:
         if UUID_DIGITS.fullmatch(name):
             return bytes.fromhex(name)
         raise Unavailable(f"no member {name} is known", {"node": name})
+
+    def has_ended(self, table: bytes) -> bool:
+        """Whether a table is known to be no more."""
+        if self.catalogue is None or any(named.id == table for named in self.catalogue.tables().values()):
+            return False
+        return self._ended_tables.has(table)
 
     def name_of(self, uuid: bytes) -> str:
         """The name of a node by its uuid, or the digits of that."""

@@ -60,6 +60,7 @@ class Holding:
 
     def _forget(self, table: bytes) -> None:
         self._taken_up.pop(table, None)
+        self._replication.maps.pop(table, None)
         self._may_be_left = True
 
     def _let_go(self) -> None:

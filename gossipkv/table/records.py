@@ -63,7 +63,7 @@ class RecordMethods:
         replication, names = deciding.replicating, deciding.name_of
         most_key = min(limits.max_key, MOST_KEY)
         forwarding = Forwarding(self.routing, replication, names, limits.stage_timeout / 1000)
-        self._settling = Settling(self.routing, forwarding, replication, lambda: deciding.register, limits.max_token)
+        self._settling = Settling(self.routing, forwarding, deciding, limits.max_token)
         sessions = Sessions(Readiness(replication, deciding.look_at), self._settling)
         reads = TableReads(self.routing, forwarding, replication, names, sessions, most_key=most_key)
         scans = TableScans(

@@ -2,8 +2,9 @@
 
 What every assigned copy has confirmed is *settled* (`replication.collecting`): no copy lacks it, so no request needs to
 wait for it, and it is left out wherever a token is written.  Its config takes its place: by an older map there may be
-one more copy, which lacks it.  A node knows that of the partitions that it holds.  Of a token that is long it asks
-others first (`table_settled`), once a second at most for each table, before anything is done for the request.
+one more copy, which lacks it.  Of tables that are no more (`ended`) nothing is left.  A node knows that of the
+partitions that it holds.  Of a token that is long it asks others first (`table_settled`), once a second at most for
+each table, before anything is done for the request.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
-    from gossipkv.replication.shell import Replication
+    from gossipkv.table.deciding import Deciding
     from gossipkv.table.forwarding import Forwarding
     from gossipkv.table.readiness import OnAnswer, Readiness
     from gossipkv.table.routing import Place, Routing
@@ -49,33 +50,35 @@ class Settling:
         self,
         routing: Routing,
         forwarding: Forwarding,
-        replication: Callable[[], Replication],
-        cluster: Callable[[], bytes],
+        deciding: Deciding,
         max_token: int,
     ) -> None:
-        """`cluster`: its id, which is in the checksum of every token."""
         self._routing = routing
         self._forwarding = forwarding
-        self._replication = replication
-        self._cluster = cluster
+        self._deciding = deciding
         self._max_token = max_token
         self._told: Token = NOTHING  # What others say is settled, of all tables,
         self._asked_at: dict[bytes, float] = {}  # and when they were asked, by table.
 
     def read(self, data: bytes) -> Token:
         """The token that came with a request.  Raises BadRequest: it is none."""
-        return decode(data, self._cluster()) if data else NOTHING
+        return decode(data, self._deciding.register) if data else NOTHING
 
     def write(self, *tokens: Token) -> bytes:
         """The token that goes with an answer."""
-        return encode(self._without_settled(merged(*tokens)), self._cluster())
+        return encode(self._without_settled(merged(*tokens)), self._deciding.register)
 
     def kept(self, token: Token) -> bytes:
         """What another node is told, or a record keeps, of a token: its body."""
         return encode_body(self._without_settled(token)) if token else b""
 
     def _without_settled(self, token: Token) -> Token:
-        replicas = self._replication().replicas
+        replication = self._deciding.replicating()
+        replicas = replication.replicas
+        for table in [one for one in token if one not in replication.maps and self._deciding.has_ended(one)]:
+            token = {other: seen for other, seen in token.items() if other != table}
+            self._told = {other: seen for other, seen in self._told.items() if other != table}
+            self._asked_at.pop(table, None)
         by: dict[bytes, Seen] = {}  # The configs under which what is left out is settled.
 
         def keep(table: bytes, origin: int, count: int) -> bool:
@@ -114,7 +117,7 @@ class Settling:
 
     def _to_ask(self, token: Token) -> list[tuple[bytes, Sequence[Place]]]:
         """The groups of partitions that most entries are of, by table."""
-        now = self._replication().now()
+        now = self._deciding.replicating().now()
         groups: list[tuple[int, bytes, Sequence[Place]]] = []
         for table, route in self._routing.routes(token):
             if now < self._asked_at.get(table, -AGAIN_S) + AGAIN_S:
@@ -166,7 +169,7 @@ class Settling:
         on_answer(self._settled(table, partitions), None)
 
     def _settled(self, table: bytes, partitions: Sequence[int]) -> bytes:
-        replicas = self._replication().replicas
+        replicas = self._deciding.replicating().replicas
         copies = [held(replicas, table, partition) for partition in partitions]
         return encode_body(merged(*({table: _settled(replicas, copy)} for copy in copies)))
 

@@ -67,7 +67,7 @@ class Node:
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
-            register=CLUSTER, look_at=self.looked.append,
+            register=CLUSTER, look_at=self.looked.append, has_ended=lambda table: table in records.ended,
         )  # fmt: skip
         self.methods = RecordMethods(deciding, random.Random(number), LIMITS)
 
@@ -191,6 +191,7 @@ class Records:
         self.soon = []
         self.timers = []
         self.known, self._trees, self._tables = {}, {}, {}
+        self.ended = set()
         self.nodes = [Node(self, number) for number in range(1, nodes + 1)]
 
     def node(self, uuid):

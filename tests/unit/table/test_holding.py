@@ -24,7 +24,9 @@ def test_copies_follow_the_maps():
     wide = records.make("wide", RANGE, firsts=many, holders=lambda number: [(one, two)[number % 2]], adopted=False)
     both = records.make("both", firsts=2, holders=lambda _: [one, two], adopted=False)
     records.me = SimpleNamespace(node=one.uuid)
-    holding = Holding(records, records, SimpleNamespace(replicas=one.replicas, append=one.append, goes_by=one.goes_by))
+    holding = Holding(
+        records, records, SimpleNamespace(replicas=one.replicas, append=one.append, goes_by=one.goes_by, maps=one.maps)
+    )
     trio.run(holding.look)
     records.run()
     assert held(one) == sorted([wide] * (FEW + 1) + [both] * 2)
@@ -41,7 +43,9 @@ def test_copies_of_a_table_that_has_ended_go():
     (node,) = records.nodes
     records.me = SimpleNamespace(node=node.uuid)
     holding = Holding(
-        records, records, SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by)
+        records,
+        records,
+        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps),
     )
     first = records.make("t", firsts=3, holders=lambda _: [node], adopted=False)
     other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
@@ -49,7 +53,9 @@ def test_copies_of_a_table_that_has_ended_go():
     records.run()
     records.drop("t")  # As by a force of the catalogue: the register of its map has not ended.
     holding = Holding(
-        records, records, SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by)
+        records,
+        records,
+        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps),
     )
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
@@ -72,7 +78,9 @@ def test_copies_that_were_left_go_at_a_start():
     records.drop("t")
     del records.known[table]
     holding = Holding(
-        records, records, SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by)
+        records,
+        records,
+        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps),
     )
     trio.run(holding.look)
     assert held(node) == []

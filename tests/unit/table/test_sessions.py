@@ -7,7 +7,7 @@ import pytest
 from gossipkv.replication import clock
 from gossipkv.table.token import decode
 from tests.unit.table.hopping import TABLES, hop
-from tests.unit.table.record_nodes import CLUSTER
+from tests.unit.table.record_nodes import CLUSTER, Records
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 
@@ -58,3 +58,17 @@ def test_what_is_right_is_accepted():
 def test_a_planted_fault_is_rejected(planted):
     """Each of the four guarantees, over tables, with deletions too; and a value that nobody wrote."""
     assert len(Guarantees().judge([one] for one in planted)) == 1
+
+
+def test_what_has_ended_is_carried_no_further():
+    """Neither in answers nor in records, and a session goes on that has seen nothing but tables that are no more."""
+    records = Records(3)
+    old, new = (records.make(name, firsts=1, holders=lambda _: records.nodes) for name in ("old", "new"))
+    one, other, _ = records.nodes
+    token = one.call("put", "old", b"k", b"v", {"token": b"", "level": "one"})
+    assert [*decode(token, CLUSTER)] == [old]
+    records.ended.add(old)
+    for node in records.nodes:
+        node.maps.pop(old, None)
+    answer = other.call("put", "new", b"k", b"v", {"token": token, "level": "one"})
+    assert [*decode(answer, CLUSTER)] == [new]
