@@ -122,6 +122,11 @@ class Replication:
         """There is none any more."""
         self.replicas.disconnected(node)
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the store takes no writes now; None: it does."""
+        return self._store.refusal
+
     def goes_by(self, table: bytes, config: int) -> None:
         """All copies of a table are placed as its map of that config id says."""
         self.maps[table] = config

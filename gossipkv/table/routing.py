@@ -96,6 +96,11 @@ class Routing:
         catalogue = self._deciding.catalogue
         return catalogue is not None and name in catalogue.tables()
 
+    def names(self) -> Mapping[str, bytes]:
+        """The tables there are, as known here: the id of each by its name."""
+        catalogue = self._deciding.catalogue
+        return {} if catalogue is None else {name: named.id for name, named in catalogue.tables().items()}
+
     def route(self, name: str) -> Route:
         """Find a table's map.
 

@@ -37,6 +37,9 @@ class Lag(NamedTuple):
     seconds: float  # Since the oldest of it was written; at least, where that is not in memory any more.
 
 
+_NO_LAG: Final = Lag(0, 0.0)
+
+
 @final
 class Telling:
     """Tells of the tables and copies of this node."""
@@ -49,12 +52,20 @@ class Telling:
         """Return what `info` tells of all copies here, of who lacks what, and of what waits."""
         replication = self._deciding.replicating()
         copies = replication.replicas.copies.values()
-        lags = {self._deciding.name_of(node): _lag(replication, node) for node in replication.replicas.peers}
+        records: dict[str, dict[str, Detail]] = {name: {} for name in self._routing.names()}
+        seconds: dict[str, dict[str, Detail]] = {name: {} for name in records}
+        names = {table: name for name, table in self._routing.names().items()}
+        for node in replication.replicas.peers:
+            for table, lag in _lags(replication, node).items():
+                if (name := names.get(table)) is not None:  # Else it was dropped a moment ago.
+                    records[name][self._deciding.name_of(node)] = lag.records
+                    seconds[name][self._deciding.name_of(node)] = lag.seconds
         return {
             "copies": len(copies),
             "copies_aside": sum(copy.aside is not None for copy in copies),
-            "lag_records": {name: lag.records for name, lag in lags.items()},
-            "lag_s": {name: lag.seconds for name, lag in lags.items()},
+            "refusal": replication.refusal,
+            "lag_records": {**records},
+            "lag_s": {**seconds},
             "waiting": replication.waiting.waiting,
             "waiting_bytes": replication.waiting.bytes,
             "waiting_limit": replication.waiting.most_bytes,
@@ -84,11 +95,13 @@ class Telling:
                 await trio.lowlevel.checkpoint()
         nodes: list[Detail] = []
         for node in sorted(held, key=self._deciding.name_of):
-            lag = _lag(replication, node, route.table.id) if node in replicas.peers else Lag(0, 0.0)
+            lag = _lags(replication, node).get(route.table.id, _NO_LAG) if node in replicas.peers else _NO_LAG
             state = states[node].name.lower() if node in states else "gone"
             told: dict[str, Detail] = {"node": self._deciding.name_of(node), "state": state, "partitions": held[node]}
             nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
+        refusal = f"this node takes no writes: {replication.refusal}"
         return {
+            **({"error": refusal} if replication.refusal is not None and replicas.me in held else {}),
             "kind": route.table.kind,
             "replication": route.table.replication,
             "partition_count": partitions,
@@ -130,25 +143,32 @@ class Telling:
         )
 
 
-def _lag(replication: Replication, node: bytes, table: bytes | None = None) -> Lag:
-    """What a node lacks of all copies here, or of those of a table."""
+def _lags(replication: Replication, node: bytes) -> dict[bytes, Lag]:
+    """What a node lacks of the copies here, by table."""
     feed, tail = replication.replicas.peers[node].feed, replication.replicas.tail
-    lacks: dict[Copy, int] = {
-        copy: count
-        for copy, told in feed.told.items()
-        if told.clock != copy.synced and table in {None, copy.identity.table} and (count := feed.lag(copy))
-    }
-    if not lacks:
-        return Lag(0, 0.0)
-    oldest = min(copy.time.last for copy in lacks)  # At the latest.
-    position = max(feed.place, tail.first)
+    lacks: dict[Copy, int] = {}
+    records = Counter[bytes]()
+    for copy, told in feed.told.items():
+        count = 0 if told.clock == copy.synced else feed.lag(copy)
+        records[copy.identity.table] += count
+        if count:
+            lacks[copy] = count
+    oldest = dict[bytes, int]()  # At the latest, until it is found.
+    for copy in lacks:
+        table = copy.identity.table
+        oldest[table] = min(copy.time.last, oldest.get(table, copy.time.last))
+    not_found, position = {*oldest}, max(feed.place, tail.first)
     for _ in range(FEW_ENTRIES):
-        entry = tail.next(position)
+        entry = tail.next(position) if not_found else None
         if entry is None:
             break
-        position = entry.position
+        position, table = entry.position, entry.copy.identity.table
         is_lacking = entry.copy in lacks and not clock.covers(feed.told[entry.copy].clock, entry.after)
-        if entry.records and (is_lacking or feed.place < tail.first):
-            oldest = min(oldest, record.decode(entry.records[0][1]).time)
-            break
-    return Lag(sum(lacks.values()), max(0, replication.now_ms() - ms_of(oldest)) / 1000)
+        if table in not_found and entry.records and (is_lacking or feed.place < tail.first):
+            oldest[table] = min(oldest[table], record.decode(entry.records[0][1]).time)
+            not_found.remove(table)
+    now_ms = replication.now_ms()
+    return {
+        table: Lag(count, max(0, now_ms - ms_of(oldest[table])) / 1000 if count else 0.0)
+        for table, count in records.items()
+    }

@@ -46,6 +46,11 @@ class Reading:
         return self.engine.closed
 
     @property
+    def refusal(self) -> str | None:
+        """Why it takes no writes now; None: it does."""
+        return self.engine.closed or self.engine.pressure().refusal
+
+    @property
     def log_damage(self) -> str | None:
         """For what damage the log begins later than it would; None: for none."""
         return self.engine.log_damage

@@ -70,8 +70,9 @@ def info(databases=("geo",), **more):
         },
         "tables": {
             "state": "open", "why": None, "store": "0" * 15 + "7", "life": 3, "log_damage": None,
-            "counters": store_counters(), "copies": 16, "copies_aside": 1, "lag_records": {"n2": 40, "n3": 0},
-            "lag_s": {"n2": 0.25, "n3": 0.0}, "waiting": 5, "waiting_bytes": 640,
+            "counters": store_counters(), "copies": 16, "copies_aside": 1, "refusal": None,
+            "lag_records": {"t": {"n2": 40, "n3": 0}}, "lag_s": {"t": {"n2": 0.25, "n3": 0.0}},
+            "waiting": 5, "waiting_bytes": 640, "waiting_limit": 6_400,
         },
         "ready": {"joined": True, "opened": True, "draining": False},
     } | more  # fmt: skip

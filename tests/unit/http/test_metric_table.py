@@ -91,7 +91,7 @@ def test_nothing_is_by_partition_or_key():
     """Labels are few: what grows with the data is none."""
     labels = {label for metric in METRICS for label in metric.labels}
     of_requests = {"database", "version", "method", "code", "path", "limit", "reason", "fate"}
-    assert labels == of_requests | {"state", "event", "resident", "node"}
+    assert labels == of_requests | {"state", "event", "resident", "table", "node"}
 
 
 def test_every_code_is_foreseen():

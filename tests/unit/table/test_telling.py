@@ -26,6 +26,7 @@ def records():
     for node in made.nodes:
         node.collecting = SimpleNamespace(held_back={})
         node.comparing = SimpleNamespace(differ={})
+        node.refusal = None
     made.make("t", firsts=PARTITIONS, holders=lambda _: made.nodes)
     asked = made.nodes[0].replicas
     for node in made.nodes[1:]:
@@ -82,7 +83,17 @@ def test_who_lacks_what(records):
     assert lags == {"n1": (0, 0), "n2": (3, 5), "n3": (1, 0)}
     info = of(records).to_map()
     assert (info["copies"], info["copies_aside"], info["waiting"]) == (PARTITIONS, 0, 0)
-    assert info["lag_records"] == {"n2": 3, "n3": 1}
+    assert info["lag_records"] == {"t": {"n2": 3, "n3": 1}}
+    assert info["lag_s"]["t"]["n2"] == pytest.approx(5)
+
+
+def test_a_store_that_takes_no_writes(records):
+    """The table's error says why; the nodes that hold it are told beside."""
+    records.nodes[0].refusal = "the disk is full"
+    told = status(records)
+    assert told["error"] == "this node takes no writes: the disk is full"
+    assert len(told["nodes"]) == len(records.nodes)
+    assert of(records).to_map()["refusal"] == "the disk is full"
 
 
 def test_for_whom_tombstones_are_kept(records):
