@@ -19,7 +19,7 @@ the same key may be under way.  Losers leave nothing but the clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
@@ -95,16 +95,14 @@ class Entry:
     after: bytes
     is_own: bool  # Its records were written here.
     position: int = 0  # In the log here.
+    size_bytes: int = field(init=False)  # About what it takes on its way.
+    origins: tuple[int, ...] = field(init=False)  # The assignments whose records it has, or had.
 
-    @property
-    def size_bytes(self) -> int:
-        """About what it takes on its way."""
-        return 64 + sum(len(key) + len(data) + 8 for key, data in self.records)
-
-    @property
-    def origins(self) -> list[int]:
-        """The assignments whose records it has, or had."""
-        return [origin for origin, count in clock.entries(self.after) if count > clock.counter(self.before, origin)]
+    def __post_init__(self) -> None:
+        """Find once what each feed asks."""
+        before, after = self.before, self.after
+        self.size_bytes = 64 + sum(len(key) + len(data) + 8 for key, data in self.records)
+        self.origins = tuple(origin for origin, count in clock.entries(after) if count > clock.counter(before, origin))
 
 
 @final
@@ -122,6 +120,7 @@ class Copy:
         self.is_new = made_at > 0  # It was made in this life, so nobody has anything of it from before.
         self.stands_still = False  # It takes and originates nothing while a load of it ends.
         self.identity = identity
+        self.partition = identity[:2]
         time, self.config, self.appended, _ = decode_state(state)
         self.synced, self.synced_config = self.appended, self.config
         self.taken_config = self.config  # The newest under which it took anything in, or let go of a tombstone.
@@ -279,7 +278,7 @@ class Copy:
         entry = Entry(self, tuple(records), before, after, is_own=False, position=position)
         # What a former life had written, and others gave back, may lack what has lost: that is no batch of its own.
         rise = clock.counter(after, self.assignment) - clock.counter(before, self.assignment)
-        entry.is_own = entry.origins == [self.assignment] and len(records) == rise
+        entry.is_own = entry.origins == (self.assignment,) and len(records) == rise
         return entry
 
 

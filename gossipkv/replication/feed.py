@@ -211,7 +211,8 @@ class Feed:
             merged = clock.merge(before.clock, told.clock)
             if merged != before.clock and copy in self._gap:
                 self._since = now
-            told = told._replace(clock=merged)
+            if merged != told.clock:
+                told = told._replace(clock=merged)
         elif before is None and self._connected and not clock.covers(told.clock, copy.synced):
             self._lanes[copy] = Lane(copy.made_at, copy)  # What was written before it was there was passed.
         self.told[copy] = told
@@ -465,7 +466,7 @@ class Feed:
             return None
         item = self._flying.get(entry.position)
         if item is None:
-            item = Item(entry.position, entry.copy, entry.after, tuple(entry.origins), entry.is_own, now)
+            item = Item(entry.position, entry.copy, entry.after, entry.origins, entry.is_own, now)
         lane.open.append(item)
         return item
 

@@ -43,7 +43,9 @@ class Levels:
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
         self._confirmed: dict[int, tuple[int, bytes]] = {}  # By assignment: config id and clock.
-        self._pending: dict[str, deque[_Pending]] = {level: deque() for level in LEVELS}
+        self._pending: dict[
+            str, deque[_Pending]
+        ] = {}  # Nothing for a level at which nobody waits: there are many copies.
 
     def connected(self, nodes: Collection[bytes]) -> int:
         """How many slots can confirm now: all whose hosts count are here, or among the `nodes` that are connected."""
@@ -66,7 +68,7 @@ class Levels:
 
     def wait(self, level: str, counter: int, on_reached: Callable[[], object]) -> None:
         """Have `on_reached` called once the record of that counter, and all before, have reached the level."""
-        pending = self._pending[level]
+        pending = self._pending.setdefault(level, deque())
         assert not pending or pending[-1].counter <= counter
         pending.append(_Pending(counter, on_reached))
 
@@ -77,11 +79,12 @@ class Levels:
 
     def look(self) -> None:
         """Call those whose level is reached."""
-        for level, pending in self._pending.items():
-            if pending:
-                reached = self.reached(level)
-                while pending and pending[0].counter <= reached:
-                    pending.popleft().on_reached()
+        for level, pending in [*self._pending.items()]:
+            reached = self.reached(level)
+            while pending and pending[0].counter <= reached:
+                pending.popleft().on_reached()
+            if not pending:
+                self._pending.pop(level, None)
 
     def reached(self, level: str) -> int:
         """Up to which counter what was written here has reached a level."""

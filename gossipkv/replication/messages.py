@@ -8,6 +8,7 @@ import msgpack
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, record
+from gossipkv.replication.peer import Stand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,16 @@ def clock_of(ids: Sequence[int], counters: Sequence[object]) -> bytes:
     if len(whole) != len(counters) or len(ids) != len(counters):
         raise ProtocolError(f"a clock has {len(ids)} counters here, not {len(counters)}")
     return clock.of(zip(ids, whole, strict=True))
+
+
+def stand_of(rest: Sequence[Value]) -> Stand | None:
+    """What a row of an answer says beside its counters; None: nothing.  Raises ProtocolError."""
+    match rest:
+        case []:
+            return None
+        case [int(assignment), int(config), bool(can)]:
+            return Stand(assignment, config, can)
+    raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
 
 
 def behind(begins: bytes, records: Sequence[tuple[bytes, bytes]]) -> bytes:

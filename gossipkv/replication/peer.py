@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 if TYPE_CHECKING:
     from gossipkv.replication.copy import Copy, Entry
     from gossipkv.replication.feed import Feed
+
+
+class Stand(NamedTuple):
+    """What seldom changes of what is told of a copy."""
+
+    assignment: int
+    config: int
+    can_take: bool
 
 
 @final
@@ -19,6 +27,7 @@ class Row:
     partition: tuple[bytes, int]
     assignment: int  # The peer's.
     ids: tuple[int, ...]  # Of the counters of its clocks.
+    answered: Stand | None = None  # What an answer to a feed has said last of the copy here.
 
 
 @final
@@ -31,8 +40,9 @@ class Peer:
     link: int = 0  # Drawn for the connection from here; 0: there is none.
     greeted: bool = False  # It has answered the first question on it.
     again_at: float | None = None  # When the link is begun anew.
-    numbers: dict[Copy, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # As told on it, with the ids,
-    numbered: list[tuple[Copy, tuple[int, ...]]] = field(default_factory=list)  # and the other way.
+    numbers: dict[Copy, int] = field(default_factory=dict)  # As told on it,
+    numbered: list[tuple[Copy, tuple[int, ...]]] = field(default_factory=list)  # and the other way, with the ids.
+    stands: dict[int, Stand] = field(default_factory=dict)  # By number: what an answer to a feed has said last.
     untold: set[Copy] = field(default_factory=set)  # Whose clocks differ from what was told last.
     tell_at: float | None = None
     their_link: int = 0

@@ -9,11 +9,11 @@ draws a number for):
 A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
 of the clock, ...], [counter, ...], can take, is below]`, and later only `[number, config, [counter, ...], can take, is
 below]`; below is a copy of the asked one to which the asker's log does not reach back (`loading`).  Answers have rows
-`[number, assignment, config, [counter, ...], can take]`, in the asker's numbers and order of counters.  A row that is a
-number is the time of day, in milliseconds.  An
-entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the
-message, or the records, say as much.  Rows and entries, and the answers, are packed by themselves: a frame has few
-elements, and a node may hold thousands of copies.
+`[number, [counter, ...], assignment, config, can take]`, in the asker's numbers and order of counters; in answers to
+feeds only the first two where the rest is as it was in the answer before.  A row that is a number is the time of day,
+in milliseconds.  An entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where
+the one before in the message, or the records, say as much.  Rows and entries, and the answers, are packed by
+themselves: a frame has few elements, and a node may hold thousands of copies.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
 from gossipkv.replication.feed import Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
-from gossipkv.replication.messages import behind, clock_of, counters_of, records_of, unpacked
-from gossipkv.replication.peer import Peer, Row
+from gossipkv.replication.messages import behind, clock_of, counters_of, records_of, stand_of, unpacked
+from gossipkv.replication.peer import Peer, Row, Stand
 from gossipkv.replication.time import MOST_TIME, Skew
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Replicas:
 
     def found(self, copy: Copy) -> None:
         """Take in a copy of this node's store, as it was found at the start."""
-        self.copies[copy.identity[:2]] = copy
+        self.copies[copy.partition] = copy
         self.spaces[copy.space] = copy
         self.levels[copy] = Levels(copy)
 
@@ -115,7 +115,7 @@ class Replicas:
             self._connect_sharers(copy)
 
     def _made(self, copy: Copy) -> None:
-        del self._making[copy.identity[:2]]
+        del self._making[copy.partition]
         self.found(copy)
         self._connect_sharers(copy)
 
@@ -134,7 +134,7 @@ class Replicas:
 
     def drop(self, copy: Copy, batch: Batch) -> None:
         """Let go of a copy; the batch will drop its space."""
-        del self.copies[copy.identity[:2]], self.spaces[copy.space], self.levels[copy]
+        del self.copies[copy.partition], self.spaces[copy.space], self.levels[copy]
         for host in copy.hosts:
             self.of_origin.pop(host.assignment, None)
         self._unplaced.pop(copy, None)
@@ -255,7 +255,7 @@ class Replicas:
 
     def _greet(self, peer: Peer) -> None:
         link = peer.link = self._random.getrandbits(63) | 1
-        peer.numbers, peer.numbered = {}, []
+        peer.numbers, peer.numbered, peer.stands = {}, [], {}
         shared = [copy for copy in self.copies.values() if peer.node in self._sharers(copy)]
         rows = self._rows(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
@@ -292,39 +292,43 @@ class Replicas:
         rows: list[Value] = [self._outside.now_ms()]
         for copy in copies:
             below = peer.feed.is_below(copy)
-            number, ids = peer.numbers.get(copy, (0, ()))
+            number = peer.numbers.get(copy)
             counters: list[Value] = [count for _, count in clock.entries(copy.synced)]
-            if ids == copy.named:
+            if number is not None and peer.numbered[number][1] == copy.named:
                 rows.append([number, copy.synced_config, counters, not copy.stands_still, below])
             else:
-                number = len(peer.numbered)
-                peer.numbers[copy] = number, copy.named
+                number = peer.numbers[copy] = len(peer.numbered)
                 peer.numbered.append((copy, copy.named))
                 whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
                 rows.append([number, *whole, counters, not copy.stands_still, below])
             peer.untold.discard(copy)
         return rows
 
-    def _hear_answer(self, peer: Peer, rows: Value) -> list[tuple[Copy, Told]]:
+    def _hear_answer(self, peer: Peer, rows: Value, *, is_fed: bool = False) -> list[tuple[Copy, Told]]:
         """Take in rows of an answer.  Raises ProtocolError."""
         heard: list[tuple[Copy, Told]] = []
         for row in rows if isinstance(rows, list) else ():
             match row:
-                case [int(number), int(assignment), int(config), list(counters), bool(can)] if (
-                    0 <= number < len(peer.numbered)
-                ):
+                case [int(number), list(counters), *rest] if 0 <= number < len(peer.numbered):
                     copy, ids = peer.numbered[number]  # The ids of that number: it may have another one by now.
-                    theirs = clock_of(ids, counters)
+                    theirs, stand = clock_of(ids, counters), stand_of(rest) or peer.stands.get(number)
+                    if stand is None:
+                        raise ProtocolError("a row of an answer has only its counters, and none before had more")
+                    if is_fed:
+                        peer.stands[number] = stand
                     if copy in self.levels:  # It may have been dropped.
-                        heard.append((copy, self._hear(peer, copy, assignment, theirs, config, can=can)))
+                        heard.append((copy, self._hear(peer, copy, theirs, stand)))
                 case int(time_ms):
                     self.skew.hears(peer.node, time_ms - self._outside.now_ms(), self._outside.now())
                 case _:
-                    raise ProtocolError("a row of an answer is [number, assignment, config, counters, can take]")
+                    raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
         return heard
 
-    def _hear(self, peer: Peer, copy: Copy, assignment: int, theirs: bytes, config: int, *, can: bool) -> Told:
+    def _hear(self, peer: Peer, copy: Copy, theirs: bytes, stand: Stand) -> Told:
         """Take in what a node has told of its copy."""
+        assignment, config, can = stand
+        if theirs == copy.synced:
+            theirs = copy.synced  # Of thousands at rest one is kept, and not one for each node.
         if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:
             copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
             self._outside.set_aside(copy)
@@ -358,9 +362,9 @@ class Replicas:
             number, told, config, can, below = self._told_row(peer, row)
             copy = None if told is None else self.copies.get(told.partition)
             if told is not None and copy is not None:
-                self._hear(peer, copy, told.assignment, clock_of(told.ids, config[1]), config[0], can=can)
+                self._hear(peer, copy, clock_of(told.ids, config[1]), Stand(told.assignment, config[0], can))
                 self.loading.hears(node, copy, below=below)
-                answer.append(self._answer_row(peer, number, told.ids, copy))
+                answer.append(self._answer_row(peer, number, told, copy))
         self._outside.wake()
         return msgpack.packb(answer)
 
@@ -388,16 +392,25 @@ class Replicas:
                 named = tuple(id_ for id_ in ids if isinstance(id_, int) and 0 <= id_ < 1 << 64)
                 if len({*named}) != len(ids):
                     raise ProtocolError("the assignments of a clock are ids, each there once")
-                peer.rows[number] = Row((table, partition), assignment, named)
+                copy = self.copies.get((table, partition))
+                if copy is None:
+                    peer.rows[number] = Row((table, partition), assignment, named)
+                else:  # What is here already is not kept twice.
+                    peer.rows[number] = Row(copy.partition, assignment, copy.named if copy.named == named else named)
                 return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
             case [int(number), int(config), list(counts), can, below]:
                 return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
         raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take, below]")
 
-    def _answer_row(self, peer: Peer, number: int, ids: Sequence[int], copy: Copy) -> Value:
+    @staticmethod
+    def _answer_row(peer: Peer, number: int, row: Row, copy: Copy, *, is_fed: bool = False) -> Value:
         peer.untold.discard(copy)
-        counters: list[Value] = [clock.counter(copy.synced, id_) for id_ in ids]
-        return [number, copy.assignment, copy.synced_config, counters, not copy.stands_still]
+        stand = Stand(copy.assignment, copy.synced_config, not copy.stands_still)
+        counters = counters_of(copy.synced, row.ids)
+        if is_fed and row.answered == stand:
+            return [number, counters]
+        row.answered = stand if is_fed else row.answered
+        return [number, counters, *stand]
 
     @staticmethod
     def _check_link(peer: Peer, link: int) -> None:
@@ -426,7 +439,9 @@ class Replicas:
             nonlocal appended
             appended -= 1
             if not appended:
-                rows = [self._answer_row(peer, number, row.ids, copy) for number, (copy, row) in copies.items()]
+                rows = [
+                    self._answer_row(peer, number, row, copy, is_fed=True) for number, (copy, row) in copies.items()
+                ]
                 on_taken(msgpack.packb([rows, news]))
 
         appended = 1
@@ -541,12 +556,18 @@ class Replicas:
     def _ship(self, peer: Peer, ship: Ship) -> None:
         rows: list[Value] = []
         last: dict[int, bytes] = {}
-        unnamed = [entry.copy for entry in ship.entries if peer.numbers.get(entry.copy, (0, ()))[1] != entry.copy.named]
+        copies = dict.fromkeys(entry.copy for entry in ship.entries)
+        unnamed = [
+            copy
+            for copy in copies
+            if (number := peer.numbers.get(copy)) is None or peer.numbered[number][1] != copy.named
+        ]
         if unnamed:
-            told = self._rows(peer, dict.fromkeys(unnamed))
+            told = self._rows(peer, unnamed)
             self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
         for entry in ship.entries:
-            number, ids = peer.numbers[entry.copy]
+            number = peer.numbers[entry.copy]
+            ids = peer.numbered[number][1]
             before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
             after = None if entry.is_own else counters_of(entry.after, ids)
             last[number] = entry.after
@@ -555,7 +576,7 @@ class Replicas:
         def on_reply(result: Value) -> None:
             match result:
                 case [list(heard), list(news)]:
-                    self._hear_answer(peer, heard)
+                    self._hear_answer(peer, heard, is_fed=True)
                     pairs: list[tuple[Copy, int]] = []
                     for one in news:
                         match one:

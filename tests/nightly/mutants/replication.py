@@ -38,8 +38,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "confirmed before synced",
         f"{IN_REPLICAS}._answer_row",
-        "counters: list[Value] = [clock.counter(copy.synced, id_) for id_ in ids]",
-        "counters: list[Value] = [clock.counter(copy.appended, id_) for id_ in ids]",
+        "counters = counters_of(copy.synced, row.ids)",
+        "counters = counters_of(copy.appended, row.ids)",
         REPLICAS,
     ),
     planted(
@@ -96,7 +96,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "the log's own is all that moves the own counter",
         f"{IN_COPY}.entry_of",
-        "entry.is_own = entry.origins == [self.assignment] and len(records) == rise",
+        "entry.is_own = entry.origins == (self.assignment,) and len(records) == rise",
         "entry.is_own = rise > 0",
         COPY,
     ),

@@ -53,7 +53,7 @@ class Talker:
         """Have the node connect, and hear the answer to its first question."""
         self.replicas.connected(self.peer.uuid)
         (_, _, on_reply) = self.asked.pop()
-        on_reply(msgpack.packb([[0, YOURS, config, [*counters], True]]))
+        on_reply(msgpack.packb([[0, [*counters], YOURS, config, True]]))
 
     def pump(self):
         """Have the node do what is due; what it has asked since."""
@@ -64,7 +64,7 @@ class Talker:
     @property
     def clock(self):
         """What the node answers of its counters."""
-        return self.tell((0, 0, 0))[1][3]
+        return self.tell((0, 0, 0))[1][1]
 
     def value(self, key=b"k"):
         """What the node can read of a key."""

@@ -21,18 +21,46 @@ def talker():
 
 def test_entries_that_overlap_come_twice_or_late(talker):
     """What is covered is passed over, and leaves no trace in the log; an answer says where the copy is."""
-    assert talker.feed(entry(1, 2)) == [[[[0, MINE, talker.copy.config, [0, 2, 0], True]], []]]
+    assert talker.feed(entry(1, 2)) == [[[[0, [0, 2, 0], MINE, talker.copy.config, True]], []]]
     talker.feed(entry(2, 4))
     appended = talker.replicas.tail.end
     for again in (entry(1, 2), entry(2, 4), entry(3, 3)):
-        assert talker.feed(again)[0][0][0][3] == [0, 4, 0]
+        assert talker.feed(again)[0][0][0][1] == [0, 4, 0]
     assert talker.replicas.tail.end == appended
     assert talker.value() == b"4"
 
 
+def test_what_seldom_changes_is_answered_once(talker):
+    """Of many feeds' answers only the first on a link tells assignment and config, until they are others."""
+    stand = [MINE, talker.copy.config, True]
+    answers = [talker.feed(entry(count, count))[0][0][0] for count in (1, 2, 3)]
+    assert answers == [[0, [0, 1, 0], *stand], [0, [0, 2, 0]], [0, [0, 3, 0]]]
+    talker.replicas.place(talker.copy.identity, talker.copy.config + 1, talker.copy.hosts)
+    stand[1] += 1
+    answers = [talker.feed(entry(count, count))[0][0][0] for count in (4, 5)]
+    assert answers == [[0, [0, 4, 0], *stand], [0, [0, 5, 0]]]
+    talker.begin()
+    assert talker.feed(entry(5, 5))[0][0][0] == [0, [0, 5, 0], *stand]
+
+
+def test_a_confirmation_of_few_words(talker):
+    """It counts under the assignment and config of the answer before, whatever a question has told in between."""
+    talker.connect()
+    reached, config = [], talker.copy.config
+    for rows in ([[0, [1, 0, 0], YOURS, config, True]], [[0, [2, 0, 0]]]):
+        counter = talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+        talker.replicas.levels[talker.copy].wait("majority", counter, lambda: reached.append(True))
+        talker.records.run()
+        assert "replica_feed" in talker.pump()
+        (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
+        talker.tell((0, 0, 0), config - 1)
+        on_reply(msgpack.packb([rows, []]))
+    assert reached == [True, True]
+
+
 def test_an_entry_that_skips(talker):
     """It waits for what it goes on from, for the relay time; else it is let go of, and the clock stays."""
-    assert talker.feed(entry(3, 3))[0][0][0][3] == [0, 0, 0]
+    assert talker.feed(entry(3, 3))[0][0][0][1] == [0, 0, 0]
     talker.feed(entry(1, 2))
     assert talker.clock == [0, 3, 0]
     talker.feed(entry(5, 5))
@@ -128,9 +156,9 @@ def test_a_config_is_confirmed_once_it_is_synced(talker):
     copy, config = talker.copy, talker.copy.config
     talker.node.syncs = False
     talker.replicas.place(copy.identity, config + 1, copy.hosts)
-    assert talker.tell((0, 0, 0))[1][2] == config
+    assert talker.tell((0, 0, 0))[1][3] == config
     talker.node.sync()
-    assert talker.tell((0, 0, 0))[1][2] == config + 1
+    assert talker.tell((0, 0, 0))[1][3] == config + 1
 
 
 def test_a_confirmation_of_what_was_never_sent(talker):
@@ -180,14 +208,14 @@ def test_the_time_of_a_former_life():
 def test_a_store_that_is_full_or_closed(talker):
     """Full: nothing is taken, the answer says so, and it is taken when it comes again.  Closed: an error."""
     talker.node.refuses = Overloaded("full")
-    assert talker.feed(entry(1, 1))[0][0][0][3] == [0, 0, 0]
+    assert talker.feed(entry(1, 1))[0][0][0][1] == [0, 0, 0]
     with pytest.raises(Overloaded):
         talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
     talker.node.refuses = StorageError("closed")
     with pytest.raises(StorageError):
         talker.feed(entry(1, 1))
     talker.node.refuses = None
-    assert talker.feed(entry(1, 1))[0][0][0][3] == [0, 1, 0]
+    assert talker.feed(entry(1, 1))[0][0][0][1] == [0, 1, 0]
     assert talker.replicas.originate(talker.copy, [Write(b"k", b"v")]) == 1
 
 
@@ -228,7 +256,9 @@ def test_what_is_no_row(talker, ids):
         [7],
         b"",
         b"\xc1",
-        *map(msgpack.packb, (None, 7, [7], [[], [], []], [[[9, YOURS, 1, [0, 0, 0], True]], []])),
+        *map(
+            msgpack.packb, (None, 7, [7], [[], [], []], [[[9, [0, 0, 0], YOURS, 1, True]], []], [[[0, [0, 0, 0]]], []])
+        ),
     ],
 )
 def test_an_answer_that_is_none(talker, wrong):
@@ -241,5 +271,5 @@ def test_an_answer_that_is_none(talker, wrong):
     assert not talker.replicas.reaches(talker.peer.uuid)
     talker.records.now += 0.2
     assert talker.pump() == ["replica_tell"]
-    talker.asked[0][2](msgpack.packb([[0, YOURS, talker.copy.config, [0, 0, 0], True]]))
+    talker.asked[0][2](msgpack.packb([[0, [0, 0, 0], YOURS, talker.copy.config, True]]))
     assert "replica_feed" in talker.pump()

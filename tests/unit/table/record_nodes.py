@@ -17,6 +17,7 @@ from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication.copy import Host, Identity
+from gossipkv.replication.peer import Stand
 from gossipkv.replication.replicas import Replicas
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.waiting import Waiting
@@ -174,7 +175,7 @@ class Node:
     def hears(self, copy, theirs, told):
         """Hear what another node's copy has."""
         peer = self.replicas._peer(next(host.node for host in copy.hosts if host.assignment == theirs.assignment))
-        self.replicas._hear(peer, copy, theirs.assignment, told, theirs.config, can=True)
+        self.replicas._hear(peer, copy, told, Stand(theirs.assignment, theirs.config, can_take=True))
 
     def begin(self, method, *params):
         """Ask; what comes is in the list that is returned."""
