@@ -100,9 +100,10 @@ class Entry:
 
     def __post_init__(self) -> None:
         """Find once what each feed asks."""
-        before, after = self.before, self.after
-        self.size_bytes = 64 + sum(len(key) + len(data) + 8 for key, data in self.records)
-        self.origins = tuple(origin for origin, count in clock.entries(after) if count > clock.counter(before, origin))
+        self.size_bytes = 64
+        for key, data in self.records:
+            self.size_bytes += len(key) + len(data) + 8
+        self.origins = clock.ahead(self.after, self.before)
 
 
 @final

@@ -32,6 +32,7 @@ MEMTABLES = "memtables + 64 MiB"
 SYNCS = "3 ms + 2 syncs"
 DICTIONARIES = "loop over dictionaries"
 SYNCS_AND_TRIPS, TWICE_THE_RECORD = "2 syncs + 2 round trips + 1 ms", "the record and its head, twice"
+WHOLE_NET = "all links whole"
 DATASET, FEW_COPIES = "a dataset's", "with one"
 TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
 DISK_1, DISK_8, DISK_16 = (f"C loop, depth {depth}" for depth in (1, 8, 16))
@@ -294,6 +295,15 @@ OUTAGE_FAILED = Row("reads that failed, one of three killed under load", "", 0.0
 OUTAGE_LOST = Row("acknowledged writes that were lost", "", 0.0)
 OUTAGE_GAP = Row("no write acknowledged at those that live, longest", "ms", 200.0)
 OUTAGE_TOLD = Row("writes that were at the dead, until their clients were told, longest", "ms", 1000.0)
+CUT_P99 = Row("put at a majority, one link of three cut, p99", "us", {WHOLE_NET: 1.5})
+CATCH_UP = {
+    16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),
+    4_096: Row("catch-up of a node that was away, 4,096 partitions, a record", "us", 1e6 / 50_000),
+}
+CATCH_UP_GETS = {
+    partitions: Row(f"get at another meanwhile, {partitions:,} partitions, p99", "us", {BEFORE: 3.0})
+    for partitions in CATCH_UP
+}
 COPIES_START = Row("start with 4,096 copies, to an answer, more than with one", "s", 1.0)
 COPIES_MEMORY = Row("memory of a copy at rest, of 4,096", "KiB", 1.5)
 COPIES_IDLE = Row("CPU of an idle node with 4,096 copies, a second, more than with one", "ms", 0.3)

@@ -18,7 +18,7 @@ from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import clocks, copies, gets, outage, puts
+from tests.bench.tables import catching, clocks, copies, cutting, gets, outage, puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -281,6 +281,10 @@ TABLES = {
         outage.measure, [goals.OUTAGE_FAILED, goals.OUTAGE_LOST, goals.OUTAGE_GAP, goals.OUTAGE_TOLD],
         before_s=0.5, dead_s=1.0, rounds=1,
     ),
+    "tables-catch-up": part(
+        catching.measure, [*goals.CATCH_UP.values(), *goals.CATCH_UP_GETS.values()], most=2_000, before_s=0.5,
+    ),
+    "tables-cut": part(cutting.measure, [goals.CUT_P99], needs=cutting.missing, run_s=1.0, rounds=1),
     "tables-copies": part(
         copies.measure, [goals.COPIES_START, goals.COPIES_MEMORY, goals.COPIES_IDLE],
         partitions=64, idle_s=0.5, rounds=1,

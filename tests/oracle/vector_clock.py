@@ -57,3 +57,8 @@ def merge(one: Clock, other: Clock) -> Clock:
 def least(one: Clock, other: Clock) -> Clock:
     """The lesser of each that both have."""
     return {assignment: min(counter, other[assignment]) for assignment, counter in one.items() if assignment in other}
+
+
+def ahead(one: Clock, other: Clock) -> tuple[int, ...]:
+    """The assignments in which one is further than the other, ascending."""
+    return tuple(sorted(name for name, count in one.items() if count > other.get(name, 0)))

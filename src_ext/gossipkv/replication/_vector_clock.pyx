@@ -234,6 +234,19 @@ def counter(bytes clock not None, uint64_t assignment, /):
     return clock_counter(bytes_of(clock), PyBytes_GET_SIZE(clock), assignment)
 
 
+def ahead(bytes one not None, bytes other not None, /):
+    """The assignments in which one is further than the other, ascending."""
+    assert is_clock(one) and is_clock(other), "packed clocks"
+    cdef const unsigned char* at = bytes_of(one)
+    cdef const unsigned char* end = end_of(at, PyBytes_GET_SIZE(one))
+    cdef list found = []
+    while at < end:
+        if load_number(at + NUMBER_BYTES) > clock_counter(bytes_of(other), PyBytes_GET_SIZE(other), load_number(at)):
+            found.append(load_number(at))
+        at += ENTRY_BYTES
+    return tuple(found)
+
+
 def raised(bytes clock not None, uint64_t assignment, uint64_t counter, /):
     """The clock with this counter for the assignment; it is never lowered."""
     assert is_clock(clock), "a packed clock"

@@ -115,9 +115,9 @@ def write(spoken: Spoken, to: Sequence[Address], records: Sequence[Record], conn
 
 
 @contextmanager
-def tables(directory: Path, partitions: int) -> Iterator[Nodes]:
+def tables(directory: Path, partitions: int, **settings: str) -> Iterator[Nodes]:
     """Three nodes that take writes of a new table at all of its copies."""
-    with nodes.running(directory, REPLICAS, refresh_period="off") as cluster:
+    with nodes.running(directory, REPLICAS, refresh_period="off", **settings) as cluster:
         asked = nodes.Nodes(cluster)
         try:
             asked.wait_alive()

@@ -40,6 +40,7 @@ def test_two_clocks_are_the_oracle_s(pair: tuple[oracle.Clock, oracle.Clock]) ->
     assert clock.covers(packed, packed_other) is oracle.covers(one, other)
     assert oracle.unpack(clock.merge(packed, packed_other)) == oracle.merge(one, other)
     assert oracle.unpack(clock.least(packed, packed_other)) == oracle.least(one, other)
+    assert clock.ahead(packed, packed_other) == oracle.ahead(one, other)
     clock.check(clock.merge(packed, packed_other))
     clock.check(clock.least(packed, packed_other))
 
