@@ -9,12 +9,14 @@ import msgpack
 
 from gossipkv.errors import NotReady, NotServed
 from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.copy import Entry
 from tests.unit.table.record_nodes import Records
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 NODES = 4
 TABLES = ("hash", "range")
+MOST_LOOKS = 4  # Until all copies of a node were looked at.
 KEYS = [b"%d" % number for number in range(6)]
 
 
@@ -36,6 +38,7 @@ class Hopping:
         self._read_to = Counter()  # By two nodes: how much of the log of one was looked at for the other,
         self._left = {(one, other): [] for one in nodes for other in nodes}  # and what of it did not fit yet.
         self._value = 0
+        self.collecting = {node: Collecting(node.replicas, node) for node in nodes}
 
     def feed(self, one, other):
         """Have what one has written taken by another, as far as it fits."""
@@ -62,11 +65,28 @@ class Hopping:
             if (theirs := other.replicas.copies.get(identity)) is not None and one is not other:
                 other.hears(theirs, copy, copy.synced)
 
+    def collect(self, one, _):
+        """Have one let go of tombstones that all have."""
+        for _ in range(MOST_LOOKS):
+            self.collecting[one].look()
+            self.records.run()
+
+    def settle(self, *_):
+        """Have all travel, and everything collected, in the middle of it."""
+        self.heal()
+        for node in self.records.nodes:
+            self.collect(node, None)
+
+    @property
+    def collected(self):
+        """How many tombstones have gone."""
+        return sum(one.collected for one in self.collecting.values())
+
     def step(self):
         """One thing happens."""
         chance = self.chance
         one, other = chance.sample(self.records.nodes, 2)
-        what = chance.choices(["feed", "tell", "do"], [1, 1, 2])[0]
+        what = chance.choices(["feed", "tell", "do", "collect", "settle"], [20, 20, 40, 10, 1])[0]
         if what == "do":
             self._do(one, chance.choice([*self.tokens]))
         else:

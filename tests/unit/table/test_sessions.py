@@ -18,6 +18,7 @@ def test_sessions_hop_over_nodes(seed):
     assert faults == []
     assert min(world.ends[method] for method in ("put", "delete", "get", "get_many", "scan", "put_many")) > 0
     assert world.ends["NOT_READY"] > 0
+    assert world.collected > 0
     world.heal()
     for token in world.tokens.values():
         for node in world.records.nodes:
