@@ -96,6 +96,11 @@ class RunningStore:
         return self.opened.synced_position
 
     @property
+    def refusal(self) -> str | None:
+        """Why nothing is taken now."""
+        return "the disk is full" if self.mood.is_full else None
+
+    @property
     def first_space(self) -> int | None:
         """The first space that was made."""
         return self.opened.first_space
@@ -137,8 +142,8 @@ class RunningStore:
         """Append a batch.  Raises Overloaded, StorageError."""
         if self.is_over:
             raise StorageError("the process is over")
-        if self.mood.is_full:
-            raise Overloaded("the disk is full")
+        if (refusal := self.refusal) is not None:
+            raise Overloaded(refusal)
         position = self.opened.engine.append(batch)
         self.appends += 1
         self.heard.appended(position, batch)
