@@ -8,9 +8,10 @@ A copy is one space of the store.  Its keys begin with a byte that says of what 
     \1 key              the record of a user's key (`record`)
     \2 time key         a tombstone: the record of that key was a delete of that time
 
-A batch that touches a copy is an *entry* of the node's log: the records that it puts, and the clock before and after
-it.  It has what was written here, or what was taken from another copy, never both; so whoever reads the log can tell
-each origin's records in the order in which the origin gave them out.
+What a batch does to a copy is an *entry* of the node's log: the records that it puts, and the clock before and after
+it.  It has what was written here, or what was taken from other copies, never both; so whoever reads the log can tell
+each origin's records in the order in which the origin gave them out.  What is taken at once is one entry of each copy,
+and all of them are one batch.
 
 One rule of merging: what the clock covers is passed over; of anything else the later record wins, by time, origin and
 counter, against what was *appended*, and not what can be read: between the two is a sync, in which a later record of
@@ -26,6 +27,7 @@ import msgpack
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, record
+from gossipkv.replication._entry import size_bytes
 from gossipkv.replication.time import HybridTime
 from gossipkv.storage.engine.shell import DELETE, PUT, Batch
 
@@ -100,10 +102,18 @@ class Entry:
 
     def __post_init__(self) -> None:
         """Find once what each feed asks."""
-        self.size_bytes = 64
-        for key, data in self.records:
-            self.size_bytes += len(key) + len(data) + 8
+        self.size_bytes = size_bytes(self.records)
         self.origins = clock.ahead(self.after, self.before)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Merged:
+    """What entries of other copies come to in one here, before that is appended."""
+
+    before: bytes  # Packed clocks.
+    after: bytes
+    won: dict[bytes, bytes] = field(default_factory=dict)
 
 
 @final
@@ -199,31 +209,30 @@ class Copy:
             records.append((key, data))
             self._put(batch, key, data)
         after = clock.raised(before, self.assignment, count)
-        return self._finished(batch, Entry(self, tuple(records), before, after, is_own=True))
+        return batch, self._finished(batch, Entry(self, tuple(records), before, after, is_own=True))
 
     # -- what comes from others --------------------------------------------------------------------------------------
 
-    def covers(self, after: bytes) -> bool:
-        """Whether all up to a clock is here, appended at least; what the map does not name any more has ended."""
-        return clock.covers(self.appended, after) or clock.covers(self.appended, clock.named(after, self._named))
+    def covers(self, after: bytes, merged: Merged | None = None) -> bool:
+        """Whether all up to a clock is here, appended or merged; what the map does not name any more has ended."""
+        reached = self.appended if merged is None else merged.after
+        return clock.covers(reached, after) or clock.covers(reached, clock.named(after, self._named))
 
     def covers_synced(self, other: bytes) -> bool:
         """Whether all up to a clock is synced here, but for what has ended."""
         return clock.covers(self.synced, clock.named(other, self._named))
 
-    def follows(self, before: bytes) -> bool:
+    def follows(self, before: bytes, merged: Merged | None = None) -> bool:
         """Whether it can take what goes on from a clock now."""
-        return not self.stands_still and self.covers(before)
+        return not self.stands_still and self.covers(before, merged)
 
-    def take(self, entry: Entry, read: Read) -> tuple[Batch, Entry]:
-        """Merge an entry of another copy: a batch to append, and then `appends`.
+    def merge(self, entry: Entry, merged: Merged, read: Read) -> None:
+        """Merge an entry of another copy into what is taken with it, for `take`.
 
         Requires: the clock before it is covered, and the one after it is not.
         """
-        assert self.covers(entry.before), "an entry that was skipped would be missed for good"
-        before, batch = self.appended, Batch()
-        after = clock.merge(before, clock.named(entry.after, self._named))
-        won: dict[bytes, bytes] = {}
+        assert self.covers(entry.before, merged), "an entry that was skipped would be missed for good"
+        before, won = merged.after, merged.won
         for key, data in entry.records:
             if clock.covers(before, record.dot(data)):
                 continue
@@ -231,20 +240,24 @@ class Copy:
             standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
                 won[key] = data
-        for key, data in won.items():
+        merged.after = clock.merge(before, clock.named(entry.after, self._named))
+
+    def take(self, merged: Merged, batch: Batch) -> Entry:
+        """Put what was merged into a batch, as one entry: the batch is to be appended, and then `appends`."""
+        for key, data in merged.won.items():
             self._put(batch, key, data)
-        return self._finished(batch, Entry(self, tuple(won.items()), before, after, is_own=False))
+        return self._finished(batch, Entry(self, (*merged.won.items(),), merged.before, merged.after, is_own=False))
 
     def _put(self, batch: Batch, key: bytes, data: bytes) -> None:
         batch.put(self.space, RECORD + key, data)
         if record.value(data) is None:
             batch.put(self.space, TOMBSTONE + data[:8] + key, b"")
 
-    def _finished(self, batch: Batch, entry: Entry) -> tuple[Batch, Entry]:
+    def _finished(self, batch: Batch, entry: Entry) -> Entry:
         """Have the batch move the clock: records and clock go together."""
         assert clock.covers(entry.after, entry.before), "a clock never goes back"
         batch.put(self.space, STATE, encode_state(self.time.last, self.config, entry.after, entry.before))
-        return batch, entry
+        return entry
 
     def appends(self, entry: Entry) -> None:
         """Its batch is appended: what follows goes on from it."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.copy import Copy, Entry
     from gossipkv.storage.engine.log_reader import Cursor
 
-MESSAGE_BYTES: Final = 1 << 20
+MESSAGE_BYTES: Final = 128 << 10  # Of a larger one others would wait, here and there, while it is made and taken.
 MOST_UNDER_WAY: Final = 4
 MOST_OF_LANES: Final = 2  # Of these, what goes to copies that have a lane of their own.
 MOST_LOOKS: Final = 4  # Lanes for which the log is read at a time.
@@ -58,31 +59,35 @@ class Tail:
     def __init__(self, position: int, *, most_bytes: int = TAIL_BYTES) -> None:
         self.end = position  # All up to here is synced.
         self.first = position  # All behind it is here.
-        self._entries: list[Entry] = []
+        self._batches: list[Sequence[Entry]] = []
         self._positions: list[int] = []
         self._begin = 0  # Of what is here; what is before is let go of now and then.
         self._bytes, self._most_bytes = 0, most_bytes
 
-    def append(self, entry: Entry) -> None:
-        """Have an entry that is synced; they come in their order."""
-        assert entry.position > self.end
-        self.end = entry.position
-        self._entries.append(entry)
-        self._positions.append(entry.position)
-        self._bytes += entry.size_bytes
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Have the entries of a batch that is synced; they come in their order."""
+        assert entries[0].position > self.end
+        self.end = entries[0].position
+        self._batches.append(entries)
+        self._positions.append(self.end)
+        self._bytes += _size_bytes(entries)
         while self._bytes > self._most_bytes:
             self.first = self._positions[self._begin]
-            self._bytes -= self._entries[self._begin].size_bytes
+            self._bytes -= _size_bytes(self._batches[self._begin])
             self._begin += 1
-        if self._begin > FEW and self._begin * 2 > len(self._entries):
-            del self._entries[: self._begin], self._positions[: self._begin]
+        if self._begin > FEW and self._begin * 2 > len(self._batches):
+            del self._batches[: self._begin], self._positions[: self._begin]
             self._begin = 0
 
-    def next(self, position: int) -> Entry | None:
-        """The first entry behind a position; None: there is none.  Requires: the position is not before `first`."""
+    def next(self, position: int) -> Sequence[Entry]:
+        """The entries of the first batch behind a position, if any.  Requires: that is not before `first`."""
         assert position >= self.first
         at = max(self._begin, bisect_right(self._positions, position))
-        return self._entries[at] if at < len(self._entries) else None
+        return self._batches[at] if at < len(self._batches) else ()
+
+
+def _size_bytes(entries: Sequence[Entry]) -> int:
+    return sum(entry.size_bytes for entry in entries)
 
 
 @final
@@ -171,7 +176,7 @@ class Feed:
         self._gap: dict[Copy, bytes] = {}  # What lacked how much on connecting: it is in the log from the place on.
         self._since = 0.0  # The place has lain still.
         self._flight: dict[int, tuple[Lane, list[Item]]] = {}
-        self._flying: dict[int, Item] = {}  # The same items by position.
+        self._flying: dict[tuple[int, Copy], Item] = {}  # The same items by position and copy.
         self._number = 0
         self._begun = False  # A lane was, and is to be looked at.
         self.turned: set[Copy] = set()  # Which are below, or not any more: to be told.
@@ -243,7 +248,7 @@ class Feed:
         _, items = self._flight.pop(number)
         for item in items:
             item.under_way, item.answered = False, now
-            self._flying.pop(item.position, None)
+            self._flying.pop((item.position, item.copy), None)
         for copy, origin in news:
             if (copy, origin) in self._relayed:
                 self._relayed[copy, origin] = now + RELAYED_FOR * self._relay_s
@@ -392,18 +397,19 @@ class Feed:
         entries: list[Entry] = []
         items: list[Item] = []
         size_bytes = 0
-        while (entry := self._ahead(lane)) is not None:
-            size_bytes += entry.size_bytes
+        while batch := self._ahead(lane):
+            size_bytes += _size_bytes(batch)
             is_full = len(lane.open) >= MOST_OPEN or (entries and size_bytes > MESSAGE_BYTES)
-            if is_full or not self._may_pass(lane, entry):
+            if is_full or not all(self._may_pass(lane, entry) for entry in batch):
                 break
-            lane.at = entry.position
-            if lane.read:
-                lane.read.popleft()
-            item = self._opened(lane, entry, now)
-            if item is not None and not item.under_way and self._goes(lane, entry, now):
-                entries.append(entry)
-                items.append(item)
+            lane.at = batch[0].position
+            for entry in batch:
+                if lane.read:
+                    lane.read.popleft()
+                item = self._opened(lane, entry, now)
+                if item is not None and not item.under_way and self._goes(lane, entry, now):
+                    entries.append(entry)
+                    items.append(item)
         else:
             if lane.at < self._tail.first and not entries:
                 return self._look(lane)
@@ -411,12 +417,13 @@ class Feed:
                 self._at_end(lane, now)
         return self._ship(lane, entries, items) if entries else None
 
-    def _ahead(self, lane: Lane) -> Entry | None:
-        """What comes next in a lane, as far as it is in memory."""
+    def _ahead(self, lane: Lane) -> Sequence[Entry]:
+        """The batch that comes next in a lane, as far as it is in memory."""
         if lane.read:
-            return lane.read[0]
+            position = lane.read[0].position
+            return [*takewhile(lambda entry: entry.position == position, lane.read)]
         lane.at = max(lane.at, lane.read_to)
-        return None if lane.at < self._tail.first else self._tail.next(lane.at)
+        return () if lane.at < self._tail.first else self._tail.next(lane.at)
 
     @staticmethod
     def _look(lane: Lane) -> Look | None:
@@ -464,7 +471,7 @@ class Feed:
         """What is open of an entry; None: nothing is."""
         if not self._is_of(lane, entry) or self._covers(entry.copy, entry.after):
             return None
-        item = self._flying.get(entry.position)
+        item = self._flying.get((entry.position, entry.copy))
         if item is None:
             item = Item(entry.position, entry.copy, entry.after, entry.origins, entry.is_own, now)
         lane.open.append(item)
@@ -485,7 +492,7 @@ class Feed:
         self._flight[self._number] = lane, items
         for item in items:
             item.under_way = True
-            self._flying[item.position] = item
+            self._flying[item.position, item.copy] = item
         return Ship(self._number, entries)
 
     def _at_end(self, lane: Lane, now: float) -> None:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from gossipkv.errors import ProtocolError
-from gossipkv.replication import clock, record
+from gossipkv.replication._entry import clock_of, counters_of, ends_of, records_of
 from gossipkv.replication.peer import Stand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.wire.rpc import Raw, Value
+    from gossipkv.wire.rpc import Value
+
+__all__ = ["clock_of", "counters_of", "ends_of", "records_of", "stand_of", "unpacked"]
 
 
 def unpacked(answer: Value) -> Value:
@@ -27,14 +29,6 @@ def unpacked(answer: Value) -> Value:
     return value
 
 
-def clock_of(ids: Sequence[int], counters: Sequence[object]) -> bytes:
-    """A clock from its counters.  Raises ProtocolError."""
-    whole = [count for count in counters if isinstance(count, int) and 0 <= count < 1 << 64]
-    if len(whole) != len(counters) or len(ids) != len(counters):
-        raise ProtocolError(f"a clock has {len(ids)} counters here, not {len(counters)}")
-    return clock.of(zip(ids, whole, strict=True))
-
-
 def stand_of(rest: Sequence[Value]) -> Stand | None:
     """What a row of an answer says beside its counters; None: nothing.  Raises ProtocolError."""
     match rest:
@@ -43,30 +37,3 @@ def stand_of(rest: Sequence[Value]) -> Stand | None:
         case [int(assignment), int(config), bool(can)]:
             return Stand(assignment, config, can)
     raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
-
-
-def behind(begins: bytes, records: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """The clock after records of one origin.  Raises ProtocolError: they do not follow it, each the one before."""
-    ends = begins
-    for _, data in records:
-        ((origin, count),) = clock.entries(record.dot(data))
-        if count != clock.counter(ends, origin) + 1:
-            raise ProtocolError(f"record {count} of {origin} does not follow {clock.counter(ends, origin)}")
-        ends = clock.merge(ends, record.dot(data))
-    return ends
-
-
-def counters_of(of: bytes, ids: Sequence[int]) -> list[Value]:
-    """The counters of a clock, in the order of those assignments."""
-    return [clock.counter(of, id_) for id_ in ids]
-
-
-def records_of(flat: Sequence[Raw]) -> tuple[tuple[bytes, bytes], ...]:
-    """Keys and records.  Raises ProtocolError."""
-    records: list[tuple[bytes, bytes]] = []
-    for key, data in zip(flat[::2], flat[1::2], strict=True):
-        if not isinstance(key, bytes) or not isinstance(data, bytes):
-            raise ProtocolError("keys and records are bytes")
-        record.check(data)
-        records.append((key, data))
-    return tuple(records)

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Final, final
 import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
-from gossipkv.replication import clock, record
+from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
 from gossipkv.replication.feed import Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
-from gossipkv.replication.messages import behind, clock_of, counters_of, records_of, stand_of, unpacked
+from gossipkv.replication.messages import clock_of, counters_of, stand_of, unpacked
 from gossipkv.replication.peer import Peer, Row, Stand
+from gossipkv.replication.taking import Taking, entries_of
 from gossipkv.replication.time import MOST_TIME, Skew
 
 if TYPE_CHECKING:
@@ -163,23 +164,30 @@ class Replicas:
         """Write here; returns the counter of the last record.  Raises Overloaded, StorageError: nothing was done."""
         assert self.may_originate(copy)
         batch, entry = copy.originate(writes, self._outside.now_ms())
-        self._append(batch, entry)
+        self._append(batch, [entry])
         return clock.counter(entry.after, copy.assignment)
 
-    def _append(self, batch: Batch, entry: Entry, on_synced: Callable[[], object] | None = None) -> None:
-        entry.position = self._outside.append(batch, partial(self._synced, entry, on_synced))
-        entry.copy.appends(entry)
+    def _append(self, batch: Batch, entries: Sequence[Entry], on_synced: Callable[[], object] | None = None) -> None:
+        position = self._outside.append(batch, partial(self._synced, entries, on_synced))
+        for entry in entries:
+            entry.position = position
+            entry.copy.appends(entry)
 
-    def _synced(self, entry: Entry, on_synced: Callable[[], object] | None) -> None:
-        copy = entry.copy
-        copy.has_synced(entry)
-        if copy in self.levels:  # It was not dropped meanwhile.
-            self.tail.append(entry)
-            for node in self._sharers(copy):
-                peer = self._peer(node)
-                peer.untold.add(copy)
-                if peer.tell_at is None:
-                    peer.tell_at = self._outside.now() + self.relay_s / 2
+    def _synced(self, entries: Sequence[Entry], on_synced: Callable[[], object] | None) -> None:
+        for entry in entries:
+            entry.copy.has_synced(entry)
+        here = [entry for entry in entries if entry.copy in self.levels]  # They were not dropped meanwhile.
+        if here:
+            self.tail.append(here)
+        tell_at = self._outside.now() + self.relay_s / 2
+        for entry in here:
+            copy = entry.copy
+            for host in copy.hosts:
+                if host.node != self.me:
+                    peer = self._peer(host.node)
+                    peer.untold.add(copy)
+                    if peer.tell_at is None:
+                        peer.tell_at = tell_at
             self.levels[copy].look()
             self.loading.synced(copy)
             self.on_moved(copy)
@@ -427,44 +435,52 @@ class Replicas:
         self._check_link(peer, link)
         copies: dict[int, tuple[Copy, Row]] = {}  # The link may be begun anew until all is synced.
         news: list[Value] = []
-        read = [*self._read(peer, entries)]  # All of it is right, or none is taken.
+        read = [*entries_of(peer, self.copies, entries)]  # All of it is right, or none is taken.
         for number, entry in read:
             row = peer.rows[number]
             copies[number] = entry.copy, row
             if not entry.copy.covers(entry.after):
                 news += [[number, origin] for origin in entry.origins if origin != row.assignment]
-        appended = 0
+        waits = 1
 
         def synced() -> None:
-            nonlocal appended
-            appended -= 1
-            if not appended:
+            nonlocal waits
+            waits -= 1
+            if not waits:
                 rows = [
                     self._answer_row(peer, number, row, copy, is_fed=True) for number, (copy, row) in copies.items()
                 ]
                 on_taken(msgpack.packb([rows, news]))
 
-        appended = 1
+        taking = Taking(self._outside.get)
         for _, entry in read:
-            appended += self._take_or_keep(peer, entry, synced)
+            self._take_or_keep(peer, entry, taking)
+            if taking.is_full:
+                waits += self._append_taken(taking, synced)
+        waits += self._append_taken(taking, synced)
         self._retry()
         synced()
 
-    def _take_or_keep(self, peer: Peer, entry: Entry, synced: Callable[[], object]) -> bool:
-        """Take an entry, or keep it for later; whether it is to be synced."""
-        copy = entry.copy
-        if copy.covers(entry.after):
-            return False
-        if copy.follows(entry.before):
-            try:
-                self._append(*copy.take(entry, self._outside.get), synced)
-            except Overloaded:
-                return False  # It comes again.
-            return True
-        if peer.kept_bytes + entry.size_bytes <= KEPT_BYTES:
+    def _take_or_keep(self, peer: Peer, entry: Entry, taking: Taking) -> None:
+        """Take an entry, or keep it for later."""
+        if taking.covers(entry):
+            return
+        if taking.follows(entry):
+            taking.take(entry)
+        elif peer.kept_bytes + entry.size_bytes <= KEPT_BYTES:
             peer.kept.append((self._outside.now(), entry))
             peer.kept_bytes += entry.size_bytes
-        return False
+
+    def _append_taken(self, taking: Taking, synced: Callable[[], object]) -> bool:
+        """Append what was taken; whether there is something to be synced."""
+        batch, entries = taking.finish()
+        if not entries:
+            return False
+        try:
+            self._append(batch, entries, synced)
+        except Overloaded:
+            return False  # It comes again.
+        return True
 
     def _retry(self) -> None:
         """Take what was kept and goes on from what is here by now."""
@@ -472,40 +488,19 @@ class Replicas:
         while moved:
             moved = False
             for peer in self.peers.values():
+                taking = Taking(self._outside.get)
                 kept, peer.kept, peer.kept_bytes = peer.kept, deque(), 0
                 for at, entry in kept:
-                    if entry.copy.follows(entry.before):
-                        moved |= self._take_or_keep(peer, entry, partial(self._tell_soon, peer))
+                    if taking.follows(entry):
+                        self._take_or_keep(peer, entry, taking)
                     else:
                         peer.kept.append((at, entry))
                         peer.kept_bytes += entry.size_bytes
+                moved |= self._append_taken(taking, partial(self._tell_soon, peer))
 
     def _tell_soon(self, peer: Peer) -> None:
         """Who waits for a confirmation has had its answer: it is told now, and not within the relay time."""
         peer.tell_at = self._outside.now()
-
-    def _read(self, peer: Peer, entries: Sequence[Raw]) -> Iterable[tuple[int, Entry]]:
-        """Read the entries of a message.  Raises ProtocolError."""
-        last: dict[int, bytes] = {}
-        for one in entries:
-            match one:
-                case [int(number), None | list() as before, None | list() as after, list(flat)] if len(flat) % 2 == 0:
-                    pass
-                case _:
-                    raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
-            row = peer.rows.get(number)
-            copy = None if row is None else self.copies.get(row.partition)
-            if row is None or copy is None:  # It comes again, once it is told that there is one.
-                continue
-            records = records_of(flat)
-            begins = last.get(number) if before is None else clock_of(row.ids, before)
-            if begins is None:
-                raise ProtocolError("the first entry of a copy in a message has the clock before it")
-            ends = behind(begins, records) if after is None else clock_of(row.ids, after)
-            if not clock.covers(ends, begins) or any(not clock.covers(ends, record.dot(data)) for _, data in records):
-                raise ProtocolError("an entry's clock after covers the clock before, and all of its records")
-            last[number] = ends
-            yield number, Entry(copy, records, begins, ends, is_own=False)
 
     # -- what goes on by itself --------------------------------------------------------------------------------------
 
@@ -522,8 +517,9 @@ class Replicas:
             while (do := peer.feed.next(now)) is not None:
                 if isinstance(do, Ship):
                     self._ship(peer, do)
-                else:
-                    self._outside.look(peer.node, do)
+                    self._outside.wake()  # Others have a turn before the next one.
+                    break
+                self._outside.look(peer.node, do)
             if peer.feed.turned:
                 peer.untold |= peer.feed.turned & self.levels.keys()
                 peer.feed.turned.clear()

@@ -159,14 +159,16 @@ def _lags(replication: Replication, node: bytes) -> dict[bytes, Lag]:
         oldest[table] = min(copy.time.last, oldest.get(table, copy.time.last))
     not_found, position = {*oldest}, max(feed.place, tail.first)
     for _ in range(FEW_ENTRIES):
-        entry = tail.next(position) if not_found else None
-        if entry is None:
+        batch = tail.next(position) if not_found else ()
+        if not batch:
             break
-        position, table = entry.position, entry.copy.identity.table
-        is_lacking = entry.copy in lacks and not clock.covers(feed.told[entry.copy].clock, entry.after)
-        if table in not_found and entry.records and (is_lacking or feed.place < tail.first):
-            oldest[table] = min(oldest[table], record.decode(entry.records[0][1]).time)
-            not_found.remove(table)
+        position = batch[0].position
+        for entry in batch:
+            table = entry.copy.identity.table
+            is_lacking = entry.copy in lacks and not clock.covers(feed.told[entry.copy].clock, entry.after)
+            if table in not_found and entry.records and (is_lacking or feed.place < tail.first):
+                oldest[table] = min(oldest[table], record.decode(entry.records[0][1]).time)
+                not_found.remove(table)
     now_ms = replication.now_ms()
     return {
         table: Lag(count, max(0, now_ms - ms_of(oldest[table])) / 1000 if count else 0.0)

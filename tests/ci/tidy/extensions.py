@@ -84,6 +84,7 @@ PROOFS: dict[str, Proof] = {
     "gossipkv.loadtest._redis": Proof("tests/unit/loadtest/test_redis.py", "tests.oracle.load_redis"),
     "gossipkv.loadtest._rpc": Proof("tests/unit/loadtest/test_dialect.py", "tests.oracle.load_answers"),
     "gossipkv.loadtest._schedule": Proof("tests/unit/loadtest/test_schedule.py", "tests.oracle.load_schedule"),
+    "gossipkv.replication._entry": Proof("tests/unit/replication/test_entry.py", "tests.oracle.entry"),
     "gossipkv.replication._record": Proof("tests/unit/replication/test_record.py", "tests.oracle.record"),
     "gossipkv.replication._vector_clock": Proof("tests/unit/replication/test_clock.py", "tests.oracle.vector_clock"),
     "gossipkv.storage._batch": Proof("tests/unit/storage/test_batch.py", "tests.oracle.sorted_file"),

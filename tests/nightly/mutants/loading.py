@@ -45,8 +45,8 @@ MUTANTS_OF_LOADING = (
     planted(
         "something is taken during the last page",
         "gossipkv.replication.copy:Copy.follows",
-        "return not self.stands_still and self.covers(before)",
-        "return self.covers(before)",
+        "return not self.stands_still and self.covers(before, merged)",
+        "return self.covers(before, merged)",
         *TRIED,
     ),
     planted(

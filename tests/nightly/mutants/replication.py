@@ -28,9 +28,9 @@ MUTANTS_OF_REPLICATION = (
             Edit(
                 f"{IN_REPLICAS}._append",
                 "entry.copy.appends(entry)",
-                "entry.copy.appends(entry)\n        self.tail.append(entry)",
+                "entry.copy.appends(entry)\n        self.tail.append(entries)",
             ),
-            Edit(f"{IN_REPLICAS}._synced", "self.tail.append(entry)", "pass"),
+            Edit(f"{IN_REPLICAS}._synced", "self.tail.append(here)", "pass"),
         ),
         (REPLICAS, AIMED),
         "property",
@@ -45,27 +45,27 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "answered before synced",
         f"{IN_REPLICAS}.fed",
-        "if not appended:",
-        "if appended >= 0:",
+        "if not waits:",
+        "if waits >= 0:",
         REPLICAS,
     ),
     planted(
         "merged against what can be read",
-        f"{IN_COPY}.take",
+        f"{IN_COPY}.merge",
         "standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)",
         "standing = won.get(key) or read(self.space, RECORD + key)",
         REPLICAS,
     ),
     planted(
         "a covered record is merged again",
-        f"{IN_COPY}.take",
+        f"{IN_COPY}.merge",
         "if clock.covers(before, record.dot(data)):",
         "if False:",
         REPLICAS,
     ),
     planted(
         "the earlier record stays",
-        f"{IN_COPY}.take",
+        f"{IN_COPY}.merge",
         "if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:",
         "if standing is None:",
         REPLICAS,
@@ -73,10 +73,10 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "the clock before is no matter",
         f"{IN_REPLICAS}._take_or_keep",
-        "if copy.follows(entry.before):",
+        "if taking.follows(entry):",
         "if True:",
         REPLICAS,
-        by="assertion of Copy.take",
+        by="assertion of Copy.merge",
     ),
     planted(
         "the clock moves without its records",
@@ -88,8 +88,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "what was taken goes as one's own",
         f"{IN_COPY}.take",
-        "return self._finished(batch, Entry(self, tuple(won.items()), before, after, is_own=False))",
-        "return self._finished(batch, Entry(self, tuple(won.items()), before, after, is_own=True))",
+        "return self._finished(batch, Entry(self, (*merged.won.items(),), merged.before, merged.after, is_own=False))",
+        "return self._finished(batch, Entry(self, (*merged.won.items(),), merged.before, merged.after, is_own=True))",
         COPY,
         AIMED,
     ),
@@ -175,7 +175,7 @@ MUTANTS_OF_REPLICATION = (
     ),
     planted(
         "time is not merged",
-        f"{IN_COPY}.take",
+        f"{IN_COPY}.merge",
         'self.time.merge(int.from_bytes(data[:8], "big"))',
         "pass",
         REPLICAS,
@@ -240,8 +240,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "half of a message is taken",
         f"{IN_REPLICAS}.fed",
-        "read = [*self._read(peer, entries)]  # All of it is right, or none is taken.",
-        "read = self._read(peer, entries)",
+        "read = [*entries_of(peer, self.copies, entries)]  # All of it is right, or none is taken.",
+        "read = entries_of(peer, self.copies, entries)",
         REPLICAS,
     ),
 )

@@ -247,7 +247,7 @@ def test_a_record_from_the_end_of_times_is_taken():
     two.write(b=b"1")
     one.copy.time.last = (1 << 64) - 3
     batch, entry = one.copy.originate([Write(b"a", b"1")], one.now_ms())
-    one.replicas._append(batch, entry)
+    one.replicas._append(batch, [entry])
     cluster.run()
     cluster.pass_s(0.5)
     assert [node.live for node in cluster.nodes] == [{b"a": b"1", b"b": b"1"}] * 3

@@ -6,6 +6,7 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Entry, Host, Identity, Write, first_batch
+from gossipkv.replication.taking import Taking
 from gossipkv.storage.engine.shell import operations
 from tests.unit.replication.talker import MINE, THIRD, YOURS, made
 
@@ -37,7 +38,9 @@ def test_what_was_written_here(copy):
 def test_what_was_taken(copy, origin):
     """Also what this copy wrote in a former life, of which others have kept a part: it is not sent as its own is."""
     taken = Entry(copy, (tuple(made(2, origin=origin)),), clock.of([]), clock.of([(origin, 2)]), is_own=False)
-    batch, entry = copy.take(taken, lambda *_: None)
+    taking = Taking(lambda *_: None)
+    taking.take(taken)
+    batch, (entry,) = taking.finish()
     assert again(copy, batch) == (entry.records, entry.before, entry.after, False)
 
 

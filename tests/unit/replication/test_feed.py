@@ -34,7 +34,7 @@ class Scene:
         before = clock.of(self.counts.items())
         self.counts[origin] += 1
         after = clock.of(self.counts.items())
-        self.tail.append(Entry(self.copy, (), before, after, origin == MINE, self.tail.end + 1))
+        self.tail.append([Entry(self.copy, (), before, after, origin == MINE, self.tail.end + 1)])
         self.copy.appended = self.copy.synced = after
         return self.tail.end
 

@@ -11,6 +11,7 @@ from gossipkv.errors import NotReady, NotServed
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.copy import Entry
+from gossipkv.replication.taking import Taking
 from tests.unit.table.record_nodes import Records
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
@@ -43,16 +44,16 @@ class Hopping:
     def feed(self, one, other):
         """Have what one has written taken by another, as far as it fits."""
         tail, left = one.replicas.tail, self._left[one, other]
-        while (entry := tail.next(max(self._read_to[one, other], 1))) is not None:
-            self._read_to[one, other] = entry.position
-            if entry.is_own and entry.copy.identity[:2] in other.replicas.copies:
-                left.append(entry)
+        while batch := tail.next(max(self._read_to[one, other], 1)):
+            self._read_to[one, other] = batch[0].position
+            left += [one for one in batch if one.is_own and one.copy.partition in other.replicas.copies]
         still = []
         for entry in left:
             copy = other.replicas.copies[entry.copy.identity[:2]]
             if copy.covers(entry.before):
-                taken = Entry(copy, entry.records, entry.before, entry.after, is_own=False)
-                other.replicas._append(*copy.take(taken, other.get))
+                taking = Taking(other.get)
+                taking.take(Entry(copy, entry.records, entry.before, entry.after, is_own=False))
+                other.replicas._append(*taking.finish())
                 self.records.run()
             else:
                 still.append(entry)

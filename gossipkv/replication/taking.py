@@ -1,0 +1,86 @@
+"""What other nodes feed: entries out of messages, and what of them is taken at once.
+
+All that can be taken of a message goes into few batches of the store, so thousands of small entries cost as few
+appends and syncs as one; of each copy a batch has one entry, whatever came together in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import ProtocolError
+from gossipkv.replication.copy import Copy, Entry, Merged
+from gossipkv.replication.messages import clock_of, ends_of, records_of
+from gossipkv.storage.engine.shell import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gossipkv.replication.copy import Read
+    from gossipkv.replication.peer import Peer
+    from gossipkv.wire.rpc import Raw
+
+MOST_BYTES: Final = 32 << 10  # Of records that wait for their batch: what a segment of the log has room for.
+
+
+def entries_of(
+    peer: Peer, copies: Mapping[tuple[bytes, int], Copy], message: Sequence[Raw]
+) -> Iterator[tuple[int, Entry]]:
+    """The entries of a message, each with the number that the peer has given its copy.  Raises ProtocolError."""
+    last: dict[int, bytes] = {}
+    for one in message:
+        match one:
+            case [int(number), None | list() as before, None | list() as after, list(flat)]:
+                pass
+            case _:
+                raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
+        row = peer.rows.get(number)
+        copy = None if row is None else copies.get(row.partition)
+        if row is None or copy is None:  # It comes again, once it is told that there is one.
+            continue
+        records = records_of(flat)
+        begins = last.get(number) if before is None else clock_of(row.ids, before)
+        if begins is None:
+            raise ProtocolError("the first entry of a copy in a message has the clock before it")
+        ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
+        yield number, Entry(copy, records, begins, ends, is_own=False)
+
+
+@final
+class Taking:
+    """Entries that are taken together."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._merged: dict[Copy, Merged] = {}
+        self._bytes = 0
+
+    def covers(self, entry: Entry) -> bool:
+        """Whether there is nothing to take of it."""
+        return entry.copy.covers(entry.after, self._merged.get(entry.copy))
+
+    def follows(self, entry: Entry) -> bool:
+        """Whether it can be taken now."""
+        return entry.copy.follows(entry.before, self._merged.get(entry.copy))
+
+    def take(self, entry: Entry) -> None:
+        """Take an entry.  Requires: it follows, and is not covered."""
+        copy = entry.copy
+        merged = self._merged.get(copy)
+        if merged is None:
+            merged = self._merged[copy] = Merged(copy.appended, copy.appended)
+        copy.merge(entry, merged, self._read)
+        self._bytes += entry.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was taken is a batch's worth."""
+        return self._bytes >= MOST_BYTES
+
+    def finish(self) -> tuple[Batch, list[Entry]]:
+        """The batch of what was taken, to be appended; what is taken next goes into another one."""
+        batch = Batch()
+        entries = [copy.take(merged, batch) for copy, merged in self._merged.items()]
+        self._merged.clear()
+        self._bytes = 0
+        return batch, entries

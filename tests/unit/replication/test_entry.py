@@ -1,0 +1,66 @@
+"""Entries as they come from other nodes, against dictionaries: clocks by their counters, and what is no entry."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.errors import ProtocolError
+from gossipkv.replication import clock, messages, record
+from tests.oracle import entry as oracle
+
+counters = st.integers(0, 3) | st.integers(0, 2**64 - 1)
+clocks = st.dictionaries(st.integers(0, 4) | st.integers(0, 2**64 - 1), counters, max_size=6)
+dots = st.tuples(st.integers(0, 4), st.integers(1, 4))
+
+
+def packed(of):
+    """A clock in bytes."""
+    return clock.of(of.items())
+
+
+@given(of=clocks, chance=st.randoms(), more=st.lists(st.integers(5, 9), unique=True))
+def test_clocks_by_their_counters(of, chance, more):
+    """In whatever order the assignments were told; one that a clock has not is at 0."""
+    ids = list({*of, *more})
+    chance.shuffle(ids)
+    counted = messages.counters_of(packed(of), tuple(ids))
+    assert counted == [of.get(one, 0) for one in ids]
+    assert messages.clock_of(tuple(ids), counted) == packed(dict(zip(ids, counted, strict=True)))
+
+
+@pytest.mark.parametrize("wrong", [[1], [1, 2, 3], [1, -1], [1, 2**64], [1, None], [b"", 1], [[], 1]])
+def test_counters_that_are_none(wrong):
+    """Too few, too many, and what is no number of 64 bits."""
+    with pytest.raises(ProtocolError):
+        messages.clock_of((1, 2), wrong)
+
+
+@given(begins=clocks, told=st.none() | clocks, written=st.lists(dots, max_size=4), follow=st.booleans())
+def test_the_clock_after_an_entry_is_the_oracle_s(begins, told, written, follow):
+    """As it was told, if that covers all; else behind records of which each follows the one before."""
+    if follow:
+        begins |= {origin: 1 for origin, _ in written}
+        counts = dict(begins)
+        for at, (origin, _) in enumerate(written):
+            counts[origin] += 1
+            written[at] = origin, counts[origin]
+        told = None if told is None else counts | {9: 1}
+    records = [record.encode(1, origin, count, record.PUT, b"", b"") for origin, count in written]
+    pairs = tuple((b"k", data) for data in records)
+    wanted = oracle.ends_of(begins, told, records)
+    before, asked = packed(begins), (packed(begins), None if told is None else packed(told), pairs)
+    if wanted is None:
+        with pytest.raises(ProtocolError):
+            messages.ends_of(*asked)
+    else:
+        assert messages.ends_of(*asked) == packed(wanted)
+    assert asked[0] == before, "bytes are values"
+
+
+@pytest.mark.parametrize("flat", [[b"k"], [b"k", "record"], [1, b""], [b"k", b"cut"], [b"k", None]])
+def test_records_that_are_none(flat):
+    """Keys and records come in pairs, are bytes, and are records."""
+    with pytest.raises(ProtocolError):
+        messages.records_of(flat)
