@@ -1,5 +1,6 @@
 /* What C has and Cython lacks: unaligned little-endian loads, a 64 x 64 -> 128 bit product, counting zeros,
- * prefetch, loads in order, and vector compares: of a bucket's twelve fingerprints, and of 64 bytes.  Nothing here knows the file format. */
+ * prefetch, loads in order, and vector compares: of a bucket's twelve fingerprints, and of 64 bytes.  Nothing here
+ * knows the file format. */
 #ifndef GOSSIPKV_BITS_H
 #define GOSSIPKV_BITS_H
 
