@@ -282,6 +282,7 @@ CLOCKS = {
         ("merge", "two clocks of {} entries merged"),
     )
 }
+CLOCKS_IN_PYTHON = {name: Family(f"{family.form}, from Python", "ns") for name, family in CLOCKS.items()}
 
 PUT_ALONE = Row("put at a majority of three, one writer, p50", "ms", {SYNCS_AND_TRIPS: 1.0})
 PUT_SYNC = Row("sync of the disk meanwhile", "ms")

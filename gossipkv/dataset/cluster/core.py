@@ -168,7 +168,8 @@ class DatabaseCore(DatabaseView):
                 continue
             needs = self._survey.needs_of(name)
             if needs.active is None or needs.active < version or needs.hold is not None:
-                self._retiring.note(version, now_ms=now_ms)  # It may switch to it by this answer.
+                self._retiring.note(version, now_ms=now_ms)  # It may switch to it by this answer,
+                self._others.note(name, version)  # and die before anybody hears so.
             is_going = self._retiring.is_leaving(version) or self.membership.leaving_since_ms is not None
             ready = self._gates.confined(copy).serves(identity)
             return Answer(ready, copy.seals, is_going, self._gates.seals(identity))

@@ -33,6 +33,7 @@ class Said:
     versions: dict[str, Statement] = field(default_factory=dict)
     database: DatabaseStatement | None = None
     former: dict[Identity, PartitionSet] = field(default_factory=dict)  # Said by a life that may be over.
+    asked: str | None = None  # The newest version that it asked about, to switch to it.
 
     def holds(self) -> dict[Identity, PartitionSet]:
         """Return what it holds of which identity, as far as it has not withdrawn that itself."""
@@ -85,6 +86,12 @@ class Others:
         if database is not None and database.told:
             said.former = {}
         return shrunk
+
+    def note(self, name: str, version: str) -> None:
+        """Take in that a member asked what is served of a version, of which nothing else may come to be heard."""
+        said = self._said.get(name)
+        if said is not None:  # Of who has said nothing, everything may be needed.
+            said.asked = version if said.asked is None else max(said.asked, version)
 
     def forget(self, name: str) -> None:
         """Take in that a member is known no longer, or is another node by the same name."""

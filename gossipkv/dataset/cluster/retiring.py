@@ -4,7 +4,8 @@ Nobody here has asked for it for `retire_after`, and nobody elsewhere can come t
 left has said which version is active there, and none has this one active, held, or as the one that it would switch to
 next.  The dead are waited for for `retire_max`, and so is who says nothing of the database: it takes no part in it.  So
 a laggard that cannot pass the next gate keeps its version on all nodes.  Who is not ALIVE may have switched without a
-word of it that was heard: what it had active is needed, and all that is newer, up to the newest that it published.
+word of it that was heard: what it had active is needed, and all that is newer, up to the newest that it published or
+asked about.  Its word may be lost with it, its question is not: who answered is an owner by whose answer it switched.
 
     KEPT ──quiet and needed by nobody──► LEAVING ──a grace later──► FREE
       ▲                                     │

@@ -175,6 +175,6 @@ class Survey:
             return Needs(name, None)
         database = said.database
         active, next_ = (None if named is None else named.version for named in (database.active, database.next))
-        published = (*said.versions, next_, database.newest)
-        newest = max((version for version in published if version is not None), default=None)
+        known = (*said.versions, next_, database.newest, said.asked)
+        newest = max((version for version in known if version is not None), default=None)
         return Needs(name, active, next_, database.hold, None if member.state is State.ALIVE else newest)

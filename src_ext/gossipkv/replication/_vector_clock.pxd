@@ -36,6 +36,11 @@ cdef Order clock_compare(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size
 ) noexcept nogil
 
+# Whether one has come at least as far as the other in every assignment.
+cdef bint clock_covers(
+    const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size
+) noexcept nogil
+
 # The greater counter of each assignment: fills `into`, which has room for both, and returns how much of it.
 cdef Py_ssize_t clock_merge(
     const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size,

@@ -15,9 +15,12 @@ Rejected: a dictionary for each clock (of 64 entries it is fifty times slower to
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from gossipkv.errors import ProtocolError
+
+cdef extern from "gossipkv/storage/bits.h" nogil:
+    bint same "gkv_same64"(const void* one, const void* other)  # Whether STRIDE entries are the same, as most are.
 
 EQUAL = <int>EQUAL_CLOCKS
 BEFORE = <int>BEFORE_OTHER
@@ -25,7 +28,7 @@ AFTER = <int>AFTER_OTHER
 CONCURRENT = <int>CONCURRENT_CLOCKS
 
 cdef enum:
-    STRIDE = 4  # Entries that are compared in one go where both clocks have the same assignments, as they mostly do.
+    STRIDE = 4  # Entries that are compared in one go, where both clocks have the same assignments: 64 bytes (`same`).
 
 ctypedef Py_ssize_t (*Join)(
     const unsigned char*, Py_ssize_t, const unsigned char*, Py_ssize_t, unsigned char*
@@ -37,18 +40,19 @@ cdef inline const unsigned char* end_of(const unsigned char* clock, Py_ssize_t s
     return clock + size // ENTRY_BYTES * ENTRY_BYTES
 
 
-cdef inline bint alike(const unsigned char* one, const unsigned char* other, int count) noexcept nogil:
-    """Whether so many entries have the same assignments; or counters, from eight bytes further on."""
+cdef inline bint alike(const unsigned char* one, const unsigned char* other) noexcept nogil:
+    """Whether the next entries are of the same assignments."""
     cdef uint64_t differ = 0
     cdef int number
-    for number in range(count):
+    for number in range(STRIDE):
         differ |= load_word(one + number * ENTRY_BYTES) ^ load_word(other + number * ENTRY_BYTES)
     return differ == 0
 
 
-cdef Order clock_compare(
-    const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size
+cdef inline int order(
+    const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size, int enough
 ) noexcept nogil:
+    """`clock_compare`, but looks no further once it has found all of `enough`."""
     cdef const unsigned char* one_end = end_of(one, one_size)
     cdef const unsigned char* other_end = end_of(other, other_size)
     cdef uint64_t left
@@ -57,16 +61,22 @@ cdef Order clock_compare(
     cdef int ahead = 0
     cdef int number
     while one < one_end and other < other_end:
-        if one_end - one >= STRIDE * ENTRY_BYTES <= other_end - other and alike(one, other, STRIDE):
-            if not alike(one + NUMBER_BYTES, other + NUMBER_BYTES, STRIDE):
+        if one_end - one >= STRIDE * ENTRY_BYTES <= other_end - other:
+            if same(one, other):
+                one += STRIDE * ENTRY_BYTES
+                other += STRIDE * ENTRY_BYTES
+                continue
+            if alike(one, other):
                 for number in range(STRIDE):
                     left = load_number(one + number * ENTRY_BYTES + NUMBER_BYTES)
                     right = load_number(other + number * ENTRY_BYTES + NUMBER_BYTES)
                     behind |= left < right
                     ahead |= left > right
-            one += STRIDE * ENTRY_BYTES
-            other += STRIDE * ENTRY_BYTES
-            continue
+                if (behind * BEFORE_OTHER | ahead * AFTER_OTHER) & enough == enough:
+                    return enough
+                one += STRIDE * ENTRY_BYTES
+                other += STRIDE * ENTRY_BYTES
+                continue
         left = load_number(one)
         right = load_number(other)
         behind |= right <= left and load_number(other + NUMBER_BYTES) > counter_if(left == right, one)
@@ -79,7 +89,19 @@ cdef Order clock_compare(
     while other < other_end:
         behind |= load_number(other + NUMBER_BYTES) > 0
         other += ENTRY_BYTES
-    return <Order>(behind * BEFORE_OTHER | ahead * AFTER_OTHER)
+    return behind * BEFORE_OTHER | ahead * AFTER_OTHER
+
+
+cdef Order clock_compare(
+    const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size
+) noexcept nogil:
+    return <Order>order(one, one_size, other, other_size, CONCURRENT_CLOCKS)
+
+
+cdef bint clock_covers(
+    const unsigned char* one, Py_ssize_t one_size, const unsigned char* other, Py_ssize_t other_size
+) noexcept nogil:
+    return not order(one, one_size, other, other_size, BEFORE_OTHER) & BEFORE_OTHER
 
 
 cdef inline uint64_t counter_if(bint present, const unsigned char* entry) noexcept nogil:
@@ -108,19 +130,22 @@ cdef inline Py_ssize_t join(
     cdef uint64_t left
     cdef uint64_t right
     cdef Py_ssize_t place
+    cdef bint is_same
     cdef int number
     while one < one_end and other < other_end:
-        if one_end - one >= STRIDE * ENTRY_BYTES <= other_end - other and alike(one, other, STRIDE):
-            if alike(one + NUMBER_BYTES, other + NUMBER_BYTES, STRIDE):
-                memcpy(into, one, STRIDE * ENTRY_BYTES)
-            else:
-                for number in range(STRIDE):
-                    place = number * ENTRY_BYTES
-                    join_entry(one + place, other + place, into + place, greater)
-            one += STRIDE * ENTRY_BYTES
-            other += STRIDE * ENTRY_BYTES
-            into += STRIDE * ENTRY_BYTES
-            continue
+        if one_end - one >= STRIDE * ENTRY_BYTES <= other_end - other:
+            is_same = same(one, other)
+            if is_same or alike(one, other):
+                if is_same:
+                    memcpy(into, one, STRIDE * ENTRY_BYTES)
+                else:
+                    for number in range(STRIDE):
+                        place = number * ENTRY_BYTES
+                        join_entry(one + place, other + place, into + place, greater)
+                one += STRIDE * ENTRY_BYTES
+                other += STRIDE * ENTRY_BYTES
+                into += STRIDE * ENTRY_BYTES
+                continue
         left = load_number(one)
         right = load_number(other)
         if left == right:
@@ -199,9 +224,7 @@ def compare(bytes one not None, bytes other not None, /):
 def covers(bytes one not None, bytes other not None, /):
     """Whether one has come at least as far as the other in every assignment."""
     assert is_clock(one) and is_clock(other), "packed clocks"
-    return not clock_compare(
-        bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other)
-    ) & BEFORE_OTHER
+    return clock_covers(bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other))
 
 
 def merge(bytes one not None, bytes other not None, /):
@@ -214,8 +237,15 @@ def least(bytes one not None, bytes other not None, /):
     return joined(one, other, clock_least)
 
 
+cdef inline bint is_of(bytes clock, const unsigned char* data, Py_ssize_t size) noexcept:
+    return PyBytes_GET_SIZE(clock) == size and memcmp(bytes_of(clock), data, size) == 0
+
+
 cdef bytes joined(bytes one, bytes other, Join how):
-    """What both come to; small clocks meet on the stack, since only then its size is known."""
+    """What both come to: one of the two where it is the same bytes, so that equal clocks are held once.
+
+    Small ones meet on the stack, since only then its size is known.
+    """
     assert is_clock(one) and is_clock(other), "packed clocks"
     cdef unsigned char few[4096]
     cdef unsigned char* into = few
@@ -225,6 +255,10 @@ cdef bytes joined(bytes one, bytes other, Join how):
         room = PyBytes_FromStringAndSize(NULL, most)
         into = <unsigned char*>PyBytes_AS_STRING(room)
     most = how(bytes_of(one), PyBytes_GET_SIZE(one), bytes_of(other), PyBytes_GET_SIZE(other), into)
+    if is_of(one, into, most):
+        return one
+    if is_of(other, into, most):
+        return other
     return PyBytes_FromStringAndSize(<const char*>into, most)
 
 

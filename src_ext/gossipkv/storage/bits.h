@@ -1,5 +1,6 @@
 /* What C has and Cython lacks: unaligned little-endian loads, a 64 x 64 -> 128 bit product, counting zeros,
- * prefetch, loads in order, and one vector compare of a bucket's twelve fingerprints.  Nothing here knows the file format. */
+ * prefetch, loads in order, and vector compares: of a bucket's twelve fingerprints, and of 64 bytes.  Nothing here
+ * knows the file format. */
 #ifndef GOSSIPKV_BITS_H
 #define GOSSIPKV_BITS_H
 
@@ -110,6 +111,20 @@ static inline uint32_t gkv_match12(const uint8_t *bucket, uint8_t fingerprint) {
     uint32_t mask = 0;
     for (int i = 0; i < 12; i++) mask |= (uint32_t)(bucket[i] == fingerprint) << i;
     return mask;
+#endif
+}
+
+/* Whether 64 bytes are the same. */
+static inline int gkv_same64(const void *one, const void *other) {
+#if defined(__SSE2__) || defined(_M_X64)
+    const __m128i *a = (const __m128i *)one, *b = (const __m128i *)other;
+    __m128i first = _mm_cmpeq_epi8(_mm_loadu_si128(a), _mm_loadu_si128(b));
+    __m128i second = _mm_cmpeq_epi8(_mm_loadu_si128(a + 1), _mm_loadu_si128(b + 1));
+    __m128i third = _mm_cmpeq_epi8(_mm_loadu_si128(a + 2), _mm_loadu_si128(b + 2));
+    __m128i fourth = _mm_cmpeq_epi8(_mm_loadu_si128(a + 3), _mm_loadu_si128(b + 3));
+    return _mm_movemask_epi8(_mm_and_si128(_mm_and_si128(first, second), _mm_and_si128(third, fourth))) == 0xFFFF;
+#else
+    return memcmp(one, other, 64) == 0;
 #endif
 }
 

@@ -171,7 +171,8 @@ def test_a_port_in_use_ends_the_start(tmp_path, source):
 
 def test_what_is_in_flight_when_the_node_ends_is_answered(tmp_path, source):
     """By HTTP too: who takes a large answer slowly gets all of it; idle ones and newcomers are not kept."""
-    with node_with_http(tmp_path, source) as (node, address):
+    # A busy machine takes as long as it likes: who is cut off after `drain_timeout` is another test's subject.
+    with node_with_http(tmp_path, source, "--drain-timeout", "1h", "--output-timeout", "1h") as (node, address):
         with dial(address) as slow, dial(address) as idle:
             idle.sendall(b"GET /geo/paris HTTP/1.1\r\nHost: h\r\n\r\n")
             assert idle.recv(1 << 16).endswith(b"France")

@@ -212,7 +212,6 @@ MUTANTS_OF_DATASETS = (
         "due_ms = self._withdrawn_ms.setdefault(version, now_ms) + self.terms.grace_ms",
         "due_ms = now_ms",
         f"{TESTS}/test_gate.py",
-        "tests/simulation/test_datasets.py::test_drawn_faults_break_none[10]",
     ),
     planted(
         "a rewrite that waited for a switch undoes it",

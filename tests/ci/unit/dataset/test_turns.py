@@ -20,27 +20,36 @@ def niceness(process):
     return os.getpriority(os.PRIO_PROCESS, process)
 
 
+async def stopped_build(watched, *others):
+    """The process of a build besides others, stopped amid it: its node has heard who it is."""
+    await until(lambda: watched & {*builds()} - {*others})
+    (build,) = {*builds()} - {*others}
+    os.kill(build, signal.SIGSTOP)
+    return build
+
+
 async def test_builds_give_way_once_something_is_served(world, monkeypatch):
     """Until then the machine is theirs: a small build beside busy neighbours is soon done; reads come first after."""
     monkeypatch.setattr(parent, "FREE_S", 0.0)
     monkeypatch.setattr(parent, "FREE_PART", 0.0)
-    world.put("v1", b"a\t1\n" * 3_000_000, database="slow")
-    async with world.node() as library:
-        await until(builds)
-        (slow,) = builds()
-        await until(lambda: activity_of(slow).processor_s > 0.1)  # It has said who it is.
-        os.kill(slow, signal.SIGSTOP)
+    watched = set()
+    monkeypatch.setattr(parent, "activity_of", lambda process: watched.add(process) or activity_of(process))
+    world.put("v1", *SLOW_FILES, database="slow")
+    async with world.node(throttle_loads=SLOWLY) as library:
+        slow = await stopped_build(watched)
         assert niceness(slow) == os.nice(0)
         world.put("v1", database="quick")
         await library.rescan()
         await active(library, "v1", "quick")
         await until(lambda: niceness(slow) == max(NICENESS, os.nice(0)))
-        world.put("v2", b"a\t1\n" * 1_000_000, database="quick")  # Long enough to be seen.
+        world.put("v2", *SLOW_FILES, database="quick")
         await library.rescan()
-        await until(lambda: len(builds()) > 1)
-        await until(lambda: {niceness(build) for build in builds()} <= {max(NICENESS, os.nice(0))})
+        next_ = await stopped_build(watched, slow)
+        await until(lambda: niceness(next_) == max(NICENESS, os.nice(0)))
         assert {niceness(child) for child in children()} == {os.nice(0)}, "what is built next begins as they are"
-        os.kill(slow, signal.SIGCONT)
+        lift_the_throttle(library)
+        for build in (slow, next_):
+            os.kill(build, signal.SIGCONT)
         await active(library, "v1", "slow")
 
 

@@ -315,6 +315,21 @@ def test_a_copy_of_its_own_that_differs_is_built_anew_once_and_neither_answered_
     assert node.published["1"].ready == some(0, 1, 2, 3)
 
 
+def test_what_is_built_anew_goes_once_others_have_had_time_to_hear():
+    """First it is shown no more; until they have heard so, others may still ask here for it."""
+    node = Node("A")
+    node.settle()
+    node.has(0, 1, 2)
+    assert node.published["1"].ready == some(0, 1, 2)
+    node.hear("A", statement("A", (2, 3)))
+    node.answered("A", answer(2, 3, seals={"1/none": {2: 8, 3: 7}}))
+    node.step()  # As the decision does that it asks for.
+    assert node.published["1"].ready == some(0, 1)
+    node.step(TERMS.grace_ms - 1)
+    assert not [effect for effect in node.effects if isinstance(effect, BuildAnew)]
+    assert BuildAnew("1", some(2)) in node.step(1)
+
+
 def test_who_has_not_switched_takes_what_others_have_switched_on():
     """Where they agree: then a copy of its own that differs does not count, nor does an owner; else neither does."""
     fixed = {"1/none": dict.fromkeys(range(4), 7)}

@@ -116,6 +116,19 @@ def test_what_the_dead_cannot_have_switched_to_goes(active_there):
     assert quiet(node)
 
 
+def test_what_the_dead_have_asked_for_is_kept_until_they_say_more():
+    """A gate may have passed by the answer, and its node died before a word of that was heard."""
+    node = retiring("b", "c")
+    node.hear("c", database=active(identity("0")))
+    assert node.core.answer("c", OLD.wire_id, now_ms=node.now_ms) is not None
+    node.state("c", State.DEAD)
+    assert not quiet(node)
+    assert node.core.needed_by("1", now_ms=node.now_ms) == ["c"]
+    node.state("c", State.ALIVE, epoch=2)
+    node.hear("c", database=active(NEW), epoch=2)
+    assert quiet(node)
+
+
 def test_who_says_nothing_of_the_database_is_waited_for_for_an_hour():
     """It takes no part in it then; who starts anew has as long again, and who has said something is waited for."""
     for said, waited in ((None, False), (DatabaseStatement(told=True), True)):

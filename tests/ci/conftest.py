@@ -1,0 +1,26 @@
+"""How `.ci/run` shares these tests among workers: by file, since tests of a file share the nodes that it starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+SHARED_BY_NONE = "tests/ci/simulation/"  # Hundreds of runs, each alone in its world: who is idle takes the next.
+
+
+class BySharing(LoadFileScheduling):
+    """`--dist loadfile`, but for tests that share nothing."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith(SHARED_BY_NONE) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySharing | None:
+    """In the place of the usual one."""
+    return BySharing(config, log) if config.getoption("dist") == "loadfile" else None
