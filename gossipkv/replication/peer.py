@@ -28,6 +28,7 @@ class Row:
     assignment: int  # The peer's.
     ids: tuple[int, ...]  # Of the counters of its clocks.
     answered: Stand | None = None  # What an answer to a feed has said last of the copy here.
+    is_new: bool = True  # Nothing was answered yet.
 
 
 @final

@@ -8,7 +8,7 @@ draws a number for):
 
 A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
 of the clock, ...], [counter, ...], can take, is below]`, and later only `[number, config, [counter, ...], can take, is
-below]`; below is a copy of the asked one to which the asker's log does not reach back (`loading`).  Answers have rows
+below]`, which is answered if what the asked one has was not told yet; below is a copy of the asked one to which the asker's log does not reach back (`loading`).  Answers have rows
 `[number, [counter, ...], assignment, config, can take]`, in the asker's numbers and order of counters; in answers to
 feeds only the first two where the rest is as it was in the answer before.  A row that is a number is the time of day,
 in milliseconds.  An entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where
@@ -372,7 +372,9 @@ class Replicas:
             if told is not None and copy is not None:
                 self._hear(peer, copy, clock_of(told.ids, config[1]), Stand(told.assignment, config[0], can))
                 self.loading.hears(node, copy, below=below)
-                answer.append(self._answer_row(peer, number, told, copy))
+                if told.is_new or copy in peer.untold:  # Else what it has was told.
+                    told.is_new = False
+                    answer.append(self._answer_row(peer, number, told, copy))
         self._outside.wake()
         return msgpack.packb(answer)
 
@@ -384,6 +386,8 @@ class Replicas:
 
     def _told_row(self, peer: Peer, row: Raw) -> tuple[int, Row | None, tuple[int, list[Raw]], bool, bool]:
         match row:
+            case [int(number), int(config), list(counts), can, below]:
+                return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
             case [
                 int(number),
                 bytes(table),
@@ -405,8 +409,6 @@ class Replicas:
                     peer.rows[number] = Row((table, partition), assignment, named)
                 else:  # What is here already is not kept twice.
                     peer.rows[number] = Row(copy.partition, assignment, copy.named if copy.named == named else named)
-                return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
-            case [int(number), int(config), list(counts), can, below]:
                 return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
         raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take, below]")
 

@@ -33,8 +33,12 @@ class Talker:
 
     def begin(self, counters=(0, 0, 0), config=CONFIG):
         """Begin a link, and tell what is had."""
+        return self.name(counters, config, whole=True)
+
+    def name(self, counters=(0, 0, 0), config=CONFIG, *, whole=False):
+        """Name the copy anew, so what the node has of it is answered."""
         row = [0, self.table, 0, YOURS, config, [MINE, YOURS, THIRD], [*counters], True, False]
-        return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=True))
+        return msgpack.unpackb(self.replicas.told(self.peer.uuid, LINK, [row], whole=whole))
 
     def tell(self, counters, config=CONFIG):
         """Tell what is had by now."""
@@ -64,7 +68,7 @@ class Talker:
     @property
     def clock(self):
         """What the node answers of its counters."""
-        return self.tell((0, 0, 0))[1][1]
+        return self.name()[1][1]
 
     def value(self, key=b"k"):
         """What the node can read of a key."""

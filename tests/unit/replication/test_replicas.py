@@ -124,6 +124,17 @@ def test_a_former_life(talker):
     assert talker.clock == [0, 1, 0]
 
 
+def test_a_tell_is_answered_if_there_is_something_to_tell():
+    """What was told is not told again; a copy that is named anew, and one that has moved since, are."""
+    talker = Talker()
+    assert len(talker.name()) == 2
+    assert len(talker.tell((0, 0, 0))) == 1
+    talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+    talker.records.run()
+    assert talker.tell((0, 0, 0))[1][1] == [1, 0, 0]
+    assert len(talker.tell((0, 0, 0))) == 1
+
+
 def test_another_assignment(talker):
     """What the map does not name has ended: its counters are covered, its records are not taken in."""
     row = [1, talker.table, 0, YOURS, talker.copy.config, [MINE, YOURS, 9], [0, 0, 1], True, False]
