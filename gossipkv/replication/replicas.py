@@ -7,13 +7,14 @@ draws a number for):
     replica_feed   [uuid, link, entries]        entries of the asker's log; answered when what could be taken is synced
 
 A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
-of the clock, ...], [counter, ...], can take, is below]`, and later only `[number, config, [counter, ...], can take, is
-below]`, which is answered if what the asked one has was not told yet; below is a copy of the asked one to which the asker's log does not reach back (`loading`).  Answers have rows
-`[number, [counter, ...], assignment, config, can take]`, in the asker's numbers and order of counters; in answers to
-feeds only the first two where the rest is as it was in the answer before.  A row that is a number is the time of day,
-in milliseconds.  An entry is `[number, clock before or nil, clock after or nil, [key, record, ...]]`, with nil where
-the one before in the message, or the records, say as much.  Rows and entries, and the answers, are packed by
-themselves: a frame has few elements, and a node may hold thousands of copies.
+of the clock, ...], [counter, ...], can take, is below]`, and later only `[number, config, [counter, ...], can take,
+is below]`, which is answered if what the asked one has was not told yet; below is a copy of the asked one to which
+the asker's log does not reach back (`loading`). Answers have rows `[number, [counter, ...], assignment, config, can
+take]`, in the asker's numbers and order of counters; in answers to feeds only the first two where the rest is as it
+was in the answer before. A row that is a number is the time of day, in milliseconds. An entry is `[number, clock
+before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the message, or the records,
+say as much. Rows and entries, and the answers, are packed by themselves: a frame has few elements, and a node may
+hold thousands of copies.
 """
 
 from __future__ import annotations
