@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from gossipkv.replication.copy import Copy, Entry
     from gossipkv.storage.engine.log_reader import Cursor
 
-MESSAGE_BYTES: Final = 128 << 10  # Of a larger one others would wait, here and there, while it is made and taken.
+# Of a message; while a larger one is made and taken others would wait, here and there.
+MESSAGE_BYTES: Final = 128 << 10
+MESSAGE_ENTRIES: Final = 256
 MOST_UNDER_WAY: Final = 4
 MOST_OF_LANES: Final = 2  # Of these, what goes to copies that have a lane of their own.
 MOST_LOOKS: Final = 4  # Lanes for which the log is read at a time.
@@ -399,7 +401,8 @@ class Feed:
         size_bytes = 0
         while batch := self._ahead(lane):
             size_bytes += _size_bytes(batch)
-            is_full = len(lane.open) >= MOST_OPEN or (entries and size_bytes > MESSAGE_BYTES)
+            is_full = len(lane.open) >= MOST_OPEN or len(entries) >= MESSAGE_ENTRIES
+            is_full |= bool(entries) and size_bytes > MESSAGE_BYTES
             if is_full or not all(self._may_pass(lane, entry) for entry in batch):
                 break
             lane.at = batch[0].position

@@ -44,7 +44,7 @@ class Peer:
     numbers: dict[Copy, int] = field(default_factory=dict)  # As told on it,
     numbered: list[tuple[Copy, tuple[int, ...]]] = field(default_factory=list)  # and the other way, with the ids.
     stands: dict[int, Stand] = field(default_factory=dict)  # By number: what an answer to a feed has said last.
-    untold: set[Copy] = field(default_factory=set)  # Whose clocks differ from what was told last.
+    untold: dict[Copy, None] = field(default_factory=dict)  # Whose clocks differ from what was told last, by age.
     tell_at: float | None = None
     their_link: int = 0
     rows: dict[int, Row] = field(default_factory=dict)  # By its numbers.

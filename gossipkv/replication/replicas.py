@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
 import msgpack
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 KEPT_BYTES: Final = 8 << 20  # Of entries of one peer that came ahead of what they go on from.
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
+MOST_TOLD: Final = 256  # Copies of which is told at once, but for the first time on a link: others wait meanwhile.
 MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
 
 
@@ -130,7 +133,7 @@ class Replicas:
         self.of_origin.update((host.assignment, copy) for host in copy.hosts)
         for node in self._sharers(copy):
             peer = self._peer(node)
-            peer.untold.add(copy)
+            peer.untold[copy] = None
             peer.tell_at = self._outside.now()
         self._outside.wake()
 
@@ -143,7 +146,7 @@ class Replicas:
         batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
             peer.feed.let_go(copy)
-            peer.untold.discard(copy)
+            peer.untold.pop(copy, None)
             peer.kept = deque(one for one in peer.kept if one[1].copy is not copy)
             peer.kept_bytes = sum(entry.size_bytes for _, entry in peer.kept)
 
@@ -186,7 +189,7 @@ class Replicas:
             for host in copy.hosts:
                 if host.node != self.me:
                     peer = self._peer(host.node)
-                    peer.untold.add(copy)
+                    peer.untold[copy] = None
                     if peer.tell_at is None:
                         peer.tell_at = tell_at
             self.levels[copy].look()
@@ -310,7 +313,7 @@ class Replicas:
                 peer.numbered.append((copy, copy.named))
                 whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
                 rows.append([number, *whole, counters, not copy.stands_still, below])
-            peer.untold.discard(copy)
+            peer.untold.pop(copy, None)
         return rows
 
     def _hear_answer(self, peer: Peer, rows: Value, *, is_fed: bool = False) -> list[tuple[Copy, Told]]:
@@ -415,7 +418,7 @@ class Replicas:
 
     @staticmethod
     def _answer_row(peer: Peer, number: int, row: Row, copy: Copy, *, is_fed: bool = False) -> Value:
-        peer.untold.discard(copy)
+        peer.untold.pop(copy, None)
         stand = Stand(copy.assignment, copy.synced_config, not copy.stands_still)
         counters = counters_of(copy.synced, row.ids)
         if is_fed and row.answered == stand:
@@ -524,14 +527,16 @@ class Replicas:
                     break
                 self._outside.look(peer.node, do)
             if peer.feed.turned:
-                peer.untold |= peer.feed.turned & self.levels.keys()
+                turned = sorted(peer.feed.turned & self.levels.keys(), key=attrgetter("space"))
+                peer.untold.update(dict.fromkeys(turned))
                 peer.feed.turned.clear()
                 peer.tell_at = now
             if peer.greeted and peer.tell_at is not None and peer.tell_at <= now:
-                peer.tell_at = None
-                if peer.untold:
-                    rows = self._rows(peer, sorted(peer.untold, key=lambda copy: copy.space))
+                told = [*islice(peer.untold, MOST_TOLD)]
+                if told:
+                    rows = self._rows(peer, told)
                     self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
+                peer.tell_at = now if peer.untold else None
 
     @property
     def due(self) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Entry, Host, Identity, first_batch
-from gossipkv.replication.feed import Feed, Look, Ship, Tail, Told
+from gossipkv.replication.feed import MESSAGE_ENTRIES, Feed, Look, Ship, Tail, Told
 from tests.unit.replication.talker import MINE, THIRD, YOURS
 
 RELAY_S = 0.2
@@ -133,3 +133,11 @@ def test_a_copy_that_cannot_take_keeps_nobody_s_place():
     scene.answered(1.2, mine=1, third=1)
     assert scene.sent(1.2) == []
     assert scene.feed.is_level
+
+
+def test_messages_are_small():
+    """Many entries of few bytes are several messages: none has others wait for long."""
+    scene = Scene()
+    own = [scene.synced(MINE) for _ in range(MESSAGE_ENTRIES + 1)]
+    assert scene.sent(0.0) == own
+    assert [len(ship.entries) for ship in scene.ships] == [MESSAGE_ENTRIES, 1]

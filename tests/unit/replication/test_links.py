@@ -7,6 +7,7 @@ import pytest
 
 from gossipkv.errors import NotReady, ProtocolError
 from gossipkv.replication import replicas
+from gossipkv.replication.copy import Write
 from tests.unit.table.record_nodes import Records
 
 LINK = 5
@@ -53,3 +54,29 @@ def test_a_link_numbers_so_many_rows(node, monkeypatch):
     with pytest.raises(ProtocolError, match="10 rows at most"):
         node.replicas.told(sharer, LINK, rows(11)[10:], whole=False)
     assert msgpack.unpackb(node.replicas.told(sharer, LINK + 1, rows(10), whole=True))[1:] == []
+
+
+def test_of_many_copies_is_told_by_and_by(monkeypatch):
+    """The oldest first, so many at once: nobody waits for a node that is told of thousands."""
+    monkeypatch.setattr(replicas, "MOST_TOLD", 2)
+    made = Records(2)
+    made.make("t", firsts=5, holders=lambda _: made.nodes)
+    node, other = made.nodes
+    asked = []
+    node.ask = lambda _, method, params, on_reply: asked.append((method, msgpack.unpackb(params[-1]), on_reply))
+    node.look = lambda peer, look: node.replicas.peers[peer].feed.read(look, [], node.replicas.tail.first)
+    copies = [*node.replicas.copies.values()]
+    node.replicas.connected(other.uuid)
+    _, first, on_reply = asked.pop()
+    numbers = {row[2]: row[0] for row in first[1:]}
+    on_reply(msgpack.packb([[row[0], row[6], row[3] + 1, 1, True] for row in first[1:]]))
+    for copy in reversed(copies):
+        node.replicas.originate(copy, [Write(b"k", b"v")])
+        made.run()
+    node.now = lambda: made.now + 0.11
+    for _ in range(10):
+        node.replicas.pump()
+    tells = [rows for method, rows, _ in asked if method == "replica_tell"]
+    assert [len(rows) - 1 for rows in tells] == [2, 2, 1]
+    told = [row[0] for rows in tells for row in rows[1:]]
+    assert told == [numbers[copy.identity.partition] for copy in reversed(copies)]
