@@ -5,17 +5,29 @@ It does what `table.records`, `table.writes` and `table.holding` do, over a simu
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 import msgpack
 import trio
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, Unavailable, Unknown
+from gossipkv.errors import (
+    BadRequest,
+    GossipKVError,
+    NotReady,
+    NotServed,
+    Overloaded,
+    StorageError,
+    Unavailable,
+    Unknown,
+)
 from gossipkv.replication.copy import Host, Identity, Write
+from gossipkv.replication.feed import TAIL_BYTES, Tail
 from gossipkv.replication.levels import slots_needed
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.shell import Replication
+from gossipkv.storage.engine.shell import Batch
 from tests.world.metadata.chance import happens
 from tests.world.replication.store import Disk, Mood, RunningStore
 from tests.world.replication.witness import Eye
@@ -36,7 +48,9 @@ if TYPE_CHECKING:
 
 TABLE: Final = b"tableid_tableid_"
 RELAY_S: Final = 0.2
+STALL_S: Final = 2.0
 MOST_WAITING: Final = 1 << 20
+FILLS: Final = 3  # Batches, which end two segments: all that the log has from before is let go of.
 EPOCH_MS: Final = 1_700_000_000_000
 RECORD_AT: Final = 3  # In an entry of a message.
 
@@ -85,7 +99,9 @@ class Life:
             self.node,
             relay_s=RELAY_S,
             most_waiting_bytes=MOST_WAITING,
+            stall_s=STALL_S,
         )
+        self.replication.replicas.tail = Tail(self.store.synced_position, most_bytes=node.tail_bytes)
 
     async def run(self) -> None:
         """Live, until `end`."""
@@ -128,6 +144,18 @@ class Life:
             self._of.witness.counts["crashes around a sync or a send"] += 1
             self.end(power=happens(self._of.random, 0.5))
         return self.is_over
+
+    def fill(self, left: int = FILLS, space: int = 0) -> None:
+        """Have the log be full of something else, one batch after the other."""
+        batch = Batch()
+        if not space:
+            space = self.store.reserve_space()
+            batch.new_space(space)
+        batch.put(space, b"filler", bytes(self.store.options.segment_bytes * 2 // 3))
+        if left == 1:
+            batch.drop_space(space)
+        with contextlib.suppress(Overloaded, StorageError):
+            self.store.append(batch, lambda _: self.fill(left - 1, space) if left > 1 else None)
 
     def adopt(self) -> None:
         """Hold what the map says, as far as this node knows."""
@@ -239,6 +267,7 @@ class Node:
         self.options = options
         self.eye = Eye(witness, uuid, {})
         self.others: list[bytes] = []
+        self.tail_bytes = TAIL_BYTES  # What feeds have in memory; the rest they read from the log.
         self.known: dict[int, Placed] = {}  # What it knows of the map.
         self.skew_ms = 0.0
         self.crashes = 0.0  # The odds at each side of a sync or a send.

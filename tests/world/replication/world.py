@@ -7,11 +7,14 @@ of the code under test.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
+from unittest import mock
 
 import trio
 
 from gossipkv.errors import GossipKVError
+from gossipkv.replication import loading
 from gossipkv.replication.copy import Host, Write
+from gossipkv.replication.feed import TAIL_BYTES
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
 from tests.world.logs import capture_logs
 from tests.world.metadata.chance import happens
@@ -26,6 +29,7 @@ from tests.world.streams import Streams
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
     from random import Random
 
     from tests.world.replication.witness import Violation
@@ -38,6 +42,7 @@ LIMIT_S: Final = 300.0
 THREE: Final = 3
 SHAPES: Final = ((3, 3), (3, 3), (3, 2), (4, 3), (5, 5))  # Nodes, and slots of each partition.
 KEYS: Final = 5  # Of a partition.
+SHORT_BYTES: Final = 100  # What feeds have in memory, where a log that is cut leaves others behind.
 
 
 class Run(NamedTuple):
@@ -58,7 +63,7 @@ def run(seed: int) -> Run:
     """Run a seed; whatever it raises says how to repeat it."""
     witness = Witness()
     try:
-        with capture_logs():
+        with capture_logs(), small_pages():
             scheduling.run(lambda: _world(seed, witness), seed, limit_s=LIMIT_S)
     except BaseException as error:
         error.add_note(f"to replay: {Run(seed, [], witness.counts).command}")
@@ -66,13 +71,15 @@ def run(seed: int) -> Run:
     return Run(seed, witness.violations, witness.counts, witness.travelled if witness.counts["three of each"] else None)
 
 
-def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1) -> Witness:
+def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1, tail_bytes: int = TAIL_BYTES) -> Witness:
     """Have three nodes that hold three partitions go through something; then all heals, and is looked at as ever."""
     witness = Witness()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             cluster = Cluster(seed, witness, 3, 3)
+            for node in cluster.nodes:
+                node.tail_bytes = tail_bytes
             cluster.begin(nursery)
             await cluster.until(lambda: cluster.is_ready)
             await play(cluster)
@@ -81,8 +88,14 @@ def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1) -> Witness:
             await _calm(cluster)
             nursery.cancel_scope.cancel()
 
-    scheduling.run(main, seed, limit_s=LIMIT_S)
+    with small_pages():
+        scheduling.run(main, seed, limit_s=LIMIT_S)
     return witness
+
+
+def small_pages() -> AbstractContextManager[object]:
+    """Have what is loaded come in many pages."""
+    return mock.patch.multiple(loading, PAGE_RECORDS=2, PAGE_BYTES=1)
 
 
 class Cluster:
@@ -231,6 +244,8 @@ async def _world(seed: int, witness: Witness) -> None:
     witness.counts["three of each"] = nodes == slots == THREE
     async with trio.open_nursery() as nursery:
         cluster = Cluster(seed, witness, nodes, slots)
+        for node in cluster.nodes if happens(random, 0.5) and not is_calm else ():
+            node.tail_bytes = SHORT_BYTES
         cluster.begin(nursery)
         if is_calm:  # Until all are connected, what one has from another is relayed.
             await cluster.until(lambda: cluster.is_ready or nodes > slots)
@@ -266,6 +281,10 @@ async def _calm(cluster: Cluster) -> None:
     await trio.sleep(SETTLE_S)
     witness.check_end(cluster.lost)
     witness.check_answers()
-    before = counts["replica_feed"], counts["replica_tell"], cluster.appends
+    for node in cluster.nodes:
+        if node.life is not None:
+            witness.check_litter(node.life.store)
+    before = counts["replica_feed"], counts["replica_tell"] + counts["replica_load"], cluster.appends
     await trio.sleep(QUIET_S)
-    witness.check_quiet(before, (counts["replica_feed"], counts["replica_tell"], cluster.appends))
+    after = counts["replica_feed"], counts["replica_tell"] + counts["replica_load"], cluster.appends
+    witness.check_quiet(before, after)
