@@ -138,6 +138,28 @@ def test_a_newer_map_is_looked_for(world):
     assert answers[0][0] is None
 
 
+def test_a_copy_that_is_to_go_by_a_newer_map(world):
+    """It stands still while a load of it ends: of origins that only the newer map of the node names it knows nothing."""
+    one, two = holder(world, b"1")
+    table = one.methods.routing.route("hash").table.id
+    place = one.methods.routing.route("hash").place(b"1")
+    copy = one.replicas.copies[table, place.partition]
+    copy.stands_still = True
+    added = copy.hosts[0]._replace(assignment=99, node=b"9" * 16)
+    one.replicas.place(copy.identity, CONFIG + 1, [*copy.hosts, added])
+    one.goes_by(table, CONFIG + 1)
+    token = encode({table: Seen(CONFIG + 1, clock.of([(99, 1)]))}, CLUSTER)
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    copy.stands_still = False
+    one.refuses = Overloaded("no room")
+    one.replicas.pump()
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    one.refuses = None
+    one.replicas.pump()
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "records"
+    assert outcome(two, "get", "hash", b"1", LOCAL) is None
+
+
 def test_a_record_depends_on_what_its_session_has_seen(world):
     """But for its own partition's: of other partitions and tables, with their config ids; and who reads it does."""
     one, _ = holder(world, b"1")
