@@ -6,7 +6,8 @@ import msgpack
 import pytest
 
 from gossipkv.errors import NotReady, Overloaded, ProtocolError, StorageError
-from gossipkv.replication import record
+from gossipkv.replication import clock, record
+from gossipkv.replication.collecting import confirmed
 from gossipkv.replication.copy import Write
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, entry, made
 
@@ -56,6 +57,20 @@ def test_a_confirmation_of_few_words(talker):
         talker.tell((0, 0, 0), config - 1)
         on_reply(msgpack.packb([rows, []]))
     assert reached == [True, True]
+
+
+def test_an_answer_that_is_late(talker):
+    """It was given before what came meanwhile on the other link: neither clock nor config goes back by it."""
+    talker.connect()
+    copy, config = talker.copy, talker.copy.config
+    talker.replicas.originate(copy, [Write(b"k", b"v")])
+    talker.records.run()
+    assert "replica_feed" in talker.pump()
+    (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
+    talker.tell((1, 2, 0), config)
+    on_reply(msgpack.packb([[[0, [1, 1, 0], YOURS, config - 1, True]], []]))
+    theirs = dict(confirmed(talker.replicas, copy))[talker.peer.uuid]
+    assert clock.entries(theirs) == [(MINE, 1), (YOURS, 2), (THIRD, 0)]
 
 
 def test_an_entry_that_skips(talker):

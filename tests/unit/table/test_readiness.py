@@ -139,7 +139,7 @@ def test_a_newer_map_is_looked_for(world):
 
 
 def test_a_copy_that_is_to_go_by_a_newer_map(world):
-    """It stands still while a load of it ends: of origins that only the newer map of the node names it knows nothing."""
+    """It stands still while a load of it ends: what only the newer map of the node names is not here yet."""
     one, two = holder(world, b"1")
     table = one.methods.routing.route("hash").table.id
     place = one.methods.routing.route("hash").place(b"1")
