@@ -111,6 +111,7 @@ def replication(records):
         struck = {name for name in counts if name.startswith("strikes: ")}
         assert struck == {f"strikes: {name}" for name in STRIKES}
         assert min(counts[name] for name in ("crashes around a sync or a send", "loads", "collected")) > 0
+        assert counts["sessions: done"] > ENOUGH * counts["sessions: lost"] / 10
 
 
 def metadata(records):

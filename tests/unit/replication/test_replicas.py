@@ -70,7 +70,7 @@ def test_an_answer_that_is_late(talker):
     talker.tell((1, 2, 0), config)
     on_reply(msgpack.packb([[[0, [1, 1, 0], YOURS, config - 1, True]], []]))
     theirs = dict(confirmed(talker.replicas, copy))[talker.peer.uuid]
-    assert clock.entries(theirs) == [(MINE, 1), (YOURS, 2), (THIRD, 0)]
+    assert theirs == clock.of([(MINE, 1), (YOURS, 2), (THIRD, 0)])
 
 
 def test_an_entry_that_skips(talker):

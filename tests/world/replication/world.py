@@ -19,6 +19,7 @@ from gossipkv.replication.levels import ALL, MAJORITY, ONE
 from tests.world.logs import capture_logs
 from tests.world.metadata.chance import happens
 from tests.world.nodes import scheduling
+from tests.world.replication.clients import Hopping
 from tests.world.replication.faults import Faults
 from tests.world.replication.network import Network
 from tests.world.replication.node import Node, Placed
@@ -121,8 +122,7 @@ class Cluster:
                 for slot in range(slots)
             ]
             self.map[partition] = Placed(1, tuple(hosts))
-            for node in self.nodes:
-                node.learn(partition, self.map[partition])
+        self.heal()
         self.lost: set[bytes] = set()
         self._writes = 0
 
@@ -150,15 +150,18 @@ class Cluster:
         """Have a node write; the number of the write, if it was not refused."""
         if node.life is None or node.life.is_over or node.uuid not in self.network.lives:
             return None
-        self._writes += 1
-        number = self._writes
+        number = self.number()
         try:
             node.life.write(number, partition, writes, level, timeout_s)
         except GossipKVError as error:
             self.witness.counts[f"refused: {error.code}"] += 1
             return None
-        self.witness.asked[number] += 1
         return number
+
+    def number(self) -> int:
+        """The number of another write."""
+        self._writes += 1
+        return self._writes
 
     async def reconfigure(self, random: Random) -> None:
         """Have the map change now and then; nodes hear of it sooner or later."""
@@ -170,11 +173,12 @@ class Cluster:
             self.map[partition] = Placed(config, self._changed(random, partition))
             async with trio.open_nursery() as nursery:
                 for node in self.nodes:
-                    nursery.start_soon(self._tell, node, partition, random.uniform(0, 1))
+                    nursery.start_soon(self._tell, node, {**self.map}, random.uniform(0, 1))
 
-    async def _tell(self, node: Node, partition: int, after_s: float) -> None:
+    @staticmethod
+    async def _tell(node: Node, map_: dict[int, Placed], after_s: float) -> None:
         await trio.sleep(after_s)
-        node.learn(partition, self.map[partition])
+        node.learn(map_)
 
     def _changed(self, random: Random, partition: int) -> tuple[Host, ...]:
         """Another node joins a slot, or has loaded; or nothing has changed but the config."""
@@ -190,8 +194,7 @@ class Cluster:
     def heal(self) -> None:
         """All know the map."""
         for node in self.nodes:
-            for partition, placed in self.map.items():
-                node.learn(partition, placed)
+            node.learn({**self.map})
 
     def lose(self, random: Random) -> None:
         """Lose a minority for good, with its disks."""
@@ -250,9 +253,12 @@ async def _world(seed: int, witness: Witness) -> None:
         if is_calm:  # Until all are connected, what one has from another is relayed.
             await cluster.until(lambda: cluster.is_ready or nodes > slots)
         faults = Faults(cluster.nodes, cluster.network, witness, cluster.streams["faults"])
+        hopping = Hopping(cluster)
         async with trio.open_nursery() as striking:
             for number in range(random.randint(2, 4)):
                 striking.start_soon(cluster.write, cluster.streams[f"client/{number}"], random.choice((0.05, 0.1, 0.2)))
+            for number in range(random.choice((0, 2, 3))):
+                striking.start_soon(hopping.hop, number, cluster.streams[f"session/{number}"], 0.05)
             if not is_calm:
                 striking.start_soon(_run_faults, faults, random.choice((0.2, 0.5, 1.0)))
                 if happens(random, 0.3):
@@ -263,6 +269,7 @@ async def _world(seed: int, witness: Witness) -> None:
         faults.heal()
         cluster.heal()
         await _calm(cluster)
+        await hopping.end()
         if is_calm and nodes == slots == THREE:
             witness.check_travel()
         nursery.cancel_scope.cancel()
