@@ -66,7 +66,7 @@ MUTANTS_OF_SESSIONS = (
         "gossipkv.table.scans:TableScans.scan",
         "given = merged(self.settling.read(options.token), passed)",
         "given = self.settling.read(options.token)",
-        *HOPS,
+        *READY,
     ),
     planted(
         "what most have is settled",

@@ -50,6 +50,16 @@ def test_what_was_deleted_was_seen(world):
     assert outcome(two, "get", "range", b"1", LOCAL) == b"old"
 
 
+def test_a_cursor_has_what_was_passed(world):
+    """Who goes on with it, and with no token, is shown nothing from before the first page either."""
+    one, two = holder(world, b"1", "range")
+    for key in (b"1", b"11"):
+        one.call("put", "range", key, b"new", ONE)
+    _, cursor, _ = one.call("scan", "range", {"limit": 1, "end": b"2"})
+    assert outcome(two, "scan", "range", {"cursor": cursor, "end": b"2", **LOCAL}) == "records"
+    assert outcome(two, "scan", "range", {"end": b"2", **LOCAL}) == []
+
+
 def test_a_copy_waits_for_what_the_session_has_seen(world):
     """NOT_READY at once; with `wait_ms` the answer comes with the record, by no clock; else NOT_READY at the end."""
     one, two = holder(world, b"1")
