@@ -154,6 +154,25 @@ def test_another_assignment(talker):
 
 
 @pytest.mark.parametrize("off_by", [-1, 1])
+def test_entries_of_another_config(talker, off_by):
+    """They are taken, and answered under the config here; an origin that is not known yet waits until it is."""
+    own, config = talker.copy.config, talker.copy.config + off_by
+    talker.begin(config=config)
+    assert talker.feed(entry(1, 1)) == [[[[0, [0, 1, 0], MINE, own, True]], []]]
+    row = [1, talker.table, 0, YOURS, config, [MINE, YOURS, THIRD, 9], [0, 1, 0, 1], True, False]
+    talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+    entries = [1, [0, 1, 0, 0], None, made(1, b"late", origin=9, key=b"l")], [1, [0, 1, 0, 1], None, made(2, b"2")]
+    talker.feed(*entries)
+    assert (talker.clock, talker.value(), talker.value(b"l")) == ([0, 2, 0], b"2", None)
+    hosts = [*talker.copy.hosts, talker.copy.hosts[0]._replace(assignment=9, node=bytes(16))]
+    talker.replicas.place(talker.copy.identity, max(own, config) + 1, hosts)
+    talker.records.run()
+    assert not talker.copy.covers(clock.of([(9, 1)]))
+    talker.feed(*entries)
+    assert (talker.value(), talker.value(b"l")) == (b"2", b"late")
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
 def test_a_confirmation_of_another_config(talker, off_by):
     """It does not count, for it may be of other hosts, and counts as soon as the config is this one."""
     reached = []
