@@ -85,6 +85,16 @@ def test_an_entry_that_skips(talker):
     assert (talker.clock, talker.value()) == ([0, 4, 0], b"4")
 
 
+def test_so_much_is_kept_of_a_peer(talker, monkeypatch):
+    """What comes too early beyond that is let go of, and comes again."""
+    monkeypatch.setattr("gossipkv.replication.replicas.KEPT_BYTES", 150)
+    for count in (3, 2, 1):
+        talker.feed(entry(count, count))
+    assert talker.clock == [0, 1, 0]
+    talker.feed(entry(2, 2))
+    assert talker.clock == [0, 3, 0]
+
+
 def test_what_was_kept_is_confirmed_at_once(talker):
     """Its answer has gone: the clock is told as soon as it is synced, and not within the relay time."""
     talker.connect()
