@@ -212,14 +212,14 @@ class Feed:
         self._connected = False
 
     def hears(self, copy: Copy, told: Told, now: float) -> None:
-        """The target has told a copy's clock."""
+        """The target has told a copy's clock.  There are two links: what it told before may come behind."""
         before = self.told.get(copy)
         if before is not None and before.assignment == told.assignment:
             merged = clock.merge(before.clock, told.clock)
             if merged != before.clock and copy in self._gap:
                 self._since = now
-            if merged != told.clock:
-                told = told._replace(clock=merged)
+            if merged != told.clock or told.config < before.config:
+                told = told._replace(clock=merged, config=max(told.config, before.config))
         elif before is None and self._connected and not clock.covers(told.clock, copy.synced):
             self._lanes[copy] = Lane(copy.made_at, copy)  # What was written before it was there was passed.
         self.told[copy] = told

@@ -21,6 +21,7 @@ refuses, and the load is *torn*.  A torn load leaves a space without an identity
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +49,7 @@ from gossipkv.storage.engine.shell import PUT, Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.copy import Copy, Host, Identity
     from gossipkv.replication.feed import Told
     from gossipkv.replication.outside import Outside
     from gossipkv.storage.engine.log_reader import Operations
@@ -68,7 +69,11 @@ class Around(Protocol):
         ...
 
     def changes(self, copy: Copy) -> None:
-        """Whether it can take has changed, or its clock: have it told soon."""
+        """Whether it can take has changed, its clock, or the map it goes by: have it told soon."""
+        ...
+
+    def place(self, identity: Identity, config: int, hosts: Sequence[Host]) -> None:
+        """Have a copy go by what a map says.  Raises Overloaded, StorageError."""
         ...
 
     def has_moved(self, copy: Copy, old_space: int) -> None:
@@ -118,6 +123,7 @@ class Loading:
         self.loads: dict[Copy, Load] = {}
         self.log_too_small: set[Copy] = set()  # For whom `table_log` is, until they have kept up with it for a while.
         self.litter: deque[int] = deque()  # Spaces of torn loads.
+        self.unplaced: dict[Copy, tuple[Identity, int, Sequence[Host]]] = {}  # Maps that came while they stood still.
         self._below: dict[Copy, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
         self._since: dict[Copy, float] = {}  # Since when nobody can feed what somebody has.
         self._loaded: dict[Copy, float] = {}  # When they were, or were outrun by the log here, last.
@@ -138,6 +144,9 @@ class Loading:
         """Begin what is to be loaded, and go on with what is."""
         while self.litter and self._drops(self.litter[0]):
             self.litter.popleft()
+        for copy in [*self.unplaced]:
+            if not copy.stands_still:
+                self._places(copy)
         for load in [*self.loads.values()]:
             if load.at is not None and load.at <= now:
                 load.at = None
@@ -154,6 +163,7 @@ class Loading:
         """When there is something to do, if nothing happens before."""
         times = [load.at for load in self.loads.values() if load.at is not None]
         times += [self._keeps_up_at(copy) for copy in self.log_too_small]
+        times += [self._outside.now() + self._relay_s for copy in self.unplaced if not copy.stands_still]
         if len(self.loads) < MOST_LOADS:
             times += [since + self._relay_s for copy, since in self._since.items() if copy not in self.loads]
         return min(times, default=None)
@@ -175,6 +185,12 @@ class Loading:
         self._since[copy] = now  # If there is nobody to load from, or it is torn.
         if ahead:
             self._begin(copy, max(ahead, key=lambda one: _news(copy, one[1].clock))[0], now)
+
+    def _places(self, copy: Copy) -> None:
+        with contextlib.suppress(Overloaded, StorageError):  # A little later.
+            self._around.place(*self.unplaced[copy])
+            del self.unplaced[copy]
+            self._around.changes(copy)
 
     def _keeps_up_at(self, copy: Copy) -> float:
         """When a copy has kept up for so long that a load does not say any more that its log is too small."""
@@ -368,6 +384,7 @@ class Loading:
         for kept in (self._below, self._since, self._loaded):
             kept.pop(copy, None)
         self.log_too_small.discard(copy)
+        self.unplaced.pop(copy, None)
         if load is None:
             return copy.space
         load.is_over = True

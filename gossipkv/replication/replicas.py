@@ -82,7 +82,6 @@ class Replicas:
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.skew = Skew(most_skew_s)
         self._outside, self._random = outside, random
-        self._unplaced: dict[Copy, tuple[Identity, int, Sequence[Host]]] = {}  # Until they do not stand still.
         self.of_origin: dict[int, Copy] = {}  # The copy here of each assignment's partition.
         # Called with one of which more is synced, or what it goes by is newer.
         self.on_moved: Callable[[Copy], object] = lambda _: None
@@ -110,7 +109,7 @@ class Replicas:
         if (config, tuple(hosts)) == (copy.config, copy.hosts):
             return
         if copy.stands_still:
-            self._unplaced[copy] = identity, config, hosts
+            self.loading.unplaced[copy] = identity, config, hosts
             return
         batch_or_none = copy.adopting(config, hosts)
         if batch_or_none is not None:
@@ -142,7 +141,6 @@ class Replicas:
         del self.copies[copy.partition], self.spaces[copy.space], self.levels[copy]
         for host in copy.hosts:
             self.of_origin.pop(host.assignment, None)
-        self._unplaced.pop(copy, None)
         batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
             peer.feed.let_go(copy)
@@ -209,9 +207,8 @@ class Replicas:
 
     def changes(self, copy: Copy) -> None:
         """Have it told what a copy has, or that it takes nothing for a while."""
-        if copy in self._unplaced and not copy.stands_still:
-            self.place(*self._unplaced.pop(copy))
         self._connect_sharers(copy)
+        self.on_moved(copy)
 
     def has_moved(self, copy: Copy, old_space: int) -> None:
         """A copy has loaded, and is in another space."""

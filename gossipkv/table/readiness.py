@@ -94,6 +94,8 @@ class Readiness:
                 if seen.config > replication.maps.get(copy.identity.table, 0):
                     self._look_at(copy.identity.table)
                     return copy, _behind(copy, "the session has seen a newer map of the table", "map")
+                if copy in replication.replicas.loading.unplaced:
+                    return copy, _behind(copy, "this replica goes by a newer map once it has loaded", "map")
                 if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):
                     return copy, _behind(copy, "this replica has not yet what the session has seen", "records")
         return None

@@ -110,7 +110,8 @@ def replication(records):
     if len(records) >= ENOUGH:
         struck = {name for name in counts if name.startswith("strikes: ")}
         assert struck == {f"strikes: {name}" for name in STRIKES}
-        assert counts["crashes around a sync or a send"]
+        assert min(counts[name] for name in ("crashes around a sync or a send", "loads", "collected")) > 0
+        assert counts["sessions: done"] > ENOUGH * counts["sessions: lost"] / 10
 
 
 def metadata(records):

@@ -8,15 +8,15 @@ import trio
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
 from tests.world.logs import capture_logs
-from tests.world.replication.world import stage
+from tests.world.replication.world import SHORT_BYTES, stage
 
 KEY = b"key"
 FIRST = 0  # A partition whose copies are at the nodes in their order.
 
 
-def staged(play, seed=1):
+def staged(play, seed=1, **how):
     """Have it played, and nothing broken."""
-    witness = stage(play, seed)
+    witness = stage(play, seed, **how)
     assert not witness.violations, witness.violations[0]
     return witness
 
@@ -191,3 +191,67 @@ def test_a_record_travels_twice():
         cluster.witness.check_travel()
 
     assert staged(play).travelled == 2.0
+
+
+async def fill(*nodes):
+    """Have nodes let go of their logs."""
+    for node in nodes:
+        node.life.fill()
+    await trio.sleep(0.2)
+
+
+async def left_behind(cluster):
+    """The third node comes back, and logs begin behind what it has."""
+    *others, away = cluster.nodes
+    await answered(cluster, put(cluster, 2, b"old", ALL, b"key1"))
+    away.stop()
+    await cluster.until(lambda: away.life is None)
+    for number in range(6):
+        await answered(cluster, put(cluster, number % 2, b"new", MAJORITY, b"key%d" % number))
+    await answered(cluster, put(cluster, 0, None, MAJORITY, b"key1"))
+    await fill(*others)
+    asked = cluster.witness.counts["replica_load"]
+    away.start()
+    await cluster.until(lambda: cluster.witness.counts["replica_load"] > asked)
+    return away
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("who", ["loader", "source", "log"])
+def test_a_load_that_is_torn(who, at):
+    """At each send and sync of who loads and of its sources, and where their logs go; two others feed meanwhile."""
+
+    async def play(cluster):
+        away = await left_behind(cluster)
+        for node in cluster.nodes if who != "log" else ():
+            node.crashes_at = node.strikes + at if (node is away) == (who == "loader") else 0
+        for number in range(10):
+            for node in cluster.nodes:
+                cluster.have(node, FIRST, [Write(b"key%d" % (number % 3), b"meanwhile")], ONE, 1.0)
+            if who == "log" and number == at:
+                await fill(*(node for node in cluster.nodes if node is not away and node.life))
+            await trio.sleep(0.002)
+
+    witness = staged(play, at, tail_bytes=SHORT_BYTES)
+    assert witness.counts["loads"]
+    assert who == "log" or witness.counts["crashes around a sync or a send"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_load_from_each_other_and_again(seed):
+    """Each has what no other has, and no log reaches back to it: loads in turn that end, with all of it at all."""
+
+    async def play(cluster):
+        for turn in range(2):
+            cuts = ways(cluster, *((one, other) for one in range(3) for other in range(3) if one != other))
+            for link in [*cluster.network.links.values()]:
+                cluster.network.breaks(link)
+            for at in range(3):
+                for number in range(at, 6):
+                    put(cluster, at, b"%d by %d" % (turn, at), key=b"key%d" % number)
+            await trio.sleep(0.2)
+            await fill(*cluster.nodes)
+            cluster.network.heal(cuts)
+            await cluster.until(lambda: cluster.is_level and cluster.is_ready, 12.0)
+
+    assert staged(play, seed, tail_bytes=SHORT_BYTES).counts["loads"] > 2

@@ -7,6 +7,7 @@ from tests.nightly.mutants.mutant import planted
 LOADING = "gossipkv.replication.loading"
 COLLECTING = "gossipkv.replication.collecting"
 TRIED = ("tests/unit/replication/test_loading.py", "tests/unit/replication/test_loading_storms.py")
+STAGED = ("tests/simulation/test_replication_aimed.py",)  # Over the engine: the witness of all disks speaks.
 COMPARING = "gossipkv.replication.comparing"
 COMPARED = ("tests/unit/replication/test_comparing.py",)
 VERIFIED = ("tests/unit/table/test_verifying.py",)
@@ -90,6 +91,27 @@ MUTANTS_OF_LOADING = (
         "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))",
         "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, copy.appended))",
         *TRIED,
+    ),
+    planted(
+        "the floor is unmoved, as disks show",
+        f"{LOADING}:Loading._switch",
+        "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))",
+        "batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, copy.appended))",
+        *STAGED,
+    ),
+    planted(
+        "old records are forgotten, as disks show",
+        f"{LOADING}:Loading._merge",
+        "if clock.covers(covered, record.dot(data)):",
+        "if record.dot(data):",
+        *STAGED,
+    ),
+    planted(
+        "what the source's log has since is left out, as disks show",
+        f"{LOADING}:serve",
+        "flat = [part for pair in _puts(batches, space) for part in pair]",
+        "flat: list[bytes] = []",
+        *STAGED,
     ),
     planted(
         "a torn load is left in the store",

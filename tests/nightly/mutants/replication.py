@@ -101,6 +101,13 @@ MUTANTS_OF_REPLICATION = (
         COPY,
     ),
     planted(
+        "a config goes back by an answer that is late",
+        f"{IN_FEED}.hears",
+        "if merged != told.clock or told.config < before.config:",
+        "if merged != told.clock and told.config >= before.config:",
+        REPLICAS,
+    ),
+    planted(
         "a place is beyond what is not covered",
         f"{IN_FEED}._advance",
         "self._place = self._first_open(self._shared)",

@@ -41,6 +41,13 @@ MUTANTS_OF_SESSIONS = (
         *READY,
     ),
     planted(
+        "a copy answers by the map from before its load",
+        UNREADY,
+        "if copy in replication.replicas.loading.unplaced:",
+        "if False:",
+        *READY,
+    ),
+    planted(
         "a copy is ready with what it has",
         UNREADY,
         "if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):",
@@ -59,7 +66,7 @@ MUTANTS_OF_SESSIONS = (
         "gossipkv.table.scans:TableScans.scan",
         "given = merged(self.settling.read(options.token), passed)",
         "given = self.settling.read(options.token)",
-        *HOPS,
+        *READY,
     ),
     planted(
         "what most have is settled",

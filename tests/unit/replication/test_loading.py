@@ -403,8 +403,7 @@ def test_a_config_that_comes_while_it_ends_is_adopted_afterwards():
     assert three.copy.config == 1
     three.syncs, three.keeps_spaces = True, False
     three.sync()
-    cluster.until(lambda: cluster.is_level)
-    assert three.copy.config == three.copy.synced_config == 2
+    cluster.until(lambda: cluster.is_level and three.copy.config == three.copy.synced_config == 2)
     assert three.live == one.live
 
 

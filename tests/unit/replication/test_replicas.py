@@ -6,7 +6,8 @@ import msgpack
 import pytest
 
 from gossipkv.errors import NotReady, Overloaded, ProtocolError, StorageError
-from gossipkv.replication import record
+from gossipkv.replication import clock, record
+from gossipkv.replication.collecting import confirmed
 from gossipkv.replication.copy import Write
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, entry, made
 
@@ -58,6 +59,20 @@ def test_a_confirmation_of_few_words(talker):
     assert reached == [True, True]
 
 
+def test_an_answer_that_is_late(talker):
+    """It was given before what came meanwhile on the other link: neither clock nor config goes back by it."""
+    talker.connect()
+    copy, config = talker.copy, talker.copy.config
+    talker.replicas.originate(copy, [Write(b"k", b"v")])
+    talker.records.run()
+    assert "replica_feed" in talker.pump()
+    (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
+    talker.tell((1, 2, 0), config)
+    on_reply(msgpack.packb([[[0, [1, 1, 0], YOURS, config - 1, True]], []]))
+    theirs = dict(confirmed(talker.replicas, copy))[talker.peer.uuid]
+    assert theirs == clock.of([(MINE, 1), (YOURS, 2), (THIRD, 0)])
+
+
 def test_an_entry_that_skips(talker):
     """It waits for what it goes on from, for the relay time; else it is let go of, and the clock stays."""
     assert talker.feed(entry(3, 3))[0][0][0][1] == [0, 0, 0]
@@ -68,6 +83,16 @@ def test_an_entry_that_skips(talker):
     talker.pump()
     talker.feed(entry(4, 4))
     assert (talker.clock, talker.value()) == ([0, 4, 0], b"4")
+
+
+def test_so_much_is_kept_of_a_peer(talker, monkeypatch):
+    """What comes too early beyond that is let go of, and comes again."""
+    monkeypatch.setattr("gossipkv.replication.replicas.KEPT_BYTES", 150)
+    for count in (3, 2, 1):
+        talker.feed(entry(count, count))
+    assert talker.clock == [0, 1, 0]
+    talker.feed(entry(2, 2))
+    assert talker.clock == [0, 3, 0]
 
 
 def test_what_was_kept_is_confirmed_at_once(talker):
@@ -147,6 +172,25 @@ def test_another_assignment(talker):
     unknown = [2, bytes(16), 5, YOURS, talker.copy.config, [MINE], [0], True, False]
     assert msgpack.unpackb(talker.replicas.told(talker.peer.uuid, LINK, [unknown], whole=False))[1:] == []
     assert talker.feed([2, [0], [1], []]) == [[[], []]]
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+def test_entries_of_another_config(talker, off_by):
+    """They are taken, and answered under the config here; an origin that is not known yet waits until it is."""
+    own, config = talker.copy.config, talker.copy.config + off_by
+    talker.begin(config=config)
+    assert talker.feed(entry(1, 1)) == [[[[0, [0, 1, 0], MINE, own, True]], []]]
+    row = [1, talker.table, 0, YOURS, config, [MINE, YOURS, THIRD, 9], [0, 1, 0, 1], True, False]
+    talker.replicas.told(talker.peer.uuid, LINK, [row], whole=False)
+    entries = [1, [0, 1, 0, 0], None, made(1, b"late", origin=9, key=b"l")], [1, [0, 1, 0, 1], None, made(2, b"2")]
+    talker.feed(*entries)
+    assert (talker.clock, talker.value(), talker.value(b"l")) == ([0, 2, 0], b"2", None)
+    hosts = [*talker.copy.hosts, talker.copy.hosts[0]._replace(assignment=9, node=bytes(16))]
+    talker.replicas.place(talker.copy.identity, max(own, config) + 1, hosts)
+    talker.records.run()
+    assert not talker.copy.covers(clock.of([(9, 1)]))
+    talker.feed(*entries)
+    assert (talker.value(), talker.value(b"l")) == (b"2", b"late")
 
 
 @pytest.mark.parametrize("off_by", [-1, 1])

@@ -163,11 +163,16 @@ class Node:
             result = error
         on_result(result)
 
-    def call(self, method, *params):
-        """Ask, and have time pass until there is an answer, which is returned or raised."""
+    def outcome(self, method, *params):
+        """Ask, and have time pass until there is an answer or an error, which is returned."""
         answers = self.begin(method, *params)
         self.records.until(lambda: answers)
         (answer,) = answers
+        return answer
+
+    def call(self, method, *params):
+        """Likewise; an error is raised."""
+        answer = self.outcome(method, *params)
         if isinstance(answer, Exception):
             raise answer
         return answer

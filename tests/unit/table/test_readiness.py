@@ -50,6 +50,16 @@ def test_what_was_deleted_was_seen(world):
     assert outcome(two, "get", "range", b"1", LOCAL) == b"old"
 
 
+def test_a_cursor_has_what_was_passed(world):
+    """Who goes on with it, and with no token, is shown nothing from before the first page either."""
+    one, two = holder(world, b"1", "range")
+    for key in (b"1", b"11"):
+        one.call("put", "range", key, b"new", ONE)
+    _, cursor, _ = one.call("scan", "range", {"limit": 1, "end": b"2"})
+    assert outcome(two, "scan", "range", {"cursor": cursor, "end": b"2", **LOCAL}) == "records"
+    assert outcome(two, "scan", "range", {"end": b"2", **LOCAL}) == []
+
+
 def test_a_copy_waits_for_what_the_session_has_seen(world):
     """NOT_READY at once; with `wait_ms` the answer comes with the record, by no clock; else NOT_READY at the end."""
     one, two = holder(world, b"1")
@@ -136,6 +146,28 @@ def test_a_newer_map_is_looked_for(world):
     answers = two.begin("get", "hash", b"1", {"token": token, "wait_ms": 500, **LOCAL})
     two.goes_by(table, CONFIG + 1)
     assert answers[0][0] is None
+
+
+def test_a_copy_that_is_to_go_by_a_newer_map(world):
+    """It stands still while a load of it ends: what only the newer map of the node names is not here yet."""
+    one, two = holder(world, b"1")
+    table = one.methods.routing.route("hash").table.id
+    place = one.methods.routing.route("hash").place(b"1")
+    copy = one.replicas.copies[table, place.partition]
+    copy.stands_still = True
+    added = copy.hosts[0]._replace(assignment=99, node=b"9" * 16)
+    one.replicas.place(copy.identity, CONFIG + 1, [*copy.hosts, added])
+    one.goes_by(table, CONFIG + 1)
+    token = encode({table: Seen(CONFIG + 1, clock.of([(99, 1)]))}, CLUSTER)
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    copy.stands_still = False
+    one.refuses = Overloaded("no room")
+    one.replicas.pump()
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "map"
+    one.refuses = None
+    one.replicas.pump()
+    assert outcome(one, "get", "hash", b"1", {"token": token, **LOCAL}) == "records"
+    assert outcome(two, "get", "hash", b"1", LOCAL) is None
 
 
 def test_a_record_depends_on_what_its_session_has_seen(world):

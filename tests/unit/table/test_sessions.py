@@ -33,7 +33,8 @@ RIGHT = [
     Did(1, WRITES, X, b"1"), Did(1, WRITES, X, b"2"), Did(2, READS, X, None), Did(2, READS, X, b"1"),
     Did(2, READS, X, b"2"), Did(2, WRITES, Y, b"3"), Did(3, READS, Y, b"3"), Did(3, READS, X, b"2"),
     Did(4, WRITES, X, b"4"), Did(3, READS, X, b"4"), Did(3, READS, X, b"2"), Did(5, WRITES, X, None),
-    Did(1, READS, X, None),
+    Did(1, READS, X, None), Did(1, WRITES, X, b"5"), Did(1, WRITES, X, None, is_known=False), Did(1, READS, X, b"5"),
+    Did(1, WRITES, X, None), Did(1, READS, X, None),
 ]  # fmt: skip
 
 
@@ -48,6 +49,7 @@ def test_what_is_right_is_accepted():
         [Did(1, WRITES, X, b"1"), Did(1, READS, X, None)],  # Its own write
         [Did(1, WRITES, X, b"1"), Did(1, WRITES, X, b"2"), Did(1, READS, X, b"1")],
         [Did(1, WRITES, X, b"1"), Did(1, WRITES, X, None), Did(1, READS, X, b"1")],
+        [*RIGHT[:2], Did(1, WRITES, X, None, is_known=False), Did(1, WRITES, X, None), Did(1, READS, X, b"2")],
         [*RIGHT[:5], Did(2, READS, X, b"1")],  # Reads go back
         [*RIGHT[:5], Did(2, READS, X, None)],
         [*RIGHT[:7], Did(3, READS, X, b"1")],  # A write is seen, and not what was read before it

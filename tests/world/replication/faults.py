@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 YEAR_MS: Final = 365 * 86_400_000
 STRIKES: Final = (
     *("crash", "power", "stay down", "cut", "cut one way", "break", "slow network", "slow disk", "full disk"),
-    *("clock", "crashes around syncs and sends"),
+    *("clock", "crashes around syncs and sends", "trim", "trim while one is away"),
 )
 
 
@@ -45,9 +45,11 @@ class Faults:
             self._fill,
             self._change_clock,
             self._change_crashes,
+            self._trim,
+            self._trim_all,
         )
         self._strikes = dict(zip(STRIKES, strikes, strict=True))
-        self.kinds = random.sample(STRIKES, random.randint(2, 6))
+        self.kinds = [*random.sample(STRIKES, random.randint(2, 6)), *([STRIKES[-1]] if happens(random, 0.3) else [])]
 
     async def run(self, *, pause_s: float) -> None:
         """Strike, again and again."""
@@ -99,6 +101,26 @@ class Faults:
 
     async def _change_crashes(self, node: Node) -> None:
         node.crashes = self._random.choice((0, 0.02, 0.1))
+
+    async def _trim(self, node: Node) -> None:
+        if node.life is not None and not node.life.is_over:
+            node.life.fill()
+
+    async def _trim_all(self, node: Node) -> None:
+        """The others let go of their logs while one is away: it has to load."""
+        is_down = happens(self._random, 0.5)
+        ways = {way for one in self._nodes if one is not node for way in ((one.uuid, node.uuid), (node.uuid, one.uuid))}
+        if is_down:
+            node.stop(power=happens(self._random, 0.5))
+        else:
+            self._network.cuts |= ways
+            await self._break(node)
+        await trio.sleep(self._random.uniform(0.2, 1.0))
+        for each in self._nodes:
+            await self._trim(each)
+        await trio.sleep(self._random.uniform(0.05, 0.5))
+        self._network.heal(ways)
+        node.start()
 
     def heal(self) -> None:
         """End all that lasts."""

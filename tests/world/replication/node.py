@@ -5,18 +5,31 @@ It does what `table.records`, `table.writes` and `table.holding` do, over a simu
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 import msgpack
 import trio
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, Unavailable, Unknown
+from gossipkv.errors import (
+    BadRequest,
+    GossipKVError,
+    NotReady,
+    NotServed,
+    Overloaded,
+    StorageError,
+    Unavailable,
+    Unknown,
+)
 from gossipkv.replication.copy import Host, Identity, Write
+from gossipkv.replication.feed import TAIL_BYTES, Tail
 from gossipkv.replication.levels import slots_needed
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.shell import Replication
+from gossipkv.storage.engine.shell import Batch
 from tests.world.metadata.chance import happens
+from tests.world.replication.clients import TABLE, Serving
 from tests.world.replication.store import Disk, Mood, RunningStore
 from tests.world.replication.witness import Eye
 from tests.world.streams import Streams
@@ -34,9 +47,10 @@ if TYPE_CHECKING:
     from tests.world.replication.witness import Witness
     from tests.world.simulated_files import SimulatedFiles
 
-TABLE: Final = b"tableid_tableid_"
 RELAY_S: Final = 0.2
+STALL_S: Final = 2.0
 MOST_WAITING: Final = 1 << 20
+FILLS: Final = 3  # Batches, which end two segments: all that the log has from before is let go of.
 EPOCH_MS: Final = 1_700_000_000_000
 RECORD_AT: Final = 3  # In an entry of a message.
 
@@ -85,7 +99,10 @@ class Life:
             self.node,
             relay_s=RELAY_S,
             most_waiting_bytes=MOST_WAITING,
+            stall_s=STALL_S,
         )
+        self.serving = Serving(self)
+        self.replication.replicas.tail = Tail(self.store.synced_position, most_bytes=node.tail_bytes)
 
     async def run(self) -> None:
         """Live, until `end`."""
@@ -129,8 +146,21 @@ class Life:
             self.end(power=happens(self._of.random, 0.5))
         return self.is_over
 
+    def fill(self, left: int = FILLS, space: int = 0) -> None:
+        """Have the log be full of something else, one batch after the other."""
+        batch = Batch()
+        if not space:
+            space = self.store.reserve_space()
+            batch.new_space(space)
+        batch.put(space, b"filler", bytes(self.store.options.segment_bytes * 2 // 3))
+        if left == 1:
+            batch.drop_space(space)
+        with contextlib.suppress(Overloaded, StorageError):
+            self.store.append(batch, lambda _: self.fill(left - 1, space) if left > 1 else None)
+
     def adopt(self) -> None:
-        """Hold what the map says, as far as this node knows."""
+        """Hold what the map says, as far as this node knows, and go by it."""
+        is_whole = True
         for partition, placed in self._of.known.items():
             for host in placed.hosts:
                 if host.node == self.node:
@@ -140,6 +170,9 @@ class Life:
                         )
                     except GossipKVError:
                         self._of.witness.counts["not adopted"] += 1
+                        is_whole = False
+        if is_whole and self.replication.maps.get(TABLE) != self._of.config:
+            self.replication.goes_by(TABLE, self._of.config)
 
     async def _dial(self) -> None:
         while True:
@@ -190,8 +223,21 @@ class Life:
 
     # -- for clients -------------------------------------------------------------------------------------------------
 
-    def write(self, number: int, partition: int, writes: list[Write], level: str, timeout_s: float) -> None:
-        """Write; the witness hears what comes of it.  Raises GossipKVError: nothing was applied."""
+    def write(
+        self,
+        number: int,
+        partition: int,
+        writes: list[Write],
+        level: str,
+        timeout_s: float,
+        *,
+        on_end: Callable[[GossipKVError | None], object] = lambda _: None,
+    ) -> int:
+        """Write; the witness hears what comes of it.  Returns the last counter.
+
+        Raises:
+            GossipKVError: nothing was applied.
+        """
         replicas, witness = self.replication.replicas, self._of.witness
         copy = replicas.copies.get((TABLE, partition))
         if copy is None or not any(host.available for host in copy.hosts if host.node == self.node):
@@ -206,6 +252,7 @@ class Life:
 
         def late() -> None:
             self._of.answered(number, Unknown("late"))
+            on_end(Unknown("late"))
 
         def reached() -> None:
             if waiter.on_late is not None:
@@ -214,6 +261,7 @@ class Life:
                 witness.told(number, copy, dots, level)
                 witness.latencies.append((partition, self.node, began, trio.current_time() - began))
                 self._of.answered(number, None)
+                on_end(None)
 
         waiter: Waiter = self.replication.waiting.begin(began + timeout_s, 100, late)
         try:
@@ -222,7 +270,9 @@ class Life:
             self.replication.waiting.end(waiter)
             raise
         self._of.open.add(number)
+        witness.asked[number] += 1
         levels.wait(level, counter, reached)
+        return counter
 
 
 @final
@@ -239,7 +289,9 @@ class Node:
         self.options = options
         self.eye = Eye(witness, uuid, {})
         self.others: list[bytes] = []
-        self.known: dict[int, Placed] = {}  # What it knows of the map.
+        self.tail_bytes = TAIL_BYTES  # What feeds have in memory; the rest they read from the log.
+        self.known: dict[int, Placed] = {}  # The map that it knows,
+        self.config = 0  # and its config id.
         self.skew_ms = 0.0
         self.crashes = 0.0  # The odds at each side of a sync or a send.
         self.strikes, self.crashes_at = 0, 0  # How many such sides there were, and of which it crashes.
@@ -261,11 +313,13 @@ class Node:
                 self.answered(number, Unknown("the node crashed"))
             await trio.sleep(self.random.uniform(0.05, 1.0))
 
-    def learn(self, partition: int, placed: Placed) -> None:
-        """Know what the map says of a partition."""
-        if partition not in self.known or self.known[partition].config < placed.config:
-            self.known[partition] = placed
-            self.eye.partitions |= {host.assignment: partition for host in placed.hosts}
+    def learn(self, map_: dict[int, Placed]) -> None:
+        """Know a map."""
+        config = max(placed.config for placed in map_.values())
+        if self.config < config:
+            self.known, self.config = map_, config
+            for partition, placed in map_.items():
+                self.eye.partitions |= {host.assignment: partition for host in placed.hosts}
             if self.life is not None and not self.life.is_over:
                 self.life.adopt()
 

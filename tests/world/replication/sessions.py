@@ -38,6 +38,7 @@ class Guarantees:
         self._of_value: dict[tuple[Hashable, bytes], int] = {}
         self._deletes: dict[Hashable, list[int]] = {}
         self._of_key: dict[Hashable, int] = {}  # All of its writes, a bit each.
+        self._open: dict[tuple[Hashable, Hashable], int] = {}  # Deletes that their sessions do not know to be applied.
 
     def judge(self, answers: Iterable[Sequence[Did]]) -> list[str]:
         """All that is wrong with a history; what one answer has shown is no snapshot."""
@@ -51,10 +52,17 @@ class Guarantees:
         return self.faults
 
     def _write(self, did: Did) -> None:
+        """Take in a write; a delete that was not known to be applied may be told again, when it is."""
+        if did.value is None and did.is_known and (did.session, did.key) in self._open:
+            known = self._open.pop((did.session, did.key))
+            self._past[did.session] = self._past.get(did.session, 0) | 1 << known
+            return
         number, past = len(self._before), self._past.get(did.session, 0)
         self._before.append(past)
         if did.value is None:
             self._deletes.setdefault(did.key, []).append(number)
+            if not did.is_known:
+                self._open[did.session, did.key] = number
         else:
             self._of_value[did.key, did.value] = number
         self._of_key[did.key] = self._of_key.get(did.key, 0) | 1 << number

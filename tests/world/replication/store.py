@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     OnSynced = Callable[[StorageError | None], object]
 
 PLACE: Final = PurePosixPath("/data")
-OPTIONS: Final = Options(segment_bytes=64 << 10, table_log=4 << 20, file_bytes=1 << 20, stretch_bytes=1 << 20)
+OPTIONS: Final = Options(segment_bytes=64 << 10, table_log=1, file_bytes=1 << 20, stretch_bytes=1 << 20)
 
 
 @final

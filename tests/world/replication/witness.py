@@ -2,7 +2,8 @@
 
 A model of each copy is moved by the batches that its disk has synced.  A clock *means* something: for each key a copy
 has the greatest of all records that its clock covers; so each batch is looked at for what it newly covers, and by
-induction copies of equal clocks are equal.  Nothing of the code under test is asked but how records and clocks read.
+induction copies of equal clocks are equal.  A copy that loads goes on in another space: that one is held against the
+meaning of its clock as a whole.  Nothing of the code under test is asked but how records and clocks read.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Dot = tuple[int, int]
 Records = dict[bytes, bytes]
 
 IDENTITY: Final = b"\0i"
+LOADING: Final = b"\0l"
 STATE: Final = b"\0c"
 RECORD: Final = b"\1"
 DELETED: Final = b"\2"  # The kind of a tombstone.
@@ -121,6 +123,8 @@ class Change(NamedTuple):
     state: State
     records: tuple[tuple[bytes, bytes], ...]
     collected: tuple[bytes, ...] = ()
+    space: int = 0  # That it is in from then on, where it has loaded,
+    loaded: Records | None = None  # and all that is there.
 
 
 class Acknowledged(NamedTuple):
@@ -143,6 +147,7 @@ class Witness:
         self.models: dict[int, Model] = {}  # By assignment.
         self.issued: dict[Dot, tuple[bytes, bytes]] = {}  # Key and record, as last given out.
         self.durable: dict[Dot, bytes] = {}  # Records that were durable at their origin.
+        self.gone: set[bytes] = set()  # Tombstones that somebody has collected.
         self.acknowledged: list[Acknowledged] = []
         self.asked: Counter[int] = Counter()  # Writes, by number: how often each was answered.
         self.answered: Counter[int] = Counter()
@@ -164,7 +169,9 @@ class Witness:
         if change.collected:
             return
         model.config = state.config
-        if state.before != state.after:
+        if change.loaded is not None:
+            self._loads(model, who, state, change.loaded)
+        elif state.before != state.after:
             if state.before != model.clock:
                 self.found("continuity", f"{who}: a batch goes on from {state.before}, and it has {model.clock}")
             rises = {origin for origin, count in state.after.items() if count > model.clock.get(origin, 0)}
@@ -204,6 +211,29 @@ class Witness:
         model.records[key] = data
         model.collected.discard(key)
 
+    def _loads(self, model: Model, who: str, state: State, loaded: Records) -> None:
+        """A copy is in another space: for each key it has the greatest of what its clock covers, and nothing else."""
+        self.counts["loads"] += 1
+        if not covers(state.after, model.clock):
+            self.found("continuity", f"{who}: it has loaded {state.after}, and had {model.clock}")
+        if state.before != state.after:
+            self.found("floor", f"{who}: its log goes on from {state.before}, and it has loaded {state.after}")
+        for dot in state.after.items():
+            if dot not in self.durable:
+                self.found("fed", f"{who}: it has loaded up to {dot}, which is not durable at its origin")
+        there: Records = {}
+        for (origin, count), data in self.durable.items():
+            if count <= state.after.get(origin, 0) and self.models[origin].partition == model.partition:
+                key, _ = self.issued[origin, count]
+                there[key] = max(there.get(key, b""), data, key=order_of)
+        for key in sorted(there.keys() | loaded.keys()):
+            has, due = loaded.get(key), there.get(key, b"")
+            if has != due and not (has is None and due in self.gone):
+                what = None if has is None else dot_of(has)
+                self.found("loaded", f"{who}: of {key!r} it has {what}, and its clock covers {dot_of(due)}")
+        model.clock, model.records, model.collected = state.after, there, {*there.keys() - loaded.keys()}
+        self._compare(model)
+
     def _collects(self, model: Model, who: str, key: bytes) -> None:
         """A tombstone goes when every copy has it, or something later."""
         data = model.records.get(key, b"")
@@ -212,6 +242,8 @@ class Witness:
         if data[24:25] != DELETED or any(one.clock.get(origin, 0) < count for one in there):
             self.found("collected", f"{who}: {key!r} of dot {(origin, count)}, which not every copy has as a tombstone")
         model.collected.add(key)
+        self.gone.add(data)
+        self.counts["collected"] += 1
 
     def _covers(self, model: Model, who: str, dot: Dot) -> None:
         issued = self.issued.get(dot)
@@ -231,6 +263,7 @@ class Witness:
         """A node has its store open: of what was not known to be synced some may be there."""
         states: dict[int, tuple[int, State]] = {}
         eye.spaces.clear()
+        eye.sides.clear()
         for space in store.spaces():
             value = store.get(space, STATE)
             if value is not None and store.get(space, IDENTITY) is not None:
@@ -254,6 +287,8 @@ class Witness:
 
     def _is_there(self, change: Change, store: RunningStore, space: int, state: State) -> bool:
         """Whether the disk has it, though it was not known to be synced."""
+        if change.loaded is not None:
+            return change.space == space
         if change.collected:
             return not self._records(store, space).keys() & {*change.collected}
         return covers(state.after, change.state.after)
@@ -342,6 +377,12 @@ class Witness:
         if before != after:
             self.found("quiet", f"feeds, tells and appends: {before}, and then {after}")
 
+    def check_litter(self, store: RunningStore) -> None:
+        """Nothing is left of loads that were torn."""
+        for space in store.spaces():
+            if store.get(space, LOADING) is not None:
+                self.found("litter", f"space {space} is of a load, and nobody loads")
+
     def check_end(self, lost: set[bytes]) -> None:
         """Copies are equal, and have what was acknowledged; the nodes that are lost do not count."""
         partitions = defaultdict(list)
@@ -370,6 +411,7 @@ class Eye:
     node: bytes
     partitions: dict[int, int]  # By assignment.
     spaces: dict[int, int] = field(default_factory=dict)  # The assignment of each.
+    sides: dict[int, Records] = field(default_factory=dict)  # What is appended to spaces that are no copy's yet.
     pending: list[Change] = field(default_factory=list)
     is_put_back: bool = False  # Its disk is an older copy, from the next life on.
 
@@ -386,10 +428,18 @@ class Eye:
             self._appended(position, space, puts)
         for space, keys in gone.items():
             self.pending.append(Change(position, self.spaces[space], NOTHING, (), tuple(keys)))
+        for space in batch.dropped:
+            self.spaces.pop(space, None)
+            self.sides.pop(space, None)
 
     def _appended(self, position: int, space: int, puts: list[tuple[bytes, bytes]]) -> None:
         witness = self.witness
         values = dict(puts)
+        if LOADING in values:
+            self.sides[space] = {}
+        if space in self.sides:
+            self.sides[space].update((key[1:], data) for key, data in puts if key[:1] == RECORD)
+        loaded = self.sides.pop(space, None) if IDENTITY in values else None
         if IDENTITY in values:
             self.spaces[space] = msgpack.unpackb(values[IDENTITY])[3]
         if space not in self.spaces or STATE not in values:
@@ -401,7 +451,7 @@ class Eye:
             if dot_of(data)[0] == assignment:
                 witness.issued[dot_of(data)] = key, data
                 witness.counts["records"] += 1
-        self.pending.append(Change(position, assignment, state, records))
+        self.pending.append(Change(position, assignment, state, records, space=space, loaded=loaded))
 
     def synced(self, position: int) -> None:
         """All up to a position is synced."""

@@ -7,15 +7,19 @@ of the code under test.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
+from unittest import mock
 
 import trio
 
 from gossipkv.errors import GossipKVError
+from gossipkv.replication import loading
 from gossipkv.replication.copy import Host, Write
+from gossipkv.replication.feed import TAIL_BYTES
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
 from tests.world.logs import capture_logs
 from tests.world.metadata.chance import happens
 from tests.world.nodes import scheduling
+from tests.world.replication.clients import Hopping
 from tests.world.replication.faults import Faults
 from tests.world.replication.network import Network
 from tests.world.replication.node import Node, Placed
@@ -26,6 +30,7 @@ from tests.world.streams import Streams
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
     from random import Random
 
     from tests.world.replication.witness import Violation
@@ -38,6 +43,7 @@ LIMIT_S: Final = 300.0
 THREE: Final = 3
 SHAPES: Final = ((3, 3), (3, 3), (3, 2), (4, 3), (5, 5))  # Nodes, and slots of each partition.
 KEYS: Final = 5  # Of a partition.
+SHORT_BYTES: Final = 100  # What feeds have in memory, where a log that is cut leaves others behind.
 
 
 class Run(NamedTuple):
@@ -58,7 +64,7 @@ def run(seed: int) -> Run:
     """Run a seed; whatever it raises says how to repeat it."""
     witness = Witness()
     try:
-        with capture_logs():
+        with capture_logs(), small_pages():
             scheduling.run(lambda: _world(seed, witness), seed, limit_s=LIMIT_S)
     except BaseException as error:
         error.add_note(f"to replay: {Run(seed, [], witness.counts).command}")
@@ -66,13 +72,15 @@ def run(seed: int) -> Run:
     return Run(seed, witness.violations, witness.counts, witness.travelled if witness.counts["three of each"] else None)
 
 
-def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1) -> Witness:
+def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1, tail_bytes: int = TAIL_BYTES) -> Witness:
     """Have three nodes that hold three partitions go through something; then all heals, and is looked at as ever."""
     witness = Witness()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
             cluster = Cluster(seed, witness, 3, 3)
+            for node in cluster.nodes:
+                node.tail_bytes = tail_bytes
             cluster.begin(nursery)
             await cluster.until(lambda: cluster.is_ready)
             await play(cluster)
@@ -81,8 +89,14 @@ def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1) -> Witness:
             await _calm(cluster)
             nursery.cancel_scope.cancel()
 
-    scheduling.run(main, seed, limit_s=LIMIT_S)
+    with small_pages():
+        scheduling.run(main, seed, limit_s=LIMIT_S)
     return witness
+
+
+def small_pages() -> AbstractContextManager[object]:
+    """Have what is loaded come in many pages."""
+    return mock.patch.multiple(loading, PAGE_RECORDS=2, PAGE_BYTES=1)
 
 
 class Cluster:
@@ -108,8 +122,7 @@ class Cluster:
                 for slot in range(slots)
             ]
             self.map[partition] = Placed(1, tuple(hosts))
-            for node in self.nodes:
-                node.learn(partition, self.map[partition])
+        self.heal()
         self.lost: set[bytes] = set()
         self._writes = 0
 
@@ -137,15 +150,18 @@ class Cluster:
         """Have a node write; the number of the write, if it was not refused."""
         if node.life is None or node.life.is_over or node.uuid not in self.network.lives:
             return None
-        self._writes += 1
-        number = self._writes
+        number = self.number()
         try:
             node.life.write(number, partition, writes, level, timeout_s)
         except GossipKVError as error:
             self.witness.counts[f"refused: {error.code}"] += 1
             return None
-        self.witness.asked[number] += 1
         return number
+
+    def number(self) -> int:
+        """The number of another write."""
+        self._writes += 1
+        return self._writes
 
     async def reconfigure(self, random: Random) -> None:
         """Have the map change now and then; nodes hear of it sooner or later."""
@@ -157,11 +173,12 @@ class Cluster:
             self.map[partition] = Placed(config, self._changed(random, partition))
             async with trio.open_nursery() as nursery:
                 for node in self.nodes:
-                    nursery.start_soon(self._tell, node, partition, random.uniform(0, 1))
+                    nursery.start_soon(self._tell, node, {**self.map}, random.uniform(0, 1))
 
-    async def _tell(self, node: Node, partition: int, after_s: float) -> None:
+    @staticmethod
+    async def _tell(node: Node, map_: dict[int, Placed], after_s: float) -> None:
         await trio.sleep(after_s)
-        node.learn(partition, self.map[partition])
+        node.learn(map_)
 
     def _changed(self, random: Random, partition: int) -> tuple[Host, ...]:
         """Another node joins a slot, or has loaded; or nothing has changed but the config."""
@@ -177,8 +194,7 @@ class Cluster:
     def heal(self) -> None:
         """All know the map."""
         for node in self.nodes:
-            for partition, placed in self.map.items():
-                node.learn(partition, placed)
+            node.learn({**self.map})
 
     def lose(self, random: Random) -> None:
         """Lose a minority for good, with its disks."""
@@ -231,13 +247,18 @@ async def _world(seed: int, witness: Witness) -> None:
     witness.counts["three of each"] = nodes == slots == THREE
     async with trio.open_nursery() as nursery:
         cluster = Cluster(seed, witness, nodes, slots)
+        for node in cluster.nodes if happens(random, 0.5) and not is_calm else ():
+            node.tail_bytes = SHORT_BYTES
         cluster.begin(nursery)
         if is_calm:  # Until all are connected, what one has from another is relayed.
             await cluster.until(lambda: cluster.is_ready or nodes > slots)
         faults = Faults(cluster.nodes, cluster.network, witness, cluster.streams["faults"])
+        hopping = Hopping(cluster)
         async with trio.open_nursery() as striking:
             for number in range(random.randint(2, 4)):
                 striking.start_soon(cluster.write, cluster.streams[f"client/{number}"], random.choice((0.05, 0.1, 0.2)))
+            for number in range(random.choice((0, 2, 3))):
+                striking.start_soon(hopping.hop, number, cluster.streams[f"session/{number}"], 0.05)
             if not is_calm:
                 striking.start_soon(_run_faults, faults, random.choice((0.2, 0.5, 1.0)))
                 if happens(random, 0.3):
@@ -248,6 +269,7 @@ async def _world(seed: int, witness: Witness) -> None:
         faults.heal()
         cluster.heal()
         await _calm(cluster)
+        await hopping.end()
         if is_calm and nodes == slots == THREE:
             witness.check_travel()
         nursery.cancel_scope.cancel()
@@ -266,6 +288,10 @@ async def _calm(cluster: Cluster) -> None:
     await trio.sleep(SETTLE_S)
     witness.check_end(cluster.lost)
     witness.check_answers()
-    before = counts["replica_feed"], counts["replica_tell"], cluster.appends
+    for node in cluster.nodes:
+        if node.life is not None:
+            witness.check_litter(node.life.store)
+    before = counts["replica_feed"], counts["replica_tell"] + counts["replica_load"], cluster.appends
     await trio.sleep(QUIET_S)
-    witness.check_quiet(before, (counts["replica_feed"], counts["replica_tell"], cluster.appends))
+    after = counts["replica_feed"], counts["replica_tell"] + counts["replica_load"], cluster.appends
+    witness.check_quiet(before, after)

@@ -44,6 +44,19 @@ class Scene:
         self.applies(origin, {**self.witness.models[origin].clock, origin: count}, put, before=before)
         return put
 
+    def deletes(self, origin, count, *, key):
+        """An origin gives a delete out, and syncs it; the record."""
+        data = record.encode(10 * count, origin, count, record.DELETED, b"", b"")
+        self.witness.issued[origin, count] = key, data
+        self.applies(origin, {**self.witness.models[origin].clock, origin: count}, (key, data))
+        return key, data
+
+    def loads(self, at, after, records, before=None):
+        """A copy goes on in another space."""
+        self.positions += 1
+        state = State(1, after, after if before is None else before)
+        self.witness.applies(Change(self.positions, at, state, (), space=9, loaded=records))
+
     def issues(self, origin, count, *, key=b"k", time=None, value=b""):
         """An origin appends a record."""
         data = record.encode(10 * count if time is None else time, origin, count, record.PUT, b"", value)
@@ -149,6 +162,57 @@ def test_equal_clocks_and_unequal_records(scene):
     put = scene.writes(A, 2, key=b"l")
     scene.applies(C, {A: 2}, put)
     assert scene.broken == {"unequal"}
+
+
+def far(scene):
+    """Two have gone on: a later record, and a delete whose tombstone they have collected; the third has not."""
+    at = scene.witness.models
+    for put in (scene.writes(A, 2, key=b"l"), scene.writes(A, 3), scene.deletes(A, 4, key=b"l")):
+        scene.applies(B, {A: at[B].clock[A] + 1}, put)
+    at[C].clock = {A: 4}  # As for a moment it seemed.
+    for one in (A, B):
+        scene.witness.applies(Change(9, one, State(1, {}, {}), (), (b"l",)))
+    at[C].clock = {A: 1}
+    return {b"k": at[A].records[b"k"]}
+
+
+def test_a_copy_that_has_loaded(scene):
+    """All that its clock covers but for what was collected; what it had, and the source had not; then it goes on."""
+    source, own = far(scene), scene.writes(C, 1, key=b"m")
+    scene.loads(C, {A: 4, C: 1}, {**source, b"m": own[1]})
+    scene.applies(B, {A: 4, C: 1}, own)
+    for at in (B, C):
+        scene.applies(at, {A: 5, C: 1}, scene.writes(A, 5) if at == B else (b"k", scene.witness.durable[A, 5]))
+    scene.applies(A, {A: 5, C: 1}, own)
+    assert scene.ends() == set()
+    assert scene.witness.counts["loads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("broken", "what"),
+    [
+        ({"loaded"}, lambda _, source: ({A: 4}, {})),  # The clock has moved, and records have not come.
+        ({"loaded"}, lambda scene, source: ({A: 4}, {b"k": scene.issued[A, 1]})),  # An older one beats a later one.
+        ({"loaded"}, lambda scene, source: ({A: 4}, {**source, b"l": scene.issued[A, 2]})),  # What was deleted is back.
+        ({"loaded"}, lambda scene, source: ({A: 2}, source)),  # It is ahead of its clock.
+        ({"continuity"}, lambda scene, source: ({}, {})),
+        ({"fed"}, lambda scene, source: ({A: 4, B: 1}, source)),
+        ({"floor"}, lambda scene, source: ({A: 4}, source, {A: 1})),
+    ],
+)
+def test_a_load_that_is_wrong(scene, broken, what):
+    """Something is missing, old, back, too new or from nowhere, or its log seems to begin where it was before."""
+    source = far(scene)
+    issued = {dot: data for dot, (_, data) in scene.witness.issued.items()}
+    scene.loads(C, *what(SimpleNamespace(issued=issued), source))
+    assert broken <= scene.broken <= broken | {"loaded"}
+
+
+def test_what_is_left_of_a_load(scene):
+    """A space that has no identity yet, and nobody who goes on with it."""
+    for value, broken in ((None, set()), (b"copy", {"litter"})):
+        scene.witness.check_litter(SimpleNamespace(spaces=lambda: [7], get=lambda space, key, value=value: value))
+        assert scene.broken == broken
 
 
 @pytest.mark.parametrize(("clock", "records"), [({A: 2}, {}), ({A: 1}, {b"k": b"r"}), ({A: 2}, {b"k": b"other"})])

@@ -1,0 +1,201 @@
+"""Sessions that ask another node each time, of nodes that crash: what a node does for them, and what they do.
+
+Tokens, readiness and what is settled are production's (`table.readiness`, `token`, `settling`); finding a host is not:
+a session asks any node, which answers from its copy or refuses.  What was shown is judged by `sessions`.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, Unavailable
+from gossipkv.replication import clock, record
+from gossipkv.replication.copy import RECORD, Write
+from gossipkv.replication.levels import MAJORITY, ONE
+from gossipkv.table.forwarding import held
+from gossipkv.table.readiness import Readiness, Wanted
+from gossipkv.table.settling import Settling
+from gossipkv.table.token import Seen, decode, only, seen_in
+from tests.world.metadata.chance import happens
+from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from gossipkv.replication.copy import Copy
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.table.forwarding import Forwarding
+    from gossipkv.table.routing import Routing
+    from gossipkv.table.token import Token
+    from gossipkv.wire.rpc import Value
+    from tests.world.replication.node import Life, Node
+    from tests.world.replication.world import Cluster
+
+TABLE: Final = b"tableid_tableid_"
+CLUSTER: Final = bytes(16)
+MOST_TOKEN: Final = 64 << 10
+KEYS: Final = tuple(b"session%d" % number for number in range(3))  # Of each partition.
+PATIENCE_S: Final = 3.0  # What was not answered by then is not known.
+WAITS_S: Final = (0.0, 0.3)
+
+
+class Asked(NamedTuple):
+    """What a session asks of a node."""
+
+    partition: int
+    key: bytes
+    token: bytes
+    wait_s: float
+    value: bytes | None = None
+    level: str = ONE
+
+
+class _Answer:
+    """What a node has answered, once it has."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.error: GossipKVError | None = None
+        self.value: bytes | None = None
+        self.token = b""
+
+    def fails(self, result: Value, error: GossipKVError | None) -> None:
+        """Have it be an error."""
+        del result
+        self.is_there, self.error = True, error
+
+    def shows(self, value: bytes | None, token: bytes) -> None:
+        """Have it be a value; a write has none."""
+        self.is_there, self.value, self.token = True, value, token
+
+
+@final
+class Serving:
+    """What a life of a node does for sessions."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        replication = life.replication
+        deciding = SimpleNamespace(register=CLUSTER, replicating=lambda: replication, has_ended=lambda _: False)
+        nobody = cast("Routing", None), cast("Forwarding", None)
+        self._settling = Settling(*nobody, cast("Deciding", deciding), MOST_TOKEN)
+        self._ready = Readiness(lambda: replication, lambda _: None)
+
+    def _begin(self, asked: Asked, answer: _Answer, do: Callable[[Copy, Token], object]) -> None:
+        try:
+            copy = held(self._life.replication.replicas, TABLE, asked.partition)
+            token = self._settling.read(asked.token)
+            wanted = Wanted(token, self._life.replication.now() + asked.wait_s)
+            self._ready.begin([copy], wanted, lambda: do(copy, token), answer.fails)
+        except GossipKVError as error:
+            answer.fails(None, error)
+
+    def read(self, asked: Asked, answer: _Answer) -> None:
+        """Have a key read once the copy here is ready."""
+
+        def do(copy: Copy, token: Token) -> None:
+            data = self._life.replication.get(copy.space, RECORD + asked.key)
+            shown = seen_in(TABLE, copy.taken_config, [] if data is None else [data])
+            answer.shows(None if data is None else record.value(data), self._settling.write(token, shown))
+
+        self._begin(asked, answer, do)
+
+    def write(self, number: int, asked: Asked, answer: _Answer) -> None:
+        """Have a key written once the copy here is ready, after all that the session has seen."""
+
+        def do(copy: Copy, token: Token) -> None:
+            def on_end(error: GossipKVError | None) -> None:
+                if error is not None:
+                    answer.fails(None, error)
+                else:
+                    answer.shows(None, self._settling.write(token, {TABLE: seen}))
+
+            others = only(token, lambda _, origin, __: origin not in copy.named)
+            one = Write(asked.key, asked.value, self._settling.kept(others))
+            counter = self._life.write(number, asked.partition, [one], asked.level, 2.0, on_end=on_end)
+            seen = Seen(copy.config, clock.of([(copy.assignment, counter)]))
+
+        self._begin(asked, answer, do)
+
+
+@final
+class Hopping:
+    """The sessions of a run."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._tokens: dict[int, bytes] = {}
+        self._did: list[list[Did]] = []
+        self._values = 0
+
+    async def hop(self, name: int, random: Random, pause_s: float) -> None:
+        """Be a session: ask another node each time."""
+        cluster = self._cluster
+        self._tokens[name] = b""
+        while True:
+            await trio.sleep(random.expovariate(1 / pause_s))
+            partition, node = random.choice([*cluster.map]), random.choice(cluster.nodes)
+            key, wait_s = random.choice(KEYS), random.choice(WAITS_S)
+            if happens(random, 0.5):
+                await self._read(name, node, partition, key, wait_s)
+            else:
+                self._values += 1
+                value = None if happens(random, 0.25) else b"%d" % self._values
+                level = random.choice((ONE, MAJORITY))
+                await self._write(name, node, Asked(partition, key, self._tokens[name], wait_s, value, level))
+
+    async def _read(self, name: int, node: Node, partition: int, key: bytes, wait_s: float) -> str | None:
+        """The code of the error, if it was refused."""
+        life = node.life
+        if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
+            return Unavailable.code
+        answer = _Answer()
+        life.serving.read(Asked(partition, key, self._tokens[name], wait_s), answer)
+        if not await self._ends(answer, life) or answer.error is not None:
+            return Unavailable.code if answer.error is None else answer.error.code
+        self._tokens[name] = answer.token
+        self._did.append([Did(name, READS, (partition, key), answer.value)])
+        return None
+
+    async def _write(self, name: int, node: Node, asked: Asked) -> None:
+        life, answer, key = node.life, _Answer(), (asked.partition, asked.key)
+        if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
+            return
+        self._did.append([Did(name, WRITES, key, asked.value, is_known=False)])  # Others may be shown it before.
+        life.serving.write(self._cluster.number(), asked, answer)
+        if await self._ends(answer, life) and answer.error is None:
+            self._tokens[name] = answer.token
+            self._did.append([Did(name, WRITES if asked.value is None else READS, key, asked.value)])
+
+    async def _ends(self, answer: _Answer, life: Life) -> bool:
+        """Whether there is an answer, in the end."""
+        with trio.move_on_after(PATIENCE_S):
+            while not answer.is_there and not life.is_over:
+                await trio.sleep(0.005)
+        counts = self._cluster.witness.counts
+        counts[f"sessions: {'lost' if not answer.is_there else answer.error.code if answer.error else 'done'}"] += 1
+        return answer.is_there and not life.is_over
+
+    async def end(self) -> None:
+        """All copies are equal: every node answers every session, which has nothing left that it waits for."""
+        cluster, witness = self._cluster, self._cluster.witness
+        for name in sorted(self._tokens) if not cluster.lost else ():
+            for node in cluster.nodes:
+                for partition, placed in cluster.map.items():
+                    if any(host.node == node.uuid and host.available for host in placed.hosts):
+                        self._is_settled(name, node, await self._read(name, node, partition, KEYS[0], 0.0))
+        for fault in Guarantees().judge(self._did):
+            witness.found("sessions", fault)
+
+    def _is_settled(self, name: int, node: Node, code: str | None) -> None:
+        """Look at what a node of a partition has answered, and left of the token."""
+        assert node.life is not None
+        seen = decode(self._tokens[name], CLUSTER).values()
+        left = {origin for one in seen for origin, _ in clock.entries(one.clock)}
+        if code is not None or not left.isdisjoint(node.life.replication.replicas.of_origin):
+            what = f"has {left} in its token" if code is None else f"is refused: {code}"
+            self._cluster.witness.found("sessions", f"session {name} at {node.uuid.hex()[:4]} {what}")
