@@ -76,6 +76,14 @@ class Host(NamedTuple):
     available: bool
 
 
+class Digest(NamedTuple):
+    """Of the live records of a copy."""
+
+    clock: bytes
+    sum: int
+    records: int
+
+
 class Write(NamedTuple):
     """What a client would have written."""
 
@@ -128,6 +136,7 @@ class Copy:
         self.time = HybridTime(time)
         self.hosts: tuple[Host, ...] = ()
         self.aside: str | None = None  # Why it originates nothing for good.
+        self.digest: Digest | None = None  # Of its live records, as `Comparing` has found them last.
         self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
         self._between: dict[bytes, bytes] = {}  # Of keys that are appended and not synced the order of the last record.
 
@@ -172,6 +181,7 @@ class Copy:
         self.space, self.made_at, self.stands_still = space, position, False
         self.appended = self.synced = joined
         self.taken_config = self.config
+        self.digest = None
 
     @property
     def is_between(self) -> bool:

@@ -33,6 +33,7 @@ from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import behind, clock_of, counters_of, records_of, stand_of, unpacked
 from gossipkv.replication.peer import Peer, Row, Stand
 from gossipkv.replication.time import MOST_TIME, Skew
+from gossipkv.replication.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,6 +70,7 @@ class Replicas:
         self.copies: dict[tuple[bytes, int], Copy] = {}
         self.levels: dict[Copy, Levels] = {}
         self.spaces: dict[int, Copy] = {}
+        self.upkeep = Upkeep()
         self.peers: dict[bytes, Peer] = {}
         self._making: dict[tuple[bytes, int], Copy] = {}  # Their first batch is not synced yet.
         self.tail = Tail(position)
@@ -110,6 +112,7 @@ class Replicas:
         batch_or_none = copy.adopting(config, hosts)
         if batch_or_none is not None:
             self._outside.append(batch_or_none, partial(self._adopted, copy, config))
+            self.upkeep.moved(copy)
         copy.adopts(config, hosts)
         if copy in self.levels:
             self._connect_sharers(copy)
@@ -138,6 +141,7 @@ class Replicas:
         for host in copy.hosts:
             self.of_origin.pop(host.assignment, None)
         self._unplaced.pop(copy, None)
+        self.upkeep.let_go(copy)
         batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
             peer.feed.let_go(copy)
@@ -175,6 +179,7 @@ class Replicas:
         copy.has_synced(entry)
         if copy in self.levels:  # It was not dropped meanwhile.
             self.tail.append(entry)
+            self.upkeep.synced(entry)
             for node in self._sharers(copy):
                 peer = self._peer(node)
                 peer.untold.add(copy)
@@ -207,6 +212,7 @@ class Replicas:
         self.spaces[copy.space] = copy
         for peer in self.peers.values():
             peer.feed.has_moved(copy)
+        self.upkeep.moved(copy)
         self.changes(copy)
         self.levels[copy].look()
         self.on_moved(copy)
