@@ -35,6 +35,14 @@ def clock_of(ids: Sequence[int], counters: Sequence[object]) -> bytes:
     return clock.of(zip(ids, whole, strict=True))
 
 
+def ids_of(ids: Sequence[Raw]) -> tuple[int, ...]:
+    """The assignments of a clock.  Raises ProtocolError."""
+    whole = tuple(id_ for id_ in ids if isinstance(id_, int) and 0 <= id_ < 1 << 64)
+    if len({*whole}) != len(ids):
+        raise ProtocolError("the assignments of a clock are ids, each there once")
+    return whole
+
+
 def stand_of(rest: Sequence[Value]) -> Stand | None:
     """What a row of an answer says beside its counters; None: nothing.  Raises ProtocolError."""
     match rest:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PLACE: Final = b"\0p"
 KEEP_S: Final = 1.0  # Between two times that places are kept.
 COLLECT_S: Final = 1.0  # Between two looks at tombstones, and two pages of a copy that is compared.
-COMPARE_S: Final = 4.0  # Between two copies that are compared: each has its node ask all others that hold it.
+COMPARE_S: Final = 10.0  # Between two copies that are compared: each has its node ask all others that hold it.
 MOST_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
 
