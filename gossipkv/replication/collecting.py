@@ -5,6 +5,8 @@ by another config may have had a copy load that this one does not know of.)  A t
 of its key may come: from a copy that lacks the tombstone, or that has the record where this one has not.  So it goes
 once it is settled, and this copy's clock covers the join of what the others said.  What is written after that has a
 later time.  The keys under `copy.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
+Which copies have any is learned by going through all of them once; then only what was deleted from is looked at, and
+what is held back (`upkeep`).
 
 Whoever was shown that nothing is there has to be told of this config (`Copy.taken_config`): a host that it leaves out,
 and that has not heard of it, was not asked, and may show the record that was deleted.
@@ -21,7 +23,7 @@ from gossipkv.replication.copy import RECORD, TIME_BYTES, TOMBSTONE
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.outside import Outside
@@ -69,23 +71,27 @@ def collectable(replicas: Replicas, copy: Copy) -> Collectable:
 
 @final
 class Collecting:
-    """Goes round the copies of a node, a few at a time."""
+    """Goes round the copies of a node that may have tombstones, a few at a time."""
 
     def __init__(self, replicas: Replicas, outside: Outside) -> None:
         self._replicas = replicas
         self._outside = outside
         self._at: dict[Copy, bytes] = {}  # Where each is gone on with; gone over once, it is begun anew.
         self._round: list[Copy] = []
+        self._knows_all = False  # Every copy that was there at the start was looked at, or is in the first round.
         self.held_back: dict[Copy, tuple[bytes, ...]] = {}  # Who has tombstones kept that were met.
         self.collected = 0
 
     def look(self) -> None:
         """Collect what can be of the next few copies."""
         if not self._round:
-            self._round = [*self._replicas.copies.values()]
+            self._round = [*(self._replicas.upkeep.unswept if self._knows_all else self._replicas.copies.values())]
+            self._knows_all = True
         for _ in range(min(MOST_COPIES, len(self._round))):
             copy = self._round.pop()
-            if copy in self._replicas.levels and copy not in self._replicas.loading.loads:
+            if copy in self._replicas.loading.loads:
+                self._replicas.upkeep.unswept[copy] = None  # The load may be torn.
+            elif copy in self._replicas.levels:
                 self._collect(copy)
 
     def _collect(self, copy: Copy) -> None:
@@ -93,23 +99,11 @@ class Collecting:
         rows, more = self._outside.scan(copy.space, start, END_OF_TOMBSTONES, reverse=False, limit=MOST_ROWS)
         if start == TOMBSTONE:
             self.held_back.pop(copy, None)
-        if not rows:
-            return
-        what = collectable(self._replicas, copy)
-        batch, count = Batch(), 0
-        for key, _ in rows:
-            time, user_key = key[len(TOMBSTONE) :][:TIME_BYTES], key[len(TOMBSTONE) + TIME_BYTES :]
-            if copy.is_pending(user_key):
-                continue
-            data = self._outside.get(copy.space, RECORD + user_key)
-            is_of_it = data is not None and data[:TIME_BYTES] == time and record.value(data) is None
-            if data is not None and is_of_it:
-                if not clock.covers(what.clock, record.dot(data)):
-                    self.held_back[copy] = what.held_back
-                    continue
-                batch.delete(copy.space, RECORD + user_key)
-                count += 1
-            batch.delete(copy.space, key)
+            if not rows:
+                self._replicas.upkeep.unswept.pop(copy, None)
+                return
+        self._replicas.upkeep.unswept[copy] = None  # Until a look finds none.
+        batch, count = self._batch_of(copy, [key for key, _ in rows])
         if batch.count:
             try:
                 self._outside.append(batch, lambda: None)
@@ -119,3 +113,22 @@ class Collecting:
         self.collected += count
         if more is not None:
             self._at[copy] = more
+
+    def _batch_of(self, copy: Copy, keys: Iterable[bytes]) -> tuple[Batch, int]:
+        """What takes those tombstones away that may go, with their rows, and how many they are."""
+        what = collectable(self._replicas, copy)
+        batch, count = Batch(), 0
+        for key in keys:
+            time, user_key = key[len(TOMBSTONE) :][:TIME_BYTES], key[len(TOMBSTONE) + TIME_BYTES :]
+            if copy.is_pending(user_key):
+                continue
+            data = self._outside.get(copy.space, RECORD + user_key)
+            is_of_it = data is not None and data[:TIME_BYTES] == time and record.is_deleted(data)
+            if data is not None and is_of_it:
+                if not clock.covers(what.clock, record.dot(data)):
+                    self.held_back[copy] = what.held_back
+                    continue
+                batch.delete(copy.space, RECORD + user_key)
+                count += 1
+            batch.delete(copy.space, key)
+        return batch, count

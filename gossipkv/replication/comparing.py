@@ -2,9 +2,10 @@
 
     replica_digest   [uuid, table, partition, clock]    the digest of the live records at that clock, or nil
 
-A node goes through its copies, a page at a time, and keeps of each the sum of its records' hashes and the clock at
-which it was taken; one whose clock moved meanwhile is begun again another time.  Then it asks the others, who answer
-from what they keep: so of two the later one finds out.  What differs is told, and nothing is repaired by itself.
+A node goes through its copies once, and then through those whose clocks have moved (`upkeep`), a page at a time.  It
+keeps of each the sum of its records' hashes and the clock at which it was taken; one whose clock moved meanwhile is
+begun again another time.  Then it asks the others, who answer from what they keep: so of two the later one finds out.
+What differs is told, and nothing is repaired by itself.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.replication import clock, record
-from gossipkv.replication.copy import END_OF_RECORDS, RECORD
+from gossipkv.replication.copy import END_OF_RECORDS, RECORD, Digest
 
 if TYPE_CHECKING:
     from gossipkv.replication.copy import Copy
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 MOST_RECORDS: Final = 256  # Of a page.
 HASH_BYTES: Final = 8
 MOST_DIGEST: Final = 1 << 8 * HASH_BYTES
-
-
-class Digest(NamedTuple):
-    """Of the live records of a copy."""
-
-    clock: bytes
-    sum: int
-    records: int
 
 
 @final
@@ -80,8 +73,13 @@ class Comparing:
         self._outside = outside
         self._round: list[Copy] = []
         self._begun: Pass | None = None
-        self._digests: dict[Copy, Digest] = {}
+        self._knows_all = False  # Every copy that was there at the start was gone through, or is in the first round.
         self.differ: dict[Copy, set[bytes]] = {}  # The nodes whose live records were others at the same clock.
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether a copy is begun, of which more is left."""
+        return self._begun is not None
 
     def look(self) -> None:
         """Go on by a page."""
@@ -96,25 +94,27 @@ class Comparing:
             self._begun = begun
             return
         copy = begun.copy
-        self._digests[copy] = digest
+        copy.digest = digest
         table, partition, _ = copy.identity
         params: list[Value] = [self._replicas.me, table, partition, begun.clock]
         for node, _ in self._replicas.hosts_told(copy):
             self._outside.ask(node, "replica_digest", params, partial(self._answered, copy, begun.clock, node))
 
     def _next(self) -> Pass | None:
+        undigested = self._replicas.upkeep.undigested
         if not self._round:
-            self._digests = {copy: kept for copy, kept in self._digests.items() if copy in self._replicas.levels}
-            self._round = [*self._replicas.copies.values()]
+            self._round = [*(undigested if self._knows_all else self._replicas.copies.values())]
+            self._knows_all = True
         while self._round:
             copy = self._round.pop()
-            if copy not in self._digests or self._digests[copy].clock != copy.synced:
+            undigested.pop(copy, None)  # What moves from here on is noted anew.
+            if copy.digest is None or copy.digest.clock != copy.synced:
                 return Pass.of(copy)
         return None
 
     def digest(self, copy: Copy, at: bytes) -> Value:
         """What is kept of a copy at that clock; None: nothing is."""
-        kept = self._digests.get(copy)
+        kept = copy.digest
         return kept.sum if kept is not None and clock.compare(kept.clock, at) == clock.EQUAL else None
 
     def _answered(self, copy: Copy, at: bytes, node: bytes, theirs: Value) -> None:

@@ -28,6 +28,7 @@ import msgpack
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, record
 from gossipkv.replication._entry import size_bytes
+from gossipkv.replication.sharing import shared
 from gossipkv.replication.time import HybridTime
 from gossipkv.storage.engine.shell import DELETE, PUT, Batch
 
@@ -47,6 +48,7 @@ END_OF_RECORDS: Final = TOMBSTONE
 TIME_BYTES: Final = 8
 HEAD_BYTES: Final = 16  # Of a state: time, config id.
 ORDER_BYTES: Final = 24  # Of a record: time, origin, counter.
+NOTHING: Final[dict[bytes, bytes]] = {}  # Of all copies of which all is synced; nobody writes to it.
 
 
 class Read(Protocol):
@@ -76,6 +78,23 @@ class Host(NamedTuple):
     slot: int
     counts: bool  # It is not LEAVING: its slot has confirmed only with it.
     available: bool
+
+
+class Seat(NamedTuple):
+    """What a host is beside its assignment: many copies have equal ones."""
+
+    node: bytes
+    slot: int
+    counts: bool
+    available: bool
+
+
+class Digest(NamedTuple):
+    """Of the live records of a copy."""
+
+    clock: bytes
+    sum: int
+    records: int
 
 
 class Write(NamedTuple):
@@ -118,7 +137,31 @@ class Merged:
 
 @final
 class Copy:
-    """A replica of a partition in this node's store."""
+    """A replica of a partition in this node's store.
+
+    A node holds thousands: equal values are one object where that is cheap, and what is empty at rest is nothing.
+    """
+
+    __slots__ = (
+        "_between",
+        "_named",
+        "appended",
+        "aside",
+        "assignment",
+        "config",
+        "digest",
+        "is_new",
+        "made_at",
+        "partition",
+        "seats",
+        "sharers",
+        "space",
+        "stands_still",
+        "synced",
+        "synced_config",
+        "taken_config",
+        "time",
+    )
 
     def __init__(self, space: int, identity: Identity, state: bytes, made_at: int = 0) -> None:
         """`state`: what stands under `STATE`; `made_at`: the log has nothing of it before that position.
@@ -130,21 +173,45 @@ class Copy:
         self.made_at = made_at
         self.is_new = made_at > 0  # It was made in this life, so nobody has anything of it from before.
         self.stands_still = False  # It takes and originates nothing while a load of it ends.
-        self.identity = identity
-        self.partition = identity[:2]
-        time, self.config, self.appended, _ = decode_state(state)
+        self.partition = (shared(identity.table), identity.partition)
+        time, config, self.appended, _ = decode_state(state)
+        self.config = shared(config)
         self.synced, self.synced_config = self.appended, self.config
         self.taken_config = self.config  # The newest under which it took anything in, or let go of a tombstone.
         self.time = HybridTime(time)
-        self.hosts: tuple[Host, ...] = ()
+        self.seats: tuple[Seat, ...] = ()  # Of its hosts, in the order of their assignments.
+        self.sharers: tuple[bytes, ...] = ()  # The other nodes that hold the partition.
         self.aside: str | None = None  # Why it originates nothing for good.
+        self.digest: Digest | None = None  # Of its live records, as `Comparing` has found them last.
         self._named: tuple[int, ...] = tuple(origin for origin, _ in clock.entries(self.appended))
-        self._between: dict[bytes, bytes] = {}  # Of keys that are appended and not synced the order of the last record.
+        self.assignment = self.id_here(identity.assignment)  # Its own, under which it originates.
+        self._between = NOTHING  # Of keys that are not synced the order of the last record.
 
     @property
-    def assignment(self) -> int:
-        """Its own, under which it originates."""
-        return self.identity.assignment
+    def identity(self) -> Identity:
+        """What it is."""
+        return Identity(*self.partition, self.assignment)
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The assignments of its partition, in their order, as the map says by which it goes."""
+        return tuple(Host(id_, *seat) for id_, seat in self.seated())
+
+    @hosts.setter
+    def hosts(self, hosts: Iterable[Host]) -> None:
+        in_order = sorted(hosts)
+        named = _named(in_order)
+        self._named = self._named if named == self._named else named
+        self.seats = shared(tuple(shared(Seat(*host[1:])) for host in in_order))
+        self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
+
+    def seated(self) -> Iterable[tuple[int, Seat]]:
+        """Its hosts, without an object for each."""
+        return zip(self._named, self.seats, strict=bool(self.seats))  # At first it has none.
+
+    def id_here(self, assignment: int) -> int:
+        """An assignment, as the object that is kept here already."""
+        return next((one for one in self._named if one == assignment), assignment)
 
     @property
     def named(self) -> tuple[int, ...]:
@@ -168,12 +235,13 @@ class Copy:
     def adopts(self, config: int, hosts: Iterable[Host]) -> None:
         """Go by it from now on; that batch is appended."""
         self.hosts = tuple(hosts)
-        self.config, self._named = config, _named(self.hosts)
-        self.appended, self.synced = clock.named(self.appended, self._named), clock.named(self.synced, self._named)
+        self.config = shared(config)
+        self.appended = clock.named(self.appended, self._named)
+        self._has_synced(self.synced)
 
     def has_adopted(self, config: int) -> None:
         """That batch is synced: only now does it confirm under that config."""
-        self.synced_config = config
+        self.synced_config = shared(config)
 
     def moves(self, space: int, joined: bytes, position: int) -> None:
         """It is in another space by now, with a clock to which nobody has come by its log; that batch is synced."""
@@ -182,6 +250,7 @@ class Copy:
         self.space, self.made_at, self.stands_still = space, position, False
         self.appended = self.synced = joined
         self.taken_config = self.config
+        self.digest = None
 
     @property
     def is_between(self) -> bool:
@@ -263,16 +332,23 @@ class Copy:
         """Its batch is appended: what follows goes on from it."""
         assert self.appended == entry.before, "one batch after the other"
         self.appended = entry.after
+        if entry.records and self._between is NOTHING:
+            self._between = {}
         for key, data in entry.records:
             self._between[key] = data[:ORDER_BYTES]
 
     def has_synced(self, entry: Entry) -> None:
         """An entry of it is synced; they are in their order."""
         self.taken_config = self.config
-        self.synced = clock.named(entry.after, self._named)  # It may be from before the map that was adopted meanwhile.
+        self._has_synced(entry.after)
         for key, data in entry.records:
             if self._between.get(key) == data[:ORDER_BYTES]:
                 del self._between[key]
+        self._between = self._between or NOTHING
+
+    def _has_synced(self, after: bytes) -> None:
+        synced = clock.named(after, self._named)  # It may be from before the map that was adopted meanwhile.
+        self.synced = self.appended if synced == self.appended else synced
 
     # -- the log -----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from gossipkv.replication.copy import Copy
+    from gossipkv.replication.feed import Told
 
 ONE: Final = "one"
 MAJORITY: Final = "majority"
@@ -38,53 +39,55 @@ class _Pending(NamedTuple):
 
 @final
 class Levels:
-    """The writes that one copy has originated, and that wait."""
+    """The writes that one copy has originated, and that wait; of thousands of copies hardly any has some."""
+
+    __slots__ = ("_copy", "_pending", "_told")
 
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
-        self._confirmed: dict[int, tuple[int, bytes]] = {}  # By assignment: config id and clock.
-        self._pending: dict[
-            str, deque[_Pending]
-        ] = {}  # Nothing for a level at which nobody waits: there are many copies.
+        self._told: tuple[Told, ...] = ()  # What each other host has told last.
+        self._pending: dict[str, deque[_Pending]] | None = None  # By level; None: nobody waits.
 
     def connected(self, nodes: Collection[bytes]) -> int:
         """How many slots can confirm now: all whose hosts count are here, or among the `nodes` that are connected."""
         slots: dict[int, bool] = {}
-        for host in self._copy.hosts:
-            if host.counts:
-                there = host.assignment == self._copy.assignment or host.node in nodes
-                slots[host.slot] = slots.get(host.slot, True) and there
+        for assignment, seat in self._copy.seated():
+            if seat.counts:
+                there = assignment == self._copy.assignment or seat.node in nodes
+                slots[seat.slot] = slots.get(seat.slot, True) and there
         return sum(slots.values())
 
     @property
     def slots(self) -> int:
         """How many slots the partition has."""
-        return len({host.slot for host in self._copy.hosts})
+        return len({seat.slot for seat in self._copy.seats})
 
     @property
     def heard(self) -> Collection[int]:
         """The assignments whose hosts have told their clocks in this life."""
-        return self._confirmed.keys()
+        return [one.assignment for one in self._told]
 
     def wait(self, level: str, counter: int, on_reached: Callable[[], object]) -> None:
         """Have `on_reached` called once the record of that counter, and all before, have reached the level."""
+        self._pending = self._pending or {}
         pending = self._pending.setdefault(level, deque())
         assert not pending or pending[-1].counter <= counter
         pending.append(_Pending(counter, on_reached))
 
-    def confirms(self, assignment: int, config: int, told: bytes) -> None:
+    def confirms(self, told: Told) -> None:
         """A host has told its clock."""
-        self._confirmed[assignment] = config, told
+        self._told = (*(one for one in self._told if one.assignment != told.assignment), told)
         self.look()
 
     def look(self) -> None:
         """Call those whose level is reached."""
-        for level, pending in [*self._pending.items()]:
+        for level, pending in [*(self._pending or {}).items()]:
             reached = self.reached(level)
             while pending and pending[0].counter <= reached:
                 pending.popleft().on_reached()
-            if not pending:
+            if not pending and self._pending is not None:
                 self._pending.pop(level, None)
+                self._pending = self._pending or None
 
     def reached(self, level: str) -> int:
         """Up to which counter what was written here has reached a level."""
@@ -92,14 +95,17 @@ class Levels:
         if level == ONE:
             return here
         slots: dict[int, int] = {}
-        for host in self._copy.hosts:
-            if not host.counts:
+        for assignment, seat in self._copy.seated():
+            if not seat.counts:
                 continue
-            config, told = self._confirmed.get(host.assignment, (0, b""))
-            if host.assignment == self._copy.assignment:
-                counter = here
-            else:
-                counter = clock.counter(told, self._copy.assignment) if config == self._copy.config else 0
-            slots[host.slot] = min(slots.get(host.slot, counter), counter)
+            counter = here if assignment == self._copy.assignment else self._confirmed(assignment)
+            slots[seat.slot] = min(slots.get(seat.slot, counter), counter)
         needed = slots_needed(level, self.slots)
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
+
+    def _confirmed(self, assignment: int) -> int:
+        """Up to which counter a host has confirmed what was written here."""
+        for told in self._told:
+            if told.assignment == assignment and told.config == self._copy.config:
+                return clock.counter(told.clock, self._copy.assignment)
+        return 0

@@ -13,9 +13,9 @@ from gossipkv.replication.peer import Stand
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gossipkv.wire.rpc import Value
+    from gossipkv.wire.rpc import Raw, Value
 
-__all__ = ["clock_of", "counters_of", "ends_of", "records_of", "stand_of", "unpacked"]
+__all__ = ["clock_of", "counters_of", "ends_of", "ids_of", "records_of", "stand_of", "unpacked"]
 
 
 def unpacked(answer: Value) -> Value:
@@ -27,6 +27,14 @@ def unpacked(answer: Value) -> Value:
     except (ValueError, msgpack.UnpackException) as error:
         raise ProtocolError(f"an answer to a copy's node cannot be decoded: {error}") from error
     return value
+
+
+def ids_of(ids: Sequence[Raw]) -> tuple[int, ...]:
+    """The assignments of a clock.  Raises ProtocolError."""
+    whole = tuple(id_ for id_ in ids if isinstance(id_, int) and 0 <= id_ < 1 << 64)
+    if len({*whole}) != len(ids):
+        raise ProtocolError("the assignments of a clock are ids, each there once")
+    return whole
 
 
 def stand_of(rest: Sequence[Value]) -> Stand | None:

@@ -32,6 +32,29 @@ class Row:
 
 
 @final
+class Numbered:
+    """Copies by number, each with the assignments of its clock as they were then: two lists, and no pair for each."""
+
+    __slots__ = ("_copies", "_ids")
+
+    def __init__(self) -> None:
+        self._copies: list[Copy] = []
+        self._ids: list[tuple[int, ...]] = []
+
+    def append(self, copy: Copy, ids: tuple[int, ...]) -> int:
+        """Give a copy the next number, and return it."""
+        self._copies.append(copy)
+        self._ids.append(ids)
+        return len(self._copies) - 1
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def __getitem__(self, number: int) -> tuple[Copy, tuple[int, ...]]:
+        return self._copies[number], self._ids[number]
+
+
+@final
 @dataclass(slots=True, eq=False)
 class Peer:
     """Another node."""
@@ -42,7 +65,7 @@ class Peer:
     greeted: bool = False  # It has answered the first question on it.
     again_at: float | None = None  # When the link is begun anew.
     numbers: dict[Copy, int] = field(default_factory=dict)  # As told on it,
-    numbered: list[tuple[Copy, tuple[int, ...]]] = field(default_factory=list)  # and the other way, with the ids.
+    numbered: Numbered = field(default_factory=Numbered)  # and the other way, with the ids.
     stands: dict[int, Stand] = field(default_factory=dict)  # By number: what an answer to a feed has said last.
     untold: dict[Copy, None] = field(default_factory=dict)  # Whose clocks differ from what was told last, by age.
     tell_at: float | None = None

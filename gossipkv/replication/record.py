@@ -6,9 +6,27 @@ from typing import Final
 
 from gossipkv.replication._record import DELETED, PUT, Record, check, decode, dot, encode, value, wins
 
-__all__ = ["DELETED", "PUT", "Record", "check", "decode", "dependencies", "dot", "encode", "value", "wins"]
+__all__ = [
+    "DELETED",
+    "PUT",
+    "Record",
+    "check",
+    "decode",
+    "dependencies",
+    "dot",
+    "encode",
+    "is_deleted",
+    "value",
+    "wins",
+]
 
+_KIND_AT: Final = 24
 _LENGTH_AT: Final = 25  # Of the dependencies.
+
+
+def is_deleted(data: bytes) -> bool:
+    """Whether a record is a tombstone: asked of each that is synced, so the rest of it is not decoded."""
+    return data[_KIND_AT] == DELETED
 
 
 def dependencies(data: bytes) -> bytes:

@@ -33,10 +33,12 @@ from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
 from gossipkv.replication.feed import Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
-from gossipkv.replication.messages import clock_of, counters_of, stand_of, unpacked
-from gossipkv.replication.peer import Peer, Row, Stand
+from gossipkv.replication.messages import clock_of, counters_of, ids_of, stand_of, unpacked
+from gossipkv.replication.peer import Numbered, Peer, Row, Stand
+from gossipkv.replication.sharing import shared
 from gossipkv.replication.taking import Taking, entries_of
 from gossipkv.replication.time import MOST_TIME, Skew
+from gossipkv.replication.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -74,6 +76,7 @@ class Replicas:
         self.copies: dict[tuple[bytes, int], Copy] = {}
         self.levels: dict[Copy, Levels] = {}
         self.spaces: dict[int, Copy] = {}
+        self.upkeep = Upkeep()
         self.peers: dict[bytes, Peer] = {}
         self._making: dict[tuple[bytes, int], Copy] = {}  # Their first batch is not synced yet.
         self.tail = Tail(position)
@@ -82,7 +85,7 @@ class Replicas:
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.skew = Skew(most_skew_s)
         self._outside, self._random = outside, random
-        self.of_origin: dict[int, Copy] = {}  # The copy here of each assignment's partition.
+        self._of_origin: dict[int, Copy] | None = None
         # Called with one of which more is synced, or what it goes by is newer.
         self.on_moved: Callable[[Copy], object] = lambda _: None
         self._began = outside.now()
@@ -106,7 +109,7 @@ class Replicas:
             self._outside.append(batch, partial(self._made, copy))
             self._making[identity[:2]] = copy
             return
-        if (config, tuple(hosts)) == (copy.config, copy.hosts):
+        if (config, tuple(sorted(hosts))) == (copy.config, copy.hosts):
             return
         if copy.stands_still:
             self.loading.unplaced[copy] = identity, config, hosts
@@ -114,12 +117,21 @@ class Replicas:
         batch_or_none = copy.adopting(config, hosts)
         if batch_or_none is not None:
             self._outside.append(batch_or_none, partial(self._adopted, copy, config))
+            self.upkeep.moved(copy)
         copy.adopts(config, hosts)
         if copy in self.levels:
             self._connect_sharers(copy)
 
+    @property
+    def of_origin(self) -> Mapping[int, Copy]:
+        """The copy here of each assignment's partition; made for the first token that is asked about."""
+        if self._of_origin is None:
+            self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.named}
+        return self._of_origin
+
     def _made(self, copy: Copy) -> None:
         del self._making[copy.partition]
+        self._making = self._making or {}  # One that was emptied keeps its room.
         self.found(copy)
         self._connect_sharers(copy)
 
@@ -129,8 +141,9 @@ class Replicas:
             self._connect_sharers(copy)
 
     def _connect_sharers(self, copy: Copy) -> None:
-        self.of_origin.update((host.assignment, copy) for host in copy.hosts)
-        for node in self._sharers(copy):
+        if self._of_origin is not None:
+            self._of_origin.update(dict.fromkeys(copy.named, copy))
+        for node in copy.sharers:
             peer = self._peer(node)
             peer.untold[copy] = None
             peer.tell_at = self._outside.now()
@@ -139,8 +152,8 @@ class Replicas:
     def drop(self, copy: Copy, batch: Batch) -> None:
         """Let go of a copy; the batch will drop its space."""
         del self.copies[copy.partition], self.spaces[copy.space], self.levels[copy]
-        for host in copy.hosts:
-            self.of_origin.pop(host.assignment, None)
+        self._of_origin = None
+        self.upkeep.let_go(copy)
         batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
             peer.feed.let_go(copy)
@@ -153,7 +166,7 @@ class Replicas:
         if copy.stands_still or self.refusal(copy) is not None:
             return False
         heard = self.levels[copy].heard
-        is_new = copy.is_new or all(host.assignment in heard for host in copy.hosts if host.node != self.me)
+        is_new = copy.is_new or all(one in heard for one in copy.named if one != copy.assignment)
         return is_new or self._outside.now() - self._began >= ASK_OWN_S
 
     def refusal(self, copy: Copy) -> str | None:
@@ -184,12 +197,12 @@ class Replicas:
         tell_at = self._outside.now() + self.relay_s / 2
         for entry in here:
             copy = entry.copy
-            for host in copy.hosts:
-                if host.node != self.me:
-                    peer = self._peer(host.node)
-                    peer.untold[copy] = None
-                    if peer.tell_at is None:
-                        peer.tell_at = tell_at
+            self.upkeep.synced(entry)
+            for node in copy.sharers:
+                peer = self._peer(node)
+                peer.untold[copy] = None
+                if peer.tell_at is None:
+                    peer.tell_at = tell_at
             self.levels[copy].look()
             self.loading.synced(copy)
             self.on_moved(copy)
@@ -201,7 +214,7 @@ class Replicas:
 
     def hosts_told(self, copy: Copy) -> Iterable[tuple[bytes, Told]]:
         """What connected hosts have told of their copies."""
-        for node in self._sharers(copy):
+        for node in copy.sharers:
             if self.reaches(node) and (told := self.peers[node].feed.told.get(copy)) is not None:
                 yield node, told
 
@@ -216,13 +229,11 @@ class Replicas:
         self.spaces[copy.space] = copy
         for peer in self.peers.values():
             peer.feed.has_moved(copy)
+        self.upkeep.moved(copy)
         self.changes(copy)
         self.levels[copy].look()
         self.on_moved(copy)
         self._retry()
-
-    def _sharers(self, copy: Copy) -> list[bytes]:
-        return [host.node for host in copy.hosts if host.node != self.me]
 
     # -- links -------------------------------------------------------------------------------------------------------
 
@@ -259,13 +270,13 @@ class Replicas:
         return {node for node, peer in self.peers.items() if peer.greeted}
 
     def _is_broken(self, copy: Copy, origin: int) -> bool:
-        node = next((host.node for host in copy.hosts if host.assignment == origin), self.me)
+        node = next((seat.node for assignment, seat in copy.seated() if assignment == origin), self.me)
         return node != self.me and not self.reaches(node)
 
     def _greet(self, peer: Peer) -> None:
         link = peer.link = self._random.getrandbits(63) | 1
-        peer.numbers, peer.numbered, peer.stands = {}, [], {}
-        shared = [copy for copy in self.copies.values() if peer.node in self._sharers(copy)]
+        peer.numbers, peer.numbered, peer.stands = {}, Numbered(), {}
+        shared = [copy for copy in self.copies.values() if peer.node in copy.sharers]
         rows = self._rows(peer, shared)
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
@@ -291,7 +302,7 @@ class Replicas:
         assert peer.link == link
         peer.greeted = True
         told = dict(self._hear_answer(peer, result))
-        lower = {node for copy in told for node in self._sharers(copy) if node < self.me and self.reaches(node)}
+        lower = {node for copy in told for node in copy.sharers if node < self.me and self.reaches(node)}
         now = self._outside.now()
         peer.feed.connected(told, now, goes_back=not lower - {peer.node})
         self._outside.wake()
@@ -306,8 +317,7 @@ class Replicas:
             if number is not None and peer.numbered[number][1] == copy.named:
                 rows.append([number, copy.synced_config, counters, not copy.stands_still, below])
             else:
-                number = peer.numbers[copy] = len(peer.numbered)
-                peer.numbered.append((copy, copy.named))
+                number = peer.numbers[copy] = peer.numbered.append(copy, copy.named)
                 whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
                 rows.append([number, *whole, counters, not copy.stands_still, below])
             peer.untold.pop(copy, None)
@@ -323,10 +333,12 @@ class Replicas:
                     theirs, stand = clock_of(ids, counters), stand_of(rest) or peer.stands.get(number)
                     if stand is None:
                         raise ProtocolError("a row of an answer has only its counters, and none before had more")
-                    if is_fed:
-                        peer.stands[number] = stand
                     if copy in self.levels:  # It may have been dropped.
                         heard.append((copy, self._hear(peer, copy, theirs, stand)))
+                    if is_fed:
+                        peer.stands[number] = Stand(
+                            copy.id_here(stand.assignment), shared(stand.config), stand.can_take
+                        )
                 case int(time_ms):
                     self.skew.hears(peer.node, time_ms - self._outside.now_ms(), self._outside.now())
                 case _:
@@ -341,10 +353,10 @@ class Replicas:
         if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:
             copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
             self._outside.set_aside(copy)
-        available = any(host.available for host in copy.hosts if host.assignment == assignment)
-        told = Told(assignment, theirs, config, can, available)
+        available = any(seat.available for one, seat in copy.seated() if one == assignment)
+        told = Told(copy.id_here(assignment), theirs, shared(config), can, available)
         peer.feed.hears(copy, told, self._outside.now())
-        self.levels[copy].confirms(assignment, config, theirs)
+        self.levels[copy].confirms(told)
         return told
 
     # -- what others ask ---------------------------------------------------------------------------------------------
@@ -381,36 +393,25 @@ class Replicas:
 
     def _asking(self, node: bytes) -> Peer:
         """Find who asks: one that was connected or shares a partition, not any name that somebody makes up."""
-        if node not in self.peers and all(node not in self._sharers(copy) for copy in self.copies.values()):
+        if node not in self.peers and all(node not in copy.sharers for copy in self.copies.values()):
             raise NotReady("that node is not connected from here, and shares no partition")
         return self._peer(node)
 
     def _told_row(self, peer: Peer, row: Raw) -> tuple[int, Row | None, tuple[int, list[Raw]], bool, bool]:
         match row:
-            case [int(number), int(config), list(counts), can, below]:
-                return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
-            case [
-                int(number),
-                bytes(table),
-                int(partition),
-                int(assignment),
-                int(config),
-                list(ids),
-                list(counts),
-                can,
-                below,
-            ]:
+            case [int(number), int(config), list(had), can, below]:
+                return number, peer.rows.get(number), (config, had), bool(can), bool(below)
+            case [int(number), bytes(table), int(partition), int(id_), int(config), list(ids), list(had), can, below]:
                 if len(peer.rows) >= MOST_ROWS:
                     raise ProtocolError(f"a link has {MOST_ROWS} rows at most")
-                named = tuple(id_ for id_ in ids if isinstance(id_, int) and 0 <= id_ < 1 << 64)
-                if len({*named}) != len(ids):
-                    raise ProtocolError("the assignments of a clock are ids, each there once")
+                named = ids_of(ids)
                 copy = self.copies.get((table, partition))
                 if copy is None:
-                    peer.rows[number] = Row((table, partition), assignment, named)
+                    peer.rows[number] = Row((table, partition), id_, named)
                 else:  # What is here already is not kept twice.
-                    peer.rows[number] = Row(copy.partition, assignment, copy.named if copy.named == named else named)
-                return number, peer.rows.get(number), (config, counts), bool(can), bool(below)
+                    named = copy.named if copy.named == named else named
+                    peer.rows[number] = Row(copy.partition, copy.id_here(id_), named)
+                return number, peer.rows.get(number), (config, had), bool(can), bool(below)
         raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take, below]")
 
     @staticmethod
@@ -534,6 +535,8 @@ class Replicas:
                     rows = self._rows(peer, told)
                     self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
                 peer.tell_at = now if peer.untold else None
+            if not peer.untold:
+                peer.untold.clear()  # One that was emptied keeps its room.
 
     @property
     def due(self) -> float | None:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 PLACE: Final = b"\0p"
 KEEP_S: Final = 1.0  # Between two times that places are kept.
-COLLECT_S: Final = 1.0  # Between two looks at tombstones.
+COLLECT_S: Final = 1.0  # Between two looks at tombstones, and two pages of a copy that is compared.
+COMPARE_S: Final = 10.0  # Between two copies that are compared: each has its node ask all others that hold it.
 MOST_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
 
@@ -104,6 +105,7 @@ class Replication:
             self._nursery = nursery
             nursery.start_soon(self._keep_places)
             nursery.start_soon(self._collect)
+            nursery.start_soon(self._compare)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -189,6 +191,11 @@ class Replication:
         while True:
             await trio.sleep(COLLECT_S)
             self.collecting.look()
+
+    async def _compare(self) -> None:
+        """Have one copy after the other compared."""
+        while True:
+            await trio.sleep(COLLECT_S if self.comparing.is_amid else COMPARE_S)
             self.comparing.look()
 
     # -- the world of the copies -------------------------------------------------------------------------------------

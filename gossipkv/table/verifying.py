@@ -15,7 +15,8 @@ import trio
 
 from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, ProtocolError
 from gossipkv.replication import clock
-from gossipkv.replication.comparing import MOST_DIGEST, Digest, Pass
+from gossipkv.replication.comparing import MOST_DIGEST, Pass
+from gossipkv.replication.copy import Digest
 from gossipkv.table.requests import DECISION_MS, MOST_TIMEOUT_MS
 from gossipkv.wire.results import Waiting
 

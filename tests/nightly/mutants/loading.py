@@ -11,6 +11,8 @@ STAGED = ("tests/simulation/test_replication_aimed.py",)  # Over the engine: the
 COMPARING = "gossipkv.replication.comparing"
 COMPARED = ("tests/unit/replication/test_comparing.py",)
 VERIFIED = ("tests/unit/table/test_verifying.py",)
+UPKEEP = "gossipkv.replication.upkeep"
+RESTED = ("tests/unit/replication/test_upkeep.py",)
 COLLECTED = ("tests/unit/replication/test_collecting.py",)
 
 MUTANTS_OF_LOADING = (
@@ -193,23 +195,44 @@ MUTANTS_OF_LOADING = (
     planted(
         "a copy that loads collects",
         f"{COLLECTING}:Collecting.look",
-        "if copy in self._replicas.levels and copy not in self._replicas.loading.loads:",
-        "if copy in self._replicas.levels:",
+        "if copy in self._replicas.loading.loads:",
+        "if False:",
         *COLLECTED,
     ),
     planted(
         "a tombstone that is written over is collected with what is there",
-        f"{COLLECTING}:Collecting._collect",
-        "is_of_it = data is not None and data[:TIME_BYTES] == time and record.value(data) is None",
+        f"{COLLECTING}:Collecting._batch_of",
+        "is_of_it = data is not None and data[:TIME_BYTES] == time and record.is_deleted(data)",
         "is_of_it = data is not None",
         *COLLECTED,
     ),
     planted(
         "a record that is not synced yet is no matter",
-        f"{COLLECTING}:Collecting._collect",
+        f"{COLLECTING}:Collecting._batch_of",
         "if copy.is_pending(user_key):",
         "if False:",
         *COLLECTED,
+    ),
+    planted(
+        "a delete is not noted",
+        f"{UPKEEP}:Upkeep.synced",
+        "if any(record.is_deleted(data) for _, data in entry.records):",
+        "if False:",
+        *RESTED,
+    ),
+    planted(
+        "the tombstones of a copy that was passed over are forgotten",
+        f"{COLLECTING}:Collecting.look",
+        "self._replicas.upkeep.unswept[copy] = None  # The load may be torn.",
+        "pass",
+        *RESTED,
+    ),
+    planted(
+        "tombstones of a former life are not looked for",
+        f"{COLLECTING}:Collecting.__init__",
+        "self._knows_all = False  # Every copy that was there at the start was looked at, or is in the first round.",
+        "self._knows_all = True",
+        *RESTED,
     ),
     planted(
         "tombstones count in a digest",

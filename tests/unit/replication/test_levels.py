@@ -6,6 +6,7 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Host, Identity, encode_state
+from gossipkv.replication.feed import Told
 from gossipkv.replication.levels import Levels
 
 NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}
@@ -23,7 +24,8 @@ def levels(*, leaving=()):
 def confirm(levels, **counters):
     """Hosts have told of so many records."""
     for who, count in counters.items():
-        levels.confirms(int(who[1:]), 1, clock.of([(1, count)]))
+        told = Told(int(who[1:]), clock.of([(1, count)]), 1, can_take=True, available=True)
+        levels.confirms(told)
 
 
 def test_a_slot_has_confirmed_with_all_of_its_hosts():

@@ -18,6 +18,7 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
+from gossipkv.replication.feed import Told
 from gossipkv.replication.peer import Peer
 from gossipkv.table.records import MOST_KEY, MOST_VALUE
 from gossipkv.table.writes import BATCH_BYTES
@@ -93,16 +94,21 @@ def test_short_of_its_level_in_time_it_is_unknown(records):
     assert answers[0].details["level"] == "majority"
     (copy,) = one.replicas.copies.values()
     other = next(host.assignment for host in copy.hosts if host.node == two.uuid)
-    one.replicas.levels[copy].confirms(other, copy.config, copy.synced)
+
+    def confirm():
+        told = Told(other, copy.synced, copy.config, can_take=True, available=True)
+        one.replicas.levels[copy].confirms(told)
+
+    confirm()
     assert len(answers) == 1
     told = one.begin("table_write", *copy.identity[:2], "majority", [b"k", b"u"], 100)
     records.pass_s(0.2)
-    one.replicas.levels[copy].confirms(other, copy.config, copy.synced)
+    confirm()
     assert [type(answer) for answer in told] == [Unknown]
     again = one.begin("put", "t", b"k", b"w")
     records.run()
     assert again == []
-    one.replicas.levels[copy].confirms(other, copy.config, copy.synced)
+    confirm()
     assert again == [TOKEN]
 
 

@@ -1,0 +1,38 @@
+"""Upkeep: the copies of which something is to be looked at by and by, since they have changed.
+
+A node may hold thousands of copies, and most of them rest: nobody goes round those.  What a former life has left is not
+known here; whoever looks goes through all copies once, in its own time, and from then on by what is noted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from gossipkv.replication import record
+
+if TYPE_CHECKING:
+    from gossipkv.replication.copy import Copy, Entry
+
+
+@final
+class Upkeep:
+    """What has changed in this life, in its order."""
+
+    def __init__(self) -> None:
+        self.unswept: dict[Copy, None] = {}  # They may have tombstones: see `Collecting`.
+        self.undigested: dict[Copy, None] = {}  # Their clocks have moved: see `Comparing`.
+
+    def synced(self, entry: Entry) -> None:
+        """An entry of a copy is synced."""
+        self.undigested[entry.copy] = None
+        if any(record.is_deleted(data) for _, data in entry.records):
+            self.unswept[entry.copy] = None
+
+    def moved(self, copy: Copy) -> None:
+        """A copy has come by a clock otherwise, and by whatever records."""
+        self.undigested[copy] = self.unswept[copy] = None
+
+    def let_go(self, copy: Copy) -> None:
+        """It is no more."""
+        self.undigested.pop(copy, None)
+        self.unswept.pop(copy, None)

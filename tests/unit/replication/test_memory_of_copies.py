@@ -1,0 +1,72 @@
+"""What a copy takes of memory at rest: a node may hold thousands."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+
+from gossipkv.replication import clock
+from gossipkv.replication.copy import Host, Identity, Write
+from tests.unit.replication.memory import TABLE, Cluster
+
+COPIES = 512
+CONFIG = 1 << 48
+MOST_BYTES = 1500  # Of a copy with what two others have told of it, and what is kept of what they were told;
+MOST_WRITTEN_BYTES = 2000  # once it was written to.
+
+
+def placed():
+    """Three nodes that hold the same partitions, under ids as large as they are."""
+    cluster, chance = Cluster(adopts=False), random.Random(1)
+    for _ in range(COPIES):
+        partition, ids = chance.getrandbits(63), [chance.getrandbits(63) for _ in cluster.nodes]
+        slots = chance.sample(range(3), 3)
+        hosts = [
+            Host(id_, node.uuid, slot, counts=True, available=True)
+            for id_, node, slot in zip(ids, cluster.nodes, slots, strict=True)
+        ]
+        for id_, node in zip(ids, cluster.nodes, strict=True):
+            node.replicas.place(Identity(TABLE, partition, id_), CONFIG, hosts)
+    cluster.run()
+    cluster.connect()
+    cluster.pass_s(1.0)
+    return cluster
+
+
+def size_bytes(root, but):
+    """Of all that is reached from an object and from no other that is passed over."""
+    seen, size, left = {id(one) for one in but}, 0, [root]
+    while left:
+        one = left.pop()
+        if id(one) not in seen and not isinstance(one, type | type(sys) | type(placed)):
+            seen.add(id(one))
+            size += sys.getsizeof(one)
+            left += gc.get_referents(one)
+    return size
+
+
+def at_rest(node):
+    """Bytes of a node's copies, for each, with what others have told of them and were told."""
+    return size_bytes(node.replicas, but=[node, node.cluster, node.replicas.tail]) / COPIES
+
+
+def test_a_copy_at_rest_is_small():
+    """Two others have told of it, and were told; nobody has asked for anything."""
+    one = placed().nodes[0]
+    assert len(one.replicas.copies) == COPIES
+    assert at_rest(one) < MOST_BYTES
+
+
+def test_a_copy_that_was_written_to_is_little_more():
+    """What a write needs until it has spread is gone; what feeds have said of it stays, and the log's end."""
+    cluster = placed()
+    one = cluster.nodes[0]
+    for copy in one.replicas.copies.values():
+        one.replicas.originate(copy, [Write(b"key", bytes(100))])
+        one.replicas.levels[copy].wait("majority", 1, lambda: None)
+    cluster.run()
+    cluster.pass_s(2.0)
+    for copy in cluster.nodes[2].replicas.copies.values():
+        assert sum(count for _, count in clock.entries(copy.synced)) == 1
+    assert at_rest(one) < MOST_WRITTEN_BYTES
