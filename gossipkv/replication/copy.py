@@ -302,14 +302,16 @@ class Copy:
         """
         assert self.covers(entry.before, merged), "an entry that was skipped would be missed for good"
         before, won = merged.after, merged.won
+        after = clock.merge(before, clock.named(entry.after, self._named))
         for key, data in entry.records:
-            if clock.covers(before, record.dot(data)):
+            dot = record.dot(data)
+            if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name, or not yet.
                 continue
             self.time.merge(int.from_bytes(data[:8], "big"))
             standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
                 won[key] = data
-        merged.after = clock.merge(before, clock.named(entry.after, self._named))
+        merged.after = after
 
     def take(self, merged: Merged, batch: Batch) -> Entry:
         """Put what was merged into a batch, as one entry: the batch is to be appended, and then `appends`."""

@@ -59,8 +59,15 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "a covered record is merged again",
         f"{IN_COPY}.merge",
-        "if clock.covers(before, record.dot(data)):",
-        "if False:",
+        "if clock.covers(before, dot) or",
+        "if",
+        REPLICAS,
+    ),
+    planted(
+        "a record is ahead of the clock",
+        f"{IN_COPY}.merge",
+        "or not clock.covers(after, dot):",
+        "or False:",
         REPLICAS,
     ),
     planted(

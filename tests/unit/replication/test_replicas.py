@@ -10,6 +10,7 @@ from gossipkv.replication import clock, record
 from gossipkv.replication.collecting import confirmed
 from gossipkv.replication.copy import Write
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, entry, made
+from tests.unit.table.record_nodes import CONFIG
 
 YEAR = 365 * 86400 * 1000 << 16
 
@@ -328,3 +329,13 @@ def test_an_answer_that_is_none(talker, wrong):
     assert talker.pump() == ["replica_tell"]
     talker.asked[0][2](msgpack.packb([[0, [0, 0, 0], YOURS, talker.copy.config, True]]))
     assert "replica_feed" in talker.pump()
+
+
+def test_an_origin_that_the_map_here_does_not_name(talker):
+    """Its records wait for the map, also where one entry has those of others: none is ahead of the clock."""
+    link = [0, talker.table, 0, YOURS, CONFIG, [MINE, YOURS, THIRD, 9], [0, 0, 0, 0], True, False]
+    talker.replicas.told(talker.peer.uuid, LINK, [link], whole=False)
+    flat = made(1, b"value") + made(1, b"of none", origin=9, key=b"l")
+    talker.feed([0, [0, 0, 0, 0], [0, 1, 0, 1], flat])
+    assert (talker.value(), talker.value(b"l")) == (b"value", None)
+    assert clock.entries(talker.copy.synced) == [(MINE, 0), (YOURS, 1), (THIRD, 0)]
