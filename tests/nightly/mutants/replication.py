@@ -59,15 +59,15 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "a covered record is merged again",
         f"{IN_COPY}.merge",
-        "if clock.covers(before, dot) or",
-        "if",
+        "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name, or not yet.",
+        "if not clock.covers(after, dot):",
         REPLICAS,
     ),
     planted(
         "a record is ahead of the clock",
         f"{IN_COPY}.merge",
-        "or not clock.covers(after, dot):",
-        "or False:",
+        "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name, or not yet.",
+        "if clock.covers(before, dot):",
         REPLICAS,
     ),
     planted(
