@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Entry, Host, Identity, first_batch
-from gossipkv.replication.feed import MESSAGE_ENTRIES, Feed, Look, Ship, Tail, Told
+from gossipkv.replication.feed import MESSAGE_ENTRIES, MOST_OF_LANES, MOST_UNDER_WAY, Feed, Look, Ship, Tail, Told
 from tests.unit.replication.talker import MINE, THIRD, YOURS
 
 RELAY_S = 0.2
@@ -141,3 +141,12 @@ def test_messages_are_small():
     own = [scene.synced(MINE) for _ in range(MESSAGE_ENTRIES + 1)]
     assert scene.sent(0.0) == own
     assert [len(ship.entries) for ship in scene.ships] == [MESSAGE_ENTRIES, 1]
+
+
+def test_own_places_have_half_of_the_messages():
+    """However much a copy lags that has one, the others' entries go on."""
+    scene = Scene(can_take=False)
+    own = [scene.synced(MINE) for _ in range(MOST_UNDER_WAY * MESSAGE_ENTRIES)]
+    assert scene.sent(0.0) == []
+    scene.feed.hears(scene.copy, scene.told._replace(can_take=True), 0.0)
+    assert scene.sent(0.0) == own[: MOST_OF_LANES * MESSAGE_ENTRIES]
