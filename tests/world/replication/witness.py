@@ -235,10 +235,14 @@ class Witness:
         self._compare(model)
 
     def _collects(self, model: Model, who: str, key: bytes) -> None:
-        """A tombstone goes when every copy has it, or something later."""
+        """A tombstone goes when every copy has it, or something later.
+
+        One that a newer map has brought, and that has nothing yet, has nothing older than the tombstone either.
+        """
         data = model.records.get(key, b"")
         origin, count = dot_of(data)
-        there = [one for one in self.models.values() if one.partition == model.partition]
+        all_ = [one for one in self.models.values() if one.partition == model.partition]
+        there = [one for one in all_ if one.clock or one.config <= model.config]
         if data[24:25] != DELETED or any(one.clock.get(origin, 0) < count for one in there):
             self.found("collected", f"{who}: {key!r} of dot {(origin, count)}, which not every copy has as a tombstone")
         model.collected.add(key)

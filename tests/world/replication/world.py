@@ -196,6 +196,14 @@ class Cluster:
         for node in self.nodes:
             node.learn({**self.map})
 
+    def end_moves(self) -> None:
+        """Who has loaded is AVAILABLE, as whoever moves partitions has it: it may be all that has what was lost."""
+        moving = {p: placed for p, placed in self.map.items() if not all(host.available for host in placed.hosts)}
+        for partition, (config, hosts) in moving.items():
+            self.map[partition] = Placed(config + 1, tuple(host._replace(available=True) for host in hosts))
+        if moving:
+            self.heal()
+
     def lose(self, random: Random) -> None:
         """Lose a minority for good, with its disks."""
         spare = self.slots - (self.slots // 2 + 1)
@@ -285,6 +293,8 @@ async def _calm(cluster: Cluster) -> None:
     until_s = trio.current_time() + LIVE_S
     while not cluster.is_level and trio.current_time() < until_s:
         await trio.sleep(0.1)
+        if trio.current_time() > until_s - LIVE_S / 2:
+            cluster.end_moves()
     await trio.sleep(SETTLE_S)
     witness.check_end(cluster.lost)
     witness.check_answers()

@@ -176,6 +176,16 @@ def far(scene):
     return {b"k": at[A].records[b"k"]}
 
 
+@pytest.mark.parametrize("clock", [{}, {A: 1}])
+def test_a_tombstone_that_goes_before_a_newcomer_has_it(scene, clock):
+    """One with nothing has nothing older; with something it counts, whatever map the collector goes by."""
+    newcomer = scene.witness.models[C]
+    newcomer.config, newcomer.clock = 2, clock
+    scene.applies(B, {A: 2}, scene.deletes(A, 2, key=b"k"))
+    scene.witness.applies(Change(9, A, State(1, {}, {}), (), (b"k",)))
+    assert ("collected" in scene.broken) is bool(clock)
+
+
 def test_a_copy_that_has_loaded(scene):
     """All that its clock covers but for what was collected; what it had, and the source had not; then it goes on."""
     source, own = far(scene), scene.writes(C, 1, key=b"m")
