@@ -458,22 +458,22 @@ class Replicas:
 
         taking = Taking(self._outside.get)
         for _, entry in read:
-            self._take_or_keep(peer, entry, taking)
-            if taking.is_full:
-                waits += self._append_taken(taking, synced)
+            waits += self._take_or_keep(peer, entry, taking, synced)
         waits += self._append_taken(taking, synced)
         self._retry()
         synced()
 
-    def _take_or_keep(self, peer: Peer, entry: Entry, taking: Taking) -> None:
-        """Take an entry, or keep it for later."""
+    def _take_or_keep(self, peer: Peer, entry: Entry, taking: Taking, synced: Callable[[], object]) -> bool:
+        """Take an entry, or keep it for later; whether a batch was full, and is to be synced."""
         if taking.covers(entry):
-            return
+            return False
         if taking.follows(entry):
             taking.take(entry)
-        elif peer.kept_bytes + entry.size_bytes <= KEPT_BYTES:
+            return taking.is_full and self._append_taken(taking, synced)
+        if peer.kept_bytes + entry.size_bytes <= KEPT_BYTES:
             peer.kept.append((self._outside.now(), entry))
             peer.kept_bytes += entry.size_bytes
+        return False
 
     def _append_taken(self, taking: Taking, synced: Callable[[], object]) -> bool:
         """Append what was taken; whether there is something to be synced."""
@@ -496,7 +496,7 @@ class Replicas:
                 kept, peer.kept, peer.kept_bytes = peer.kept, deque(), 0
                 for at, entry in kept:
                     if taking.follows(entry):
-                        self._take_or_keep(peer, entry, taking)
+                        moved |= self._take_or_keep(peer, entry, taking, partial(self._tell_soon, peer))
                     else:
                         peer.kept.append((at, entry))
                         peer.kept_bytes += entry.size_bytes

@@ -9,6 +9,7 @@ from gossipkv.errors import NotReady, Overloaded, ProtocolError, StorageError
 from gossipkv.replication import clock, record
 from gossipkv.replication.collecting import confirmed
 from gossipkv.replication.copy import Write
+from gossipkv.replication.taking import MOST_BYTES
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, entry, made
 from tests.unit.table.record_nodes import CONFIG
 
@@ -339,3 +340,15 @@ def test_an_origin_that_the_map_here_does_not_name(talker):
     talker.feed([0, [0, 0, 0, 0], [0, 1, 0, 1], flat])
     assert (talker.value(), talker.value(b"l")) == (b"value", None)
     assert clock.entries(talker.copy.synced) == [(MINE, 0), (YOURS, 1), (THIRD, 0)]
+
+
+def test_what_was_kept_is_taken_in_batches_for_which_the_log_has_room(talker):
+    """However much of it goes on from what is here at last."""
+    sizes, append = [], talker.node.append
+    talker.node.append = lambda batch, on_synced: (sizes.append(batch.size_bytes), append(batch, on_synced))[1]
+    for count in (2, 3, 4):
+        talker.feed([0, [0, count - 1, 0], None, made(count, bytes(MOST_BYTES))])
+    talker.feed(entry(1, 1))
+    assert talker.copy.synced == talker.copy.appended
+    assert len(sizes) == 4
+    assert max(sizes) < 2 * MOST_BYTES
