@@ -1,22 +1,26 @@
-"""`status`: what a node holds, builds and serves; and waiting until the newest version serves."""
+"""`status`: whether all is well, what a node holds, builds and serves; and waiting until what is to serve serves."""
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 from rich.text import Text
 
 from gossipkv.cli import FAILED
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
+from gossipkv.cli.options import JSON, NODE, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, console, description, draw, progress, times
+from gossipkv.errors import UnknownMethod
 from gossipkv.status import sentences
 from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of
-from gossipkv.status.tables import datasets, of_partitions, tables
-from gossipkv.status.versions import newest, versions
+from gossipkv.status.tables import datasets, tables
+from gossipkv.status.verdict import ATTENTION, STUCK, TROUBLE, WELL, verdict_of
+from gossipkv.status.versions import versions
 from gossipkv.status.words import duration_text, plain, printable, size_text
 
 if TYPE_CHECKING:
@@ -26,11 +30,12 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client.blocking import Client
+    from gossipkv.status.verdict import Coming, Verdict
     from gossipkv.status.versions import VersionStatus
     from gossipkv.wire.rpc import Value
 
 POLL_S: Final = 0.2
-PATIENCE_MS: Final = 10_000  # At least, of who waits: a build may keep the machine busy.
+PATIENCE_MS: Final = 10_000  # At least: the node asks all members, and a build may keep the machine busy.
 WIDE_COLUMNS: Final = 110  # From here on there is room for remarks beside the table; else they come below it.
 STYLES: Final = {
     "ACTIVE": "green",
@@ -40,31 +45,48 @@ STYLES: Final = {
     "RETIRING": "dim",
     "SEEN": "dim",
 }
+SIGNS: Final = {WELL: "●", ATTENTION: "▲", TROUBLE: "✕"}
+COLOURS: Final = {WELL: "green", ATTENTION: "yellow", TROUBLE: "red"}
 MEMBERS: Final = {"alive": "green", "suspect": "yellow", "dead": "bold red"}
 
 
 @click.command()
 @click.argument("database", metavar="[DB]", required=False)
-@click.option("--wait", is_flag=True, help="Wait until the newest version serves; status 3 if it is in error.")
+@click.option("--wait", is_flag=True, help="Wait until what is to serve serves at every node; status 3 if it cannot.")
+@click.option("--verdict", "is_short", is_flag=True, help="Write the verdict alone: how it is, why, and what to do.")
 @NODE
-@TIMEOUT
+@timeout("1s", "one request; with --wait, if it is given, for all of it")
 @JSON
-def status(database: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, wait: bool, as_json: bool) -> int:
-    """Write what the node holds, builds and serves, of DB or of every database, and which nodes have what of it.
+@click.pass_context
+def status(
+    context: click.Context,
+    database: str | None,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    wait: bool,
+    is_short: bool,
+    as_json: bool,
+) -> int:
+    """Say whether all is well, and write what the node holds, builds and serves, of DB or of every database.
 
-    Exit status 3: a partition of a version that is served has no live owner, or one of a table takes no writes.  With
+    The node asks all members, so whichever is asked, the verdict is the same.  Exit status 3: something is wrong.  With
     --json everything that the node tells, per database, version and partition.
     """
-    with connect(nodes, max(timeout_ms, PATIENCE_MS) if wait else timeout_ms) as client:
-        told = _wait(client, database) if wait else _ask(client, database)
-        if as_json:
-            print_json(told)
+    is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
+    deadline_s = time.monotonic() + timeout_ms / 1000 if wait and is_given else math.inf
+    with connect(nodes, max(timeout_ms, PATIENCE_MS)) as client:
+        lacking = list(_wait(client, database, deadline_s)) if wait else []
+        made = _verdict(client, database)
+        if is_short:
+            _write_verdict(made, as_json=as_json)
+        elif as_json:
+            print_json(_ask(client, database))
         else:
-            _draw(client.info(), str(client.address), told)
-    troubled = [version for version in newest(told) if version.state == "ERROR"] if wait else []
-    for version in troubled:
-        note(f"gossipkv: {version.database} {version.name}: {version.error}")
-    return FAILED if troubled or sentences.unowned(told) or any(line.is_trouble for line in of_partitions(told)) else 0
+            _draw(client.info(), str(client.address), _ask(client, database), made, is_one=database is not None)
+    for line in lacking:
+        note(f"gossipkv: {line}")
+    return FAILED if lacking or (made is not None and made.level == TROUBLE) else 0
 
 
 def _ask(client: Client, database: str | None) -> dict[str, Value]:
@@ -72,76 +94,97 @@ def _ask(client: Client, database: str | None) -> dict[str, Value]:
     return told if database is None else {name: entry for name, entry in told.items() if name == database}
 
 
-def _wait(client: Client, database: str | None) -> dict[str, Value]:
-    """Ask again and again until the newest complete version of each database serves, or is in error."""
+def _verdict(client: Client, database: str | None) -> Verdict | None:
+    """The verdict; None: the node runs a release that makes none."""
+    try:
+        return verdict_of(client.verdict(database))
+    except UnknownMethod:
+        return None
+
+
+def _wait(client: Client, database: str | None, deadline_s: float) -> Iterator[str]:
+    """Ask again and again until everything serves, or cannot; yield what does not."""
     columns = description(), BarColumn(), TaskProgressColumn(), times()
     with progress(*columns) as bar:
         while True:
-            told = _ask(client, database)
-            wanted = newest(told)
-            if wanted and all(version.serves or version.state == "ERROR" for version in wanted):
-                return told
-            _advance(bar, wanted)
-            time.sleep(POLL_S)
+            coming = verdict_of(client.verdict(database)).coming
+            if time.monotonic() >= deadline_s or all(each.state == STUCK for each in coming.values()):
+                break
+            _advance(bar, coming)
+            time.sleep(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
+    for name, each in coming.items():
+        why = "; ".join(each.waits) or "it is not known yet which version is to serve"
+        yield f"{name} {each.version} {'does not come' if each.state == STUCK else 'does not serve yet'}: {why}"
 
 
-def _advance(bar: Progress, wanted: list[VersionStatus]) -> None:
+def _advance(bar: Progress, coming: Mapping[str, Coming]) -> None:
     tasks = {task.description: task.id for task in bar.tasks}
-    for version in wanted:
-        words = f"{version.database} {version.name}"
+    for name, each in coming.items():
+        words = f"{name} {each.version}"
         if words not in tasks:
             tasks[words] = bar.add_task(words, total=1.0, times="")
-        completed = 1.0 if version.serves else version.done or 0.0
-        bar.update(tasks[words], completed=completed, times=_times(version))
+        bar.update(tasks[words], completed=each.done or 0.0, times=each.progress or next(iter(each.waits), ""))
+    for words, task in tasks.items():
+        if words not in {f"{name} {each.version}" for name, each in coming.items()}:
+            bar.update(task, completed=1.0, times="")
 
 
-def _times(version: VersionStatus) -> str:
-    """How long it waits already, and how long its build will go on."""
-    waited = [] if version.waited_s is None else [duration_text(int(version.waited_s))]
-    left = [] if version.remaining_s is None else [f"{duration_text(round(version.remaining_s))} left"]
-    return ", ".join(waited + left)
+def _write_verdict(made: Verdict | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(None if made is None else made.to_map())
+    else:
+        _draw_verdict(made)
+        _draw_reasons(made)
 
 
-def _draw(info: dict[str, Value], address: str, told: dict[str, Value]) -> None:
+def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Verdict | None, *, is_one: bool) -> None:
     node, cluster, up = plain(info.get("node")), plain(info.get("cluster")), number_of(info.get("uptime_s")) or 0
     shard = "" if info.get("shard_id") is None else f", shard {plain(info['shard_id'])}"
     draw(Text.assemble((node, "bold"), f" at {address}, cluster {cluster}{shard}, up {duration_text(int(up))}"))
-    for trouble in sentences.of_node(info):
-        draw(Text(trouble, "bold red"))
+    _draw_verdict(made)
     for line in (sentences.of_memory(info), sentences.of_tables(info)):
         if line is not None:
             draw(Text(printable(line)))
-    click.echo()
+    if told:
+        click.echo()
     if datasets(told):
-        _draw_databases(datasets(told))
+        _draw_databases(datasets(told), is_one=is_one)
     if any(tables(told)):
         _draw_tables(told)
-    elif not told:
-        draw(Text("no databases: nothing is built, and the source shows none", "dim"))
+    if made is not None and made.reasons:
+        click.echo()
+        _draw_reasons(made)
 
 
-def _draw_databases(told: dict[str, Value]) -> None:
-    """Draw the versions, then who has them; lines come below the tables: they are long, and must not be folded."""
+def _draw_verdict(made: Verdict | None) -> None:
+    if made is None:
+        draw(Text("the node runs an older release, which does not say whether all is well", "yellow"))
+    else:
+        draw(Text(f"{SIGNS[made.level]} {printable(made.text)}", f"bold {COLOURS[made.level]}"))
+
+
+def _draw_reasons(made: Verdict | None) -> None:
+    """Draw what is to be told, the most urgent first, and what to do."""
+    for reason in () if made is None else made.reasons:
+        draw(Text(printable(reason.text), COLOURS[reason.level] if reason.level != WELL else ""))
+    for advice in () if made is None else made.advice:
+        draw(Text(f"→ {printable(advice)}", "cyan"))
+
+
+def _draw_databases(told: dict[str, Value], *, is_one: bool) -> None:
+    """Draw the versions, then who has them; remarks come below the tables where they would be folded."""
     wide = console().width >= WIDE_COLUMNS
-    draw(_table(told, wide=wide))
-    for remark in () if wide else _remarks(told):
+    draw(_table(told, wide=wide, is_one=is_one))
+    for remark in () if wide else _remarks(told, is_one=is_one):
         draw(Text(printable(remark)))
     spread = owners_table(told)
     if spread is not None:
         click.echo()
         draw(spread)
-    shared = list(sentences.of_owners(told))
-    if shared and spread is not None:
-        click.echo()
-    lines = [*sentences.of_versions(told), *shared]
-    for line in (line for line in lines if not line.is_trouble):
-        draw(Text(printable(line.text), "yellow"))
-    for line in (line for line in lines if line.is_trouble):
-        draw(Text(printable(line.text), "red"))
 
 
 def _draw_tables(told: dict[str, Value]) -> None:
-    """Draw who holds the tables, and below it what is not well."""
+    """Draw who holds the tables."""
     if datasets(told):
         click.echo()
     made = columns("table", "kind", "node", "member", "partitions", "lacks", kept=("member",), right=("partitions",))
@@ -152,20 +195,18 @@ def _draw_tables(told: dict[str, Value]) -> None:
             add_row(made, shown, kind, holder.node, state, f"{holder.partitions:,}", holder.lag)
             shown = kind = ""  # Said once.
     draw(made)
-    for line in of_partitions(told):
-        draw(Text(printable(line.text), "red" if line.is_trouble else "yellow"))
 
 
-def _table(told: dict[str, Value], *, wide: bool) -> Table:
+def _table(told: dict[str, Value], *, wide: bool, is_one: bool) -> Table:
     numbers = "partitions", "records", "size"
     names = "database", "version", "state", "format", "function", *numbers, *([""] if wide else [])
     table = columns(*names, kept=("state",), right=numbers)
     for database, entry in sorted(told.items()):
-        _add_database(table, database, entry, wide=wide)
+        _add_database(table, database, entry, wide=wide, is_one=is_one)
     return table
 
 
-def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> None:
+def _add_database(table: Table, database: str, entry: Value, *, wide: bool, is_one: bool) -> None:
     known = list(versions({database: entry}))
     for version in known:
         add_row(
@@ -178,7 +219,7 @@ def _add_database(table: Table, database: str, entry: Value, *, wide: bool) -> N
             version.partitions or "",
             "" if version.records is None else f"{version.records:,}",
             "" if version.size_bytes is None else size_text(version.size_bytes),
-            *([_remark(version)] if wide else []),
+            *([_remark(version, is_one=is_one)] if wide else []),
         )
         database = ""  # Said once.
     if not known:
@@ -218,14 +259,16 @@ def _add_owners(made: Table, database: str, versions: Mapping[str, Mapping[str, 
             add_row(made, "", "", f"and {plain(more)} more", *[""] * 4)
 
 
-def _remarks(told: dict[str, Value]) -> Iterator[str]:
+def _remarks(told: dict[str, Value], *, is_one: bool) -> Iterator[str]:
     for version in versions(told):
-        if remark := _remark(version):
+        if remark := _remark(version, is_one=is_one):
             yield f"{version.database} {version.name}: {remark}"
 
 
-def _remark(version: VersionStatus) -> str:
+def _remark(version: VersionStatus, *, is_one: bool) -> str:
+    """What is to be said beside a version; where one database is asked for, which functions fit as well."""
     if version.done is None:
-        return sentences.remarks(version)
+        return sentences.remarks(version, alike=is_one)
     filled = round(version.done * 20)
-    return sentences.remarks(version, f"{'━' * filled}{'╌' * (20 - filled)} {sentences.progress_text(version)}")
+    bar = f"{'━' * filled}{'╌' * (20 - filled)} {sentences.progress_text(version)}"
+    return sentences.remarks(version, bar, alike=is_one)

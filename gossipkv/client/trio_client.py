@@ -172,6 +172,14 @@ class Client:
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("status", await self.call("status", *options))
 
+    async def verdict(self, database: str | None = None) -> dict[str, Value]:
+        """Whether the cluster is well, or one database in it: `level` (well, attention, trouble), `text`, `reasons`.
+
+        The node asks all members; whichever node is asked, the answer is the same.
+        """
+        options: list[Value] = [] if database is None else [{"database": database}]
+        return reads.map_of("verdict", await self.call("verdict", *options))
+
     async def members(self) -> list[dict[str, Value]]:
         """The members of the cluster that the node knows, the dead and the left among them."""
         return reads.maps_of("members", await self.call("members"))

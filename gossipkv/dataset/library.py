@@ -394,6 +394,11 @@ class Library:
         wanted = [found for found in self._shown() if database in {None, found.name}]
         return {found.name: report.status(found, now_ms, self.scrub, local=local, bitmaps=bitmaps) for found in wanted}
 
+    def conditions(self) -> dict[str, dict[str, Detail]]:
+        """What is to be said of each to whoever judges the whole."""
+        now_ms = int(trio.current_time() * 1000)
+        return {found.name: report.condition(found, now_ms) for found in self._shown()}
+
     def residency(self) -> dict[str, Detail]:
         """What `info` tells of what is resident, and why."""
         return self.paging.to_map()

@@ -104,6 +104,66 @@ def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[
     return told if waits_until is None else {**told, "waits_until": waits_until}
 
 
+def condition(database: Database, now_ms: int) -> dict[str, Detail]:
+    """Return what whoever judges the whole is told of a database: which version is active, and what is not as it is to be.
+
+    `awaits` names the version that is to serve and does not; the empty name: that is not known yet.
+    """
+    served, awaited = database.served, _to_serve(database)
+    told: dict[str, Detail] = {"kind": "dataset", "active": None if served is None else served.name}
+    more = {"error": database.trouble, "hold": database.hold, "awaits": awaited}
+    versions = {name: _noteworthy(database, life, awaited, now_ms) for name, life in sorted(database.lives.items())}
+    if awaited is not None and database.hold_trouble is not None:
+        versions[awaited] = {"error": {"message": database.hold_trouble}}
+    found: dict[str, Detail] = {name: version for name, version in versions.items() if version}
+    more |= {"versions": found or None}
+    return told | {name: value for name, value in more.items() if value is not None}
+
+
+def _to_serve(database: Database) -> str | None:
+    """The version that is to serve and does not: the one that is held, else the newest that the source has whole."""
+    wanted, served = database.hold, database.served
+    if wanted is None:
+        if not database.lives and (
+            database.looking or not database.looked or Spread(database.view).is_active_elsewhere
+        ):
+            return ""
+        whole = (name for name, life in database.lives.items() if _is_whole(life) or life is served)
+        wanted = max(whole, default=None)
+    return None if served is not None and wanted == served.name else wanted
+
+
+def _is_whole(life: Life) -> bool:
+    is_short = life.copy is not None and life.copy.shortage is not None
+    return life.state is not VersionState.RETIRING and (life.waiting_for is None or is_short)
+
+
+def _noteworthy(database: Database, life: Life, awaited: str | None, now_ms: int) -> dict[str, Detail]:
+    """What is to be said of a version; nothing of one that is as it is to be."""
+    told: dict[str, Detail] = {}
+    copy, view, version = life.copy, database.view, database.copies.versions.get(life.name)
+    if copy is not None and copy.trouble is not None:
+        told["error"] = {"message": copy.trouble.message, **copy.trouble.details}
+    if life.word is Word.BUILDING:
+        told |= {"state": life.word.value, "progress": progress(database.copies.builder, now_ms)}
+    if copy is not None and copy.shortage is not None and life.waiting_for is not None:
+        told |= {"needed_bytes": copy.shortage.needed_bytes, "waiting_for": life.waiting_for}
+    if life.name == awaited:
+        spread = Spread(view)
+        until = _waits_until(database, life, spread)
+        told |= {"state": life.word.value, "brought": spread.is_brought_by_others(life.name)}
+        told |= {} if until is None else {"waits_until": until}
+        told |= {} if life.waiting_for is None else {"waiting_for": life.waiting_for}
+    if version is not None and version.manifest.first_stray is not None:
+        told |= _built(version.manifest)
+    told |= Spread(view).faults(life.name, is_active=life is database.served)
+    if "missing" in told or "under_replicated" in told:
+        switched_ms = database.switching.switched_ms
+        told["switched_ms"] = None if switched_ms is None else now_ms - switched_ms
+        told["at_source"] = life.source is not None
+    return told
+
+
 def unready(database: Database) -> str:
     """Why nothing is served, in words: what became of the newest version."""
     trouble = database.defect_trouble or database.storage_trouble or database.hold_trouble

@@ -21,6 +21,7 @@ from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, Unkno
 from gossipkv.log import Log
 from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.node.peers import hello
+from gossipkv.node.verdicts import LAST_S
 from gossipkv.serving.loop import Refused
 from gossipkv.serving.reads import Holdings, Reads
 from gossipkv.wire.arguments import Arguments, name_of
@@ -28,10 +29,11 @@ from gossipkv.wire.results import Later, Packed, Waiting
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.node.peers.hello import Hello
+    from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
     Method = Callable[[Arguments], Value | Packed | Waiting | Later]
@@ -144,6 +146,14 @@ class DecidedTables(Protocol):
         ...
 
 
+class JudgedCluster(Protocol):
+    """Who makes verdicts, as far as methods know it."""
+
+    async def make(self, *, fresh_s: float = ...) -> Verdict:
+        """Ask everybody and judge; or return the last one, where that is not older."""
+        ...
+
+
 @final
 class Handlers:
     """Answers the requests that the serving loop hands off."""
@@ -158,15 +168,19 @@ class Handlers:
         deciding: DecidedTables,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
+        report: Callable[[], Awaitable[Value]],
+        verdicts: JudgedCluster,
         random: random.Random,
     ) -> None:
-        """`serves` answers a member's direct question: database, identity, and who asks."""
+        """`serves` answers a member's direct question: database, identity, and who asks; `report` says how this node is."""
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster
         self._tables = tables
         self._tell_info = info
         self._serves_what = serves
+        self._make_report = report
+        self._verdicts = verdicts
         self._random = random
         self._unanswered = reads.unanswered
         self._packer = _make_packer()
@@ -179,6 +193,8 @@ class Handlers:
             b"get_many": partial(self._read, reads.get_many),
             b"scan": partial(self._read, reads.scan),
             b"status": self._status,
+            b"report": self._report,
+            b"verdict": self._verdict,
             b"refresh": self._refresh,
             b"backup": self._backup,
             b"hello": self._hello,
@@ -309,6 +325,23 @@ class Handlers:
             return merged(await self._deciding.status(database))
 
         return merged({}) if is_dataset or not self._deciding.tables() else Waiting(tell)
+
+    def _report(self, arguments: Arguments) -> Waiting:
+        """What a member asks that judges the whole."""
+        arguments.end()
+        return Waiting(self._make_report, shared_by=("report",))
+
+    def _verdict(self, arguments: Arguments) -> Waiting:
+        options = arguments.options("database", "last")
+        database, is_last = options.text("database"), options.flag("last")
+        if database is not None and not self._datasets.known(database) and not self._deciding.has(database):
+            self._check_known(database)
+
+        async def tell() -> Value:
+            made = await (self._verdicts.make(fresh_s=LAST_S) if is_last else self._verdicts.make())
+            return (made if database is None else made.about(database)).to_map()
+
+        return Waiting(tell, shared_by=("verdict", database, is_last))
 
     def _refresh(self, arguments: Arguments) -> Waiting:
         database = arguments.text_or_nil("database")

@@ -52,6 +52,7 @@ from gossipkv.node.methods import Handlers
 from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.sharing import Sharing
 from gossipkv.node.readiness import Readiness
+from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.usage import usage
 from gossipkv.serving.loop import Loop, Sockets, make_core
 from gossipkv.serving.published import Published, publish
@@ -302,6 +303,17 @@ class _Node:
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
         self._deciding = Deciding(config, directory, gossiping, tables, peers=self._peers, environment=environment)
         self._table_methods = TableMethods(self._deciding, environment.random, config)
+        self._report = Report(
+            node=directory.record.node,
+            has_source=config.source is not None,
+            datasets=self._library,
+            tables=self._table_methods,
+            store=tables,
+            cluster=gossiping,
+            unreadable=lambda: self._sharing.unreadable,
+            draining=lambda: self._readiness.draining,
+        )
+        self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
@@ -317,6 +329,7 @@ class _Node:
             ready=lambda: self._readiness.to_map(int(trio.current_time() * 1000)),
             uptime_s=lambda: (clock.monotonic_ns() - began_ns) / 1e9,
             records=self._table_methods.to_map,
+            verdict=self._verdicts.last,
         )
 
     def _make_handlers(self, measures: Measures) -> Handlers:
@@ -329,6 +342,8 @@ class _Node:
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
             serves=self._sharing.answer,
+            report=self._report.make,
+            verdicts=self._verdicts,
             random=self._environment.random,
         )
 
@@ -374,6 +389,7 @@ class _Node:
         await nursery.start(self._peers.run)
         await nursery.start(self._sharing.run)
         await nursery.start(self._deciding.run)
+        nursery.start_soon(self._verdicts.run)
         if self._directory.silence is not None:
             nursery.start_soon(self._mend)
         if self._gateway is not None:

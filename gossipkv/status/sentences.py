@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from gossipkv.status.reading import count_of, list_of, map_of, maps_of, partitions_of, whole_of
-from gossipkv.status.versions import versions
-from gossipkv.status.words import duration_text, names_text, plain, size_text
+from gossipkv.status.reading import map_of, partitions_of, whole_of
+from gossipkv.status.words import duration_text, plain, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from gossipkv.status.versions import VersionStatus
     from gossipkv.wire.rpc import Value
 
 FEW_RUNS: Final = 8  # Of partitions in a line.
-DIGEST_DIGITS: Final = 8  # Of a digest in a line: enough to tell two of them apart.
 
 
 # What is said of a store, by the name of a counter.
@@ -29,35 +27,7 @@ _OF_STORE: Final = {
 }
 
 
-class Line(NamedTuple):
-    """Something to be told beside the tables."""
-
-    text: str
-    is_trouble: bool  # Else it only deserves attention.
-
-
 # Of a node
-
-
-def of_node(info: Mapping[str, Value]) -> Iterator[str]:
-    """What is wrong with the node that was asked."""
-    if info.get("isolated") is True:
-        yield "isolated: it hears from no other node, and what it knows of them is stale"
-    if info.get("publish_error") is not None:
-        yield f"tree: {plain(info['publish_error'])}"
-    if twice := list_of(info.get("claimed_twice")):
-        names = ", ".join(map(plain, twice))
-        yield f"claimed twice: two nodes are called {names}; `gossipkv tree duplicates` says where"
-    if unread := list_of(info.get("unreadable")):
-        yield f"unreadable: {', '.join(map(plain, unread))} say what this release cannot read; let all run one that can"
-    if info.get("silent") is not None:
-        yield f"silent: nothing is built or switched, and no node hears of it: {plain(info['silent'])}"
-    if info.get("source_error") is not None:
-        yield f"source: {plain(info['source_error'])}"
-    if (why := map_of(info.get("tables")).get("why")) is not None:
-        yield f"tables: closed: {plain(why)}"
-    if (damage := map_of(info.get("tables")).get("log_damage")) is not None:
-        yield f"tables: log that was kept for its readers alone is damaged, and was let go of: {plain(damage)}"
 
 
 def of_memory(info: Mapping[str, Value]) -> str | None:
@@ -97,21 +67,6 @@ def of_tables(info: Mapping[str, Value]) -> str | None:
 # Of versions, as they are on that node
 
 
-def of_versions(told: Mapping[str, Value]) -> Iterator[Line]:
-    """What is wrong with databases and their versions on the node that was asked, and what is noteworthy."""
-    for version in versions(told):
-        if version.stray:
-            yield Line(f"{version.database} {version.name}: {version.stray}", is_trouble=False)
-    for database, entry in sorted(maps_of(dict(told)).items()):
-        if entry.get("error") is not None:
-            yield Line(f"{database}: {plain(entry['error'])}", is_trouble=True)
-    for version in versions(told):
-        if version.lacks_space:
-            yield Line(f"{version.database} {version.name}: waits for {version.waiting_for}", is_trouble=True)
-        if version.error is not None:
-            yield Line(f"{version.database} {version.name}: {version.error}", is_trouble=True)
-
-
 def remarks(version: VersionStatus, progress: str = "", *, alike: bool = True) -> str:
     """What is to be said beside a version: `progress` while it is built, and with `alike` which functions fit, too."""
     said = []
@@ -142,80 +97,7 @@ def progress_text(version: VersionStatus) -> str:
     return f"{version.done:.0%}{left}"
 
 
-# Of versions that several nodes have
-
-
-def unowned(told: Mapping[str, Value]) -> bool:
-    """Whether a partition of an active version has no live owner."""
-    for entry in told.values():
-        active = maps_of(map_of(entry).get("versions")).get(str(map_of(entry).get("active")))
-        if active is not None and count_of(active.get("missing")):
-            return True
-    return False
-
-
-def of_owners(told: Mapping[str, Value]) -> Iterator[Line]:
-    """What is wrong with who has what, and what is noteworthy."""
-    for database, entry in sorted(told.items()):
-        is_shared = len(list_of(map_of(entry).get("nodes"))) > 1
-        if is_shared and (differing := _differing(map_of(entry))):
-            yield Line(f"{database}: {differing}", is_trouble=False)
-        for name, version in sorted(maps_of(map_of(entry).get("versions")).items()):
-            for line in _of_version(version, map_of(entry), is_active=name == map_of(entry).get("active")):
-                if is_shared or line.is_trouble:
-                    yield line._replace(text=f"{database} {name}: {line.text}")
-
-
-def _of_version(version: Mapping[str, Value], entry: Mapping[str, Value], *, is_active: bool) -> Iterator[Line]:
-    missing, few = map_of(version.get("missing")), map_of(version.get("under_replicated"))
-    if is_active and count_of(missing):
-        yield Line(f"{_counted(missing, version)} without a live owner: {runs_of(missing, version)}", is_trouble=True)
-    if is_active and count_of(few) > count_of(missing):
-        fewer = f"on fewer than {plain(entry.get('replication'))} live nodes"
-        yield Line(f"{_counted(few, version)} {fewer}: {runs_of(few, version)}", is_trouble=False)
-    for text in (*_conflicts(version), *_disputes(version)):
-        yield Line(text, is_trouble=True)
-    if version.get("unpublished") is True:
-        yield Line(
-            "the tree has no room for what this node has of it, so others do not ask it for that", is_trouble=True
-        )
-    if version.get("waits_until") is not None:
-        yield Line(f"waits until {plain(version['waits_until'])}", is_trouble=False)
-    if kept_by := list_of(version.get("kept_by")):
-        yield Line(f"kept for {names_text(kept_by)}, which may still need it", is_trouble=False)
-
-
-def _conflicts(version: Mapping[str, Value]) -> Iterator[str]:
-    contents = [map_of(each) for each in list_of(version.get("conflicts"))]
-    if contents:
-        told = (
-            f"{plain(each.get('partition_count'))} partitions by {plain(each.get('function'))}"
-            f"{', regrouped' if each.get('regrouped') is True else ''}, "
-            f"digest {plain(each.get('digest'))[:DIGEST_DIGITS]}, on {names_text(list_of(each.get('nodes')))}"
-            for each in contents
-        )
-        yield f"different contents by one name: {'; '.join(told)}"
-
-
-def _disputes(version: Mapping[str, Value]) -> Iterator[str]:
-    for dispute in map(map_of, list_of(version.get("disputes"))):
-        nodes, partitions = names_text(list_of(dispute.get("nodes"))), map_of(dispute.get("partitions"))
-        yield f"the files of {nodes} differ for {_counted(partitions, version)}: {runs_of(partitions, version)}"
-
-
-def _differing(entry: Mapping[str, Value]) -> str | None:
-    """Which version is active where, if it is not the same on all nodes that live."""
-    places: dict[str, list[Value]] = {}
-    for node in map(map_of, list_of(entry.get("nodes"))):
-        if node.get("state") != "dead":
-            active = "" if node.get("active") is None else plain(node["active"])
-            places.setdefault(active, []).append(node.get("node"))
-    told = [f"{version or 'none'} on {names_text(nodes)}" for version, nodes in sorted(places.items(), reverse=True)]
-    return f"active are {', '.join(told)}" if len(told) > 1 else None
-
-
-def _counted(some: Mapping[str, Value], version: Mapping[str, Value]) -> str:
-    return f"{count_of(dict(some)):,} of {whole_of(version.get('partition_count')) or 0:,} partitions"
+# Of partitions
 
 
 def runs_of(some: Mapping[str, Value], version: Mapping[str, Value]) -> str:

@@ -1,11 +1,10 @@
-"""Tables as a node tells them, beside datasets: who holds them, and what is not well."""
+"""Tables as a node tells them, beside datasets: who holds them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.status.reading import list_of, map_of, maps_of, number_of, whole_of
-from gossipkv.status.sentences import Line
 from gossipkv.status.words import plain
 
 if TYPE_CHECKING:
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 KINDS: Final = ("hash", "range")
-LATE_S: Final = 1.0  # What a node has lacked for less is on its way.
 
 
 class Holder(NamedTuple):
@@ -54,21 +52,6 @@ def tables(told: Mapping[str, Value]) -> Iterator[TableStatus]:
             holders = tuple(map(_holder, map(map_of, list_of(entry.get("nodes")))))
             partitions, replication = (whole_of(entry.get(what)) or 0 for what in ("partition_count", "replication"))
             yield TableStatus(name, plain(entry["kind"]), partitions, replication, holders)
-
-
-def of_partitions(told: Mapping[str, Value]) -> Iterator[Line]:
-    """What is wrong with tables and their partitions, and who is late."""
-    for name, entry in sorted(maps_of(dict(told)).items()):
-        if entry.get("kind") in KINDS and "error" in entry:
-            yield Line(f"{name}: {plain(entry['error'])}", is_trouble=True)
-        for one in map(map_of, list_of(entry.get("unwell"))):
-            yield Line(f"{name}: partition {plain(one.get('partition'))}: {plain(one.get('why'))}", is_trouble=True)
-        if more := whole_of(entry.get("unwell_not_named")):
-            yield Line(f"{name}: and {more:,} more partitions", is_trouble=True)
-    for table in tables(told):
-        for holder in table.holders:
-            if holder.lag_s >= LATE_S:
-                yield Line(f"{table.name}: {holder.node} lacks {holder.lag}", is_trouble=False)
 
 
 def _holder(told: dict[str, Value]) -> Holder:

@@ -102,7 +102,7 @@ def _version(database: str, name: str, told: dict[str, Value], entry: dict[str, 
         text_of(told.get("format")),
         _functions(told),
         whole_of(told.get("duplicates")),
-        _stray(told),
+        stray_text(told) if isinstance(told.get("first_stray"), dict) else None,
         _scrub(told),
     )
 
@@ -138,11 +138,9 @@ def _scrub(told: dict[str, Value]) -> str | None:
     return "; ".join(words) or None
 
 
-def _stray(told: dict[str, Value]) -> str | None:
+def stray_text(told: dict[str, Value]) -> str:
     """What voided the function that the files seemed to be made with."""
-    first = told.get("first_stray")
-    if not isinstance(first, dict):
-        return None
+    first = map_of(told.get("first_stray"))
     count = whole_of(told.get("strays")) or 1
     offset = whole_of(first.get("offset")) or 0
     keys = "1 key strays" if count == 1 else f"{count:,} keys stray"

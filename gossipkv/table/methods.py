@@ -127,6 +127,23 @@ class TableMethods:
                 told[table] = {"kind": tables[table].kind, "error": error.message}
         return told
 
+    async def conditions(self) -> dict[str, dict[str, Detail]]:
+        """Return what is to be said of each table to whoever judges the whole."""
+        catalogue = self._deciding.catalogue
+        told: dict[str, dict[str, Detail]] = {}
+        for name, table in ({} if catalogue is None else catalogue.tables()).items():
+            try:
+                told[name] = await self._told().condition(name)
+            except GossipKVError as error:
+                told[name] = {"kind": table.kind, "error": error.message}
+        return told
+
+    def acceptors(self) -> list[str]:
+        """Return the names of those that decide on the catalogue, as known here."""
+        metadata = self._deciding.metadata
+        known = None if metadata is None else metadata.known.get(self._deciding.register)
+        return [] if known is None else sorted(self._deciding.name_of(one.node) for one in known.acceptors.new)
+
     def to_map(self) -> dict[str, Detail]:
         """Return what `info` tells of copies and records; nothing where there are none."""
         return {} if self._deciding.replication is None else self._told().to_map()

@@ -112,6 +112,24 @@ class Telling:
             "unwell_not_named": not_named,
         }
 
+    async def condition(self, name: str) -> dict[str, Detail]:
+        """Return what is to be said of a table to whoever judges the whole: its kind, and what is not well.
+
+        Raises:
+            UnknownDatabase: there is no such table.
+            NotReady: its map is not known here yet.
+        """
+        told = await self.status(name)
+        nodes = told["nodes"]
+        assert isinstance(nodes, list)
+        lags: dict[str, Detail] = {
+            str(node["node"]): {"records": node["lag_records"], "seconds": node["lag_s"]}
+            for node in nodes
+            if isinstance(node, dict) and node["lag_records"]
+        }
+        more = {key: told.get(key) for key in ("error", "unwell", "unwell_not_named")} | {"lags": lags}
+        return {"kind": told["kind"], **{key: value for key, value in more.items() if value}}
+
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
         """The nodes for which tombstones of a table are kept."""
         held_back = replication.collecting.held_back.items()
@@ -122,15 +140,18 @@ class Telling:
     def _why_unwell(self, place: Place, replication: Replication, table: bytes, alive: Collection[bytes]) -> str | None:
         """Why a partition is not well, in words; None: it is."""
         replicas = replication.replicas
+        here = self._deciding.name_of(replicas.me)
         copy, up = replicas.copies.get((table, place.partition)), sum(node in alive for node in place.hosts)
         if copy is not None:
             if (why := replicas.refusal(copy)) is not None:
-                return f"its copy here takes no writes: {why}"
+                return f"its copy at {here} takes no writes: {why}"
             if others := replication.comparing.differ.get(copy):
                 names = ", ".join(sorted(map(self._deciding.name_of, others)))
-                return f"its copy here has other records than {names}, with all that was written in both"
+                return f"its copy at {here} has other records than {names}, with all that was written in both"
             if copy in replicas.loading.log_too_small:
-                return "its copy here loads again and again: `table_log` is too small for what is written meanwhile"
+                return (
+                    f"its copy at {here} loads again and again: `table_log` is too small for what is written meanwhile"
+                )
         if not up:
             return "none of its nodes is alive: it cannot be read or written"
         slots = len(place.hosts)

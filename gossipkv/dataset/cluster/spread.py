@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.dataset.cluster.members import State
-from gossipkv.placement.holders import HolderState
+from gossipkv.placement.holders import LIVE, HolderState
 from gossipkv.placement.partition_set import PartitionSet
 
 if TYPE_CHECKING:
@@ -66,6 +66,31 @@ class Spread:
             told["disputes"] = [self._dispute(dispute) for dispute in self._disputes[version]]
         if version in self._left_out:
             told["unpublished"] = True
+        return told
+
+    def faults(self, version: str, *, is_active: bool) -> dict[str, Detail]:
+        """Return what is not as it is to be of a version: files that differ, and if it is active what has too few owners."""
+        told: dict[str, Detail] = {}
+        if version in self._conflicts:
+            told["conflicts"] = _contents(self._conflicts[version])
+        if version in self._disputes:
+            told["disputes"] = [self._dispute(dispute) for dispute in self._disputes[version]]
+        if version in self._left_out:
+            told["unpublished"] = True
+        holders = self._view.holders(version)
+        if holders is not None and is_active:
+            replication, is_alone = self._view.terms.replication, len(self._view.membership.others) == 0
+            few = holders.under_replicated(replication)
+            if holders.missing:
+                told["missing"] = self._told(holders.missing)
+            if few and not is_alone:
+                told["under_replicated"] = self._told(few)
+                told |= {"replication": replication, "reassign_after_ms": self._view.terms.reassign_after_ms}
+            if "missing" in told or "under_replicated" in told:
+                lost = [each.name for each in holders.all if each.state not in LIVE and each.ready & few]
+                told["away"] = _names(lost)
+        if holders is not None and told:
+            told["partition_count"] = holders.identity.partitions
         return told
 
     def kept_by(self, version: str, now_ms: int) -> Detail:

@@ -40,6 +40,7 @@ class Switching:
         self.newest: str | None = None  # The newest that ever was active; newer than `active` only after a hold.
         self.trouble: str | None = None  # Why the last switch could not be written down.
         self.not_before_ms = 0  # When it may be tried again.
+        self.switched_ms: int | None = None  # When that was, in this life of the node.
         self._database = database
         self._lives = lives
         self._verdicts = verdicts
@@ -102,7 +103,7 @@ class Switching:
             self.not_before_ms = _now_ms() + RETRY_MS
             return False
         self.trouble = None
-        before, self.active = self.active, name
+        before, self.active, self.switched_ms = self.active, name, _now_ms()
         self.newest = max(name, self.newest or name)
         if before != name:  # Else what was active was found to be of a wrong function, and is mended.
             self._lives[name].take(VersionEvent.SWITCH)

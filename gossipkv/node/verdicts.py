@@ -1,0 +1,198 @@
+"""What this node says of itself to whoever judges the whole (`report`), and the verdict over what all say (`verdict`).
+
+Members are asked all at once, a second each at most; who does not answer is named.  The judgement is one function of
+what was said (`status.judging`), so whichever node is asked, the verdict is the same.  Nothing is asked by itself: a
+verdict is made when somebody wants one, and for metrics and probes, which come all the time, at most once in ten
+seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, UnknownMethod
+from gossipkv.gossip.member import State
+from gossipkv.log import Log
+from gossipkv.node.info import InfoCluster
+from gossipkv.status.judging.judge import judge
+from gossipkv.status.reading import map_of
+from gossipkv.status.verdict import LEVELS, Said
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from gossipkv.environment.seam import Threads
+    from gossipkv.errors import Detail
+    from gossipkv.gossip.member import Member
+    from gossipkv.status.verdict import Verdict
+    from gossipkv.wire.rpc import Value
+
+MEMBER_S: Final = 1.0  # For a member to answer: nobody waits longer for one that is gone.
+FRESH_S: Final = 0.5  # What was judged for one is told to others.
+LAST_S: Final = 10.0  # Between two verdicts that only metrics and probes want.
+
+
+class Conditions(Protocol):
+    """The library, as far as a report knows it."""
+
+    def conditions(self) -> dict[str, dict[str, Detail]]:
+        """Return what is to be said of each dataset."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why the source as a whole cannot be read, if so."""
+        ...
+
+
+class DecidedConditions(Protocol):
+    """What is decided about tables, as far as a report knows it."""
+
+    async def conditions(self) -> Mapping[str, Mapping[str, Detail]]:
+        """Return what is to be said of each table."""
+        ...
+
+    def acceptors(self) -> list[str]:
+        """Return who decides on the catalogue, as known here."""
+        ...
+
+    def to_map(self) -> Mapping[str, Detail]:
+        """Return what `info` tells of copies."""
+        ...
+
+
+class StoreCondition(Protocol):
+    """The store of the tables, as far as a report knows it."""
+
+    def to_map(self) -> dict[str, Detail]:
+        """Return whether it is open, and why not."""
+        ...
+
+
+class VerdictCluster(InfoCluster, Protocol):
+    """What this node knows of the others, as far as a verdict knows it."""
+
+    def members_known(self) -> Sequence[Member]:
+        """Return the members."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Makes what this node says of itself: only what is so, hence little where nothing is wrong."""
+
+    node: str
+    has_source: bool
+    datasets: Conditions
+    tables: DecidedConditions
+    store: StoreCondition
+    cluster: VerdictCluster
+    unreadable: Callable[[], Sequence[str]]
+    draining: Callable[[], bool]
+
+    async def make(self) -> dict[str, Value]:
+        """Return it, as of now."""
+        cluster, store = self.cluster, self.store.to_map()
+        states = {member.name: member.state for member in cluster.members_known()}
+        away: dict[str, Value] = {
+            name: state.name.lower() for name, state in states.items() if state in {State.DEAD, State.SUSPECT}
+        }
+        told: dict[str, Value] = {
+            "isolated": cluster.isolated(),
+            "silent": cluster.silence,
+            "source_error": self.datasets.trouble(),
+            "sourceless": not self.has_source,
+            "publish_error": cluster.publish_error(),
+            "claimed_twice": [*cluster.claimed_twice()],
+            "unreadable": [*self.unreadable()],
+            "draining": self.draining(),
+            "tables_closed": store.get("why"),
+            "log_damage": store.get("log_damage"),
+            "copies_aside": self.tables.to_map().get("copies_aside"),
+            "acceptors": [*self.tables.acceptors()],
+            "away": away,
+        }
+        databases: dict[str, Value] = {name: {**entry} for name, entry in self.datasets.conditions().items()}
+        for name, entry in (await self.tables.conditions()).items():
+            databases.setdefault(name, {**entry})
+        return {**{key: value for key, value in told.items() if value}, "databases": databases}
+
+
+@final
+class Verdicts:
+    """Makes verdicts, and keeps the last one."""
+
+    def __init__(
+        self,
+        report: Report,
+        ask: Callable[[bytes, str, list[Value], float], Awaitable[Value]],
+        threads: Threads,
+    ) -> None:
+        """`ask` asks a member by its uuid, and raises a `GossipKVError` where it does not answer."""
+        self._report = report
+        self._ask = ask
+        self._threads = threads
+        self._last: Verdict | None = None
+        self._made_s = -LAST_S
+        self._making = trio.Lock()
+        self._wanted = trio.Event()
+        self._log = Log("gossipkv.node")
+
+    async def run(self) -> None:
+        """Make verdicts for those who only look at the last one, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            await self.make()
+            await trio.sleep(LAST_S)
+
+    def last(self) -> dict[str, Detail] | None:
+        """Return in few words the verdict that was made last, and have another made if that is old; None: none yet."""
+        if trio.current_time() - self._made_s >= LAST_S:
+            self._wanted.set()
+        if self._last is None:
+            return None
+        age_s = round(trio.current_time() - self._made_s, 1)
+        return {"level": self._last.level, "number": LEVELS.index(self._last.level), "age_s": age_s}
+
+    async def make(self, *, fresh_s: float = FRESH_S) -> Verdict:
+        """Ask everybody and judge; or return the last one, where that is not older."""
+        async with self._making:
+            if self._last is None or trio.current_time() - self._made_s >= fresh_s:
+                said = await self._hear()
+                # Of a hundred members it takes tens of milliseconds, in which others have their turns.
+                made = await self._threads.run(judge, said)
+                if self._last is None or made.level != self._last.level:
+                    self._log.info("verdict", level=made.level, text=made.text)
+                self._last, self._made_s = made, trio.current_time()
+            return self._last
+
+    async def _hear(self) -> Said:
+        """Ask all members how they are."""
+        members = [member for member in self._report.cluster.members_known() if member.state is not State.LEFT]
+        reports: dict[str, Mapping[str, Value]] = {}
+        silent: dict[str, str] = {}
+
+        async def hear(member: Member) -> None:
+            try:
+                reports[member.name] = map_of(await self._ask(member.uuid, "report", [], MEMBER_S))
+            except UnknownMethod:
+                silent[member.name] = "an older release, which is not asked that"
+            except GossipKVError as error:
+                silent[member.name] = error.message
+
+        others = [member for member in members if member.name != self._report.node and member.state is not State.DEAD]
+        with trio.move_on_after(MEMBER_S):
+            async with trio.open_nursery() as nursery:
+                for member in others:
+                    nursery.start_soon(partial(hear, member))
+        for member in others:
+            if member.name not in reports:
+                silent.setdefault(member.name, f"no answer within {MEMBER_S:g} s")
+        # Last: what others said while they were waited for is about the same moment.
+        reports[self._report.node] = await self._report.make()
+        return Said(self._report.node, {one.name: one.state.name.lower() for one in members}, reports, silent)

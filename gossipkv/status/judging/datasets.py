@@ -1,0 +1,310 @@
+"""What is to be said of one dataset, from what each member says of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of, whole_of
+from gossipkv.status.sentences import runs_of
+from gossipkv.status.verdict import ATTENTION, COMES, STUCK, TROUBLE, WELL, Coming, Reason
+from gossipkv.status.versions import stray_text
+from gossipkv.status.words import duration_text, names_text, plain, some_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gossipkv.wire.rpc import Value
+
+    Entry = Mapping[str, Value]
+
+MOST_BUILDERS: Final = 8  # Named one by one; of the others there is the number.
+DIGEST_DIGITS: Final = 8  # Of a digest in a line: enough to tell two of them apart.
+
+
+class Building(NamedTuple):
+    """A member that builds its share of a version."""
+
+    name: str
+    done: float
+    remaining_s: float | None
+
+    @property
+    def words(self) -> str:
+        """How far it is."""
+        left = "" if self.remaining_s is None else f", {duration_text(round(self.remaining_s))} left"
+        return f"{self.done:.0%} done{left}"
+
+
+@final
+class Dataset:
+    """One dataset, as members say it."""
+
+    def __init__(
+        self,
+        name: str,
+        entries: Mapping[str, Entry],
+        shared: frozenset[str],
+        able: frozenset[str],
+        dead: frozenset[str],
+    ) -> None:
+        """`entries` by member; `shared`: members whose word of others counts; `able`: who may build; `dead`: members."""
+        self.name = name
+        self._entries = entries
+        self._views = {node: entry for node, entry in entries.items() if node in shared}
+        self._able = able
+        self._dead = dead
+
+    def coming(self) -> Coming | None:
+        """Return the version that is to serve and does not yet at somebody; None: what is to serve serves."""
+        awaited = [plain(entry["awaits"]) for entry in self._entries.values() if entry.get("awaits") is not None]
+        if not awaited:
+            return None
+        version = max(awaited)
+        building = self.builders(version)
+        state = STUCK if self._is_stuck(version) else COMES
+        slowest = (building[0].done, building[0].remaining_s) if building else (None, None)
+        is_first = all(entry.get("active") is None for entry in self._entries.values())
+        return Coming(version, state, *slowest, len(building), tuple(self._waits(version, building)), is_first)
+
+    def builders(self, version: str) -> list[Building]:
+        """Return who builds a version, as each says itself, the slowest first."""
+        found = []
+        for name, told in self._said(version):
+            if told.get("state") == "BUILDING":
+                progress = map_of(told.get("progress"))
+                done, remaining_s = number_of(progress.get("done")) or 0.0, number_of(progress.get("remaining_s"))
+                found.append(Building(name, done, remaining_s))
+        return sorted(found, key=lambda each: (each.done, each.name))
+
+    def reasons(self, coming: Coming | None) -> Iterator[Reason]:
+        """Yield what is to be told of it."""
+        for level, text, advice in self._all(coming):
+            yield Reason(level, f"{self.name}{text}", self.name, advice)
+
+    def _all(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
+        for error, nodes in self._grouped("error"):
+            yield TROUBLE, f": {error}{self._at(nodes)}", None
+        yield from self._unread(coming)
+        yield from self._lost()
+        for version in sorted(
+            {version for entry in self._entries.values() for version in map_of(entry.get("versions"))}
+        ):
+            for level, text, advice in self._of_version(version, coming):
+                yield level, f" {version}: {text}", advice
+        yield from self._differing(coming)
+        for hold, nodes in self._grouped("hold"):
+            if coming is None:
+                yield (
+                    WELL,
+                    f" is held on {hold} at {some_text(nodes)}",
+                    f"Remove the hold of {self.name} when a newer version is good.",
+                )
+
+    def _unread(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
+        """Whether nothing of it can be read, since no version is active anywhere."""
+        if any(entry.get("active") is not None for entry in self._entries.values()):
+            return
+        if coming is None:
+            empty = "Put a first version at the source: DATABASE/VERSION/FILES below its root."
+            yield TROUBLE, ": nothing of it can be read: there is no version of it", empty
+        elif coming.state == STUCK:
+            yield TROUBLE, f": nothing of it can be read: version {coming.version} does not come", None
+        else:
+            progress = f", {coming.progress}" if coming.progress else ""
+            yield ATTENTION, f" cannot be read yet: version {coming.version} is on its way{progress}", None
+
+    def _lost(self) -> Iterator[tuple[str, str, str | None]]:
+        """Partitions of the active version that nobody has, or too few."""
+        worst, few = self._most("missing"), self._most("under_replicated")
+        if worst is not None:
+            version, told = worst
+            start = self._start(told)
+            if self._able and not all(self._is_gone(node, version) for node in self._able):
+                start += " After `reassign_after` others build what is missing."
+            if count_of(told.get("missing")) >= (whole_of(told.get("partition_count")) or 0):
+                yield TROUBLE, f" {version}: nothing of it can be read: no partition has a live owner", start
+            else:
+                missing = map_of(told.get("missing"))
+                yield (
+                    TROUBLE,
+                    f" {version}: {_counted(missing, told)} without a live owner: {runs_of(missing, told)}",
+                    start,
+                )
+        if few is not None and (
+            worst is None or count_of(few[1].get("under_replicated")) > count_of(worst[1].get("missing"))
+        ):
+            yield self._few(*few)
+
+    def _few(self, version: str, told: Entry) -> tuple[str, str, str | None]:
+        """Say whether further copies are on their way, or lacking."""
+        some, building = map_of(told.get("under_replicated")), self.builders(version)
+        what = f" {version}: {_counted(some, told)} on fewer than {plain(told.get('replication'))} live nodes: {runs_of(some, told)}"
+        for_ms, patience_ms = whole_of(told.get("switched_ms")), whole_of(told.get("reassign_after_ms")) or 0
+        is_young = for_ms is not None and for_ms < patience_ms
+        if not (is_young or building) or any(owner in self._dead for owner in map(plain, list_of(told.get("away")))):
+            return ATTENTION, what, self._start(told) if list_of(told.get("away")) else None
+        left_s = max((each.remaining_s for each in building if each.remaining_s is not None), default=None)
+        left = "" if left_s is None else f", {duration_text(round(left_s))} left"
+        return (
+            WELL if is_young else ATTENTION,
+            f" {version}: further copies are on their way{left}: {_counted(some, told)}",
+            None,
+        )
+
+    def _of_version(self, version: str, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
+        """What is wrong with one version, or noteworthy."""
+        is_awaited = coming is not None and coming.version == version
+        others_can = is_awaited and coming is not None and coming.state == COMES
+        for error, nodes, file in self._failed(version):
+            mend = (
+                None
+                if file is None
+                else f"Mend {file} at the source, or take {self.name} {version} away there; it is tried again by itself."
+            )
+            more = "; others can" if others_can else ""
+            yield ATTENTION if others_can else TROUBLE, f"{some_text(nodes)} cannot build it{more}: {error}", mend
+        for node, told in self._said(version):
+            if told.get("needed_bytes") is not None:
+                room = f"Make room on the disk of {node}: {self.name} {version} waits for it."
+                yield TROUBLE, f"{node} waits for {plain(told.get('waiting_for'))}", room
+        yield from self._contents(version)
+        for stray, nodes in self._grouped_of(version, "first_stray"):
+            yield WELL, f"{stray}{self._at(nodes)}", None
+        for kept_by, _ in self._grouped_of(version, "kept_by"):
+            yield WELL, f"kept for {kept_by}, which may still need it", None
+
+    def _contents(self, version: str) -> Iterator[tuple[str, str, str | None]]:
+        """Where files by one name differ, and what others do not learn of."""
+        one_name = f"Let all nodes see the same files of {self.name} {version}, and give other contents another version's name."
+        said: dict[str, str | None] = {}
+        for node, entry in self._views.items():
+            told = _version(entry, version)
+            said |= dict.fromkeys(_conflicts(told), one_name)
+            said |= dict.fromkeys(_disputes(told), one_name)
+            if told.get("unpublished") is True:
+                said[f"the tree has no room for what {node} has of it, so others do not ask it for that"] = None
+        for text, advice in said.items():
+            yield TROUBLE, text, advice
+
+    def _differing(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
+        """Which version is active where, if it is not the same everywhere."""
+        places = {"none" if version is None else plain(version): [] for version in (entry.get("active") for entry in self._entries.values())}  # fmt: skip
+        if len(places) < 2 or ("none" in places and len(places) == 2 and coming is not None):
+            return
+        for node, entry in self._entries.items():
+            places["none" if entry.get("active") is None else plain(entry["active"])].append(node)
+        told = (f"{version} on {some_text(nodes)}" for version, nodes in sorted(places.items(), reverse=True))
+        is_meant = coming is not None and coming.state == COMES
+        yield WELL if is_meant or any(self._grouped("hold")) else ATTENTION, f": active are {', '.join(told)}", None
+
+    # What a version waits for
+
+    def _waits(self, version: str, building: list[Building]) -> Iterator[str]:
+        for until, _ in self._grouped_of(version, "waits_until"):
+            yield f"waits until {until}"
+        for each in building[:MOST_BUILDERS]:
+            yield f"waits for what {each.name} builds, {each.words}"
+        if more := building[MOST_BUILDERS:]:
+            yield f"waits for {len(more):,} more nodes that build, {more[0].done:.0%} to {more[-1].done:.0%} done"
+        for error, nodes, _ in self._failed(version):
+            yield f"{some_text(nodes)} cannot build it: {error}"
+        for why, nodes in self._grouped_of(version, "waiting_for"):
+            yield f"{some_text(nodes)} {'waits' if len(nodes) == 1 else 'wait'} for {why}"
+
+    def _failed(self, version: str) -> list[tuple[str, list[Value], str | None]]:
+        """Why nodes cannot build a version, and the file at the source that is to blame."""
+        found: dict[str, tuple[list[Value], str | None]] = {}
+        for node, told in self._said(version):
+            error = map_of(told.get("error"))
+            if error:
+                file = error.get("file")
+                found.setdefault(plain(error.get("message")), ([], None if file is None else plain(file)))[0].append(
+                    node
+                )
+        return [(why, nodes, file) for why, (nodes, file) in found.items()]
+
+    def _is_stuck(self, version: str) -> bool:
+        """Whether somebody cannot build it, and nobody else can: a file at the source is as it is for everybody."""
+        failed = self._failed(version)
+        if not failed or any(told.get("brought") is True for _, told in self._said(version)):
+            return False
+        nodes = {node for _, some, _ in failed for node in some}
+        return any(file is not None for _, _, file in failed) or not self._able - nodes
+
+    # How members' words are read
+
+    def _said(self, version: str) -> Iterator[tuple[str, dict[str, Value]]]:
+        for node, entry in self._entries.items():
+            told = _version(entry, version)
+            if told:
+                yield node, told
+
+    def _grouped(self, key: str) -> list[tuple[str, list[Value]]]:
+        """What members say by that key, each with who says so."""
+        found: dict[str, list[Value]] = {}
+        for node, entry in self._entries.items():
+            if entry.get(key) is not None:
+                found.setdefault(plain(entry[key]), []).append(node)
+        return list(found.items())
+
+    def _grouped_of(self, version: str, key: str) -> list[tuple[str, list[Value]]]:
+        found: dict[str, list[Value]] = {}
+        for node, told in self._said(version):
+            if (said := told.get(key)) is not None:
+                words = (
+                    stray_text(told)
+                    if key == "first_stray"
+                    else names_text(said)
+                    if isinstance(said, list)
+                    else plain(said)
+                )
+                found.setdefault(words, []).append(node)
+        return list(found.items())
+
+    def _most(self, key: str) -> tuple[str, Entry] | None:
+        """Return what is said of the active version by whoever sees most partitions lack something."""
+        best: tuple[str, Entry] | None = None
+        for entry in self._views.values():
+            version = plain(entry.get("active"))
+            told = _version(entry, version)
+            if count_of(told.get(key)) > (0 if best is None else count_of(best[1].get(key))):
+                best = version, told
+        return best
+
+    def _start(self, told: Entry) -> str:
+        away = list_of(told.get("away"))
+        return f"Start {some_text(away) if away else 'the nodes that had them'} again."
+
+    def _is_gone(self, node: str, version: str) -> bool:
+        """Whether a member does not see a version at its source any more."""
+        return _version(self._entries.get(node, {}), version).get("at_source") is False
+
+    def _at(self, nodes: list[Value]) -> str:
+        """Who says something, where not all do."""
+        return "" if len(nodes) == len(self._entries) else f" ({some_text(nodes)})"
+
+
+def _version(entry: Entry, version: str) -> dict[str, Value]:
+    return maps_of(entry.get("versions")).get(version, {}) if "versions" in entry else {}
+
+
+def _conflicts(version: Entry) -> Iterator[str]:
+    contents = [map_of(each) for each in list_of(version.get("conflicts"))]
+    if contents:
+        told = (
+            f"{plain(each.get('partition_count'))} partitions by {plain(each.get('function'))}"
+            f"{', regrouped' if each.get('regrouped') is True else ''}, "
+            f"digest {plain(each.get('digest'))[:DIGEST_DIGITS]}, on {names_text(list_of(each.get('nodes')))}"
+            for each in contents
+        )
+        yield f"different contents by one name: {'; '.join(told)}"
+
+
+def _disputes(version: Entry) -> Iterator[str]:
+    for dispute in map(map_of, list_of(version.get("disputes"))):
+        nodes, partitions = names_text(list_of(dispute.get("nodes"))), map_of(dispute.get("partitions"))
+        yield f"the files of {nodes} differ for {_counted(partitions, version)}: {runs_of(partitions, version)}"
+
+
+def _counted(some: Mapping[str, Value], version: Entry) -> str:
+    return f"{count_of(dict(some)):,} of {whole_of(version.get('partition_count')) or 0:,} partitions"

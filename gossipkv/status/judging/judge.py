@@ -1,0 +1,105 @@
+"""The one function that says whether it is well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.status.judging.datasets import Dataset
+from gossipkv.status.judging.members import of_members, of_nodes, states_of
+from gossipkv.status.judging.tables import acceptors, of_acceptors, of_table
+from gossipkv.status.reading import map_of
+from gossipkv.status.verdict import LEVELS, WELL, Coming, Reason, Verdict, headline, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from gossipkv.status.verdict import Said
+    from gossipkv.wire.rpc import Value
+
+KINDS: Final = ("hash", "range")
+STATES: Final = ("dead", "suspect", "silent", "alive")
+
+
+def judge(said: Said) -> Verdict:
+    """Merge what all members said, and judge it.
+
+    What a member says of others counts unless it is cut off; of a node that is cut off itself there is nothing else.
+    """
+    states = states_of(said)
+    entries = _by_database(said.reports)
+    judged = _Databases(said, states, entries)
+    answering = acceptors(said.reports)
+    reasons = [*of_members(said, states), *of_nodes(said), *of_acceptors(answering), *judged.reasons]
+    if not entries:
+        empty = "Put a first version at the source: DATABASE/VERSION/FILES below its root; or make a table (`gossipkv table create`)."
+        reasons.append(Reason(WELL, "no databases: nothing is built, and the source shows none", None, empty))
+    reasons.sort(key=lambda reason: -LEVELS.index(reason.level))  # Stable: that a node is cut off comes first.
+    counted = "1 database" if len(entries) == 1 else f"{len(entries):,} databases"
+    return Verdict(
+        said.node,
+        worst(reason.level for reason in reasons),
+        headline(reasons, judged.coming, f"{counted}, {counted_members(states.values())}"),
+        tuple(reasons),
+        judged.coming,
+        len(entries),
+        {**said.silent},
+        answering,
+    )
+
+
+class _Databases:
+    """What is to be said of all databases."""
+
+    def __init__(
+        self, said: Said, states: Mapping[str, str], entries: Mapping[str, Mapping[str, Mapping[str, Value]]]
+    ) -> None:
+        cut_off = {name for name, report in said.reports.items() if report.get("isolated") is True}
+        able = {
+            name
+            for name, report in said.reports.items()
+            if not (report.get("silent") or report.get("source_error") or report.get("sourceless"))
+        }
+        self._shared = frozenset(said.reports.keys() - cut_off) or frozenset(said.reports)
+        self._able, self._dead = frozenset(able), frozenset(name for name, state in states.items() if state == "dead")
+        self.coming: dict[str, Coming] = {}
+        self.reasons = [reason for name, by_node in entries.items() for reason in self._of(name, by_node)]
+
+    def _of(self, name: str, by_node: Mapping[str, Mapping[str, Value]]) -> Iterator[Reason]:
+        if _are_plain(by_node):
+            return
+        datasets = {node: entry for node, entry in by_node.items() if entry.get("kind") not in KINDS}
+        tables = {node: entry for node, entry in by_node.items() if entry.get("kind") in KINDS}
+        if tables:
+            yield from of_table(name, tables)
+        if datasets:
+            dataset = Dataset(name, datasets, self._shared, self._able, self._dead)
+            coming = dataset.coming()
+            if coming is not None:
+                self.coming[name] = coming
+            yield from dataset.reasons(coming)
+
+
+def _by_database(reports: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, dict[str, Value]]]:
+    """Return by database what each member says of it, both in order."""
+    found: dict[str, dict[str, dict[str, Value]]] = {}
+    for node in sorted(reports):
+        for name, entry in map_of(reports[node].get("databases")).items():
+            found.setdefault(name, {})[node] = map_of(entry)
+    return dict(sorted(found.items()))
+
+
+def _are_plain(entries: Mapping[str, Mapping[str, Value]]) -> bool:
+    """Whether all say the same, and nothing but which version is active: then there is nothing to be said."""
+    first = next(iter(entries.values()))
+    if first.keys() - {"kind", "active"} or (first.get("active") is None and first.get("kind") not in KINDS):
+        return False
+    return all(entry == first for entry in entries.values())
+
+
+def counted_members(states: Iterable[str]) -> str:
+    """Return how many members are in which state, as in `4 members, 1 dead`."""
+    found = list(states)
+    members = "1 member" if len(found) == 1 else f"{len(found):,} members"
+    counts = {state: found.count(state) for state in STATES}
+    others = [f"{counts[state]:,} {state}" for state in STATES if state != "alive" and counts[state]]
+    return f"{members}, {', '.join(others)}" if others else f"{members}, {'alive' if len(found) == 1 else 'all alive'}"

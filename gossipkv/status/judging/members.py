@@ -1,0 +1,125 @@
+"""What is to be said of members, and of what each says of itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.status.reading import list_of, map_of
+from gossipkv.status.verdict import ATTENTION, TROUBLE, Reason
+from gossipkv.status.words import plain, some_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gossipkv.status.verdict import Said
+    from gossipkv.wire.rpc import Value
+
+FEW: Final = 2  # Members: of so many, who misses the other is not held for cut off.
+
+# What a node says is wrong with it: the key, the level, what is said of the nodes that say it, and what to do.
+_OF_NODES: Final = (
+    (
+        "silent",
+        TROUBLE,
+        "{nodes}: silent, so nothing is built or switched there, and no node hears of it: {why}",
+        "Make room on the disk of {nodes}, or make the data directory writable.",
+    ),
+    ("source_error", TROUBLE, "{nodes}: source: {why}", "Make the source readable for every node, or mend the setting `source`."),
+    (
+        "tables_closed",
+        TROUBLE,
+        "{nodes}: tables are closed: {why}",
+        "Mend the store of the tables of {nodes}, or start that node with `--forget-tables`.",
+    ),
+    (
+        "log_damage",
+        TROUBLE,
+        "{nodes}: log of tables that was kept for its readers alone is damaged, and was let go of: {why}",
+        None,
+    ),
+    (
+        "publish_error",
+        TROUBLE,
+        "{nodes}: others do not learn of all that is there: {why}",
+        "Let nodes publish more (`max_branch`), or have fewer databases.",
+    ),
+    (
+        "copies_aside",
+        ATTENTION,
+        "{nodes}: {why} copies of tables are set aside",
+        "See what was set aside (`gossipkv table quarantine list`).",
+    ),
+    ("draining", ATTENTION, "{nodes}: about to end", None),
+)  # fmt: skip
+
+
+def of_members(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
+    """Yield who is not there, and first of all that the asked node hears nobody."""
+    yield from _cut_off(said, states)
+    for state, words in (("dead", "dead"), ("suspect", "suspected to be dead")):
+        if names := sorted(name for name, each in states.items() if each == state):
+            verb = "is" if len(names) == 1 else "are"
+            do = f"Start {some_text(names)} again, or give a new node the `shard_id` of a dead one: it takes its place."
+            yield Reason(ATTENTION, f"{some_text(names)} {verb} {words}", None, do if state == "dead" else None)
+    reasons: dict[str, list[Value]] = {}
+    for name, why in sorted(said.silent.items()):
+        if states.get(name) not in {"dead", "suspect"}:
+            reasons.setdefault(why, []).append(name)
+    for why, silent in reasons.items():
+        yield Reason(
+            ATTENTION, f"{some_text(silent)} did not answer how {'it is' if len(silent) == 1 else 'they are'}: {why}"
+        )
+
+
+def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
+    others = f"Look at the network between {said.node} and the other nodes, and whether they have the same key ring."
+    if said.reports.get(said.node, {}).get("isolated") is True:
+        yield Reason(
+            TROUBLE,
+            f"{said.node} is cut off: it hears from no other node, and what it knows of them is stale",
+            None,
+            others,
+        )
+    elif len(states) > FEW and (heard := sum(name in said.reports for name in states)) * 2 < len(states):
+        text = f"{said.node} hears {heard:,} of {len(states):,} members: it may be cut off, and what it knows of the others is old"
+        yield Reason(TROUBLE, text, None, others)
+    for name, report in sorted(said.reports.items()):
+        if report.get("isolated") is True and name != said.node:
+            yield Reason(
+                TROUBLE, f"{name} is cut off: it hears from no other node by gossip, though it answers", None, others
+            )
+
+
+def of_nodes(said: Said) -> Iterator[Reason]:
+    """Yield what nodes say is wrong with them; those that say the same together."""
+    for key, level, words, advice in _OF_NODES:
+        nodes: dict[str, list[Value]] = {}
+        for name, report in sorted(said.reports.items()):
+            if report.get(key):
+                nodes.setdefault(plain(report[key]), []).append(name)
+        for why, some in nodes.items():
+            names = some_text(some)
+            yield Reason(level, words.format(nodes=names, why=why), None, advice and advice.format(nodes=names))
+    twice = sorted({plain(name) for report in said.reports.values() for name in list_of(report.get("claimed_twice"))})
+    if twice:
+        words = f"two nodes are called {some_text(twice)}; `gossipkv tree duplicates` says where"
+        yield Reason(
+            TROUBLE, words, None, f"Give one of the two that are called {some_text(twice)} another name (`node`)."
+        )
+    unread = sorted({plain(name) for report in said.reports.values() for name in list_of(report.get("unreadable"))})
+    if unread:
+        words = f"{some_text(unread)}: not every node can read what is said there; let all run one release"
+        yield Reason(TROUBLE, words, None, "Bring all nodes to one release.")
+
+
+def states_of(said: Said) -> dict[str, str]:
+    """Return the state of each member as all reports together have it: who answers is alive, else the worst counts."""
+    order = ("alive", "silent", "suspect", "dead")
+    states = {name: state if state in order else "alive" for name, state in said.members.items()}
+    for name, report in said.reports.items():
+        if report.get("isolated") is not True or name == said.node:
+            for other, state in map_of(report.get("away")).items():
+                states[other] = max(
+                    states.get(other, "alive"), plain(state), key=lambda each: order.index(each) if each in order else 0
+                )
+    return {name: "alive" if name in said.reports else state for name, state in sorted(states.items())}

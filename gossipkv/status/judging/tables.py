@@ -1,0 +1,71 @@
+"""What is to be said of one table, from what each member says of it; and of who decides on tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from gossipkv.status.reading import list_of, map_of, maps_of, number_of, whole_of
+from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Reason
+from gossipkv.status.words import plain, some_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gossipkv.wire.rpc import Value
+
+    Entry = Mapping[str, Value]
+
+LATE_S: Final = 1.0  # What a node has lacked for less is on its way,
+LONG_S: Final = 60.0  # and for more than that is none that keeps up.
+
+
+def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
+    """Yield what is wrong with a table and its partitions, and who is late."""
+    errors: dict[str, list[Value]] = {}
+    for node, entry in entries.items():
+        if entry.get("error") is not None:
+            errors.setdefault(plain(entry["error"]), []).append(node)
+    for error, nodes in errors.items():
+        at = "" if len(nodes) == len(entries) else f" ({some_text(nodes)})"
+        yield Reason(TROUBLE, f"{name}: {error}{at}", name)
+    unwell: dict[str, set[str]] = {}
+    for entry in entries.values():
+        for one in map(map_of, list_of(entry.get("unwell"))):
+            unwell.setdefault(plain(one.get("why")), set()).add(plain(one.get("partition")))
+    for why, partitions in unwell.items():
+        which = f"partition {min(partitions)}" if len(partitions) == 1 else f"{len(partitions):,} partitions"
+        yield Reason(TROUBLE, f"{name}: {which}: {why}", name)
+    if more := max(whole_of(entry.get("unwell_not_named")) or 0 for entry in entries.values()):
+        yield Reason(TROUBLE, f"{name}: and {more:,} more partitions", name)
+    late: dict[str, tuple[float, int]] = {}
+    for entry in entries.values():
+        for node, lag in maps_of(entry.get("lags")).items():
+            late[node] = max(
+                late.get(node, (0.0, 0)), (number_of(lag.get("seconds")) or 0.0, whole_of(lag.get("records")) or 0)
+            )
+    for node, (seconds, records) in sorted(late.items()):
+        if seconds >= LATE_S:
+            level = WELL if seconds < LONG_S else ATTENTION
+            yield Reason(level, f"{name}: {node} lacks {records:,} records, for {seconds:.1f} s", name)
+
+
+def acceptors(reports: Mapping[str, Entry]) -> dict[str, bool]:
+    """Return who decides on tables, as most members say, and whether each answers."""
+    said = Counter(tuple(map(plain, list_of(report.get("acceptors")))) for report in reports.values())
+    said.pop((), None)
+    if not said:
+        return {}
+    names = max(said, key=lambda each: (said[each], each))
+    return {name: name in reports for name in names}
+
+
+def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:
+    """Yield that no majority of those who decide answers."""
+    here, away = ([name for name, answers in answering.items() if answers is wanted] for wanted in (True, False))
+    if answering and len(here) * 2 <= len(answering):
+        words = f"{len(here):,} of the {len(answering):,} nodes that decide on tables {'answers' if len(here) == 1 else 'answer'}"
+        advice = (
+            f"Start {some_text(away)} again, or replace those that are lost for good (`gossipkv metadata replace`)."
+        )
+        yield Reason(TROUBLE, f"{words}: no table can be created or dropped", None, advice)

@@ -1,0 +1,173 @@
+"""Is it well?  What all members say of themselves, merged and judged: a level, the reasons, and what to do.
+
+It is one function of what was said (`judging.judge`), so every node that hears the same members says the same.  The
+page, `status`, `status --wait`, `/readyz?verbose` and the metric of the verdict show what comes of it, and judge nothing
+themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gossipkv.status.reading import list_of, map_of, maps_of, number_of, text_of, whole_of
+from gossipkv.status.words import duration_text, some_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gossipkv.wire.rpc import Value
+
+WELL: Final = "well"
+ATTENTION: Final = "attention"  # Everything can be read, and somebody should look.
+TROUBLE: Final = "trouble"
+LEVELS: Final = (WELL, ATTENTION, TROUBLE)
+
+SERVES: Final = "serves"  # What a database is to serve, it serves, at everybody who answers.
+COMES: Final = "comes"  # Somebody builds it, or can.
+STUCK: Final = "stuck"  # It does not come by itself.
+
+MOST_REASONS: Final = 256  # Told; of the others it is said how many there are.
+
+
+class Said(NamedTuple):
+    """What members said, as one of them heard it."""
+
+    node: str  # Who asked the others, and was asked itself.
+    members: Mapping[str, str]  # By name the state of each that has not left, as that node knows it.
+    reports: Mapping[str, Mapping[str, Value]]  # By name what each said of itself (`report` on the wire).
+    silent: Mapping[str, str]  # Who was asked and did not answer, and why.
+
+
+class Reason(NamedTuple):
+    """Something to be told."""
+
+    level: str
+    text: str
+    database: str | None = None  # What it is about, if it is one database.
+    advice: str | None = None  # What to do.
+
+
+class Coming(NamedTuple):
+    """A version that is to serve and does not yet, at everybody."""
+
+    version: str
+    state: str  # COMES or STUCK.
+    done: float | None = None  # Of the slowest that builds it.
+    remaining_s: float | None = None
+    builders: int = 0
+    waits: tuple[str, ...] = ()  # For what, a sentence each.
+    is_first: bool = False  # Nothing of the database can be read before.
+
+    @property
+    def progress(self) -> str:
+        """How far the slowest is that builds it; nothing where nobody does."""
+        if self.done is None:
+            return ""
+        left = "" if self.remaining_s is None else f", {duration_text(round(self.remaining_s))} left"
+        others = f"; {self.builders} nodes build" if self.builders > 1 else ""
+        return f"{self.done:.0%} done{left}{others}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The whole, as one node heard the members."""
+
+    node: str
+    level: str
+    text: str  # In a line, which changes only with what is so: it is read aloud.
+    reasons: tuple[Reason, ...]  # The most urgent first.
+    coming: dict[str, Coming] = field(default_factory=dict)  # By database.
+    databases: int = 0  # How many there are, tables among them.
+    silent: dict[str, str] = field(default_factory=dict)
+    acceptors: dict[str, bool] = field(default_factory=dict)  # Who decides on tables, and whether it answers.
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do, each thing once, the most urgent first."""
+        return list(dict.fromkeys(reason.advice for reason in self.reasons if reason.advice is not None))
+
+    def about(self, database: str) -> Verdict:
+        """Return what concerns one database: what is said of it, and of no other."""
+        reasons = tuple(reason for reason in self.reasons if reason.database in {None, database})
+        coming = {name: each for name, each in self.coming.items() if name == database}
+        level = worst(reason.level for reason in reasons)
+        text = headline(reasons, coming, database)
+        return Verdict(self.node, level, text, reasons, coming, 1, self.silent, self.acceptors)
+
+    def level_of(self, database: str) -> str:
+        """How well one database is."""
+        return worst(reason.level for reason in self.reasons if reason.database == database)
+
+    def to_map(self) -> dict[str, Value]:
+        """Return it as it is told on the wire."""
+        reasons: list[Value] = [
+            {name: told for name, told in reason._asdict().items() if told is not None}
+            for reason in self.reasons[:MOST_REASONS]
+        ]
+        coming: dict[str, Value] = {
+            name: {**each._asdict(), "waits": list(each.waits)} for name, each in self.coming.items()
+        }
+        return {
+            "node": self.node,
+            "level": self.level,
+            "text": self.text,
+            "reasons": reasons,
+            "reasons_not_told": len(self.reasons[MOST_REASONS:]),
+            "coming": coming,
+            "databases": self.databases,
+            "silent": {**self.silent},
+            "acceptors": {**self.acceptors},
+        }
+
+
+def verdict_of(told: Mapping[str, Value]) -> Verdict:
+    """Read what was told on the wire."""
+    reasons = [
+        Reason(text_of(one.get("level")) or ATTENTION, str(one.get("text")), *map(text_of, (one.get("database"), one.get("advice"))))
+        for one in map(map_of, list_of(told.get("reasons")))
+    ]  # fmt: skip
+    if more := whole_of(told.get("reasons_not_told")):
+        reasons.append(Reason(ATTENTION, f"and {more:,} more"))
+    return Verdict(
+        str(told.get("node")),
+        text_of(told.get("level")) or ATTENTION,
+        str(told.get("text")),
+        tuple(reasons),
+        {name: _coming(each) for name, each in maps_of(told.get("coming")).items()},
+        whole_of(told.get("databases")) or 0,
+        {name: str(why) for name, why in map_of(told.get("silent")).items()},
+        {name: answers is True for name, answers in map_of(told.get("acceptors")).items()},
+    )
+
+
+def _coming(told: Mapping[str, Value]) -> Coming:
+    return Coming(
+        str(told.get("version")),
+        str(told.get("state")),
+        number_of(told.get("done")),
+        number_of(told.get("remaining_s")),
+        whole_of(told.get("builders")) or 0,
+        tuple(map(str, list_of(told.get("waits")))),
+        told.get("is_first") is True,
+    )
+
+
+def worst(levels: Iterable[str]) -> str:
+    """Return the worst of some levels; of none, that it is well."""
+    return max(levels, key=LEVELS.index, default=WELL)
+
+
+def headline(reasons: Iterable[Reason], coming: Mapping[str, Coming], about: str) -> str:
+    """Return the whole in a line; what it is about stands behind it."""
+    counts = dict.fromkeys(LEVELS, 0)
+    for reason in reasons:
+        counts[reason.level] += 1
+    wrong = counts[TROUBLE]
+    if wrong:
+        return f"{'1 thing is wrong' if wrong == 1 else f'{wrong:,} things are wrong'}. {about}."
+    if unread := [name for name, each in coming.items() if each.is_first]:
+        return f"{some_text(unread)} cannot be read yet. {about}."
+    if counts[ATTENTION]:
+        return f"Everything can be read; something deserves attention. {about}."
+    return f"All is well. {about}."
