@@ -105,13 +105,13 @@ def _shared(database: Database, name: str, spread: Spread, now_ms: int) -> dict[
 
 
 def condition(database: Database, now_ms: int) -> dict[str, Detail]:
-    """Return what whoever judges the whole is told of a database: which version is active, and what is not as it is to be.
+    """Return what whoever judges the whole is told of a database: what is active, and what is not as it is to be.
 
     `awaits` names the version that is to serve and does not; the empty name: that is not known yet.
     """
     served, awaited = database.served, _to_serve(database)
     told: dict[str, Detail] = {"kind": "dataset", "active": None if served is None else served.name}
-    more = {"error": database.trouble, "hold": database.hold, "awaits": awaited}
+    more: dict[str, Detail] = {"error": database.trouble, "hold": database.hold, "awaits": awaited}
     versions = {name: _noteworthy(database, life, awaited, now_ms) for name, life in sorted(database.lives.items())}
     if awaited is not None and database.hold_trouble is not None:
         versions[awaited] = {"error": {"message": database.hold_trouble}}

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.http.answers import TEXT, Answer, document, refusal, text
+from gossipkv.status.reading import map_of
+from gossipkv.status.verdict import WELL, verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from gossipkv.http.answers import Asker
 
 # Kubernetes' probes wait 1 s by default, and a probe that says why has to be done before.
 PROBE_TIMEOUT_MS: Final = 900
-STATUS_TIMEOUT_MS: Final = 5000  # For people: it looks at every partition.
+VERDICT_TIMEOUT_MS: Final = 5000  # For people: the first one asks all members.
 
 ACTIVE: Final = "ACTIVE"
 
@@ -69,7 +71,7 @@ async def readyz(ask: Asker, *, verbose: bool) -> Answer:
         return text(503, verdict, "NOT_READY") if reasons else text(200, verdict)
     lines = ["[+] the node answers"]
     lines += [f"[+] {good}" if is_good else f"[-] {bad}" for is_good, good, bad in checks]
-    lines += [f"[!] {warning}" for warning in [*_of_node(info), *await _of_cluster(ask)]]
+    lines += [f"[!] {warning}" for warning in await _of_cluster(ask)]
     body = "".join(f"{' '.join(line.split())}\n" for line in [*lines, verdict])
     named = [(b"X-GossipKV-Error", b"NOT_READY")] if reasons else []
     return Answer(503 if reasons else 200, [TEXT, *named], body.encode())
@@ -89,44 +91,16 @@ def _states(entry: Mapping[str, object]) -> dict[str, str]:
     return {} if version is None else {str(version): ACTIVE}
 
 
-def _of_node(info: Mapping[str, object]) -> Iterator[str]:
-    """Yield what is wrong with the node and does not keep it from answering."""
-    if info.get("isolated") is True:
-        yield "it hears from no other node: what it knows of them is stale"
-    if info.get("silent") is not None:
-        yield f"it is silent, and builds nothing until it can write: {info['silent']}"
-    if info.get("publish_error") is not None:
-        yield f"others do not learn of all that it has: {info['publish_error']}"
-    if info.get("source_error") is not None:
-        yield f"its source cannot be read: {info['source_error']}"
-    tables = _map(info.get("tables"))
-    if tables.get("why") is not None:
-        yield f"its tables are closed: {tables['why']}"
-    twice = info.get("claimed_twice")
-    if isinstance(twice, list) and twice:
-        yield f"two nodes go by the name {', '.join(map(str, twice))}"
-
-
 async def _of_cluster(ask: Asker) -> list[str]:
-    """Return what is wrong with databases, as far as the node knows the others."""
+    """Return the verdict that was made last, and why it is no better."""
     try:
-        status = _map(await ask.call("status", timeout_ms=STATUS_TIMEOUT_MS))
+        told = await ask.call("verdict", {"last": True}, timeout_ms=VERDICT_TIMEOUT_MS)
     except GossipKVError as error:
-        return [f"the state of databases is not known: {error.message}"]
-    return [f"{name}: {trouble}" for name, entry in sorted(status.items()) for trouble in _of_database(_map(entry))]
-
-
-def _of_database(entry: Mapping[str, object]) -> Iterator[str]:
-    if entry.get("error") is not None:
-        yield str(entry["error"])
-    active = entry.get("active")
-    if active is None:
-        yield "no version is active yet"
-        return
-    version = _map(_map(entry.get("versions")).get(str(active)))
-    missing = _map(version.get("missing")).get("count")
-    if isinstance(missing, int) and missing > 0:
-        yield f"{missing} of {version.get('partition_count')} partitions of version {active} have no live owner"
+        return [f"whether all is well is not known: {error.message}"]
+    verdict = verdict_of(map_of(told))
+    if verdict.level == WELL:
+        return []
+    return [f"the cluster: {verdict.text}", *(reason.text for reason in verdict.reasons if reason.level != WELL)]
 
 
 def _map(value: object) -> dict[str, object]:

@@ -314,6 +314,12 @@ _EVENTS: Final = (
 )
 _CLUSTER: Final = (
     _gauge("gossipkv_members", "Members that this node knows, itself among them.", "members_by_state.*", "state"),
+    _gauge(
+        "gossipkv_verdict",
+        "Whether the cluster is well, as this node judged last: 0 well, 1 something deserves attention, 2 trouble.",
+        "verdict.number",
+    ),
+    _gauge("gossipkv_verdict_age_seconds", "How long ago that was; reading this has it made anew.", "verdict.age_s"),
     _gauge("gossipkv_isolated", "Whether this node hears from none of the others it knows.", "isolated"),
     _gauge(
         "gossipkv_silent",

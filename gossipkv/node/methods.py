@@ -172,7 +172,7 @@ class Handlers:
         verdicts: JudgedCluster,
         random: random.Random,
     ) -> None:
-        """`serves` answers a member's direct question: database, identity, and who asks; `report` says how this node is."""
+        """`serves` answers a member's direct question: database, identity, who asks; `report` says how this node is."""
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster

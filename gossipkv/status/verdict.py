@@ -1,8 +1,7 @@
 """Is it well?  What all members say of themselves, merged and judged: a level, the reasons, and what to do.
 
 It is one function of what was said (`judging.judge`), so every node that hears the same members says the same.  The
-page, `status`, `status --wait`, `/readyz?verbose` and the metric of the verdict show what comes of it, and judge nothing
-themselves.
+page, `status` and its `--wait`, `/readyz?verbose` and the metric show what comes of it, and judge nothing themselves.
 """
 
 from __future__ import annotations
@@ -123,15 +122,12 @@ class Verdict:
 
 def verdict_of(told: Mapping[str, Value]) -> Verdict:
     """Read what was told on the wire."""
-    reasons = [
-        Reason(text_of(one.get("level")) or ATTENTION, str(one.get("text")), *map(text_of, (one.get("database"), one.get("advice"))))
-        for one in map(map_of, list_of(told.get("reasons")))
-    ]  # fmt: skip
+    reasons = [*map(_reason, map(map_of, list_of(told.get("reasons"))))]
     if more := whole_of(told.get("reasons_not_told")):
         reasons.append(Reason(ATTENTION, f"and {more:,} more"))
     return Verdict(
         str(told.get("node")),
-        text_of(told.get("level")) or ATTENTION,
+        level if (level := text_of(told.get("level"))) in LEVELS else ATTENTION,
         str(told.get("text")),
         tuple(reasons),
         {name: _coming(each) for name, each in maps_of(told.get("coming")).items()},
@@ -139,6 +135,11 @@ def verdict_of(told: Mapping[str, Value]) -> Verdict:
         {name: str(why) for name, why in map_of(told.get("silent")).items()},
         {name: answers is True for name, answers in map_of(told.get("acceptors")).items()},
     )
+
+
+def _reason(told: Mapping[str, Value]) -> Reason:
+    level, database, advice = (text_of(told.get(name)) for name in ("level", "database", "advice"))
+    return Reason(level if level in LEVELS else ATTENTION, str(told.get("text")), database, advice)
 
 
 def _coming(told: Mapping[str, Value]) -> Coming:

@@ -69,7 +69,7 @@ class Spread:
         return told
 
     def faults(self, version: str, *, is_active: bool) -> dict[str, Detail]:
-        """Return what is not as it is to be of a version: files that differ, and if it is active what has too few owners."""
+        """Return what is not as it is to be of a version: files that differ, and of the active one too few owners."""
         told: dict[str, Detail] = {}
         if version in self._conflicts:
             told["conflicts"] = _contents(self._conflicts[version])

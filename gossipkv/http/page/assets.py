@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 GUARDS: Final[tuple[Header, ...]] = (
     (b"Content-Security-Policy", POLICY.encode()),

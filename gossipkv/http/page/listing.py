@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.http.page.drawing import STEP, Shape, shapes
-from gossipkv.http.page.obstacles import builders, obstacles
+from gossipkv.http.page.drawing import FEW_CELLS, GAP, STEP, Shape, shapes
 from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, in_order, placement_map
+from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.status import sentences
 from gossipkv.status.reading import list_of, map_of, maps_of, text_of, whole_of
 from gossipkv.status.tables import datasets
-from gossipkv.status.versions import newest, versions
+from gossipkv.status.verdict import COMES, Coming
+from gossipkv.status.versions import versions
 from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from gossipkv.http.page.placement_map import PlacementMap, Row
     from gossipkv.http.page.survey import Survey
@@ -77,6 +78,7 @@ class DatabaseRow:
     """One database."""
 
     name: str
+    level: str  # How well it is: well, attention, trouble.
     versions: tuple[VersionRow, ...]
 
     @property
@@ -100,7 +102,7 @@ class MemberRow:
 
 def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
     """Return every database; maps of those that are in trouble first, as long as their rows fit into `most_drawn`."""
-    awaited = {(version.database, version.name) for version in newest(survey.status) if not version.serves}
+    awaited = {(name, each.version) for name, each in survey.verdict.coming.items()}
     by_database: dict[str, list[VersionStatus]] = {name: [] for name in sorted(datasets(survey.status), key=in_order)}
     for version in versions(survey.status):
         by_database[version.database].append(version)
@@ -113,8 +115,9 @@ def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
     return [
         DatabaseRow(
             name,
+            survey.verdict.level_of(name),
             tuple(
-                _version_row(survey, each, maps.get((name, each.name)), is_awaited=(name, each.name) in awaited)
+                _version_row(survey, each, maps.get((name, each.name)))
                 for each in sorted(there, key=lambda each: in_order(each.name), reverse=True)
             ),
         )
@@ -149,7 +152,7 @@ def draw(made: PlacementMap) -> DrawnMap:
         made.partitions,
         made.cells,
         made.band,
-        made.cells * STEP,
+        made.cells * STEP - (GAP if made.cells <= FEW_CELLS else 0),  # No gap behind the last.
         tuple((letter, NAMES[letter], tuple(shapes(letter))) for letter in made.letters),
         _drawn_row(made.together),
         tuple(map(_drawn_row, rows)),
@@ -163,11 +166,11 @@ def _drawn_row(row: Row) -> DrawnRow:
     return DrawnRow(row.name, row.state, tuple(shapes(row.cells)), counts, row.words)
 
 
-def _version_row(survey: Survey, version: VersionStatus, placement: DrawnMap | None, *, is_awaited: bool) -> VersionRow:
+def _version_row(survey: Survey, version: VersionStatus, placement: DrawnMap | None) -> VersionRow:
     told = map_of(maps_of(map_of(survey.status[version.database]).get("versions")).get(version.name))
-    building = builders(survey, version.database, version.name)
-    slowest = building[0] if building else None
-    others = f"; {len(building)} nodes build" if len(building) > 1 else ""
+    coming = survey.verdict.coming.get(version.database)
+    if coming is None or coming.version != version.name:  # It may be built here all the same: a further copy.
+        coming = Coming(version.name, COMES, version.done, version.remaining_s, 1)
     return VersionRow(
         version.name,
         version.state,
@@ -175,10 +178,10 @@ def _version_row(survey: Survey, version: VersionStatus, placement: DrawnMap | N
         _partitions(told),
         "" if version.records is None else f"{version.records:,}",
         "" if version.size_bytes is None else size_text(version.size_bytes),
-        None if slowest is None else slowest.done,
-        "" if slowest is None else f"{slowest.words}{others}",
+        coming.done,
+        coming.progress,
         sentences.remarks(version, alike=False),
-        tuple(obstacles(survey, version.database, version.name)) if is_awaited else (),
+        coming.waits,
         version.format or "",
         " or ".join(version.functions),
         _source(told),
@@ -215,8 +218,8 @@ def _rank(state: str) -> int:
 def _member_row(survey: Survey, member: Mapping[str, Value]) -> MemberRow:
     name, state = str(member.get("node")), str(member.get("state"))
     remarks = ["two nodes go by this name"] if member.get("claimed_twice") is True else []
-    if name in survey.silent:
-        remarks.append(f"did not answer: {survey.silent[name]}")
+    if name in survey.verdict.silent:
+        remarks.append(f"did not answer: {survey.verdict.silent[name]}")
     return MemberRow(
         name,
         state,
@@ -228,11 +231,30 @@ def _member_row(survey: Survey, member: Mapping[str, Value]) -> MemberRow:
     )
 
 
-def counted_states(rows: Sequence[Mapping[str, Value]]) -> str:
-    """Return how many members are in which state, as in `4 members, 1 of them dead`."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[str(row.get("state"))] = counts.get(str(row.get("state")), 0) + 1
-    others = [f"{counts[state]:,} {state}" for state in sorted(counts, key=_rank) if state != "alive"]
-    members = "1 member" if len(rows) == 1 else f"{len(rows):,} members"
-    return f"{members}, {', '.join(others)}" if others else f"{members}, {'alive' if len(rows) == 1 else 'all alive'}"
+def drawn_table(survey: Survey) -> DrawnMap | None:
+    """Draw who holds which partition of the table that a survey is about alone; None: its map is not known."""
+    hosts, count = survey.hosts, len(survey.hosts)
+    states = {str(member.get("node")): str(member.get("state")) for member in survey.members}
+    here: dict[str, list[int]] = {}
+    for partition, nodes in enumerate(hosts):
+        for node in nodes:
+            here.setdefault(node, []).append(partition)
+    up = [sum(states.get(node) != "dead" for node in nodes) for nodes in hosts]
+    some = {
+        "missing": [partition for partition, alive in enumerate(up) if not alive],
+        "under_replicated": [partition for partition, alive in enumerate(up) if alive < len(hosts[partition])],
+    }
+    owners: list[Value] = [
+        {"node": node, "state": states.get(node, "gone"), "ready": as_told(count, partitions)}
+        for node, partitions in here.items()
+    ]
+    version: dict[str, Value] = {"partition_count": count, "owners": owners}
+    version |= {name: as_told(count, partitions) for name, partitions in some.items()}
+    made = placement_map(version, [(node, states.get(node, "gone")) for node in here]) if count else None
+    return None if made is None else draw(made)
+
+
+def as_told(count: int, partitions: Iterable[int]) -> Value:
+    """Return some of so many partitions as `status` tells them with bitmaps."""
+    some = PartitionSet.of(count, partitions)
+    return {"count": len(some), "bitmap": some.to_bytes()}

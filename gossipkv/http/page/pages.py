@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from gossipkv.client.trio_client import connect
 from gossipkv.errors import GossipKVError
+from gossipkv.http import target
 from gossipkv.http.answers import STATUS_BY_CODE, Answer, document, refusal
 from gossipkv.http.page import assets, rendering
 from gossipkv.http.page.defects import contained
 from gossipkv.http.page.history import History
-from gossipkv.http.page.links import Links
-from gossipkv.http.page.survey import MEMBER_MS, NODE_MS, status_of, take_survey
-from gossipkv.http.page.view import view
+from gossipkv.http.page.survey import NODE_MS, Found, look_up, status_of, take_survey
+from gossipkv.http.page.view import Asked, view
 from gossipkv.status.reading import map_of
 from gossipkv.wire.json_form import json_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
 
     from gossipkv.http.answers import Asker, Request
-    from gossipkv.http.page.links import Reach
     from gossipkv.http.page.survey import Survey
 
 SAMPLE_S: Final = 1.0
@@ -45,18 +43,12 @@ _HEADERS: Final = [
 ]
 
 
-def reach_member(address: str) -> AbstractAsyncContextManager[Asker]:
-    """Connect to a member."""
-    return connect(address, timeout_ms=MEMBER_MS)
-
-
 @final
 class Pages:
     """The pages in front of one node, which `ask` asks; `reach` connects to members."""
 
-    def __init__(self, ask: Asker, *, reach: Reach = reach_member, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, ask: Asker, *, now_s: Callable[[], float] = time.time) -> None:
         self._ask = ask
-        self._links = Links(reach)
         self._now_s = now_s
         self._history = History()
         self._looked_s = 0.0
@@ -66,15 +58,13 @@ class Pages:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sample the node once a second while somebody looks, until cancelled."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._links.run)
-            task_status.started()
-            while True:
-                await self._looked.wait()
-                while trio.current_time() - self._looked_s < LOOKED_S:
-                    await self._sample()
-                    await trio.sleep(SAMPLE_S)
-                self._looked = trio.Event()
+        task_status.started()
+        while True:
+            await self._looked.wait()
+            while trio.current_time() - self._looked_s < LOOKED_S:
+                await self._sample()
+                await trio.sleep(SAMPLE_S)
+            self._looked = trio.Event()
 
     async def overview(self, request: Request) -> Answer:
         """Answer a request for `/`."""
@@ -101,7 +91,7 @@ class Pages:
             self._looked.set()
         try:
             with contained("document" if is_json else "page"):
-                return await (self._document(database) if is_json else self._page(database))
+                return await (self._document(database) if is_json else self._page(database, request.target))
         except GossipKVError as error:
             return refusal(error) if is_json else failure(error)
 
@@ -111,11 +101,25 @@ class Pages:
         answer.headers.extend([(b"Cache-Control", b"no-store"), (b"Vary", b"Accept")])
         return answer
 
-    async def _page(self, database: str | None) -> Answer:
+    async def _page(self, database: str | None, asked_for: bytes) -> Answer:
         survey, intervals = await self._survey(database), self._history.intervals()
+        asked, found = await self._look_up(database, asked_for)
         # Of a hundred nodes it takes tens of milliseconds, in which others are to be answered.
-        body = await trio.to_thread.run_sync(lambda: rendering.page(view(survey, intervals, database)))
+        shown = partial(view, survey, intervals, database, asked, found)
+        body = await trio.to_thread.run_sync(lambda: rendering.page(shown()))
         return Answer(200, [*_HEADERS], body)
+
+    async def _look_up(self, database: str | None, asked_for: bytes) -> tuple[Asked, Found | None]:
+        """What the form of the page asks for, and what is found; nothing where it asks for nothing."""
+        options = target.parse(asked_for).options
+        asked = Asked(database or options.get("database", ""), options.get("key", ""), options.get("as") == "hex")
+        if "key" not in options or not asked.database:
+            return asked, None
+        try:
+            key = bytes.fromhex(asked.key) if asked.is_hex else asked.key.encode()
+        except ValueError:
+            return asked, Found(asked.database, b"", None, "", "", f"{asked.key!r} is no pairs of hexadecimal digits")
+        return asked, await look_up(self._ask, asked.database, key)
 
     async def _survey(self, database: str | None) -> Survey:
         """Return what somebody has just asked, else ask."""
@@ -123,7 +127,7 @@ class Pages:
             now_s = trio.current_time()
             fresh = {name: kept for name, kept in self._surveys.items() if now_s - kept[0] < FRESH_S}
             if database not in fresh:
-                taken = await take_survey(self._ask, self._links, self._now_s(), database)
+                taken = await take_survey(self._ask, self._now_s(), database)
                 fresh = dict(list(fresh.items())[1 - MOST_SURVEYS :])
                 fresh[database] = (trio.current_time(), taken)
             self._surveys = fresh

@@ -1,31 +1,28 @@
-"""What is asked for a page: of the node what it knows, and of the members, where a version waits, how far each one is.
-
-The answers are kept as they came.  Whoever does not answer is named with the reason, and holds up nobody else.
-"""
+"""What is asked for a page: of the node what it knows, and its verdict, for which it asks the members itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from gossipkv.errors import GossipKVError, UnknownDatabase
-from gossipkv.status.reading import count_of, list_of, map_of, maps_of
-from gossipkv.status.versions import newest
+from gossipkv.http.page.placement_map import MOST_PARTITIONS
+from gossipkv.status.reading import list_of, map_of
+from gossipkv.status.tables import KINDS
+from gossipkv.status.verdict import verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from gossipkv.http.answers import Asker
-    from gossipkv.http.page.links import Links
+    from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
 NODE_MS: Final = 3000  # For what the node itself is asked.
-MEMBER_MS: Final = 1000  # For what a member is asked: a page must not wait long for one that is gone.
 AT_ONCE: Final = 8  # Questions to one node: others ask it, too.
-REACHABLE: Final = {"alive", "suspect"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,8 @@ class Survey:
     info: dict[str, Value]
     members: list[dict[str, Value]]
     status: dict[str, Value]  # By database, with sets of partitions as bitmaps.
-    said: dict[str, dict[str, Value]] = field(default_factory=dict)  # By member and database: its own state.
-    silent: dict[str, str] = field(default_factory=dict)  # Members that did not answer, and why.
+    verdict: Verdict
+    hosts: list[list[str]] = field(default_factory=list)  # Of a table that it is about alone: who holds each partition.
 
     @property
     def node(self) -> str:
@@ -45,20 +42,32 @@ class Survey:
         return str(self.info.get("node"))
 
 
-async def take_survey(ask: Asker, links: Links, now_s: float, database: str | None = None) -> Survey:
-    """Ask the node, then the members; of one database or of all.
+class Found(NamedTuple):
+    """What is under a key, and who said so."""
+
+    database: str
+    key: bytes
+    value: bytes | None  # None: there is no such key, or an error.
+    version: str  # Of a dataset; nothing of a table.
+    node: str
+    error: str = ""
+
+
+async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> Survey:
+    """Ask the node, of one database or of all.
 
     Raises:
         GossipKVError: the node did not answer, or does not know the database.
     """
-    info, members = await together([partial(ask.call, name, timeout_ms=NODE_MS) for name in ("info", "members")])
-    _raise_first([info, members])
+    about: list[Value] = [] if database is None else [{"database": database}]
+    asks = [partial(ask.call, name, timeout_ms=NODE_MS) for name in ("info", "members")]
+    info, members, judged = await together([*asks, partial(ask.call, "verdict", *about, timeout_ms=NODE_MS)])
+    _raise_first([info, members, judged])
     status = await status_of(ask, database, bitmaps=True)
-    survey = Survey(now_s, map_of(_value(info)), [map_of(each) for each in list_of(_value(members))], status)
-    waiting = [name for name, entry in maps_of(dict(status)).items() if is_waiting(name, entry)]
-    if waiting:
-        await _ask_members(survey, links, waiting)
-    return survey
+    is_table = database is not None and map_of(status.get(database)).get("kind") in KINDS
+    hosts = await hosts_of(ask, database) if database is not None and is_table else []
+    told = [map_of(each) for each in list_of(_value(members))]
+    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), hosts)
 
 
 async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[str, Value]:
@@ -82,40 +91,35 @@ async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[
     return {name: entry for each in answers for name, entry in map_of(_value(each)).items()}
 
 
-def is_waiting(name: str, entry: Mapping[str, Value]) -> bool:
-    """Whether a version of a database is to serve and does not, or a node builds what is to be there of one."""
-    if any(not version.serves for version in newest({name: dict(entry)})):
-        return True
-    versions = maps_of(entry.get("versions")).values()
-    owners = (map_of(owner) for version in versions for owner in list_of(version.get("owners")))
-    return any(owner.get("state") != "dead" and count_of(owner.get("building")) for owner in owners)
-
-
-async def _ask_members(survey: Survey, links: Links, databases: Sequence[str]) -> None:
-    """Ask each live member for its own part of the databases that wait."""
-    survey.said[survey.node] = {name: survey.status[name] for name in databases}
-    others = {
-        str(member.get("node")): str(member.get("address"))
-        for member in survey.members
-        if member.get("state") in REACHABLE and member.get("node") != survey.node
-    }
-    asks = [partial(_ask_member, links, address, databases) for address in others.values()]
-    for name, answer in zip(others, await together(asks, at_once=len(asks)), strict=True):
-        if isinstance(answer, GossipKVError):
-            survey.silent[name] = answer.message
-        else:
-            survey.said[name] = map_of(answer)
-
-
-async def _ask_member(links: Links, address: str, databases: Sequence[str]) -> Value:
-    said: dict[str, Value] = {}
-    for name in databases:
+async def hosts_of(ask: Asker, table: str) -> list[list[str]]:
+    """Return who holds each partition of a table, in their order; nothing where the node does not know its map yet."""
+    hosts: list[list[str]] = []
+    options: dict[str, Value] = {}
+    while True:
         try:
-            asked: Value = {"local": True, "database": name, "bitmaps": True}
-            said |= map_of(await links.call(address, "status", asked, timeout_ms=MEMBER_MS))
-        except UnknownDatabase:
-            said[name] = {}  # It has not come to know it yet.
-    return said
+            told = map_of(await ask.call("partition_map", table, options, timeout_ms=NODE_MS))
+        except GossipKVError:
+            return []
+        for partition in map(map_of, list_of(told.get("partitions"))):
+            assigned = map(map_of, list_of(partition.get("assignments")))
+            hosts.append([str(one.get("node")) for one in assigned if one.get("state") == "AVAILABLE"])
+        after = told.get("next")
+        if after is None or len(hosts) > MOST_PARTITIONS:
+            return hosts
+        options = {"start": after}
+
+
+async def look_up(ask: Asker, database: str, key: bytes) -> Found:
+    """Read a key as anybody would, and who answered."""
+    try:
+        answer = list_of(await ask.call("get", database, key, {"explain": True}, timeout_ms=NODE_MS))
+    except GossipKVError as error:
+        return Found(database, key, None, "", "", error.message)
+    value, told, explained = [*answer, None, None, None][:3]
+    version = told if isinstance(told, str) else ""
+    return Found(
+        database, key, value if isinstance(value, bytes) else None, version, str(map_of(explained).get("node") or "")
+    )
 
 
 async def together(

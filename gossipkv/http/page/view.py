@@ -4,31 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.http.page.advice import advice
 from gossipkv.http.page.chart import Chart, latency_chart, rate_chart
-from gossipkv.http.page.listing import DatabaseRow, MemberRow, counted_states, database_rows, member_rows
-from gossipkv.status import sentences
-from gossipkv.status.reading import maps_of, number_of
-from gossipkv.status.tables import TableStatus, datasets, of_partitions, tables
-from gossipkv.status.words import duration_text, plain, some_text
+from gossipkv.http.page.listing import DatabaseRow, MemberRow, database_rows, drawn_table, member_rows
+from gossipkv.status.reading import number_of
+from gossipkv.status.tables import TableStatus, tables
+from gossipkv.status.words import duration_text, plain, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from gossipkv.http.page.history import Interval
-    from gossipkv.http.page.survey import Survey
+    from gossipkv.http.page.listing import DrawnMap
+    from gossipkv.http.page.survey import Found, Survey
+    from gossipkv.status.verdict import Verdict
 
+MOST_SHOWN: Final = 2048  # Bytes of a value.
 MOST_DRAWN: Final = 128  # Rows of maps on the overview: what is beyond is on the database's own page.
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The whole in a line."""
+class Asked(NamedTuple):
+    """What somebody looks up, as the form has it."""
 
-    level: str  # well, attention, trouble
-    text: str
+    database: str
+    key: str
+    is_hex: bool
+
+
+NOTHING: Final = Asked("", "", is_hex=False)
+
+
+class Answer(NamedTuple):
+    """What was found under a key, in words."""
+
+    value: str  # As text where it is that, else in hexadecimal digits.
+    size: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +55,25 @@ class View:
     taken: str
     database: str | None  # The one that it is about.
     verdict: Verdict
-    troubles: tuple[str, ...]
-    notes: tuple[str, ...]
-    advice: tuple[str, ...]
+    asked: Asked
+    answer: Answer | None
     databases: tuple[DatabaseRow, ...]
     tables: tuple[TableStatus, ...]
+    table_map: DrawnMap | None
     members: tuple[MemberRow, ...]
     members_left_out: int
-    members_counted: str
     charts: tuple[Chart, ...]
 
 
-def view(survey: Survey, intervals: Sequence[Interval], database: str | None = None) -> View:
-    """Return the overview, or the page of one database, which `survey` is about alone."""
-    status = survey.status
-    lines = [*sentences.of_versions(status), *sentences.of_owners(status), *of_partitions(status)]
-    troubles = [*sentences.of_node(survey.info), *(line.text for line in lines if line.is_trouble)]
-    notes = [*_away(survey), *(line.text for line in lines if not line.is_trouble)]
+def view(
+    survey: Survey,
+    intervals: Sequence[Interval],
+    database: str | None = None,
+    asked: Asked = NOTHING,
+    found: Found | None = None,
+) -> View:
+    """Return the overview, or the page of one database, which `survey` is about alone; with what was looked up."""
     members, left_out = member_rows(survey)
-    counted = counted_states(survey.members)
     cluster = plain(survey.info.get("cluster"))
     charts = (rate_chart(intervals), latency_chart(intervals))
     return View(
@@ -72,40 +84,31 @@ def view(survey: Survey, intervals: Sequence[Interval], database: str | None = N
         duration_text(int(number_of(survey.info.get("uptime_s")) or 0)),
         datetime.fromtimestamp(survey.taken_s, UTC).strftime("%H:%M:%S UTC"),
         database,
-        verdict(survey, troubles, notes, counted, database),
-        tuple(troubles),
-        tuple(notes),
-        tuple(advice(survey)),
+        survey.verdict,
+        asked,
+        None if found is None else _answer(found),
         tuple(database_rows(survey, most_drawn=MOST_DRAWN)),
-        tuple(tables(status)),
+        tuple(tables(survey.status)),
+        drawn_table(survey),
         tuple(members),
         left_out,
-        counted,
         tuple(chart for chart in charts if chart is not None),
     )
 
 
-def verdict(
-    survey: Survey, troubles: Sequence[str], notes: Sequence[str], counted: str, database: str | None = None
-) -> Verdict:
-    """Return the whole in a line, which is also read aloud when it changes: so nothing in it changes by itself."""
-    what = f"{len(survey.status):,} {'database' if len(survey.status) == 1 else 'databases'}"
-    about = f"{what if database is None else database}, {counted}"
-    if troubles:
-        found = "1 thing is wrong" if len(troubles) == 1 else f"{len(troubles):,} things are wrong"
-        return Verdict("trouble", f"{found}. {about}.")
-    entries = maps_of(datasets(survey.status))
-    if unread := sorted(name for name, entry in entries.items() if entry.get("active") is None):
-        return Verdict("attention", f"{some_text(unread)} cannot be read here yet. {about}.")
-    if notes:
-        found = "Everything can be read; something deserves attention"
-        return Verdict("attention", f"{found}. {about}.")
-    return Verdict("well", f"All is well. {about}.")
-
-
-def _away(survey: Survey) -> Iterator[str]:
-    """Tell which members are not there."""
-    for state, words in (("dead", "dead"), ("suspect", "suspected to be dead")):
-        names = [member.get("node") for member in survey.members if member.get("state") == state]
-        if names:
-            yield f"{some_text(names)} {'is' if len(names) == 1 else 'are'} {words}"
+def _answer(found: Found) -> Answer:
+    where = f"{found.database}{f' {found.version}' if found.version else ''}"
+    by = f", answered by {found.node}" if found.node else ""
+    if found.error:
+        return Answer("", "", f"Not read: {found.error}")
+    if found.value is None:
+        return Answer("", "", f"There is no key {shown(found.key)} in {where}{by}.")
+    part = found.value[:MOST_SHOWN]
+    try:
+        text = part.decode() if len(part) == len(found.value) else part.decode("utf-8", "ignore")
+    except UnicodeDecodeError:
+        text = part.hex(" ")
+    if not text.isprintable() and any(not (one.isprintable() or one in "\n\t") for one in text):
+        text = part.hex(" ")
+    cut = f", of which the first {len(part):,} are shown" if len(part) < len(found.value) else ""
+    return Answer(text, f"{len(found.value):,} bytes{cut}", f"{shown(found.key)} in {where}{by}:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from gossipkv.status.judging.merging import at, grouped
 from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of, whole_of
 from gossipkv.status.sentences import runs_of
 from gossipkv.status.verdict import ATTENTION, COMES, STUCK, TROUBLE, WELL, Coming, Reason
@@ -13,11 +14,11 @@ from gossipkv.status.words import duration_text, names_text, plain, some_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gossipkv.status.judging.merging import Entry
     from gossipkv.wire.rpc import Value
 
-    Entry = Mapping[str, Value]
-
 MOST_BUILDERS: Final = 8  # Named one by one; of the others there is the number.
+MOST_ALIKE: Final = 2  # Fewer versions are active than so many: all have the same.
 DIGEST_DIGITS: Final = 8  # Of a digest in a line: enough to tell two of them apart.
 
 
@@ -47,7 +48,7 @@ class Dataset:
         able: frozenset[str],
         dead: frozenset[str],
     ) -> None:
-        """`entries` by member; `shared`: members whose word of others counts; `able`: who may build; `dead`: members."""
+        """`entries` by member; `shared`: whose word of others counts; `able`: who may build; `dead`: who is."""
         self.name = name
         self._entries = entries
         self._views = {node: entry for node, entry in entries.items() if node in shared}
@@ -62,9 +63,10 @@ class Dataset:
         version = max(awaited)
         building = self.builders(version)
         state = STUCK if self._is_stuck(version) else COMES
-        slowest = (building[0].done, building[0].remaining_s) if building else (None, None)
+        done, remaining_s = (building[0].done, building[0].remaining_s) if building else (None, None)
         is_first = all(entry.get("active") is None for entry in self._entries.values())
-        return Coming(version, state, *slowest, len(building), tuple(self._waits(version, building)), is_first)
+        waits = tuple(self._waits(version, building))
+        return Coming(version, state, done, remaining_s, len(building), waits, is_first)
 
     def builders(self, version: str) -> list[Building]:
         """Return who builds a version, as each says itself, the slowest first."""
@@ -82,8 +84,8 @@ class Dataset:
             yield Reason(level, f"{self.name}{text}", self.name, advice)
 
     def _all(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
-        for error, nodes in self._grouped("error"):
-            yield TROUBLE, f": {error}{self._at(nodes)}", None
+        for error, nodes in grouped(self._entries, "error").items():
+            yield TROUBLE, f": {error}{at(nodes, self._entries)}", None
         yield from self._unread(coming)
         yield from self._lost()
         for version in sorted(
@@ -92,7 +94,7 @@ class Dataset:
             for level, text, advice in self._of_version(version, coming):
                 yield level, f" {version}: {text}", advice
         yield from self._differing(coming)
-        for hold, nodes in self._grouped("hold"):
+        for hold, nodes in grouped(self._entries, "hold").items():
             if coming is None:
                 yield (
                     WELL,
@@ -138,11 +140,11 @@ class Dataset:
     def _few(self, version: str, told: Entry) -> tuple[str, str, str | None]:
         """Say whether further copies are on their way, or lacking."""
         some, building = map_of(told.get("under_replicated")), self.builders(version)
-        what = f" {version}: {_counted(some, told)} on fewer than {plain(told.get('replication'))} live nodes: {runs_of(some, told)}"
+        few = f"on fewer than {plain(told.get('replication'))} live nodes"
         for_ms, patience_ms = whole_of(told.get("switched_ms")), whole_of(told.get("reassign_after_ms")) or 0
         is_young = for_ms is not None and for_ms < patience_ms
         if not (is_young or building) or any(owner in self._dead for owner in map(plain, list_of(told.get("away")))):
-            return ATTENTION, what, self._start(told) if list_of(told.get("away")) else None
+            return ATTENTION, f" {version}: {_counted(some, told)} {few}: {runs_of(some, told)}", None
         left_s = max((each.remaining_s for each in building if each.remaining_s is not None), default=None)
         left = "" if left_s is None else f", {duration_text(round(left_s))} left"
         return (
@@ -156,11 +158,8 @@ class Dataset:
         is_awaited = coming is not None and coming.version == version
         others_can = is_awaited and coming is not None and coming.state == COMES
         for error, nodes, file in self._failed(version):
-            mend = (
-                None
-                if file is None
-                else f"Mend {file} at the source, or take {self.name} {version} away there; it is tried again by itself."
-            )
+            there = f"or take {self.name} {version} away there; it is tried again by itself"
+            mend = None if file is None else f"Mend {file} at the source, {there}."
             more = "; others can" if others_can else ""
             yield ATTENTION if others_can else TROUBLE, f"{some_text(nodes)} cannot build it{more}: {error}", mend
         for node, told in self._said(version):
@@ -168,14 +167,16 @@ class Dataset:
                 room = f"Make room on the disk of {node}: {self.name} {version} waits for it."
                 yield TROUBLE, f"{node} waits for {plain(told.get('waiting_for'))}", room
         yield from self._contents(version)
-        for stray, nodes in self._grouped_of(version, "first_stray"):
-            yield WELL, f"{stray}{self._at(nodes)}", None
-        for kept_by, _ in self._grouped_of(version, "kept_by"):
-            yield WELL, f"kept for {kept_by}, which may still need it", None
+        strays = {node: {"stray": stray_text(told)} for node, told in self._said(version) if told.get("first_stray")}
+        for stray, some in grouped(strays, "stray").items():
+            yield WELL, f"{stray}{at(some, self._entries)}", None
 
     def _contents(self, version: str) -> Iterator[tuple[str, str, str | None]]:
         """Where files by one name differ, and what others do not learn of."""
-        one_name = f"Let all nodes see the same files of {self.name} {version}, and give other contents another version's name."
+        one_name = (
+            f"Let all nodes see the same files of {self.name} {version}, "
+            "and give other contents another version's name."
+        )
         said: dict[str, str | None] = {}
         for node, entry in self._views.items():
             told = _version(entry, version)
@@ -188,27 +189,31 @@ class Dataset:
 
     def _differing(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
         """Which version is active where, if it is not the same everywhere."""
-        places = {"none" if version is None else plain(version): [] for version in (entry.get("active") for entry in self._entries.values())}  # fmt: skip
-        if len(places) < 2 or ("none" in places and len(places) == 2 and coming is not None):
-            return
+        places: dict[str, list[Value]] = {}
         for node, entry in self._entries.items():
-            places["none" if entry.get("active") is None else plain(entry["active"])].append(node)
+            places.setdefault("none" if entry.get("active") is None else plain(entry["active"]), []).append(node)
+        if len(places) < MOST_ALIKE or ("none" in places and len(places) == MOST_ALIKE and coming is not None):
+            return
         told = (f"{version} on {some_text(nodes)}" for version, nodes in sorted(places.items(), reverse=True))
         is_meant = coming is not None and coming.state == COMES
-        yield WELL if is_meant or any(self._grouped("hold")) else ATTENTION, f": active are {', '.join(told)}", None
+        yield (
+            WELL if is_meant or any(grouped(self._entries, "hold")) else ATTENTION,
+            f": active are {', '.join(told)}",
+            None,
+        )
 
     # What a version waits for
 
     def _waits(self, version: str, building: list[Building]) -> Iterator[str]:
-        for until, _ in self._grouped_of(version, "waits_until"):
-            yield f"waits until {until}"
+        said = dict(self._said(version))
+        yield from (f"waits until {until}" for until in grouped(said, "waits_until"))
         for each in building[:MOST_BUILDERS]:
             yield f"waits for what {each.name} builds, {each.words}"
         if more := building[MOST_BUILDERS:]:
             yield f"waits for {len(more):,} more nodes that build, {more[0].done:.0%} to {more[-1].done:.0%} done"
         for error, nodes, _ in self._failed(version):
             yield f"{some_text(nodes)} cannot build it: {error}"
-        for why, nodes in self._grouped_of(version, "waiting_for"):
+        for why, nodes in grouped(said, "waiting_for").items():
             yield f"{some_text(nodes)} {'waits' if len(nodes) == 1 else 'wait'} for {why}"
 
     def _failed(self, version: str) -> list[tuple[str, list[Value], str | None]]:
@@ -239,28 +244,6 @@ class Dataset:
             if told:
                 yield node, told
 
-    def _grouped(self, key: str) -> list[tuple[str, list[Value]]]:
-        """What members say by that key, each with who says so."""
-        found: dict[str, list[Value]] = {}
-        for node, entry in self._entries.items():
-            if entry.get(key) is not None:
-                found.setdefault(plain(entry[key]), []).append(node)
-        return list(found.items())
-
-    def _grouped_of(self, version: str, key: str) -> list[tuple[str, list[Value]]]:
-        found: dict[str, list[Value]] = {}
-        for node, told in self._said(version):
-            if (said := told.get(key)) is not None:
-                words = (
-                    stray_text(told)
-                    if key == "first_stray"
-                    else names_text(said)
-                    if isinstance(said, list)
-                    else plain(said)
-                )
-                found.setdefault(words, []).append(node)
-        return list(found.items())
-
     def _most(self, key: str) -> tuple[str, Entry] | None:
         """Return what is said of the active version by whoever sees most partitions lack something."""
         best: tuple[str, Entry] | None = None
@@ -278,10 +261,6 @@ class Dataset:
     def _is_gone(self, node: str, version: str) -> bool:
         """Whether a member does not see a version at its source any more."""
         return _version(self._entries.get(node, {}), version).get("at_source") is False
-
-    def _at(self, nodes: list[Value]) -> str:
-        """Who says something, where not all do."""
-        return "" if len(nodes) == len(self._entries) else f" ({some_text(nodes)})"
 
 
 def _version(entry: Entry, version: str) -> dict[str, Value]:

@@ -31,7 +31,7 @@ def judge(said: Said) -> Verdict:
     answering = acceptors(said.reports)
     reasons = [*of_members(said, states), *of_nodes(said), *of_acceptors(answering), *judged.reasons]
     if not entries:
-        empty = "Put a first version at the source: DATABASE/VERSION/FILES below its root; or make a table (`gossipkv table create`)."
+        empty = "Put a first version at the source, DATABASE/VERSION/FILES, or make a table (`gossipkv table create`)."
         reasons.append(Reason(WELL, "no databases: nothing is built, and the source shows none", None, empty))
     reasons.sort(key=lambda reason: -LEVELS.index(reason.level))  # Stable: that a node is cut off comes first.
     counted = "1 database" if len(entries) == 1 else f"{len(entries):,} databases"

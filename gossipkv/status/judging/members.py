@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gossipkv.status.judging.merging import grouped
 from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.verdict import ATTENTION, TROUBLE, Reason
 from gossipkv.status.words import plain, some_text
@@ -24,7 +25,12 @@ _OF_NODES: Final = (
         "{nodes}: silent, so nothing is built or switched there, and no node hears of it: {why}",
         "Make room on the disk of {nodes}, or make the data directory writable.",
     ),
-    ("source_error", TROUBLE, "{nodes}: source: {why}", "Make the source readable for every node, or mend the setting `source`."),
+    (
+        "source_error",
+        TROUBLE,
+        "{nodes}: source: {why}",
+        "Make the source readable for every node, or mend the setting `source`.",
+    ),
     (
         "tables_closed",
         TROUBLE,
@@ -81,7 +87,7 @@ def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
             others,
         )
     elif len(states) > FEW and (heard := sum(name in said.reports for name in states)) * 2 < len(states):
-        text = f"{said.node} hears {heard:,} of {len(states):,} members: it may be cut off, and what it knows of the others is old"
+        text = f"{said.node} hears {heard:,} of {len(states):,} members: it may be cut off"
         yield Reason(TROUBLE, text, None, others)
     for name, report in sorted(said.reports.items()):
         if report.get("isolated") is True and name != said.node:
@@ -92,24 +98,23 @@ def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
 
 def of_nodes(said: Said) -> Iterator[Reason]:
     """Yield what nodes say is wrong with them; those that say the same together."""
+    reports = dict(sorted(said.reports.items()))
     for key, level, words, advice in _OF_NODES:
-        nodes: dict[str, list[Value]] = {}
-        for name, report in sorted(said.reports.items()):
-            if report.get(key):
-                nodes.setdefault(plain(report[key]), []).append(name)
-        for why, some in nodes.items():
-            names = some_text(some)
+        for why, nodes in grouped(reports, key).items():
+            names = some_text(nodes)
             yield Reason(level, words.format(nodes=names, why=why), None, advice and advice.format(nodes=names))
-    twice = sorted({plain(name) for report in said.reports.values() for name in list_of(report.get("claimed_twice"))})
-    if twice:
-        words = f"two nodes are called {some_text(twice)}; `gossipkv tree duplicates` says where"
-        yield Reason(
-            TROUBLE, words, None, f"Give one of the two that are called {some_text(twice)} another name (`node`)."
-        )
-    unread = sorted({plain(name) for report in said.reports.values() for name in list_of(report.get("unreadable"))})
-    if unread:
-        words = f"{some_text(unread)}: not every node can read what is said there; let all run one release"
+    if twice := _named(said, "claimed_twice"):
+        words = f"two nodes are called {twice}; `gossipkv tree duplicates` says where"
+        yield Reason(TROUBLE, words, None, f"Give one of the two that are called {twice} another name (`node`).")
+    if unread := _named(said, "unreadable"):
+        words = f"{unread}: not every node can read what is said there"
         yield Reason(TROUBLE, words, None, "Bring all nodes to one release.")
+
+
+def _named(said: Said, key: str) -> str:
+    """Return whom members name by a key, in words; nothing where they name nobody."""
+    names = sorted({plain(name) for report in said.reports.values() for name in list_of(report.get(key))})
+    return some_text(names) if names else ""
 
 
 def states_of(said: Said) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from gossipkv.status.judging.merging import at, grouped
 from gossipkv.status.reading import list_of, map_of, maps_of, number_of, whole_of
 from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Reason
 from gossipkv.status.words import plain, some_text
@@ -12,9 +13,7 @@ from gossipkv.status.words import plain, some_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gossipkv.wire.rpc import Value
-
-    Entry = Mapping[str, Value]
+    from gossipkv.status.judging.merging import Entry
 
 LATE_S: Final = 1.0  # What a node has lacked for less is on its way,
 LONG_S: Final = 60.0  # and for more than that is none that keeps up.
@@ -22,13 +21,8 @@ LONG_S: Final = 60.0  # and for more than that is none that keeps up.
 
 def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
     """Yield what is wrong with a table and its partitions, and who is late."""
-    errors: dict[str, list[Value]] = {}
-    for node, entry in entries.items():
-        if entry.get("error") is not None:
-            errors.setdefault(plain(entry["error"]), []).append(node)
-    for error, nodes in errors.items():
-        at = "" if len(nodes) == len(entries) else f" ({some_text(nodes)})"
-        yield Reason(TROUBLE, f"{name}: {error}{at}", name)
+    for error, nodes in grouped(entries, "error").items():
+        yield Reason(TROUBLE, f"{name}: {error}{at(nodes, entries)}", name)
     unwell: dict[str, set[str]] = {}
     for entry in entries.values():
         for one in map(map_of, list_of(entry.get("unwell"))):
@@ -38,12 +32,16 @@ def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
         yield Reason(TROUBLE, f"{name}: {which}: {why}", name)
     if more := max(whole_of(entry.get("unwell_not_named")) or 0 for entry in entries.values()):
         yield Reason(TROUBLE, f"{name}: and {more:,} more partitions", name)
+    yield from _late(name, entries)
+
+
+def _late(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
+    """Yield who lacks what others have, as the one says that sees it lack it longest."""
     late: dict[str, tuple[float, int]] = {}
     for entry in entries.values():
         for node, lag in maps_of(entry.get("lags")).items():
-            late[node] = max(
-                late.get(node, (0.0, 0)), (number_of(lag.get("seconds")) or 0.0, whole_of(lag.get("records")) or 0)
-            )
+            told = number_of(lag.get("seconds")) or 0.0, whole_of(lag.get("records")) or 0
+            late[node] = max(late.get(node, told), told)
     for node, (seconds, records) in sorted(late.items()):
         if seconds >= LATE_S:
             level = WELL if seconds < LONG_S else ATTENTION
@@ -64,8 +62,7 @@ def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:
     """Yield that no majority of those who decide answers."""
     here, away = ([name for name, answers in answering.items() if answers is wanted] for wanted in (True, False))
     if answering and len(here) * 2 <= len(answering):
-        words = f"{len(here):,} of the {len(answering):,} nodes that decide on tables {'answers' if len(here) == 1 else 'answer'}"
-        advice = (
-            f"Start {some_text(away)} again, or replace those that are lost for good (`gossipkv metadata replace`)."
-        )
+        verb = "answers" if len(here) == 1 else "answer"
+        advice = f"Start {some_text(away)} again, or replace who is lost for good (`gossipkv metadata replace`)."
+        words = f"{len(here):,} of the {len(answering):,} nodes that decide on tables {verb}"
         yield Reason(TROUBLE, f"{words}: no table can be created or dropped", None, advice)

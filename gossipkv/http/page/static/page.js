@@ -51,6 +51,10 @@
 
     take(next, "#main");
     take(next, "#refresh");
+    // The form itself is left alone: somebody may be typing.  It comes with the first database.
+    const [form, nextForm] = [document.getElementById("lookup"), next.getElementById("lookup")];
+    if (!form !== !nextForm) return void location.reload();
+    if (form && differs(next, "#found")) take(next, "#found");
     take(next, "footer");
     if (differs(next, ".top nav")) take(next, ".top nav");
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
