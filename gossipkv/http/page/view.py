@@ -110,5 +110,6 @@ def _answer(found: Found) -> Answer:
         text = part.hex(" ")
     if not text.isprintable() and any(not (one.isprintable() or one in "\n\t") for one in text):
         text = part.hex(" ")
+    counted = "1 byte" if len(found.value) == 1 else f"{len(found.value):,} bytes"
     cut = f", of which the first {len(part):,} are shown" if len(part) < len(found.value) else ""
-    return Answer(text, f"{len(found.value):,} bytes{cut}", f"{shown(found.key)} in {where}{by}:")
+    return Answer(text, f"{counted}{cut}", f"{shown(found.key)} in {where}{by}:")
