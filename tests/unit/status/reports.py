@@ -1,0 +1,42 @@
+"""What members say of themselves, made up: three nodes that serve `geo` 1 well, and what one or all say otherwise."""
+
+from __future__ import annotations
+
+from gossipkv.status.verdict import Said
+
+NODES = ("n1", "n2", "n3")
+PLAIN = {"kind": "dataset", "active": "1"}
+TABLE = {"kind": "hash"}
+
+
+def entry(active="1", awaits=None, version=None, **more):
+    """What a node says of a dataset; `version`: of the one that is awaited, else of the active one."""
+    told = {"kind": "dataset", "active": active, **more}
+    if awaits is not None:
+        told["awaits"] = awaits
+    if version is not None:
+        told["versions"] = {awaits or active: version}
+    return told
+
+
+def some(*partitions):
+    """A set of partitions, as it is told in runs."""
+    return {"count": len(partitions), "runs": ",".join(map(str, partitions))}
+
+
+def said(asked="n1", *, silent=None, members=None, all_say=None, databases=None, **by_node):
+    """What three nodes say; of a node that is silent or away there is nothing.
+
+    `databases`: what all say of them; `all_say`: what all say beside; `n2=…`: what one says beside, with `geo`, `carts`.
+    """
+    away = {name: state for name, state in (members or {}).items() if state in {"dead", "suspect"}}
+    quiet = {*(silent or {}), *(name for name, state in away.items() if state == "dead")}
+    reports = {}
+    for node in NODES:
+        if node in quiet:
+            continue
+        told = {"databases": {"geo": PLAIN, **(databases or {})}, **({"away": away} if away else {}), **(all_say or {})}
+        own = dict(by_node.get(node, {}))
+        told["databases"] |= {name: own.pop(name) for name in ("geo", "carts") if name in own}
+        reports[node] = told | own
+    return Said(asked, {**dict.fromkeys(NODES, "alive"), **(members or {})}, reports, silent or {})

@@ -1,0 +1,323 @@
+"""The verdict: a table of situations, each reason alone and pairs of them; and that it is the same for everybody."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.status.judging.judge import judge
+from gossipkv.status.reading import map_of
+from gossipkv.status.verdict import ATTENTION, COMES, LEVELS, MOST_REASONS, STUCK, TROUBLE, WELL, verdict_of, worst
+from tests.unit.status.reports import NODES, PLAIN, TABLE, entry, said, some
+
+BROKEN = {"error": {"message": "part-0: line 2: no TAB", "file": "part-0"}, "state": "ERROR"}
+NO_ROOM = {"state": "SEEN", "needed_bytes": 5, "waiting_for": "5 B of room on the disk"}
+LACKS = {"partition_count": 8, "replication": 2, "reassign_after_ms": 60_000, "at_source": True}
+HALF = {"state": "BUILDING", "progress": {"done": 0.5, "remaining_s": 40.0}}
+MAJORITY = {"partition": "01", "why": "a majority is 2 of 3, and 1 can confirm a write: it is refused"}
+
+
+def lacking(key, *partitions, **more):
+    """What all say of an active version of which nobody, or too few, have some partitions."""
+    return {"databases": {"geo": entry(version={**LACKS, key: some(*partitions), **more})}}
+
+
+# Name of the situation, what was said, the level, what stands first, and whether a version is coming, and how.
+SITUATIONS = [
+    ("calm", said(), WELL, None, None),
+    ("nothing at all", said(n1={"geo": PLAIN}), WELL, None, None),
+    # Members
+    ("one is dead", said(members={"n3": "dead"}), ATTENTION, "n3 is dead", None),
+    ("one is suspected", said(members={"n3": "suspect"}, silent={"n3": "x"}), ATTENTION, "n3 is suspected", None),
+    ("suspected, and answers", said(members={"n3": "suspect"}), WELL, None, None),
+    ("one does not answer", said(silent={"n2": "no answer"}), ATTENTION, "n2 did not answer how it is: no answer", None),
+    ("two do not", said("n1", silent={"n2": "x", "n3": "x"}), TROUBLE, "n1 hears 1 of 3 members", None),
+    ("an older peer", said(silent={"n3": "an older release"}), ATTENTION, "n3 did not answer how it is: an older", None),
+    ("cut off", said(n1={"isolated": True}), TROUBLE, "n1 is cut off: it hears from no other node", None),
+    (
+        "cut off, and more",
+        said(members={"n2": "dead", "n3": "dead"}, n1={"isolated": True, "source_error": "gone"}),
+        TROUBLE,
+        "n1 is cut off",
+        None,
+    ),
+    ("another is cut off", said(n2={"isolated": True}), TROUBLE, "n2 is cut off: it hears from no other node by", None),
+    ("most are dead", said(members={"n2": "dead", "n3": "dead"}), TROUBLE, "n1 hears 1 of 3 members", None),
+    ("draining", said(n2={"draining": True}), ATTENTION, "n2: about to end", None),
+    # What is wrong with a node
+    ("silent", said(n2={"silent": "no space left"}), TROUBLE, "n2: silent, so nothing is built", None),
+    ("no source anywhere", said(all_say={"source_error": "gone"}), TROUBLE, "n1, n2 and n3: source: gone", None),
+    ("tables closed", said(n3={"tables_closed": "damaged"}), TROUBLE, "n3: tables are closed: damaged", None),
+    ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: log of tables", None),
+    ("unpublished", said(n1={"publish_error": "full"}), TROUBLE, "n1: others do not learn of all", None),
+    ("claimed twice", said(all_say={"claimed_twice": ["n2"]}), TROUBLE, "two nodes are called n2", None),
+    ("unreadable", said(n1={"unreadable": ["n3"]}), TROUBLE, "n3: not every node can read", None),
+    ("copies aside", said(n1={"copies_aside": 3}), ATTENTION, "n1: 3 copies of tables are set aside", None),
+    # Datasets
+    ("an error of all", said(databases={"geo": entry(error="hold: no 3")}), TROUBLE, "geo: hold: no 3", None),
+    ("an error of one", said(n2={"geo": entry(error="EIO")}), TROUBLE, "geo: EIO (n2)", None),
+    (
+        "an upgrade",
+        said(databases={"geo": entry(awaits="2", version=HALF)}),
+        WELL,
+        None,
+        COMES,
+    ),
+    (
+        "the first version",
+        said(databases={"geo": entry(None, "1", HALF)}),
+        ATTENTION,
+        "geo cannot be read yet: version 1 is on its way, 50% done, 40 s left; 3 nodes build",
+        COMES,
+    ),
+    ("no version", said(databases={"geo": entry(None)}), TROUBLE, "geo: nothing of it can be read", None),
+    (
+        "the first version is broken",
+        said(databases={"geo": entry(None, "1", BROKEN)}),
+        TROUBLE,
+        "geo: nothing of it can be read: version 1 does not come",
+        STUCK,
+    ),
+    (
+        "one cannot build, and has no share where it is asked",
+        said(databases={"geo": entry(awaits="2", version={"state": "SEEN"})}, n2={"geo": entry(awaits="2", version=BROKEN)}),
+        TROUBLE,
+        "geo 2: n2 cannot build it: part-0: line 2: no TAB",
+        STUCK,
+    ),
+    (
+        "one cannot build, others bring it",
+        said(
+            databases={"geo": entry(awaits="2", version={"state": "AVAILABLE", "brought": True})},
+            n2={"geo": entry(awaits="2", version=BROKEN)},
+        ),
+        ATTENTION,
+        "geo 2: n2 cannot build it; others can: part-0",
+        COMES,
+    ),
+    (
+        "one cannot build for its own reasons",
+        said(
+            databases={"geo": entry(awaits="2", version={"state": "SEEN"})},
+            n2={"geo": entry(awaits="2", version={"state": "ERROR", "error": {"message": "out of memory"}})},
+        ),
+        ATTENTION,
+        "geo 2: n2 cannot build it; others can: out of memory",
+        COMES,
+    ),
+    (
+        "and nobody else has the source",
+        said(
+            databases={"geo": entry(awaits="2", version={"state": "SEEN"})},
+            all_say={"sourceless": True},
+            n2={"sourceless": None, "geo": entry(awaits="2", version={"state": "ERROR", "error": {"message": "EIO"}})},
+        ),
+        TROUBLE,
+        "geo 2: n2 cannot build it: EIO",
+        STUCK,
+    ),
+    ("no room", said(n2={"geo": entry(awaits="2", version=NO_ROOM)}), TROUBLE, "geo 2: n2 waits for 5 B of room", COMES),
+    ("missing", said(**lacking("missing", 1, 5, away=["n3"])), TROUBLE, "geo 1: 2 of 8 partitions without a live", None),
+    ("all missing", said(**lacking("missing", *range(8))), TROUBLE, "geo 1: nothing of it can be read", None),
+    (
+        "too few, since one is dead",
+        said(members={"n3": "dead"}, **lacking("under_replicated", 1, 2, 3, away=["n3"], switched_ms=5)),
+        ATTENTION,
+        "n3 is dead",
+        None,
+    ),
+    ("too few for long", said(**lacking("under_replicated", 1, switched_ms=61_000)), ATTENTION, "geo 1: 1 of 8", None),
+    ("too few, nobody knows how long", said(**lacking("under_replicated", 1)), ATTENTION, "geo 1: 1 of 8", None),
+    (
+        "second copies on their way",
+        said(**lacking("under_replicated", 1, switched_ms=5_000, **HALF)),
+        WELL,
+        "geo 1: further copies are on their way, 40 s left: 1 of 8 partitions",
+        None,
+    ),
+    (
+        "second copies that take long",
+        said(**lacking("under_replicated", 1, switched_ms=61_000, **HALF)),
+        ATTENTION,
+        "geo 1: further copies are on their way, 40 s left: 1 of 8 partitions",
+        None,
+    ),
+    ("conflicts", said(**lacking("conflicts")), WELL, None, None),
+    (
+        "different contents",
+        said(databases={"geo": entry(version={"conflicts": [{"nodes": ["n1"], "digest": "ab"}, {"nodes": ["n2"]}]})}),
+        TROUBLE,
+        "geo 1: different contents by one name",
+        None,
+    ),
+    (
+        "files differ",
+        said(databases={"geo": entry(version={**LACKS, "disputes": [{"nodes": ["n1", "n2"], "partitions": some(4)}]})}),
+        TROUBLE,
+        "geo 1: the files of n1 and n2 differ for 1 of 8 partitions: 4",
+        None,
+    ),
+    ("no room in the tree", said(n2={"geo": entry(version={"unpublished": True})}), TROUBLE, "geo 1: the tree has", None),
+    ("other versions", said(n2={"geo": entry("2")}), ATTENTION, "geo: active are 2 on n2, 1 on n1 and n3", None),
+    ("held", said(n2={"geo": entry("0", hold="0")}), WELL, "geo: active are 1 on n1 and n3, 0 on n2", None),
+    (
+        "during a switch",
+        said(databases={"geo": entry(awaits="2", version={"state": "AVAILABLE"})}, n2={"geo": entry("2")}),
+        WELL,
+        "geo: active are 2 on n2, 1 on n1 and n3",
+        COMES,
+    ),
+    ("strays", said(n2={"geo": entry(version={"first_stray": {"key": b"k"}})}), WELL, "geo 1: grouped by", None),
+    # Tables
+    ("a table", said(databases={"carts": TABLE}), WELL, None, None),
+    ("its clock", said(databases={"carts": {**TABLE, "error": "no writes"}}), TROUBLE, "carts: no writes", None),
+    (
+        "its majority",
+        said(members={"n2": "dead", "n3": "suspect"}, databases={"carts": {**TABLE, "unwell": [MAJORITY]}}),
+        TROUBLE,
+        "carts: partition 01: a majority is 2 of 3",
+        None,
+    ),
+    ("late", said(databases={"carts": {**TABLE, "lags": {"n2": {"seconds": 3.0, "records": 7}}}}), WELL, "carts: n2", None),
+    (
+        "late for long",
+        said(databases={"carts": {**TABLE, "lags": {"n2": {"seconds": 300.0, "records": 7}}}}),
+        ATTENTION,
+        "carts: n2 lacks 7 records, for 300.0 s",
+        None,
+    ),
+    ("who decides", said(all_say={"acceptors": ["n1", "n2", "n3"]}), WELL, None, None),
+    (
+        "no majority of those",
+        said(all_say={"acceptors": ["n1", "n2", "n3"]}, members={"n2": "dead", "n3": "dead"}),
+        TROUBLE,
+        "n1 hears 1 of 3 members",
+        None,
+    ),
+    # Pairs
+    (
+        "the worse first",
+        said(members={"n3": "dead"}, n2={"geo": entry(error="EIO")}),
+        TROUBLE,
+        "geo: EIO (n2)",
+        None,
+    ),
+    ("two of one level", said(members={"n3": "dead"}, n2={"draining": True}), ATTENTION, "n3 is dead", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "level", "first", "state"), [each[1:] for each in SITUATIONS], ids=[each[0] for each in SITUATIONS])  # fmt: skip
+def test_situations(told, level, first, state):
+    """How it is, what is said first, and how what is to come stands."""
+    made = judge(told)
+    assert made.level == level, made.reasons
+    if first is None:
+        assert [reason for reason in made.reasons if reason.level != WELL] == []
+    else:
+        assert made.reasons[0].text.startswith(first), made.reasons
+    assert {each.state for each in made.coming.values()} == ({state} if state else set())
+    assert ("All is well" in made.text) == (level == WELL)
+
+
+def test_there_are_as_many_situations_as_were_asked_for():
+    """Forty at least, no two of one name."""
+    assert len({each[0] for each in SITUATIONS}) == len(SITUATIONS) >= 40
+
+
+def test_an_empty_cluster_is_told_how_to_begin():
+    """It is well, and nothing is waited for."""
+    made = judge(said(databases={})._replace(reports={"n1": {"databases": {}}}, members={"n1": "alive"}))
+    assert (made.level, made.coming, made.databases) == (WELL, {}, 0)
+    assert made.text == "All is well. 0 databases, 1 member, alive."
+    assert made.advice == ["Put a first version at the source, DATABASE/VERSION/FILES, or make a table (`gossipkv table create`)."]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told", "advice"),
+    [
+        (said(members={"n3": "dead"}), "Start n3 again, or give a new node the `shard_id` of a dead one: it takes its place."),
+        (said(n2={"silent": "full"}), "Make room on the disk of n2, or make the data directory writable."),
+        (said(n1={"isolated": True}), "Look at the network between n1 and the other nodes, and whether they have the same key ring."),
+        (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Mend part-0 at the source, or take geo 2 away there; it is tried again by itself."),
+        (said(**lacking("missing", 1, away=["n3"])), "Start n3 again. After `reassign_after` others build what is missing."),
+    ],
+)  # fmt: skip
+def test_what_to_do(told, advice):
+    """One thing for each reason, the most urgent first."""
+    assert judge(told).advice[0] == advice
+
+
+@pytest.mark.parametrize("beside", [{"all_say": {"sourceless": True}}, {"all_say": {"source_error": "gone"}}])
+def test_nobody_is_said_to_build_where_nobody_can(beside):
+    """Without a source, or without the version in it, what is missing comes from nobody else."""
+    missing = lacking("missing", 1, away=["n3"])
+    assert "Start n3 again." in judge(said(**missing, **beside)).advice
+    gone = lacking("missing", 1, away=["n3"], at_source=False)
+    assert judge(said(**gone)).advice == ["Start n3 again."]
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=[each[0] for each in SITUATIONS])
+def test_whoever_hears_the_same_says_the_same(situation):
+    """But for being cut off oneself, it makes no difference who asks, or in which order the others answer."""
+    told = situation[1]
+    said_by = []
+    for node in told.reports:
+        turned = dict(sorted(told.reports.items(), reverse=node == "n2"))
+        made = judge(told._replace(node=node, reports=turned))
+        about_itself = ("is cut off", "may be cut off")
+        rest = [each for each in made.reasons if not any(words in each.text for words in about_itself)]
+        said_by.append((rest, made.coming, made.databases, made.acceptors))
+    assert all(each == said_by[0] for each in said_by)
+
+
+@given(
+    st.dictionaries(st.sampled_from(NODES), st.sampled_from([each[1] for each in SITUATIONS]), min_size=1),
+    st.sampled_from([each[1] for each in SITUATIONS]),
+)
+def test_it_is_as_bad_as_its_worst_reason(mixed, told):
+    """Whatever is mixed with whatever: the level follows from the reasons, which stand in order."""
+    reports = {**told.reports, **{node: each.reports[node] for node, each in mixed.items() if node in each.reports}}
+    made = judge(told._replace(reports=reports))
+    levels = [reason.level for reason in made.reasons]
+    assert made.level == worst(levels)
+    assert levels == sorted(levels, key=LEVELS.index, reverse=True)
+    assert verdict_of(made.to_map()) == made
+    for name in ("geo", "carts"):
+        about = made.about(name)
+        assert {reason.database for reason in about.reasons} <= {None, name}
+        assert LEVELS.index(made.level_of(name)) <= LEVELS.index(about.level) <= LEVELS.index(made.level)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))  # fmt: skip
+def test_nonsense_of_another_release_is_no_crash(told):
+    """A member may be of any release: what is not understood is not made up, and ends nothing."""
+    reports = {"n1": map_of(told), "n2": {"databases": told}, "n3": {"databases": {"geo": told}, "away": told}}
+    made = judge(said()._replace(reports=reports))
+    assert verdict_of(made.to_map()) == made
+    verdict_of(map_of(told))
+
+
+def test_very_many_reasons_are_counted():
+    """The first are told, of the others it is said how many there are."""
+    broken = {f"db{number:04}": entry(error="EIO") for number in range(MOST_REASONS + 5)}
+    made = verdict_of(judge(said(databases=broken)).to_map())
+    assert len(made.reasons) == MOST_REASONS + 1
+    assert made.reasons[-1].text == "and 5 more"
+
+
+def test_what_a_version_waits_for_is_told_member_by_member():
+    """The node's own sentence first, then the slowest builder, then who cannot, and who waits for what."""
+    made = judge(said(
+        n1={"geo": entry(awaits="2", version={**HALF, "waits_until": "every partition has an owner"})},
+        n2={"geo": entry(awaits="2", version={"state": "BUILDING", "progress": {"done": 0.2}})},
+        n3={"geo": entry(awaits="2", version={"state": "ERROR", "error": {"message": "EIO"}, "waiting_for": "room"})},
+    ))  # fmt: skip
+    assert made.coming["geo"].waits == (
+        "waits until every partition has an owner",
+        "waits for what n2 builds, 20% done",
+        "waits for what n1 builds, 50% done, 40 s left",
+        "n3 cannot build it: EIO",
+        "n3 waits for room",
+    )
+    assert made.coming["geo"].progress == "20% done; 2 nodes build"
