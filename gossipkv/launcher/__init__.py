@@ -8,7 +8,7 @@
 Three kinds of process: the *launcher* (`Cluster`, `gossipkv cluster`), the *supervisor*, whose children the *nodes*
 are.  None outlives the one above it, unless the launcher said so (`docs/operators/cluster.md`).
 
-Read in this order:
+The files, in the order in which they are best read:
 
     local_cluster.py   what a launcher can do with a cluster
     order.py        what it asks a new supervisor for
