@@ -106,6 +106,16 @@ def test_a_lost_page_is_seen(tmp_path: Path) -> None:
     assert lost_pages("`docs/wire.md` and docs/users/wire.md.", tmp_path) == ["docs/wire.md"]
 
 
+def test_figures_are_those_of_the_measurements() -> None:
+    """The page that holds us beside others has no figure of its own: each row stands in the tables of the benchmark."""
+    cells = re.compile(r"^\| *(.+?) *\| *(.+?) *\| *(.+?) *\| *(.+?) *\|", re.MULTILINE)
+    page = (ROOT / "docs" / "users" / "when-not.md").read_text(encoding="utf-8").partition("## Figures\n")[2]
+    quoted = cells.findall(page)[2:]
+    measured = cells.findall((ROOT / "docs" / "development" / "performance.md").read_text(encoding="utf-8"))
+    assert len(quoted) > 5
+    assert [row for row in quoted if row not in measured] == []
+
+
 def test_every_word_of_make_is_explained() -> None:
     """The page for developers names only words that the Makefile has, and continuous integration uses them."""
     words = set(WORD.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
