@@ -11,6 +11,7 @@ from pdoc.doc import Module
 
 import gossipkv
 from gossipkv import errors, launcher
+from gossipkv.address import Address
 from gossipkv.client import blocking, sessions, trio_client, trio_scan, trio_table
 from gossipkv.wire import rpc
 
@@ -43,6 +44,7 @@ def build(directory: Path) -> None:
             member.__doc__ = f"{member.__doc__}\n@private"
     # Whatever a message can hold (docs/users/wire.md): pdoc would spell out each time what it is.
     rpc.Value = errors.Detail = type("Value", (), {"__module__": "builtins"})
+    Address.__module__ = "builtins"  # HOST:PORT as text, to whom it is shown.
     for one in UNDER_TRIO:
         setattr(gossipkv, one.__name__, one)
     gossipkv.__all__ = [*(one.__name__ for one in UNDER_TRIO), "blocking", "errors", "launcher"]

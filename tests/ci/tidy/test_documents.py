@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 COMMAND = re.compile(r"^python3 -m venv \.venv && .*$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+IMAGE = re.compile(r'<img src="([^"]+)"')
 NAMED = re.compile(r"(?<![\w/])docs/[\w/-]+\.md\b")
 WORD = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
 
@@ -34,7 +35,8 @@ def anchors(page: Path) -> set[str]:
 def dead_links(page: Path) -> list[str]:
     """The links of a page to files that do not exist, or to headings that a page does not have."""
     dead = []
-    for path, heading in LINK.findall(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    for path, heading in [*LINK.findall(text), *((path, "") for path in IMAGE.findall(text))]:
         file = page.parent / path if path else page
         if not file.exists() or (heading and heading not in anchors(file)):
             dead.append(f"{path}#{heading}" if heading else path)
@@ -73,9 +75,9 @@ def test_a_dead_link_is_seen(tmp_path: Path) -> None:
     """A link to a file or a heading that is not there is reported, others are not."""
     page = tmp_path / "page.md"
     page.write_text(
-        "# A `part`: 1\n[a](page.md#a-part-1) [b](https://example.org/x) [c](gone.md) [d](#here)\n```\n# here\n```\n"
+        "# A `part`: 1\n[a](page.md#a-part-1) [b](https://example.org/x) [c](gone.md) [d](#here) <img src="no.png">\n```\n# here\n```\n"
     )
-    assert dead_links(page) == ["gone.md", "#here"]
+    assert dead_links(page) == ["gone.md", "#here", "no.png"]
 
 
 def test_every_page_is_listed() -> None:
