@@ -74,7 +74,7 @@ def settled(node: NodeProcess, mapped: int) -> int:
 
 
 def test_a_node_takes_descriptors_and_disk_as_the_page_says(tmp_path) -> None:
-    """Two descriptors and a mapping for a partition of a version; two segments of the log of tables, and the reserve."""
+    """Two descriptors and a mapping for a partition of a version; two segments of the tables' log, and the reserve."""
     for version in ("1", "2"):
         directory = tmp_path / "source" / "db" / version
         directory.mkdir(parents=True)

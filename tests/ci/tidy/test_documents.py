@@ -74,9 +74,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_a_dead_link_is_seen(tmp_path: Path) -> None:
     """A link to a file or a heading that is not there is reported, others are not."""
     page = tmp_path / "page.md"
-    page.write_text(
-        "# A `part`: 1\n[a](page.md#a-part-1) [b](https://example.org/x) [c](gone.md) [d](#here) <img src="no.png">\n```\n# here\n```\n"
-    )
+    links = '[a](page.md#a-part-1) [b](https://example.org/x) [c](gone.md) [d](#here) <img src="no.png">'
+    page.write_text(f"# A `part`: 1\n{links}\n```\n# here\n```\n", encoding="utf-8")
     assert dead_links(page) == ["gone.md", "#here", "no.png"]
 
 
