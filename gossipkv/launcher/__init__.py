@@ -1,5 +1,8 @@
 """The local launcher: a cluster of real processes on one machine, for trying things out and for tests.
 
+    import pytest
+    from gossipkv.launcher import Cluster
+
     @pytest.fixture(scope="module")
     def cluster(tmp_path_factory):
         with Cluster(tmp_path_factory.mktemp("cluster"), nodes=3) as cluster:

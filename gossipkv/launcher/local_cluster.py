@@ -205,7 +205,7 @@ class Cluster:
             time.sleep(POLL_S)
 
     def wait_ended(self, index: int) -> NodeStatus:
-        """Return when a node has ended, by itself or not; after this it may have.
+        """Return when a node has ended, by itself or not; its end is no failure of the cluster then.
 
         Raises:
             LocalError: it took too long.
