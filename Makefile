@@ -11,7 +11,7 @@ EXTENSIONS = $(subst /,.,$(basename $(patsubst src_ext/%,%,$(shell find src_ext 
 
 .DEFAULT_GOAL := help
 .PHONY: help build debug test fuzz lint lint-rules lint-format lint-cython format types types-python types-stubs \
-        tidy bench cover demo dist wheels constraints ci clean nightly release
+        tidy bench cover demo docs dist wheels constraints ci clean nightly release
 
 help:  ## List these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ cover: build  ## Run the tests under coverage.py and report the Python lines tha
 
 demo: build  ## Serve real data, upgrade it under load, clean up
 	$(BIN)/gossipkv demo
+
+docs: build  ## Make the reference of the Python API: build/docs/index.html
+	$(BIN)/python docs/reference.py build/docs
 
 # The wheel is of this tree, where all is compiled; `.ci/run` compiles what the source archive carries on another Python.
 dist: $(TOOLS)  ## Build the source archive and the wheel into dist/

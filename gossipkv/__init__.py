@@ -1,11 +1,11 @@
 """GossipKV: a key-value store in which every node is the same program and there is no coordinator.
 
-Under Trio:
+Under Trio (`connect`):
 
     async with gossipkv.connect("127.0.0.1:7070") as client:
         await client.dataset("geo").get("paris")
 
-In plain threads and scripts:
+In plain threads and scripts (`blocking.connect`):
 
     with gossipkv.blocking.connect("127.0.0.1:7070") as client:
         client.dataset("geo").get("paris")

@@ -25,7 +25,13 @@ Detail = str | int | float | bytes | bool | None | list["Detail"] | dict[str, "D
 
 
 class GossipKVError(Exception):
-    """The root: catch it to catch everything that this package raises on purpose."""
+    """The root: catch it to catch everything that this package raises on purpose.
+
+    Attributes:
+        code: The code on the wire; kinds that never travel have that of the kind above them.
+        message: What is wrong, where, and what to do, for people.
+        details: The same in parts, for programs: which file, limit, node (`docs/users/wire.md`).
+    """
 
     code: ClassVar[str] = "INTERNAL"
 

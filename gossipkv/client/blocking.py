@@ -79,9 +79,9 @@ def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -
 
 @final
 class Client:
-    """A connection to a cluster; `connect` makes one.  Use it as a context manager, or call `close`.
+    """A connection to a cluster, for one thread at a time; `connect` makes one.
 
-    Every request raises `RuntimeError` when another thread is amid one.
+    Use it as a context manager, or call `close`.  Every request raises `RuntimeError` when another thread is amid one.
     """
 
     __slots__ = ("_dialler", "_timeout_ms")
@@ -132,28 +132,31 @@ class Client:
         return Table(self, name)
 
     def session(self, text: str | None = None) -> Session:
-        """A session, for reads and writes by any client of this cluster; `text`: one from `Session.to_text` goes on.
+        """A new session, for reads and writes by any client of this cluster.
+
+        Args:
+            text: What `Session.to_text` gave of an earlier one, which goes on.
 
         Raises:
-            BadRequest: the text is none.
+            BadRequest: the text is not of a session.
         """
         return Session(text)
 
     def ping(self) -> None:
-        """Return if the node answers."""
+        """Return if the node answers.  Raises as `call` does, and so does all that asks."""
         if (answer := self.call("ping")) != "pong":
             raise ProtocolError(f"ping was answered with {answer!r}")
 
     def info(self) -> dict[str, Value]:
-        """The node's name, version, databases, counters."""
+        """What the node says of itself: `version`, `cluster`, `node`, `counters` and more (`docs/users/wire.md`)."""
         return reads.map_of("info", self.call("info"))
 
     def databases(self) -> list[dict[str, Value]]:
-        """The databases the node knows."""
+        """The databases that the node knows, by name: `name`, `kind`, and of a dataset `version` and `partitions`."""
         return reads.maps_of("databases", self.call("databases"))
 
     def status(self, database: str | None = None) -> dict[str, Value]:
-        """What is held, built and served, of one database or all: per database, version and partition."""
+        """What the live nodes hold, build and serve, of one database or all: by database, version and partition."""
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("status", self.call("status", *options))
 
@@ -166,7 +169,7 @@ class Client:
         return reads.map_of("verdict", self.call("verdict", *options))
 
     def members(self) -> list[dict[str, Value]]:
-        """The members of the cluster that the node knows, the dead and the left among them."""
+        """The members of the cluster, the dead and the left among them: `node`, `address`, `state`, `epoch`."""
         return reads.maps_of("members", self.call("members"))
 
     def children(self, path: str = "", *, everything: bool = False) -> list[str]:
@@ -175,20 +178,21 @@ class Client:
         return reads.texts_of("children", self.call("children", path, *options))
 
     def entries(self, path: str = "", *, everything: bool = False) -> list[dict[str, Value]]:
-        """The keys below a path of the tree, with owner, value, age and state; `everything`: of the dead ones too."""
+        """The keys below a path of the tree: `name`, `owner`, `value`, `age_s`, `state`; `everything`: all nodes'."""
         options: list[Value] = [{"all": True}] if everything else []
         return reads.maps_of("entries", self.call("entries", path, *options))
 
     def refresh(self, database: str | None = None) -> Value:
-        """Start a scan of the source, of one database or all; returns the versions seen."""
+        """Have the node look at its source, at one database or all: a map of names to versions seen.  Builds follow."""
         return self.call("refresh", database)
 
     def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
         """Any method of the protocol (`docs/users/wire.md`), and its result as it came.
 
         Raises:
-            GossipKVError: the node's answer was an error, or there was none: `Unavailable`, `TimedOut`,
-                `ProtocolError`; `Unknown` where the method is not one that is known to be repeatable.
+            GossipKVError: the node answered with an error, which has its class in `gossipkv.errors`.
+            Unavailable, TimedOut, ProtocolError: there was no answer.
+            Unknown: there was none, of a method that may not be repeated: it may have been done.
         """
         return self.ask(call_request(method, params), self.deadline(timeout_ms))
 
@@ -286,7 +290,11 @@ class Client:
 
 @final
 class Dataset:
-    """A dataset's reads.  Every one takes `version` (exactly that one) or `min_version` (that or a newer one)."""
+    """A dataset's reads; `Client.dataset` makes one.
+
+    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one) and all but `scan`
+    `min_version` (that one or a newer one).  With a `session` none is older than what the session has seen.
+    """
 
     __slots__ = ("_client", "_database", "name")
 
@@ -326,7 +334,7 @@ class Dataset:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[bytes | None, str]:
-        """`get`, and the version that answered."""
+        """As `get`, with the version that answered."""
         request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
         answer = self._client.ask(request, self._client.deadline(timeout_ms))
         return sessions.saw_version(session, self.name, answer)
@@ -343,7 +351,7 @@ class Dataset:
         """The values of `keys`, in the order asked, all from one version.
 
         Any number of keys: what does not fit into one frame is asked for in parts (`docs/users/client.md`), within one
-        timeout.
+        timeout.  Raises as `get` does.
         """
         return self.get_many_with_version(
             keys, version=version, min_version=min_version, timeout_ms=timeout_ms, session=session
@@ -358,7 +366,7 @@ class Dataset:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[list[bytes | None], str]:
-        """`get_many`, and the version that answered."""
+        """As `get_many`, with the version that answered."""
         options = sessions.read_options(session, self.name, version, min_version)
         reading = parts.reading(self._database, keys, options, version)
         answer = self._client.ask_in_parts(reading, self._client.deadline(timeout_ms))
@@ -377,7 +385,8 @@ class Dataset:
     ) -> Iterator[Record]:
         """The records with `start <= key < end` and `prefix`, in key order; fetched page by page as they are taken.
 
-        All pages come from the version that answered the first.  `limit` bounds the records in all.
+        All pages come from the version that answered the first.  `limit` bounds the records in all.  What `get` raises
+        comes where a page begins.
         """
         pages = Pages(
             self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,
@@ -397,7 +406,8 @@ class Dataset:
         """`(key, value, version)` for each of `keys`, in order, with up to `in_flight` requests on their way.
 
         `keys` may be endless; they are taken as requests are sent.  Each answer is from the version it names, so
-        neighbours may differ while the node switches; `get_many` and `scan` are from one.
+        neighbours may differ while the node switches; `get_many` and `scan` are from one.  Raises as `get` does, at the
+        key that failed.
         """
         asked: deque[OneKey] = deque()
         options = reads.read_options(version, min_version)
@@ -413,11 +423,12 @@ class Dataset:
 
 @final
 class Table:
-    """A table's reads and writes.
+    """A table's reads and writes; `Client.table` makes one.
 
-    A write returns when as many copies as its `level` says have it, synced: `one`, a `majority` or `all`.  It is sent
-    once: when nobody can say whether it was applied it raises `Unknown`.  `wait_ms` is how long a node may wait until
-    it is ready for a request.  With a `session` it is ready once it has all that the session has seen.
+    A key is bytes, or text, which means its UTF-8 bytes.  A write returns when as many copies as its `level` says have
+    it, synced: `one`, a `majority` or `all`.  It is sent once: when nobody can say whether it was applied it raises
+    `Unknown`.  `wait_ms` is how long a node may wait until it is ready for a request.  With a `session` it is ready
+    once it has all that the session has seen.
     """
 
     __slots__ = ("_client", "_database", "name")
@@ -450,7 +461,8 @@ class Table:
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, each as it was when it was read: there is no snapshot.
 
-        Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.
+        Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.  Raises as `get`
+        does.
         """
         client, turn = self._client, Turn(session)
         reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))

@@ -38,10 +38,10 @@ class Session:
     __slots__ = ("_lock", "_tokens", "_versions")
 
     def __init__(self, text: str | None = None) -> None:
-        """`text`: of an earlier one, from `to_text`.
+        """`text`: what `to_text` gave of an earlier one.
 
         Raises:
-            BadRequest: it is none.
+            BadRequest: it is not of a session.
         """
         self._lock = Lock()
         self._versions: dict[str, str] = {}
@@ -53,7 +53,7 @@ class Session:
         return f"<gossipkv session over {len(self._versions)} datasets, {sum(map(len, self._tokens))} bytes of tokens>"
 
     def to_text(self) -> str:
-        """All of it, to go on with elsewhere."""
+        """All of it as text of letters, digits, `-`, `_` and `=`, to go on with elsewhere: `Client.session(text)`."""
         with self._lock:
             packed: bytes = msgpack.packb([FORMAT, self._versions, [*self._tokens]])
         return base64.urlsafe_b64encode(packed).decode()

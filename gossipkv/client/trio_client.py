@@ -73,8 +73,8 @@ def connect(*addresses: Named | Iterable[Named], timeout_ms: int = TIMEOUT_MS) -
 class Client:
     """A connection to a cluster, for all tasks of one `trio.run`; `connect` makes one.
 
-    `draw` gives numbers from 0 to 1; it spreads the attempts to connect again.  One that is `patient` does not connect
-    before it is asked: a gateway starts beside a node that is not there yet.
+    It is entered once, with `async with`; every request raises `RuntimeError` outside of that block, in another thread
+    and in a child after `fork`.
     """
 
     def __init__(
@@ -85,6 +85,10 @@ class Client:
         draw: Callable[[], float] = random.random,
         patient: bool = False,
     ) -> None:
+        """`draw` gives numbers from 0 to 1; it spreads the attempts to connect again.
+
+        One that is `patient` does not connect before it is asked: a gateway starts beside a node that is not there yet.
+        """
         self._route = Route(addresses_of(addresses))
         self._timeout_ms = reads.positive(timeout_ms)
         self._dispatcher = Dispatcher(self._route, Backoff(draw), self)
@@ -147,28 +151,31 @@ class Client:
         return Table(self, name)
 
     def session(self, text: str | None = None) -> Session:
-        """A session, for reads and writes by any client of this cluster; `text`: one from `Session.to_text` goes on.
+        """A new session, for reads and writes by any client of this cluster.
+
+        Args:
+            text: What `Session.to_text` gave of an earlier one, which goes on.
 
         Raises:
-            BadRequest: the text is none.
+            BadRequest: the text is not of a session.
         """
         return Session(text)
 
     async def ping(self) -> None:
-        """Return if the node answers."""
+        """Return if the node answers.  Raises as `call` does, and so does all that asks."""
         if (answer := await self.call("ping")) != "pong":
             raise ProtocolError(f"ping was answered with {answer!r}")
 
     async def info(self) -> dict[str, Value]:
-        """The node's name, version, databases, counters."""
+        """What the node says of itself: `version`, `cluster`, `node`, `counters` and more (`docs/users/wire.md`)."""
         return reads.map_of("info", await self.call("info"))
 
     async def databases(self) -> list[dict[str, Value]]:
-        """The databases the node knows."""
+        """The databases that the node knows, by name: `name`, `kind`, and of a dataset `version` and `partitions`."""
         return reads.maps_of("databases", await self.call("databases"))
 
     async def status(self, database: str | None = None) -> dict[str, Value]:
-        """What is held, built and served, of one database or all: per database, version and partition."""
+        """What the live nodes hold, build and serve, of one database or all: by database, version and partition."""
         options: list[Value] = [] if database is None else [{"database": database}]
         return reads.map_of("status", await self.call("status", *options))
 
@@ -181,7 +188,7 @@ class Client:
         return reads.map_of("verdict", await self.call("verdict", *options))
 
     async def members(self) -> list[dict[str, Value]]:
-        """The members of the cluster that the node knows, the dead and the left among them."""
+        """The members of the cluster, the dead and the left among them: `node`, `address`, `state`, `epoch`."""
         return reads.maps_of("members", await self.call("members"))
 
     async def children(self, path: str = "", *, everything: bool = False) -> list[str]:
@@ -190,20 +197,21 @@ class Client:
         return reads.texts_of("children", await self.call("children", path, *options))
 
     async def entries(self, path: str = "", *, everything: bool = False) -> list[dict[str, Value]]:
-        """The keys below a path of the tree, with owner, value, age and state; `everything`: of the dead ones too."""
+        """The keys below a path of the tree: `name`, `owner`, `value`, `age_s`, `state`; `everything`: all nodes'."""
         options: list[Value] = [{"all": True}] if everything else []
         return reads.maps_of("entries", await self.call("entries", path, *options))
 
     async def refresh(self, database: str | None = None) -> Value:
-        """Start a scan of the source, of one database or all; returns the versions seen."""
+        """Have the node look at its source, at one database or all: a map of names to versions seen.  Builds follow."""
         return await self.call("refresh", database)
 
     async def call(self, method: str, *params: Value, timeout_ms: int | None = None) -> Value:
         """Any method of the protocol (`docs/users/wire.md`), and its result as it came.
 
         Raises:
-            GossipKVError: the node's answer was an error, or there was none: `Unavailable`, `TimedOut`,
-                `ProtocolError`; `Unknown` where the method is not one that is known to be repeatable.
+            GossipKVError: the node answered with an error, which has its class in `gossipkv.errors`.
+            Unavailable, TimedOut, ProtocolError: there was no answer.
+            Unknown: there was none, of a method that may not be repeated: it may have been done.
         """
         return await self.ask_unless_cancelled(call_request(method, params), self.deadline(timeout_ms))
 
@@ -366,7 +374,11 @@ class Client:
 
 @final
 class Dataset:
-    """A dataset's reads.  Every one takes `version` (exactly that one) or `min_version` (that or a newer one)."""
+    """A dataset's reads; `Client.dataset` makes one.
+
+    A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one) and all but `scan`
+    `min_version` (that one or a newer one).  With a `session` none is older than what the session has seen.
+    """
 
     __slots__ = ("_client", "_database", "name")
 
@@ -408,7 +420,7 @@ class Dataset:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[bytes | None, str]:
-        """`get`, and the version that answered."""
+        """As `get`, with the version that answered."""
         request = get_request(self._database, key, sessions.read_options(session, self.name, version, min_version))
         answer = await self._client.ask(request, self._client.deadline(timeout_ms))
         return sessions.saw_version(session, self.name, answer)
@@ -425,7 +437,7 @@ class Dataset:
         """The values of `keys`, in the order asked, all from one version.
 
         Any number of keys: what does not fit into one frame is asked for in parts (`docs/users/client.md`), within one
-        timeout.
+        timeout.  Raises as `get` does.
         """
         found, _ = await self.get_many_with_version(
             keys, version=version, min_version=min_version, timeout_ms=timeout_ms, session=session
@@ -441,7 +453,7 @@ class Dataset:
         timeout_ms: int | None = None,
         session: Session | None = None,
     ) -> tuple[list[bytes | None], str]:
-        """`get_many`, and the version that answered."""
+        """As `get_many`, with the version that answered."""
         options = sessions.read_options(session, self.name, version, min_version)
         reading = parts.reading(self._database, keys, options, version)
         answer = await self._client.ask_in_parts(reading, self._client.deadline(timeout_ms))
@@ -462,7 +474,7 @@ class Dataset:
         """The records with `start <= key < end` and `prefix`, in key order, for `async for`.
 
         All pages come from the version that answered the first; the next is on its way while one is consumed.  `limit`
-        bounds the records in all, `timeout_ms` each page.
+        bounds the records in all, `timeout_ms` each page.  What `get` raises comes where a page begins.
         """
         pages = Pages(
             self.name, start, end, prefix, reverse=reverse, limit=limit, version=version,

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 @final
 class Table:
-    """A table's reads and writes.
+    """A table's reads and writes; `Client.table` makes one.
 
-    A write returns when as many copies as its `level` says have it, synced: `one`, a `majority` or `all`.  It is sent
-    once: when nobody can say whether it was applied it raises `Unknown`.  `wait_ms` is how long a node may wait until
-    it is ready for a request.  With a `session` it is ready once it has all that the session has seen.
+    A key is bytes, or text, which means its UTF-8 bytes.  A write returns when as many copies as its `level` says have
+    it, synced: `one`, a `majority` or `all`.  It is sent once: when nobody can say whether it was applied it raises
+    `Unknown`.  `wait_ms` is how long a node may wait until it is ready for a request.  With a `session` it is ready
+    once it has all that the session has seen.
     """
 
     __slots__ = ("_client", "_database", "name")
@@ -59,7 +60,8 @@ class Table:
     ) -> list[bytes | None]:
         """The values of `keys`, in the order asked, each as it was when it was read: there is no snapshot.
 
-        Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.
+        Any number of keys: what does not fit into one frame is asked for in parts, within one timeout.  Raises as `get`
+        does.
         """
         client, turn = self._client, Turn(session)
         reading = parts.reading(self._database, keys, self._packed(turn, wait_ms, timeout_ms))

@@ -1,5 +1,8 @@
 """The local launcher: a cluster of real processes on one machine, for trying things out and for tests.
 
+    import pytest
+    from gossipkv.launcher import Cluster
+
     @pytest.fixture(scope="module")
     def cluster(tmp_path_factory):
         with Cluster(tmp_path_factory.mktemp("cluster"), nodes=3) as cluster:
@@ -8,7 +11,7 @@
 Three kinds of process: the *launcher* (`Cluster`, `gossipkv cluster`), the *supervisor*, whose children the *nodes*
 are.  None outlives the one above it, unless the launcher said so (`docs/operators/cluster.md`).
 
-Read in this order:
+The files, in the order in which they are best read:
 
     local_cluster.py   what a launcher can do with a cluster
     order.py        what it asks a new supervisor for

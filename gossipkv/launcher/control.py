@@ -33,7 +33,7 @@ Message = dict[str, object]
 
 
 class NotUp(LocalError):
-    """No supervisor runs for this directory."""
+    """The cluster of this directory is not up: no supervisor runs for it."""
 
 
 def command(word: str, directory: Path) -> str:

@@ -38,7 +38,7 @@ POLL_S: Final = 0.02
 
 @final
 class Cluster:
-    """A cluster of processes on this machine, whose files are in `directory`.
+    """A cluster of processes on this machine, whose files are in `directory`.  Nodes are numbered from 1.
 
     As a context manager it is up and ready inside, and down afterwards.  Should this process die, however, so do
     the nodes.  A node that ended unasked meanwhile makes the exit raise `NodeFailed`.
@@ -61,11 +61,20 @@ class Cluster:
         environ: Mapping[str, str] = os.environ,
         ready_timeout_s: float | None = None,
     ) -> None:
-        """What is not given is as the directory remembers it, else 3 nodes, no source, ports from 7070 on, no HTTP.
+        """What is not given is as the directory remembers it, else 3 nodes, no source, no HTTP, and free ports.
 
-        With `http` each node answers HTTP as well, on ports from 8080 on, and shows its page there.  `settings` are
-        those of a node, as text by their names; `places` say where each is when it is not here; `environ` is the nodes'
-        environment, whose `GOSSIPKV_...` variables they hear.
+        Args:
+            directory: Where the cluster's files are kept; it is made where it is not there.
+            nodes: How many, 1 to 64; not fewer than the directory remembers.
+            source: The source root of every node.
+            replication: Copies of each partition of a dataset.
+            base_port: The nodes have this port and those that follow; not given: the first free ones from 7070 on.
+            settings: Of every node, as text by their names (`docs/operators/settings.md`).
+            places: Where nodes are that are not on 127.0.0.1.
+            http: Whether each node answers HTTP and shows its page.
+            http_base_port: As `base_port`, of the ports of HTTP; not given: from 8080 on.
+            environ: The nodes' environment, whose `GOSSIPKV_...` variables they hear.
+            ready_timeout_s: Seconds until a node that is not ready counts as failed; not given: 60, and 4 for each.
         """
         self.directory = Path(directory).absolute()
         self._order = Order(
@@ -196,7 +205,7 @@ class Cluster:
             time.sleep(POLL_S)
 
     def wait_ended(self, index: int) -> NodeStatus:
-        """Return when a node has ended, by itself or not; after this it may have.
+        """Return when a node has ended, by itself or not; its end is no failure of the cluster then.
 
         Raises:
             LocalError: it took too long.
@@ -210,7 +219,7 @@ class Cluster:
         return node
 
     def status(self) -> list[NodeStatus]:
-        """Every node.
+        """Every node, in the order of their numbers.
 
         Raises:
             NotUp: the cluster is not up; `remembered` tells what it would be.
@@ -257,7 +266,11 @@ class Cluster:
             return control.peer(connection)
 
     def node(self, index: int) -> NodeStatus:
-        """The node of that number, from 1."""
+        """The node of that number.
+
+        Raises:
+            LocalError: there is none.
+        """
         for node in self.status():
             if node.index == index:
                 return node
@@ -265,11 +278,11 @@ class Cluster:
 
     @property
     def addresses(self) -> list[str]:
-        """Return the status of all nodes, in their order."""
+        """The addresses of all nodes (`HOST:PORT`), in their order."""
         return [node.address for node in self.status()]
 
     def connect(self, *indexes: int, timeout_ms: int = 1000) -> blocking.Client:
-        """A client for these nodes, else all."""
+        """A client that asks these nodes, else all.  Raises as `gossipkv.blocking.connect` does."""
         asked = [node.address for node in self.status() if node.index in indexes or not indexes]
         return blocking.connect(*asked, timeout_ms=timeout_ms)
 
@@ -278,16 +291,20 @@ class Cluster:
         return Path(self.node(index).log).read_text(errors="replace")
 
     def send(self, index: int, number: int) -> NodeStatus:
-        """A signal to a node that runs."""
+        """Send a signal to a node that runs; return without waiting for what follows.
+
+        Raises:
+            LocalError: it does not run, or there is no such node.
+        """
         return self._one(index, {"do": "kill", "node": index, "signal": int(number)})
 
     def kill(self, index: int) -> NodeStatus:
-        """SIGKILL, and wait for the end."""
+        """SIGKILL, and wait for the end.  Raises as `send` and `wait_ended` do."""
         self.send(index, signal.SIGKILL)
         return self.wait_ended(index)
 
     def stop(self, index: int) -> NodeStatus:
-        """SIGTERM, and wait for the end."""
+        """SIGTERM, and wait for the end.  Raises as `send` and `wait_ended` do."""
         self.send(index, signal.SIGTERM)
         return self.wait_ended(index)
 
@@ -313,7 +330,7 @@ class Cluster:
     ) -> NodeStatus:
         """Start a node more; `called` is the name that it tells the others, when that is not its own.
 
-        Raises: as `start`.
+        Raises as `start` does.
         """
         request = {"do": "add", "settings": dict(settings or {}), "port": port, "called": called}
         node = control.ask(self.directory, request)[-1]

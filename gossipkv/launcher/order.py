@@ -35,11 +35,17 @@ def _name(environ: Mapping[str, str]) -> dict[str, str]:
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is, when that is not any free port of 127.0.0.1."""
+    """Where a node is, when that is not any free port of 127.0.0.1.
+
+    Attributes:
+        host: The address that it listens at.
+        port: Its port; 0: any free one.
+        wrapper: A command that becomes the node's, as `nsenter` does.
+    """
 
     host: str = HOST
-    port: int = 0  # Any free one.
-    wrapper: list[str] = field(default_factory=list)  # A command that becomes the node's, as `nsenter` does.
+    port: int = 0
+    wrapper: list[str] = field(default_factory=list)
 
 
 @final

@@ -30,21 +30,37 @@ def reason(error: OSError, place: Path) -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node as its supervisor sees it."""
+    """A node as its supervisor sees it.
+
+    Attributes:
+        index: Its number, from 1.
+        name: What it is called in its cluster.
+        address: Where it answers, `HOST:PORT`.
+        state: `starting`, `ready`, `stopped` (by SIGSTOP) or `ended`.
+        process: Its process id; None once it has ended.
+        uptime_s: Seconds since its last start; None once it has ended.
+        exit_status: Of a signal, its number below zero; None while it runs.
+        error: Why it could not be started, or None.
+        asked: Whether somebody wanted its end.
+        data: Its data directory.
+        log: The file of all that it has logged.
+        log_from: Where in that file its last start begins, in bytes.
+        http: Where it answers HTTP, `HOST:PORT`, or None.
+    """
 
     index: int
     name: str
     address: str
-    state: str  # starting, ready, stopped (by SIGSTOP), ended
+    state: str
     process: int | None = None
     uptime_s: float | None = None
-    exit_status: int | None = None  # Of a signal, its number below zero.
-    error: str | None = None  # Why it could not be started.
-    asked: bool = True  # Whether somebody wanted its end.
+    exit_status: int | None = None
+    error: str | None = None
+    asked: bool = True
     data: str = ""
     log: str = ""
-    log_from: int = 0  # Where the log of its last start begins.
-    http: str | None = None  # Where it answers HTTP, if it does.
+    log_from: int = 0
+    http: str | None = None
 
     @property
     def failed(self) -> bool:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.ci.cluster.pages import FENCE
 from tests.ci.tidy.source import ROOT, sources
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 COMMAND = re.compile(r"^python3 -m venv \.venv && .*$", re.MULTILINE)
-LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+IMAGE = re.compile(r'<img src="([^"]+)"')
 NAMED = re.compile(r"(?<![\w/])docs/[\w/-]+\.md\b")
 WORD = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
 
@@ -23,15 +25,28 @@ def pages(root: Path = ROOT) -> list[Path]:
     return [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").rglob("*.md"))]
 
 
+def anchors(page: Path) -> set[str]:
+    """The places in a page that a link can name: its headings, as GitHub makes ids of them."""
+    headings = re.findall(r"(?m)^#{1,6} (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")))
+    texts = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
+
+
 def dead_links(page: Path) -> list[str]:
-    """The links of a page to files that do not exist."""
-    return [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    """The links of a page to files that do not exist, or to headings that a page does not have."""
+    dead = []
+    text = page.read_text(encoding="utf-8")
+    for path, heading in [*LINK.findall(text), *((path, "") for path in IMAGE.findall(text))]:
+        file = page.parent / path if path else page
+        if not file.exists() or (heading and heading not in anchors(file)):
+            dead.append(f"{path}#{heading}" if heading else path)
+    return dead
 
 
 def unlisted(root: Path) -> set[str]:
     """The pages of the documentation that its index does not link."""
     index = root / "docs" / "README.md"
-    listed = set(LINK.findall(index.read_text(encoding="utf-8")))
+    listed = {path for path, _ in LINK.findall(index.read_text(encoding="utf-8"))}
     return {page.relative_to(index.parent).as_posix() for page in index.parent.rglob("*.md")} - {"README.md"} - listed
 
 
@@ -52,15 +67,16 @@ def test_the_readme_has_two_lines() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link of a page names a file of the project."""
+    """Every relative link of a page names a file of the project, and a heading that this has."""
     assert dead_links(page) == []
 
 
 def test_a_dead_link_is_seen(tmp_path: Path) -> None:
-    """A link to nothing is reported, others are not."""
+    """A link to a file or a heading that is not there is reported, others are not."""
     page = tmp_path / "page.md"
-    page.write_text("[a](page.md#part) [b](https://example.org/x) [c](gone.md) [d](#here)", encoding="utf-8")
-    assert dead_links(page) == ["gone.md"]
+    links = '[a](page.md#a-part-1) [b](https://example.org/x) [c](gone.md) [d](#here) <img src="no.png">'
+    page.write_text(f"# A `part`: 1\n{links}\n```\n# here\n```\n", encoding="utf-8")
+    assert dead_links(page) == ["gone.md", "#here", "no.png"]
 
 
 def test_every_page_is_listed() -> None:
@@ -89,6 +105,16 @@ def test_a_lost_page_is_seen(tmp_path: Path) -> None:
     page.parent.mkdir(parents=True)
     page.write_text("", encoding="utf-8")
     assert lost_pages("`docs/wire.md` and docs/users/wire.md.", tmp_path) == ["docs/wire.md"]
+
+
+def test_figures_are_those_of_the_measurements() -> None:
+    """The page that holds us beside others has no figure of its own: each row stands in the tables of the benchmark."""
+    cells = re.compile(r"^\| *(.+?) *\| *(.+?) *\| *(.+?) *\| *(.+?) *\|", re.MULTILINE)
+    page = (ROOT / "docs" / "users" / "when-not.md").read_text(encoding="utf-8").partition("## Figures\n")[2]
+    quoted = cells.findall(page)[2:]
+    measured = cells.findall((ROOT / "docs" / "development" / "performance.md").read_text(encoding="utf-8"))
+    assert len(quoted) > 5
+    assert [row for row in quoted if row not in measured] == []
 
 
 def test_every_word_of_make_is_explained() -> None:

@@ -1,0 +1,103 @@
+"""docs/operators/sizing.md computes what the code's constants say, and what real files and a real node take."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from gossipkv import cli
+from gossipkv.dataset.build.job import SPACE_FACTOR, SPACE_PER_PARTITION_BYTES
+from gossipkv.settings.config import Config
+from gossipkv.storage.engine.options import Options
+from gossipkv.table.stores import memory_bytes
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, connect, wait_for
+from tests.ci.cluster.pages import blocks_of, checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+BLOCKS = [block.text for block in blocks_of("docs/operators/sizing.md")]
+
+
+def computed(first: str = "", last: int = len(BLOCKS)) -> dict[str, float]:
+    """What the blocks of the page compute, with other values behind those of the first one."""
+    names: dict[str, float] = {}
+    for text in (BLOCKS[0], first, *BLOCKS[1:last]):
+        exec(text if first else checked(text), names)
+    return names
+
+
+def test_the_example_is_right() -> None:
+    """Each value behind a line is what the line gives."""
+    computed()
+
+
+def test_the_page_has_the_constants_of_the_code() -> None:
+    """Its settings are the defaults; room for builds, log, reserve and memory of tables are what the code asks for."""
+    names, defaults = computed(), Config()
+    settings = (
+        "build_memory", "max_parallel_loads", "max_queued_total", "table_log", "table_merge_memory", "table_segment",
+    )  # fmt: skip
+    assert {name: names[name] for name in settings} == {name: getattr(defaults, name) for name in settings}
+    assert names["reserve"] == Options().reserve_bytes
+    assert names["tables"] - names["copies"] * 2.9 * 1024 == memory_bytes(defaults)
+    held = names["source"] * names["share"] * SPACE_FACTOR
+    assert names["building"] == held + 43 * SPACE_PER_PARTITION_BYTES
+
+
+def test_a_built_database_takes_what_the_page_says(tmp_path) -> None:
+    """Of 40,000 records, in each of three sizes, to 1 %."""
+    for key, value in ((16, 100), (5, 3), (40, 900)):
+        source, built = tmp_path / f"{value}.tsv", tmp_path / f"built-{value}"
+        source.write_text("".join(f"{number:0{key}}\t{'v' * value}\n" for number in range(40_000)))
+        assert cli.run(["build", str(source), str(built), "--partitions", "2"]) == 0
+        found = sum(path.stat().st_size for path in built.glob("*.gkv"))
+        wanted = computed(f"records, key, value = 40_000, {key}, {value}", 2)["built"]
+        assert abs(found / wanted - 1) < 0.01, (key, value, found, wanted)
+
+
+def held(node: NodeProcess) -> tuple[int, int, int]:
+    """How many sorted files the node has mapped, how many descriptors of them, and how many of all else."""
+    with open(f"/proc/{node.process.pid}/maps") as maps:
+        mapped = sum(line.rstrip().endswith(".gkv") for line in maps)
+    names = []
+    for entry in os.scandir(f"/proc/{node.process.pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # A connection that is gone.
+            names.append(os.readlink(entry.path))
+    files = sum(name.endswith(".gkv") for name in names)
+    return mapped, files, len(names) - files
+
+
+def sizes(tables: Path) -> list[int]:
+    """What the log and the reserve of a store take, the shortest first."""
+    return sorted(path.stat().st_size for path in (*(tables / "log").glob("*"), *tables.glob("RESERVE")))
+
+
+def test_a_node_takes_descriptors_and_disk_as_the_page_says(tmp_path) -> None:
+    """Two descriptors and a mapping for a partition of a version; two segments of the tables' log, and the reserve."""
+    for version in ("1", "2"):
+        directory = tmp_path / "source" / "db" / version
+        directory.mkdir(parents=True)
+        for part in range(8):
+            (directory / f"part-{part}").write_text(f"k{part}\tv\n")
+    os.rename(tmp_path / "source" / "db" / "2", tmp_path / "2")
+    with NodeProcess(tmp_path, "--table-segment", "1MiB", source=tmp_path / "source") as node:
+        node.ready()
+        wait_for(node.address, "db", "1")
+        assert held(node)[:2] == (8, 2 * 8)
+        os.rename(tmp_path / "2", tmp_path / "source" / "db" / "2")
+        with connect(node.address) as client:
+            client.refresh()
+            wait_for(node.address, "db", "2")
+        assert held(node)[:2] == (16, 2 * 16)
+        with connect(node.address) as client:
+            client.call("create_table", "t", {"kind": "hash", "partitions": 1}, timeout_ms=60_000)
+            tables = tmp_path / "data" / "tables"
+            give_up_s = time.monotonic() + PATIENCE_S
+            while (found := sizes(tables)) != [MIB, MIB, 5 * MIB]:  # Two segments of the log, and the reserve.
+                assert time.monotonic() < give_up_s, found
+                time.sleep(0.1)
+        assert held(node)[2] <= 30
