@@ -113,7 +113,7 @@ def _wait(client: Client, database: str | None, deadline_s: float) -> Iterator[s
             _advance(bar, coming)
             time.sleep(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
     for name, each in coming.items():
-        why = "; ".join(each.waits) or "it is not known yet which version is to serve"
+        why = "; ".join(each.waits) or "it is not known yet who builds it"
         yield f"{name} {each.version} {'does not come' if each.state == STUCK else 'does not serve yet'}: {why}"
 
 

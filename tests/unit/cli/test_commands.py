@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,6 +12,18 @@ import pytest
 from rich.console import Console
 
 from gossipkv import cli
+from gossipkv.status.verdict import (
+    ATTENTION,
+    COMES,
+    STUCK,
+    TROUBLE,
+    WELL,
+    Coming,
+    Reason,
+    Verdict,
+    headline,
+    worst,
+)
 from tests.unit.client.fake_node import FakeNode, answering, store
 
 RECORDS = {f"k{number}".encode(): f"value {number}".encode() for number in range(7)}
@@ -259,7 +270,7 @@ def of_one_or_all(options=None):
 @pytest.mark.parametrize("database", [None, "geo", "new"])
 def test_status_for_people(run, database):
     """What is held, built, awaited and wrong is all to be seen."""
-    with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:
+    with FakeNode(answering(("status", of_one_or_all), ("info", INFO), ("verdict", judged()))) as fake:
         done = run("status", *([database] if database else []), "--node", fake.address)
     text = done.out.decode()
     assert (done.status, done.err) == (0, "")
@@ -273,16 +284,13 @@ def test_status_for_people(run, database):
             "waits for a file _SUCCESS",
             "source has changed since",
             "sequence",
-            "held; string would do as well; 1,012 duplicates",
+            "held; string would do as well; 1,012 duplicates" if database else "held; 1,012 duplicates",
             "being scrubbed; scrubbed 2 h 2 min ago",
-            "geo 4: waits for room on the disk: about 9 bytes are needed, 5 are free",
-            "geo 5: grouped by sequins, since 1,200 keys stray from spark: first 'k\\xff' in /s/part-3, byte 12,345",
+            "waits for room",
         ):
             assert words in text
     if database is None:
-        assert "bad 1: f.tsv: line 3: no TAB" in text
         assert "scrubbed 1 min 0 s ago, through the cache, 2 files damaged" in text
-        assert "bad: unreadable" in text
     assert ("EMPTY" in text) == (database != "geo")
     assert all(line == line.rstrip() for line in text.splitlines())
     assert "\x1b" not in text
@@ -293,45 +301,10 @@ def test_status_in_a_narrow_terminal(run, monkeypatch, width):
     """Each version's state is whole, whatever else must fold."""
     for module in "screen", "status":
         monkeypatch.setattr(f"gossipkv.cli.{module}.console", partial(Console, width=width, highlight=False))
-    with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:
+    with FakeNode(answering(("status", of_one_or_all), ("info", INFO), ("verdict", judged()))) as fake:
         words = run("status", "--node", fake.address).out.decode().split()
     for state, times in ("ACTIVE", 1), ("BUILDING", 1), ("SEEN", 2), ("RETIRING", 1), ("ERROR", 1), ("EMPTY", 1):
         assert words.count(state) == times
-
-
-def test_status_of_a_node_that_is_alone(run):
-    """It is said that what it knows of others is stale; and its place in the ring."""
-    for isolated in (True, False):
-        info = {**INFO, "isolated": isolated, "shard_id": "7"}
-        with FakeNode(answering(("status", of_one_or_all), ("info", info))) as fake:
-            text = run("status", "--node", fake.address).out.decode()
-        assert ("isolated: it hears from no other node" in text) is isolated
-        assert "cluster c, shard 7, up" in text
-
-
-def test_status_of_a_node_that_may_not_publish(run):
-    """It is said that others do not learn of all that it has."""
-    for error in ("3 not published, p/1 among them: max_branch", None):
-        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "publish_error": error}))) as fake:
-            text = run("status", "--node", fake.address).out.decode()
-        assert ("tree: 3 not published, p/1 among them: max_branch" in text) is (error is not None)
-
-
-def test_status_where_a_name_is_claimed_twice(run):
-    """It is said which, on whatever node one asks."""
-    for twice in ([], ["a", "[b]"]):
-        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "claimed_twice": twice}))) as fake:
-            text = run("status", "--node", fake.address).out.decode()
-        assert ("claimed twice: two nodes are called a, [b]" in " ".join(text.split())) is bool(twice)
-
-
-def test_status_of_a_silent_node(run):
-    """Why nothing is built, and nobody hears of it."""
-    for silence in ("/data: Read-only file system", None):
-        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "silent": silence}))) as fake:
-            text = run("status", "--node", fake.address).out.decode()
-        told = "silent: nothing is built or switched, and no node hears of it: /data: Read-only" in text
-        assert told is bool(silence)
 
 
 def test_status_of_tables(run):
@@ -342,16 +315,17 @@ def test_status_of_tables(run):
             {"state": "open", "why": None, "life": 3, "counters": {"young_runs": 2}},
             "tables: open, life 3, 2 young runs",
         ),
-        ({"state": "closed", "why": "[lost]", "life": 3}, "tables: closed: [lost]"),
     ):
-        with FakeNode(answering(("status", of_one_or_all), ("info", {**INFO, "tables": tables}))) as fake:
+        with FakeNode(
+            answering(("status", of_one_or_all), ("info", {**INFO, "tables": tables}), ("verdict", judged()))
+        ) as fake:
             text = run("status", "--node", fake.address).out.decode()
         assert "tables" not in text if line is None else f"{line}\n" in text
 
 
 def test_status_for_programs(run):
     """--json is what the node told, of one database or all."""
-    with FakeNode(answering(("status", of_one_or_all), ("info", INFO))) as fake:
+    with FakeNode(answering(("status", of_one_or_all), ("info", INFO), ("verdict", judged()))) as fake:
         told = json.loads(run("status", "--json", "--node", fake.address).out)
         assert told["geo"]["versions"]["5"]["first_stray"].pop("key") == {"base64": "a/8="}
         told["geo"]["versions"]["5"]["first_stray"]["key"] = b"k\xff"
@@ -361,112 +335,86 @@ def test_status_for_programs(run):
     assert (done.status, done.err) == (1, "gossipkv: no database nope here\n")
 
 
-def test_no_name_of_a_file_breaks_a_line_or_commands_the_terminal(run):
-    """Files at a source are called as somebody else likes."""
-    named = {"geo": {"versions": {"1": {"state": "ERROR", "error": {"message": "a\nb\x1b[31mc: no TAB"}}}}}
-    for command in (["status"], ["status", "--wait"]):
-        with FakeNode(answering(("status", named), ("info", INFO))) as fake:
-            done = run(*command, "--node", fake.address)
-        assert b"geo 1: a\\nb\\x1b[31mc: no TAB\n" in done.out
-        assert "\x1b" not in done.out.decode() + done.err
-    assert done.err == "gossipkv: geo 1: a\\nb\\x1b[31mc: no TAB\n"
+REASONS = (
+    Reason(TROUBLE, "geo: a\nb\x1b[31mc", "geo", "Mend [it]."),
+    Reason(ATTENTION, "n2 is dead", None, "Start n2 again."),
+    Reason(WELL, "geo 1: further copies are on their way", "geo"),
+)
 
 
-def states(**versions):
-    """A status with one database whose versions are in these states."""
-    return {"geo": {"versions": {name: {"state": state} for name, state in versions.items()}}}
+def judged(*reasons, **coming):
+    """What a node says of the whole."""
+    level = worst(reason.level for reason in reasons)
+    return Verdict("n1", level, headline(reasons, coming, "1 database"), reasons, coming, 1).to_map()
 
 
-def test_status_waits_for_the_newest(run, monkeypatch):
-    """--wait asks until the newest version serves, and does not mistake an older one for it."""
-    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
-    told = [
-        {},
-        states(v1="ACTIVE", v2="BUILDING"),
-        states(v1="ACTIVE", v2="AVAILABLE"),
-        states(v1="RETIRING", v2="ACTIVE"),
-    ]
-    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
-        done = run("status", "--wait", "--json", "--node", fake.address)
-    assert (done.status, json.loads(done.out)) == (0, told[-1])
-    assert len(told) == 1
+@pytest.mark.parametrize(("count", "status"), [(3, 3), (2, 0), (1, 0)])
+def test_status_says_whether_all_is_well(run, count, status):
+    """The verdict, each reason and what to do; the exit status is 3 where something is wrong."""
+    made = judged(*REASONS[-count:])
+    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", made))) as fake:
+        whole, short = (run("status", *more, "--node", fake.address) for more in ((), ("--verdict",)))
+        told = json.loads(run("status", "--verdict", "--json", "--node", fake.address).out)
+    assert (whole.status, short.status) == (status, status)
+    text = ["1 thing is wrong.", "Everything can be read; something deserves attention.", "All is well."][3 - count]
+    assert whole.out.decode().splitlines()[1][2:] == f"{text} 1 database."
+    lines = ["geo: a\\nb\\x1b[31mc", "n2 is dead", "geo 1: further copies are on their way"]
+    advice = ["→ Mend [it].", "→ Start n2 again."]
+    assert short.out.decode().splitlines()[1:] == lines[3 - count :] + advice[3 - count :]
+    assert (
+        whole.out.decode().splitlines()[-len(lines[3 - count :] + advice[3 - count :]) :]
+        == short.out.decode().splitlines()[1:]
+    )
+    assert told == made
 
 
-def test_status_wait_is_patient_with_a_busy_node(run):
-    """An answer that comes after the time of one request does not end it; without --wait it does."""
-
-    def answers_late(connection):
-        while (request := connection.next_request()) is not None:
-            time.sleep(0.1)
-            connection.answer(request[0], {"status": states(v1="ACTIVE"), "info": INFO}[request[1]])
-
-    with FakeNode(answers_late) as fake:
-        assert run("status", "--timeout", "1ms", "--node", fake.address).status == 3
-        assert run("status", "--wait", "--timeout", "1ms", "--node", fake.address).status == 0
+def test_status_of_a_node_of_an_older_release(run):
+    """What it tells is shown; that it makes no verdict is said, and nobody is told that all is well."""
+    unknown = ("UNKNOWN_METHOD", "there is no method verdict here", {})
+    with FakeNode(answering(("status", STATUS), ("info", INFO), ("verdict", unknown))) as fake:
+        done = run("status", "--node", fake.address)
+        waited = run("status", "--wait", "--node", fake.address)
+    assert (done.status, "older release, which does not say whether all is well" in done.out.decode()) == (0, True)
+    assert (waited.status, waited.err) == (3, "gossipkv: there is no method verdict here\n")
 
 
-def test_status_wait_shows_how_long_it_takes(run, monkeypatch):
-    """On a terminal: the time that the version waits already, as the node knows it, and what remains."""
+def test_status_waits_until_everything_serves(run, monkeypatch):
+    """As long as something is on its way; on a terminal with how far it is."""
     monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
     shown = []
     monkeypatch.setattr("rich.progress.Progress.update", lambda _bar, _task, **fields: shown.append(fields))
-    building = states(v1="BUILDING")
-    building["geo"]["versions"]["v1"] |= {"waited_s": 75.9, "progress": {"done": 0.25, "remaining_s": 65.0}}
-    waiting = states(v1="SEEN")
-    waiting["geo"]["versions"]["v1"] |= {"waited_s": 3.2}
-    with FakeNode(answering(("status", [waiting, building, states(v1="ACTIVE")]), ("info", INFO))) as fake:
-        assert run("status", "--wait", "--node", fake.address).status == 0
+    waiting = judged(geo=Coming("2", COMES, waits=("waits for the source",)))
+    building = judged(geo=Coming("2", COMES, 0.25, 65.0, 2))
+    told = [waiting, building, judged(), judged()]
+    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", told))) as fake:
+        done = run("status", "--wait", "--node", fake.address)
+    assert (done.status, done.err, len(told)) == (0, "", 1)
     assert shown == [
-        {"completed": 0.0, "times": "3 s"},
-        {"completed": 0.25, "times": "1 min 15 s, 1 min 5 s left"},
+        {"completed": 0.0, "times": "waits for the source"},
+        {"completed": 0.25, "times": "25% done, 1 min 5 s left; 2 nodes build"},
     ]
 
 
-def test_status_wait_ends_with_an_error(run, monkeypatch):
-    """--wait ends with status 3 when the newest version cannot be built; one that is not complete is not waited for."""
-    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
-    failed = {
-        "geo": {"versions": {"v1": {"state": "ACTIVE"}, "v2": {"state": "ERROR", "error": {"message": "no TAB"}}}}
-    }
-    with FakeNode(answering(("status", failed), ("info", INFO))) as fake:
+def test_status_wait_ends_where_nothing_will_come(run):
+    """At once, with status 3 and why; what else is on its way is waited for before."""
+    stuck = judged(REASONS[0], geo=Coming("2", STUCK, waits=("n2 cannot build it: no TAB",)))
+    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", stuck))) as fake:
         done = run("status", "geo", "--wait", "--node", fake.address)
+    assert (done.status, done.err) == (3, "gossipkv: geo 2 does not come: n2 cannot build it: no TAB\n")
+
+
+def test_status_wait_ends_at_its_deadline(run):
+    """With status 3 and what is missing, however well all is; without a database at once."""
+    coming = judged(geo=Coming("2", COMES), words=Coming("7", COMES, waits=("waits for n3",)))
+    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", coming))) as fake:
+        done = run("status", "--wait", "--timeout", "50ms", "--node", fake.address)
     assert done.status == 3
-    assert "gossipkv: geo v2: no TAB" in done.err
-    waiting = states(v1="ACTIVE", v2="SEEN")
-    waiting["geo"]["versions"]["v2"]["waiting_for"] = "a data file"
-    with FakeNode(answering(("status", waiting), ("info", INFO))) as fake:
-        assert run("status", "geo", "--wait", "--node", fake.address).status == 0
-
-
-def test_status_waits_for_none_that_retires(run, monkeypatch):
-    """A newer one that a hold has led back from, and that the source shows no more."""
-    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
-    told = [states(v1="ACTIVE", v2="RETIRING"), states(v1="ACTIVE"), states(v1="ACTIVE")]
-    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
-        assert run("status", "geo", "--wait", "--node", fake.address).status == 0
-    assert len(told) == 2
-
-
-@pytest.mark.parametrize(("state", "status"), [("ACTIVE", 0), ("ERROR", 3), (None, 3)])
-def test_status_waits_for_what_is_held(run, state, status):
-    """Not for the newest; it is an error when it is nowhere to be found."""
-    told = states(v1=state or "ACTIVE", v2="SEEN")
-    told["geo"] |= {"hold": "v1" if state else "v0", "error": None if state else "hold: version v0 is nowhere"}
-    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
-        done = run("status", "geo", "--wait", "--node", fake.address)
-    assert done.status == status
-    assert ("gossipkv: geo v0: hold: version v0 is nowhere" in done.err) == (state is None)
-
-
-def test_status_waits_for_room(run, monkeypatch):
-    """A version that the disk has no room for is still the newest."""
-    monkeypatch.setattr("gossipkv.cli.status.POLL_S", 0)
-    full = states(v1="ACTIVE", v2="SEEN")
-    full["geo"]["versions"]["v2"] |= {"waiting_for": "room", "needed_bytes": 2, "free_bytes": 1}
-    told = [full, states(v1="RETIRING", v2="ACTIVE")]
-    with FakeNode(answering(("status", told), ("info", INFO))) as fake:
-        assert run("status", "geo", "--wait", "--node", fake.address).status == 0
-    assert len(told) == 1
+    assert done.err.splitlines() == [
+        "gossipkv: geo 2 does not serve yet: it is not known yet who builds it",
+        "gossipkv: words 7 does not serve yet: waits for n3",
+    ]
+    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", judged()))) as fake:
+        assert run("status", "--wait", "--node", fake.address).status == 0
 
 
 def test_refresh(run):

@@ -18,6 +18,8 @@ from gossipkv.serving._handoff import Refused
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.settings.serving import ServingSettings
+from gossipkv.status.judging.judge import judge
+from gossipkv.status.verdict import Said
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
@@ -168,6 +170,18 @@ def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
     return rpc.decode_response(b"\x94\x01\x05\xc0" + answer)
 
 
+class NoVerdicts:
+    """All is well, whatever is asked."""
+
+    async def report(self):
+        """What a node says that is well."""
+        return {"databases": {}}
+
+    async def make(self, *, fresh_s=0.5):
+        """A verdict that says for how long it is fresh."""
+        return judge(Said(f"for {fresh_s}", {}, {}, {}))
+
+
 class Node:
     """Handlers over a library that is made up."""
 
@@ -198,6 +212,8 @@ class Node:
             ).to_map,
             deciding=MadeUpTables(),
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
+            report=NoVerdicts().report,
+            verdicts=NoVerdicts(),
             random=random.Random(1),
         )
 
@@ -212,6 +228,7 @@ class Node:
             errors=lambda: self.handlers.errors,
             latency=lambda: {"local": latency},
             usage=lambda: {"cpu_s": 1.5},
+            verdict=lambda: None,
             ready=lambda: {"joined": True, "opened": True, "draining": False},
             uptime_s=lambda: 1.23456,
             records=lambda: {"copies": 3},

@@ -27,7 +27,7 @@ def some(*partitions):
 def said(asked="n1", *, silent=None, members=None, all_say=None, databases=None, **by_node):
     """What three nodes say; of a node that is silent or away there is nothing.
 
-    `databases`: what all say of them; `all_say`: what all say beside; `n2=…`: what one says beside, with `geo`, `carts`.
+    `databases`: what all say of them; `all_say`: what all say beside; `n2=…`: what one says, of `geo` and `carts` too.
     """
     away = {name: state for name, state in (members or {}).items() if state in {"dead", "suspect"}}
     quiet = {*(silent or {}), *(name for name, state in away.items() if state == "dead")}

@@ -25,21 +25,6 @@ def test_the_first_runs_are_named(told, words):
     assert sentences.runs_of(told, {"partition_count": 40}) == words
 
 
-def test_what_is_missing_is_told_from_bitmaps():
-    """As from runs: how many of how many, and which."""
-    version = {
-        "partition_count": 8,
-        "missing": {"count": 2, "bitmap": b"\x21"},
-        "disputes": [{"nodes": ["n1", "n2"], "partitions": {"count": 1, "bitmap": b"\x02"}}],
-    }
-    entry = {"active": "1", "nodes": [{"node": "n1"}, {"node": "n2"}], "versions": {"1": version}}
-    assert [line.text for line in sentences.of_owners({"db": entry})] == [
-        "db 1: 2 of 8 partitions without a live owner: 0,5",
-        "db 1: the files of n1 and n2 differ for 1 of 8 partitions: 1",
-    ]
-    assert sentences.unowned({"db": entry})
-
-
 def test_remarks_leave_out_what_stands_elsewhere():
     """The functions that fit as well have a column of their own on the page."""
     told = {"state": "BUILDING", "function": "a", "alike": ["a", "b"], "waited_s": 61, "progress": {"done": 0.5}}
@@ -47,23 +32,6 @@ def test_remarks_leave_out_what_stands_elsewhere():
     assert sentences.remarks(version) == "waiting 1 min 1 s; b would do as well"
     assert sentences.remarks(version, "half", alike=False) == "half; waiting 1 min 1 s"
     assert sentences.progress_text(version) == "50%"
-
-
-def test_what_is_wrong_with_the_node_itself():
-    """A sentence for each, and none where nothing is told."""
-    assert list(sentences.of_node({})) == []
-    wrong = {
-        "isolated": True,
-        "publish_error": "full",
-        "claimed_twice": ["n2"],
-        "unreadable": ["n3"],
-        "silent": "EIO",
-        "source_error": "gone",
-        "tables": {"state": "closed", "why": "lost", "log_damage": "a bit"},
-    }
-    assert [line.split(":")[0] for line in sentences.of_node(wrong)] == [
-        "isolated", "tree", "claimed twice", "unreadable", "silent", "source", "tables", "tables",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("told", "line"), [

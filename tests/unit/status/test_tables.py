@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.status.tables import datasets, of_partitions, tables
+from gossipkv.status.tables import datasets, tables
 
 TOLD = {
     "carts": {
@@ -25,13 +25,3 @@ def test_tables_and_datasets_are_told_apart():
     broken, carts = tables(TOLD)
     assert (broken.name, broken.kind, broken.holders) == ("broken", "range", ())
     assert (carts.partitions, carts.replication, [one.node for one in carts.holders]) == (16, 3, ["n1", "n2", "n3"])
-
-
-def test_what_is_wrong_is_a_line_each():
-    """Partitions that are not well are trouble; who lacks something for long is noted, else it is on its way."""
-    lines = [*of_partitions(TOLD)]
-    assert [line.text for line in lines if line.is_trouble] == [
-        "broken: not known here yet",
-        "carts: partition 00ff: none of its nodes is alive", "carts: and 1,000 more partitions",
-    ]  # fmt: skip
-    assert [line.text for line in lines if not line.is_trouble] == ["carts: n3 lacks 1,234 records, for 3.2 s"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 import trio.lowlevel
+from gossipkv.http.page.links import Links
 
 from gossipkv.errors import GossipKVError, TimedOut, UnknownDatabase
-from gossipkv.http.page.links import Links
 from gossipkv.http.page.survey import AT_ONCE, is_waiting, status_of, take_survey, together
 from gossipkv.placement.partition_set import PartitionSet
 from tests.unit.http.page.nodes import ToldNode, as_told, told
