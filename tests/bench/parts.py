@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench import building, engines, goals, serving
 from tests.bench.clients import reading as clients
-from tests.bench.cluster import deadlines, faults, local_gets, scans, suspicion, versions
+from tests.bench.cluster import deadlines, faults, local_gets, scans, suspicion, verdicts, versions
 from tests.bench.datasets import queued_builds, restart, scrub, sequence_files, switching, two_lanes
 from tests.bench.gossip import figures as gossip
 from tests.bench.http import gateway, generator, numbers
@@ -173,6 +173,10 @@ CLUSTER = {
     ),
     "cluster-built": part(versions.built, [goals.CLUSTER_BUILT], records=5_000, rounds=1),
     "cluster-suspected": part(suspicion.measure, [goals.CLUSTER_SUSPECTED], rest_s=0.1, rounds=1),
+    "cluster-verdict": part(
+        verdicts.measure, [goals.CLUSTER_VERDICT, goals.CLUSTER_VERDICT_DEAD, goals.CLUSTER_REPORT],
+        nodes=3, databases=2, partitions=100, rounds=1,
+    ),
 }  # fmt: skip
 HTTP = {
     "http-get": part(gateway.gets, [goals.HTTP_GET], keys=1_000, run_s=0.1, rounds=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.status.judging.merging import at, grouped
-from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of, whole_of
+from gossipkv.status.reading import count_of, list_of, map_of, number_of, whole_of
 from gossipkv.status.sentences import runs_of
 from gossipkv.status.verdict import ATTENTION, COMES, STUCK, TROUBLE, WELL, Coming, Reason
 from gossipkv.status.versions import stray_text
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_BUILDERS: Final = 8  # Named one by one; of the others there is the number.
 MOST_ALIKE: Final = 2  # Fewer versions are active than so many: all have the same.
+CONTENTS: Final = frozenset(("conflicts", "disputes", "unpublished"))
 DIGEST_DIGITS: Final = 8  # Of a digest in a line: enough to tell two of them apart.
 
 
@@ -51,9 +52,14 @@ class Dataset:
         """`entries` by member; `shared`: whose word of others counts; `able`: who may build; `dead`: who is."""
         self.name = name
         self._entries = entries
-        self._views = {node: entry for node, entry in entries.items() if node in shared}
+        self._shared = shared
         self._able = able
         self._dead = dead
+        self._told: dict[str, dict[str, dict[str, Value]]] = {}  # What is said of versions: by version, then by member.
+        for node, entry in entries.items():
+            for version, told in map_of(entry.get("versions")).items():
+                if isinstance(told, dict) and told:
+                    self._told.setdefault(version, {})[node] = told
 
     def coming(self) -> Coming | None:
         """Return the version that is to serve and does not yet at somebody; None: what is to serve serves."""
@@ -71,7 +77,7 @@ class Dataset:
     def builders(self, version: str) -> list[Building]:
         """Return who builds a version, as each says itself, the slowest first."""
         found = []
-        for name, told in self._said(version):
+        for name, told in self._said(version).items():
             if told.get("state") == "BUILDING":
                 progress = map_of(told.get("progress"))
                 done, remaining_s = number_of(progress.get("done")) or 0.0, number_of(progress.get("remaining_s"))
@@ -88,9 +94,7 @@ class Dataset:
             yield TROUBLE, f": {error}{at(nodes, self._entries)}", None
         yield from self._unread(coming)
         yield from self._lost()
-        for version in sorted(
-            {version for entry in self._entries.values() for version in map_of(entry.get("versions"))}
-        ):
+        for version in sorted(self._told):
             for level, text, advice in self._of_version(version, coming):
                 yield level, f" {version}: {text}", advice
         yield from self._differing(coming)
@@ -162,12 +166,14 @@ class Dataset:
             mend = None if file is None else f"Mend {file} at the source, {there}."
             more = "; others can" if others_can else ""
             yield ATTENTION if others_can else TROUBLE, f"{some_text(nodes)} cannot build it{more}: {error}", mend
-        for node, told in self._said(version):
+        for node, told in self._said(version).items():
             if told.get("needed_bytes") is not None:
                 room = f"Make room on the disk of {node}: {self.name} {version} waits for it."
                 yield TROUBLE, f"{node} waits for {plain(told.get('waiting_for'))}", room
         yield from self._contents(version)
-        strays = {node: {"stray": stray_text(told)} for node, told in self._said(version) if told.get("first_stray")}
+        strays = {
+            node: {"stray": stray_text(told)} for node, told in self._said(version).items() if told.get("first_stray")
+        }
         for stray, some in grouped(strays, "stray").items():
             yield WELL, f"{stray}{at(some, self._entries)}", None
 
@@ -178,8 +184,9 @@ class Dataset:
             "and give other contents another version's name."
         )
         said: dict[str, str | None] = {}
-        for node, entry in self._views.items():
-            told = _version(entry, version)
+        for node, told in self._of_others(version):
+            if not CONTENTS & told.keys():
+                continue
             said |= dict.fromkeys(_conflicts(told), one_name)
             said |= dict.fromkeys(_disputes(told), one_name)
             if told.get("unpublished") is True:
@@ -205,7 +212,7 @@ class Dataset:
     # What a version waits for
 
     def _waits(self, version: str, building: list[Building]) -> Iterator[str]:
-        said = dict(self._said(version))
+        said = self._said(version)
         yield from (f"waits until {until}" for until in grouped(said, "waits_until"))
         for each in building[:MOST_BUILDERS]:
             yield f"waits for what {each.name} builds, {each.words}"
@@ -219,7 +226,7 @@ class Dataset:
     def _failed(self, version: str) -> list[tuple[str, list[Value], str | None]]:
         """Why nodes cannot build a version, and the file at the source that is to blame."""
         found: dict[str, tuple[list[Value], str | None]] = {}
-        for node, told in self._said(version):
+        for node, told in self._said(version).items():
             error = map_of(told.get("error"))
             if error:
                 file = error.get("file")
@@ -231,28 +238,29 @@ class Dataset:
     def _is_stuck(self, version: str) -> bool:
         """Whether somebody cannot build it, and nobody else can: a file at the source is as it is for everybody."""
         failed = self._failed(version)
-        if not failed or any(told.get("brought") is True for _, told in self._said(version)):
+        if not failed or any(told.get("brought") is True for _, told in self._said(version).items()):
             return False
         nodes = {node for _, some, _ in failed for node in some}
         return any(file is not None for _, _, file in failed) or not self._able - nodes
 
     # How members' words are read
 
-    def _said(self, version: str) -> Iterator[tuple[str, dict[str, Value]]]:
-        for node, entry in self._entries.items():
-            told = _version(entry, version)
-            if told:
-                yield node, told
+    def _said(self, version: str) -> dict[str, dict[str, Value]]:
+        return self._told.get(version, {})
 
     def _most(self, key: str) -> tuple[str, Entry] | None:
         """Return what is said of the active version by whoever sees most partitions lack something."""
         best: tuple[str, Entry] | None = None
-        for entry in self._views.values():
-            version = plain(entry.get("active"))
-            told = _version(entry, version)
-            if count_of(told.get(key)) > (0 if best is None else count_of(best[1].get(key))):
-                best = version, told
+        most = 0
+        for version in self._told:
+            for node, told in self._of_others(version):
+                if count_of(told.get(key)) > most and self._entries[node].get("active") == version:
+                    best, most = (version, told), count_of(told.get(key))
         return best
+
+    def _of_others(self, version: str) -> Iterator[tuple[str, dict[str, Value]]]:
+        """What is said of a version by those whose word of others counts."""
+        return ((node, told) for node, told in self._said(version).items() if node in self._shared)
 
     def _start(self, told: Entry) -> str:
         away = list_of(told.get("away"))
@@ -260,11 +268,7 @@ class Dataset:
 
     def _is_gone(self, node: str, version: str) -> bool:
         """Whether a member does not see a version at its source any more."""
-        return _version(self._entries.get(node, {}), version).get("at_source") is False
-
-
-def _version(entry: Entry, version: str) -> dict[str, Value]:
-    return maps_of(entry.get("versions")).get(version, {}) if "versions" in entry else {}
+        return self._said(version).get(node, {}).get("at_source") is False
 
 
 def _conflicts(version: Entry) -> Iterator[str]:
