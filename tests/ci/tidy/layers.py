@@ -96,7 +96,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving": {"errors", "log", "environment", "settings", "wire", "keyspace", "placement", "storage"},
     "node": GROUND
     | {"address", "processes", "wire", "keyspace", "placement", "storage", "storage.engine", "http.order"}
-    | {"table", "serving"}
+    | {"table", "serving", "status"}
     | GOSSIP
     | DATASET,
     "http": {
@@ -184,6 +184,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.asking": "waits for connections, and for the answers of other nodes",
     "gossipkv.table.deciding": "waits for the next look at registers, and for other nodes",
     "gossipkv.node.gossip": "lists many entries in several turns",
+    "gossipkv.node.verdicts": "asks all members at once, and waits until somebody wants a verdict",
     "gossipkv.node.binding": "waits for the name service",
     "gossipkv.node.gateway": "waits for the end of the gateway, and before it starts it again",
     "gossipkv.node.wiring": "starts and stops the parts of a node, waits for signals",
@@ -207,8 +208,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.http.beside": "starts and stops the gateway of a node, waits for its words",
     "gossipkv.http.connection": "one connection: waits for requests, for their answers, and until they are taken",
     "gossipkv.http.gateway": "accepts connections, and looks whose time is over",
-    "gossipkv.http.page.survey": "waits for the answers of the node and of the members",
-    "gossipkv.http.page.links": "holds connections to members while they are used",
+    "gossipkv.http.page.survey": "waits for the answers of the node",
     "gossipkv.http.page.pages": "samples the node once a second, renders in a thread",
     "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
     "gossipkv.client.trio_scan": "the records of a scan: waits for pages",
@@ -280,12 +280,10 @@ CORES = (
     "gossipkv.http.read_options",
     "gossipkv.http.target",
     "gossipkv.status",
-    "gossipkv.http.page.advice",
     "gossipkv.http.page.chart",
     "gossipkv.http.page.drawing",
     "gossipkv.http.page.history",
     "gossipkv.http.page.listing",
-    "gossipkv.http.page.obstacles",
     "gossipkv.http.page.placement_map",
     "gossipkv.http.page.view",
 )

@@ -58,27 +58,6 @@ MUTANTS_OF_THE_PAGE: tuple[Mutant, ...] = (
         f"{TESTS}/test_history.py",
     ),
     planted(
-        "who did not answer is not named",
-        f"{PAGE}.obstacles:obstacles",
-        "if survey.silent:",
-        "if False:",
-        f"{TESTS}/test_obstacles.py",
-    ),
-    planted(
-        "a member that did not answer is forgotten",
-        f"{PAGE}.survey:_ask_members",
-        "survey.silent[name] = answer.message",
-        "pass",
-        f"{TESTS}/test_survey.py",
-    ),
-    planted(
-        "members are asked while nothing is waited for",
-        f"{PAGE}.survey:take_survey",
-        "if waiting:",
-        "if True:",
-        f"{TESTS}/test_survey.py",
-    ),
-    planted(
         "a name is not escaped",
         f"{PAGE}.rendering:_with_code",
         "return escape(line)",
@@ -98,19 +77,5 @@ MUTANTS_OF_THE_PAGE: tuple[Mutant, ...] = (
         "if database not in fresh:",
         "if True:",
         f"{TESTS}/test_pages.py",
-    ),
-    planted(
-        "a connection to a member is never closed",
-        f"{PAGE}.links:Links.call",
-        "link.kept.deadline = trio.current_time() + KEPT_S",
-        "pass",
-        f"{TESTS}/test_links.py",
-    ),
-    planted(
-        "all is well while a first version is built",
-        f"{PAGE}.view:verdict",
-        'if unread := sorted(name for name, entry in entries.items() if entry.get("active") is None):',
-        "if unread := []:",
-        f"{TESTS}/test_view.py",
     ),
 )
