@@ -80,10 +80,13 @@ class Library:
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
         may_write: bool = True,
+        is_table: Callable[[str], bool] = lambda _name: False,
         cluster: Cluster | None = None,
         make_part: MakePart = PartInCluster,
     ) -> None:
         """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed.
+
+        `is_table`: whether a table has a name, which a dataset of which nothing is here gives way to.
 
         `reserve`: what other parts of the node may yet take of its memory, in bytes.
 
@@ -107,6 +110,7 @@ class Library:
             threads=threads,
             requests=requests,
             may_write=lambda: self._may_write,
+            is_table=is_table,
             on_change=self._changed,
             note_ring=self._note_ring,
             cluster=cluster or _alone(settings),
@@ -201,6 +205,13 @@ class Library:
         self._may_write = True
         for found in self._databases.values():
             found.wake()
+
+    def names_changed(self) -> None:
+        """Take in that tables have other names now: what gave way to one may be built, and the other way round."""
+        for found in self._databases.values():
+            found.wake()
+        self._changed()
+        self.refresh()
 
     def refresh(self, database: str | None = None) -> None:
         """Looks at the source soon; of one database, or of all."""
@@ -307,7 +318,7 @@ class Library:
 
     def held(self) -> list[Held]:
         """All that is answered, to clients or to other nodes."""
-        return [held for found in self._databases.values() for held in found.held()]
+        return [held for found in self._databases.values() if not found.is_refused for held in found.held()]
 
     def _open_versions(self) -> list[Version]:
         return [version for found in self._databases.values() for version in found.copies.versions.values()]
@@ -372,6 +383,10 @@ class Library:
         """Whether there may be databases that only others know, since this node has not come to know them yet."""
         cluster = self._shared.cluster
         return cluster.membership.expects_others and cluster.convergence.ids is None
+
+    def refused(self) -> list[str]:
+        """The databases that gave way to tables of their names, sorted."""
+        return sorted(found.name for found in self._databases.values() if found.is_refused and self._is_there(found))
 
     def databases(self) -> list[Detail]:
         """Answer of the method `databases`: a map for each, sorted by name."""
@@ -457,6 +472,9 @@ class Library:
         return sorted((found for found in self._databases.values() if self._shows(found)), key=lambda d: d.name)
 
     def _shows(self, found: Database) -> bool:
+        return self._is_there(found) and not found.is_refused
+
+    def _is_there(self, found: Database) -> bool:
         return (
             bool(found.lives)
             or found.view.is_known_elsewhere

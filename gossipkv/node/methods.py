@@ -20,7 +20,9 @@ import msgpack
 from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
 from gossipkv.log import Log
 from gossipkv.node.info import InfoCluster, InfoDatasets
+from gossipkv.node.names import NamedDatasets, Names
 from gossipkv.node.peers import hello
+from gossipkv.node.peers.sharing import DATABASES
 from gossipkv.serving.loop import Refused
 from gossipkv.serving.reads import Holdings, Reads
 from gossipkv.wire.arguments import Arguments, name_of
@@ -39,16 +41,14 @@ if TYPE_CHECKING:
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
 LARGE_BYTES = 1024 * 1024
 
+WRITES = (b"put", b"delete", b"put_many")
+
 # Entries of the tree that are listed at once; more take several turns.
 FEW_ENTRIES = 250
 
 
-class Datasets(Holdings, InfoDatasets, Protocol):
+class Datasets(Holdings, InfoDatasets, NamedDatasets, Protocol):
     """The library, as far as methods know it."""
-
-    def databases(self) -> list[Detail]:
-        """Return what the method `databases` answers."""
-        ...
 
     def partition_map(self, database: str) -> dict[str, Detail]:
         """Return what the method `partition_map` answers of a known database."""
@@ -123,7 +123,7 @@ class DecidedTables(Protocol):
         """Take in what hello told of this node's."""
         ...
 
-    def tables(self) -> list[Value]:
+    def tables(self) -> list[dict[str, Value]]:
         """Return what `databases` tells of tables."""
         ...
 
@@ -164,6 +164,7 @@ class Handlers:
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster
+        self._names = Names(datasets, deciding, lambda: map(str, cluster.children(DATABASES, everything=False)))
         self._tables = tables
         self._tell_info = info
         self._serves_what = serves
@@ -189,6 +190,8 @@ class Handlers:
             b"entries": self._entries,
             b"partition_map": self._partition_map,
             **deciding.methods,
+            b"create_table": partial(self._named, self._names.check_free),
+            **dict.fromkeys(WRITES, partial(self._named, self._names.check_takes_puts)),
         }
         self._deciding = deciding
 
@@ -273,7 +276,7 @@ class Handlers:
 
     def _databases(self, arguments: Arguments) -> Value:
         arguments.end()
-        return [*self._datasets.databases(), *self._deciding.tables()]
+        return self._names.databases()
 
     def _partition_map(self, arguments: Arguments) -> Value:
         database, options = arguments.text("database"), arguments.options("start", "limit")
@@ -284,12 +287,16 @@ class Handlers:
         return self._deciding.partition_map(database, start, limit)
 
     def _read(self, read: Method, arguments: Arguments) -> Value | Packed | Waiting | Later:
-        """A read of a dataset, or of a table: a dataset comes first where both have the name."""
+        """A read of a dataset, or of a table."""
         database = arguments.text("database")
         arguments.rewind()
-        if not self._datasets.known(database) and self._deciding.has(database):
-            return self._deciding.read(arguments)
-        return read(arguments)
+        return self._deciding.read(arguments) if self._names.is_table(database) else read(arguments)
+
+    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Waiting | Later:
+        """What is done under the name of a table, once that may be."""
+        check(arguments.text("table"))
+        arguments.rewind()
+        return self._deciding.methods[arguments.method.encode()](arguments)
 
     def _status(self, arguments: Arguments) -> Value | Waiting:
         options = arguments.options("local", "database", "bitmaps")
@@ -302,8 +309,13 @@ class Handlers:
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
 
         def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
-            found = {**tables, **told}  # A dataset comes first where both have the name.
-            return {name: {**entry, **more} for name, entry in found.items() if isinstance(entry, dict)}
+            found = {**tables, **told}  # A dataset that is not refused comes first.
+            disputes = self._names.disputes(found)
+            return {
+                name: {**entry, **more, **_errors(entry.get("error"), disputes.get(name))}
+                for name, entry in found.items()
+                if isinstance(entry, dict)
+            }
 
         async def tell() -> Value:
             return merged(await self._deciding.status(database))
@@ -379,6 +391,11 @@ class Handlers:
     def _check_known(self, database: str) -> None:
         if not self._datasets.known(database):
             raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
+
+
+def _errors(*errors: Detail) -> dict[str, Value]:
+    said = [str(error) for error in errors if error]
+    return {"error": "; ".join(said)} if said else {}
 
 
 def _unknown(arguments: Arguments) -> Value:

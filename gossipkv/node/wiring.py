@@ -273,7 +273,8 @@ class _Node:
             read_back=read_back,
             on_change=self._publish,
             requests=self._requests,
-            may_write=directory.silence is None,
+            may_write=False,  # Until it is known which names tables have.
+            is_table=lambda name: name in self._deciding.table_names,
             cluster=cluster,
         )
         now_ms = int(trio.current_time() * 1000)
@@ -300,7 +301,15 @@ class _Node:
             max_frame=config.max_frame,
         )
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
-        self._deciding = Deciding(config, directory, gossiping, tables, peers=self._peers, environment=environment)
+        self._deciding = Deciding(
+            config,
+            directory,
+            gossiping,
+            tables,
+            peers=self._peers,
+            environment=environment,
+            on_names=self._library.names_changed,
+        )
         self._table_methods = TableMethods(self._deciding, environment.random, config)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
@@ -374,7 +383,9 @@ class _Node:
         await nursery.start(self._peers.run)
         await nursery.start(self._sharing.run)
         await nursery.start(self._deciding.run)
-        if self._directory.silence is not None:
+        if self._directory.silence is None:
+            self._library.resume()
+        else:
             nursery.start_soon(self._mend)
         if self._gateway is not None:
             nursery.start_soon(self._gateway.run)

@@ -1,0 +1,83 @@
+"""One space of names for datasets and tables, through the methods of a node."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import BadRequest, Conflict
+from gossipkv.node.names import PUBLISHING
+from tests.conftest import ROOT
+from tests.unit.node.test_methods import MadeUpLibrary, Node
+from tests.unit.table.made_up_tables import MadeUpTables
+
+
+class Both(MadeUpTables):
+    """Tables of which one has the name of a dataset that is here, and one that of a dataset that gave way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.methods |= {name: self.note for name in (b"create_table", b"put", b"delete", b"put_many")}
+
+    def note(self, arguments: object) -> str:
+        """It came here."""
+        return f"{arguments.method} {arguments.text('table')}"
+
+    def has(self, name: str) -> bool:
+        return name in {"orders", "db"}
+
+    def tables(self) -> list[dict[str, object]]:
+        return [{"name": name, "kind": "hash"} for name in ("orders", "db")]
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Node:
+    """The datasets `db`, a table of that name as well, and `empty`; one `orders` that gave way to the table `orders`."""
+    monkeypatch.setattr("tests.unit.node.test_methods.MadeUpTables", Both)
+    monkeypatch.setattr(MadeUpLibrary, "refused", lambda _self: ["orders"])
+    return Node()
+
+
+def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
+    """One that is known here, or that a member publishes; other names pass."""
+    for name, where in (("db", "this node serves or sees"), ("empty", "this node"), ("x", "members publish")):
+        with pytest.raises(Conflict, match=f"^{name} is the name of a dataset that {where}.*name the table otherwise"):
+            node.ask("create_table", name, {"kind": "hash"})
+    assert node.cluster.asked == [("databases", False)]
+    assert node.ask("create_table", "more", {"kind": "hash"}) == "create_table more"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"), [("put", [b"k", b"v"]), ("delete", [b"k"]), ("put_many", [[[b"k", b"v"]]])]
+)
+def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]) -> None:
+    """The error says what datasets are for, and names a page that is there; tables get theirs, refused datasets not."""
+    with pytest.raises(BadRequest, match=f"^db is a dataset: datasets are published \\({PUBLISHING}\\), and tables take"):
+        node.ask(method, "db", *params)
+    assert (ROOT / PUBLISHING).is_file()
+    assert node.ask(method, "orders", *params) == f"{method} orders"
+
+
+def test_each_name_is_listed_once(node: Node) -> None:
+    """With what it is here."""
+    assert {(told["name"], told["kind"]) for told in node.ask("databases")} == {
+        ("db", "dataset"),
+        ("empty", "dataset"),
+        ("orders", "hash"),
+    }
+    assert len(node.ask("databases")) == 3
+
+
+def test_status_names_what_is_refused(node: Node) -> None:
+    """Under the name that both have: which of the two is served here, and what to do."""
+    told = node.ask("status")
+    assert told["orders"]["error"].startswith("a dataset has this name too, and is refused: the table orders")
+    assert told["db"]["error"].startswith("a table has this name too, and is refused: the dataset db")
+    assert "`gossipkv table drop db`" in told["db"]["error"]
+    assert "error" not in told["empty"]
+    assert node.ask("status", {"database": "db"})["db"]["error"] == told["db"]["error"]
+
+
+def test_reads_go_to_what_has_the_name_here(node: Node) -> None:
+    """As the list says."""
+    assert node.ask("get", "orders", b"k") == ["orders", b"token"]
+    assert node.refusal("get", "db", b"k")[0] == "NOT_READY"
