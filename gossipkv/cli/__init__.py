@@ -74,7 +74,7 @@ COMMANDS: Final = {
     "status": ("status", "What a node holds, builds and serves."),
     "members": ("gossip", "The members of the cluster."),
     "tree": ("gossip", "What the members publish."),
-    "table": ("table", "Make, drop and show tables."),
+    "table": ("table", "Make, drop, list and show tables."),
     "metadata": ("metadata", "Show and change who decides on tables."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
