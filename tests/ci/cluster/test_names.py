@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
+
+import pytest
 
 from gossipkv.errors import BadRequest, Conflict
 from tests.ci.cluster.node_process import NodeProcess, connect, wait_for
@@ -57,6 +61,12 @@ def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
         assert not (tmp_path / "data/datasets/capitals").exists()
         address, _ = gateways(node, 2)[-1]  # Of the second start.
         assert get(address, "/capitals/france")[2] == b"of the table"
+        for method, body in (("PUT", b"x" * (1 << 19)), ("PUT", b""), ("DELETE", None)):
+            request = urllib.request.Request(f"http://{address}/capitals/france", data=body, method=method)
+            with pytest.raises(urllib.error.HTTPError, match="405") as refused, urllib.request.urlopen(request):
+                pass
+            assert refused.value.headers["Allow"] == "GET, HEAD, OPTIONS"
+            refused.value.close()
         assert gossipkv("get", "capitals", "france", node=node.address).stdout == b"of the table"
         assert b"a dataset has this name too" in gossipkv("status", "capitals", node=node.address).stdout
         assert gossipkv("table", "drop", "capitals", node=node.address).returncode == 0
