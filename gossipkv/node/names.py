@@ -74,11 +74,17 @@ class Names:
         refused = {*self._datasets.refused()}
         found: dict[str, str] = {}
         for name in names:
-            ways_out = f"have the dataset published under another name, or drop the table (`gossipkv table drop {name}`)"
+            ways_out = (
+                f"have the dataset published under another name, or drop the table (`gossipkv table drop {name}`)"
+            )
             if name in refused:
-                found[name] = f"a dataset has this name too, and is refused: the table {name} was here first; {ways_out}"
+                found[name] = (
+                    f"a dataset has this name too, and is refused: the table {name} was here first; {ways_out}"
+                )
             elif self._datasets.known(name) and self._tables.has(name):
-                found[name] = f"a table has this name too, and is refused: the dataset {name} was here first; {ways_out}"
+                found[name] = (
+                    f"a table has this name too, and is refused: the dataset {name} was here first; {ways_out}"
+                )
         return found
 
     def check_free(self, name: str) -> None:
@@ -90,7 +96,7 @@ class Names:
         else:
             return
         raise Conflict(
-            f"{name} is the name of a dataset that {where}: name the table otherwise (datasets and tables share their names)",
+            f"{name} is the name of a dataset that {where}: name the table otherwise, since both share their names",
             {"database": name},
         )
 

@@ -112,9 +112,7 @@ def assert_refused_puts(client, address):
         try:
             write()
         except BadRequest as error:
-            assert str(error).endswith(
-                "capitals is a dataset: datasets are published (docs/users/publish.md), and tables take puts and deletes"
-            )
+            assert "capitals is a dataset: datasets are published (docs/users/publish.md)" in str(error)
         else:
             raise AssertionError("it was written")
     for arguments in (("put", "capitals", "k", "v"), ("delete", "capitals", "k")):

@@ -138,6 +138,13 @@ def test_several_nodes_from_the_environment(run, node, monkeypatch):
     done = run("get", "geo", "k1")
     assert done.status == 2
     assert "GOSSIPKV_NODE: expected HOST:PORT" in done.err
+    assert "GOSSIPKV_NODE_NAME the name of the node that `serve` runs" in done.err
+    monkeypatch.setenv("GOSSIPKV_NODE", "")
+    monkeypatch.setenv("GOSSIPKV_NODE_NAME", node.address)
+    done = run("get", "geo", "k1")
+    assert (done.status, "is an address, not a name; GOSSIPKV_NODE has HOST:PORT" in done.err) == (2, True)
+    monkeypatch.setenv("GOSSIPKV_NODE", node.address)
+    assert run("get", "geo", "k1").status == 0
 
 
 @pytest.mark.parametrize(("error", "status"), [

@@ -34,7 +34,7 @@ def test_numbers_are_those_of_the_code():
     limits = Limits()
     assert f"at most {MAX_TARGET_BYTES >> 10} KiB (414)" in said
     assert f"headers over {limits.max_head >> 10} KiB, or more than {limits.max_fields}" in said
-    assert f"a body over {limits.max_body >> 20} MiB, by its `Content-Length` or as soon as its chunks say so, or in more than {limits.max_pieces:,} chunks" in said
+    assert f"a body over {limits.max_body >> 20} MiB, or in more than {limits.max_pieces:,} chunks" in said
     assert f"At most {batches.MAX_KEYS:,} keys and {limits.max_body >> 20} MiB" in said
     assert f"more than {ranges.MAX_RANGES} ranges" in said
     assert f"1 to {read_options.MAX_TIMEOUT_MS:,}" in said

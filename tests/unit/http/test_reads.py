@@ -321,7 +321,12 @@ async def test_a_node_with_a_name_that_no_header_has():
 async def test_options_of_a_resource():
     """OPTIONS tells the methods, of everything or of one path."""
     with_post = "GET, HEAD, POST, OPTIONS"
-    for path, allowed in (("*", with_post), ("/geo/_mget", with_post), ("/geo/_scan", with_post), ("/geo/x", "GET, HEAD, OPTIONS")):
+    for path, allowed in (
+        ("*", with_post),
+        ("/geo/_mget", with_post),
+        ("/geo/_scan", with_post),
+        ("/geo/x", "GET, HEAD, OPTIONS"),
+    ):
         status, headers, body = await get(path, method="OPTIONS")
         assert (status, headers, body) == (204, {"Allow": allowed}, b"")
 

@@ -16,7 +16,7 @@ class Both(MadeUpTables):
 
     def __init__(self) -> None:
         super().__init__()
-        self.methods |= {name: self.note for name in (b"create_table", b"put", b"delete", b"put_many")}
+        self.methods |= dict.fromkeys((b"create_table", b"put", b"delete", b"put_many"), self.note)
 
     def note(self, arguments: object) -> str:
         """It came here."""
@@ -31,7 +31,7 @@ class Both(MadeUpTables):
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
-    """The datasets `db`, a table of that name as well, and `empty`; one `orders` that gave way to the table `orders`."""
+    """Datasets `db` and `empty`; tables `db` and `orders`, and a dataset that gave way to the latter."""
     monkeypatch.setattr("tests.unit.node.test_methods.MadeUpTables", Both)
     monkeypatch.setattr(MadeUpLibrary, "refused", lambda _self: ["orders"])
     return Node()
@@ -51,7 +51,9 @@ def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
 )
 def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]) -> None:
     """The error says what datasets are for, and names a page that is there; tables get theirs, refused datasets not."""
-    with pytest.raises(BadRequest, match=f"^db is a dataset: datasets are published \\({PUBLISHING}\\), and tables take"):
+    with pytest.raises(
+        BadRequest, match=f"^db is a dataset: datasets are published \\({PUBLISHING}\\), and tables take"
+    ):
         node.ask(method, "db", *params)
     assert (ROOT / PUBLISHING).is_file()
     assert node.ask(method, "orders", *params) == f"{method} orders"
