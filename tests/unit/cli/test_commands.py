@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from gossipkv import cli
+from gossipkv.settings.config import SETTINGS
 from tests.unit.client.fake_node import FakeNode, answering, store
 
 RECORDS = {f"k{number}".encode(): f"value {number}".encode() for number in range(7)}
@@ -212,6 +214,25 @@ def test_help(run, command):
     done = run(*([command] if command else []), "--help")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith(f"Usage: gossipkv {command or '[OPTIONS]'}".encode())
+
+
+@pytest.mark.parametrize("command", ["serve", "config"])
+def test_help_shows_the_settings_that_people_need(run, command):
+    """Twelve, in groups, and how to see the rest; that has each setting once, and the same twelve first."""
+    few, all_ = (run(command, flag).out.decode() for flag in ("--help", "--help-all"))
+    shown = re.findall(r"^  (--[a-z-]+)", few, re.MULTILINE)
+    settings = [flag for flag in shown if flag in {setting.flag for setting in SETTINGS}]
+    assert settings == [setting.replace("_", "-") for setting in (
+        "--source", "--data", "--refresh_period", "--listen", "--advertise", "--http_listen", "--cluster", "--node",
+        "--join", "--replication", "--key_ring", "--log_level",
+    )]  # fmt: skip
+    assert [*re.findall(r"^[A-Z].*:$", few, re.MULTILINE)] == ["Data:", "Network:", "Cluster:", "Log:", "Options:"]
+    assert f"and the other {len(SETTINGS) - 12} settings" in " ".join(few.split())
+    every = re.findall(r"^  (--[a-z-]+)", all_, re.MULTILINE)
+    assert sorted({setting.flag for setting in SETTINGS} & {*every}) == sorted(setting.flag for setting in SETTINGS)
+    assert len(every) == len({*every})
+    assert every[:12] == settings
+    assert ({*shown} - {*settings}) < {*every}
 
 
 def test_a_command_that_this_system_cannot_run(run, monkeypatch):
