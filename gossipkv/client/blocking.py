@@ -277,7 +277,7 @@ class Client:
 
 
 @final
-class Dataset:
+class Dataset(reads.ReadOnly):
     """A dataset's reads.  Every one takes `version` (exactly that one) or `min_version` (that or a newer one)."""
 
     __slots__ = ("_client", "_database", "name")

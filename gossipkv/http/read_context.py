@@ -11,7 +11,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.errors import GossipKVError, NotReady, ProtocolError, UnknownDatabase, UnknownVersion
+from gossipkv.errors import WRITES_ARE, GossipKVError, NotReady, ProtocolError, UnknownDatabase, UnknownVersion
 from gossipkv.http.answers import Answer, refusal, text
 from gossipkv.http.source_times import SourceTimes
 from gossipkv.http.target import NAME
@@ -73,8 +73,8 @@ def unanswered(request: Request, target: Target) -> Answer:
     method = request.method[:20].decode("ascii", "replace")
     answer = text(
         405,
-        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; "
-        "datasets are published (docs/users/publish.md), and tables take puts from clients and `gossipkv put`",
+        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; {WRITES_ARE} "
+        "from clients other than of HTTP",
     )
     return Answer(405, [*answer.headers, allow], answer.body)
 

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
 
-from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
+from gossipkv.errors import (
+    WRITES_ARE,
+    GossipKVError,
+    Internal,
+    LocalError,
+    NotReady,
+    UnknownDatabase,
+    UnknownMethod,
+    to_wire,
+)
 from gossipkv.log import Log
 from gossipkv.node.info import InfoCluster, InfoDatasets
 from gossipkv.node.names import NamedDatasets, Names
@@ -292,7 +301,7 @@ class Handlers:
         arguments.rewind()
         return self._deciding.read(arguments) if self._names.is_table(database) else read(arguments)
 
-    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Waiting | Later:
+    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | Waiting | Later:
         """What is done under the name of a table, once that may be."""
         check(arguments.text("table"))
         arguments.rewind()
@@ -400,7 +409,8 @@ def _errors(*errors: Detail) -> dict[str, Value]:
 
 def _unknown(arguments: Arguments) -> Value:
     name = arguments.method
-    raise UnknownMethod(f"there is no method {name} here", {"method": name})
+    instead = f": {WRITES_ARE}" if name in {"set", "del"} else ""  # As other stores have it.
+    raise UnknownMethod(f"there is no method {name} here{instead}", {"method": name})
 
 
 def _make_packer() -> msgpack.Packer:

@@ -9,17 +9,15 @@ and says so in `status`.  Copies of a table that are refused by name go on being
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
-from gossipkv.errors import BadRequest, Conflict
+from gossipkv.errors import WRITES_ARE, BadRequest, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.wire.rpc import Value
-
-PUBLISHING: Final = "docs/users/publish.md"
 
 
 class NamedDatasets(Protocol):
@@ -103,7 +101,4 @@ class Names:
     def check_takes_puts(self, name: str) -> None:
         """Refuse to write to a dataset.  Raises BadRequest."""
         if self._datasets.known(name):
-            raise BadRequest(
-                f"{name} is a dataset: datasets are published ({PUBLISHING}), and tables take puts and deletes",
-                {"database": name},
-            )
+            raise BadRequest(f"{name} is a dataset: {WRITES_ARE}", {"database": name})

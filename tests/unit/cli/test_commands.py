@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from gossipkv import cli
+from gossipkv.errors import WRITES_ARE
 from gossipkv.settings.config import SETTINGS
 from tests.unit.client.fake_node import FakeNode, answering, store
 
@@ -185,6 +186,8 @@ def test_wrong_use_is_status_2(run, arguments):
 @pytest.mark.parametrize(
     ("arguments", "nearest"),
     [
+        (["set", "geo", "k", "v"], f"; {WRITES_ARE}: `gossipkv put` writes a record (see gossipkv --help)"),
+        (["del", "geo", "k"], f"; {WRITES_ARE}: `gossipkv delete` deletes one (see gossipkv --help)"),
         (["stauts"], "; the nearest is 'status' (see gossipkv --help)"),
         (["clustr", "up"], "; the nearest is 'cluster' (see gossipkv --help)"),
         (["cluster", "strat", "1"], "; the nearest is 'start' (see gossipkv cluster --help)"),

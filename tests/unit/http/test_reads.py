@@ -5,6 +5,7 @@ import zlib
 import pytest
 
 from gossipkv.errors import (
+    WRITES_ARE,
     Conflict,
     Corrupt,
     Internal,
@@ -92,7 +93,7 @@ async def test_sequins_other_methods(method):
     status, headers, body = await get("/baby-names/1881/boy", method=method)
     assert (status, headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
     assert body.count(b"\n") == 1
-    assert b"datasets are published (docs/users/publish.md), and tables take puts from clients" in body
+    assert WRITES_ARE.encode() in body
 
 
 @pytest.mark.parametrize("path", ["/baby-names", "//x", "/", "*"])

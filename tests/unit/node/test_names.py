@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from gossipkv.errors import BadRequest, Conflict
-from gossipkv.node.names import PUBLISHING
+from gossipkv.errors import WRITES_ARE, BadRequest, Conflict, UnknownMethod
 from tests.conftest import ROOT
 from tests.unit.node.test_methods import MadeUpLibrary, Node
 from tests.unit.table.made_up_tables import MadeUpTables
@@ -51,12 +52,18 @@ def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
 )
 def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]) -> None:
     """The error says what datasets are for, and names a page that is there; tables get theirs, refused datasets not."""
-    with pytest.raises(
-        BadRequest, match=f"^db is a dataset: datasets are published \\({PUBLISHING}\\), and tables take"
-    ):
+    with pytest.raises(BadRequest, match=f"^db is a dataset: {re.escape(WRITES_ARE)}$"):
         node.ask(method, "db", *params)
-    assert (ROOT / PUBLISHING).is_file()
+    (page,) = re.findall(r"docs/[a-z/]+[.]md", WRITES_ARE)
+    assert (ROOT / page).is_file()
     assert node.ask(method, "orders", *params) == f"{method} orders"
+
+
+@pytest.mark.parametrize("method", ["set", "del"])
+def test_words_of_other_stores(node: Node, method: str) -> None:
+    """Are no methods here, and whoever tries them is told which are."""
+    with pytest.raises(UnknownMethod, match=f"no method {method} here: {re.escape(WRITES_ARE)}$"):
+        node.ask(method, "db", b"k")
 
 
 def test_each_name_is_listed_once(node: Node) -> None:
