@@ -118,16 +118,7 @@ class Library:
             log=self._log,
         )
         self._ring = Rewriting(self._write_ring, self._shared.may_write, self._log)
-        self.scrub = Scrub(
-            settings.scrub_period,
-            versions=self._open_versions,
-            on_damage=self._damaged_on_disk,
-            read_back=read_back or read_back_in_child,
-            store=store,
-            threads=threads,
-            clock=clock or RealClock(),
-            log=self._log,
-        )
+        self.scrub = self._make_scrub(clock or RealClock(), read_back or read_back_in_child)
         self.paging = self._make_paging(memory or RealMemory(), chance or random.SystemRandom(), reserve)
         self._databases: dict[str, Database] = {}
         self._named = settings.databases
@@ -138,6 +129,18 @@ class Library:
         self._root_scans = Coalesced(self._scan_root)
         self._root_thread = trio.CapacityLimiter(1)
         self._nursery: trio.Nursery | None = None
+
+    def _make_scrub(self, clock: Clock, read_back: ReadBack) -> Scrub:
+        return Scrub(
+            self._settings.scrub_period,
+            versions=self._open_versions,
+            on_damage=self._damaged_on_disk,
+            read_back=read_back,
+            store=self._store,
+            threads=self._shared.threads,
+            clock=clock,
+            log=self._log,
+        )
 
     def _make_paging(self, memory: Memory, chance: random.Random, reserve: Callable[[], int]) -> Paging:
         return Paging(
