@@ -261,22 +261,7 @@ class _Node:
         self._loop: Loop | None = None
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
-        self._library = Library(
-            directory.store,
-            config,
-            threads=environment.threads,
-            clock=environment.clock,
-            memory=environment.memory,
-            chance=environment.random,
-            reserve=lambda: memory_bytes(config) if tables.state == OPEN else 0,
-            build=build,
-            read_back=read_back,
-            on_change=self._publish,
-            requests=self._requests,
-            may_write=False,  # Until it is known which names tables have.
-            is_table=lambda name: name in self._deciding.table_names,
-            cluster=cluster,
-        )
+        self._library = self._make_library(build, read_back, cluster)
         now_ms = int(trio.current_time() * 1000)
         self._readiness = Readiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
         self._peers = self._make_peers()
@@ -312,6 +297,25 @@ class _Node:
         )
         self._table_methods = TableMethods(self._deciding, environment.random, config)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
+
+    def _make_library(self, build: Build, read_back: ReadBack, cluster: Cluster) -> Library:
+        environment, config = self._environment, self._config
+        return Library(
+            self._directory.store,
+            config,
+            threads=environment.threads,
+            clock=environment.clock,
+            memory=environment.memory,
+            chance=environment.random,
+            reserve=lambda: memory_bytes(config) if self._tables.state == OPEN else 0,
+            build=build,
+            read_back=read_back,
+            on_change=self._publish,
+            requests=self._requests,
+            may_write=False,  # Until it is known which names tables have.
+            is_table=lambda name: name in self._deciding.table_names,
+            cluster=cluster,
+        )
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
         clock = self._environment.clock
