@@ -231,7 +231,7 @@ class Library:
         """
         async with trio.open_nursery() as nursery:
             await self._scan(nursery, lambda found: database in {None, found.name})
-        wanted = [found for found in self._to_look_at() if database in {None, found.name}]
+        wanted = [found for found in self._to_look_at() if database in {None, found.name} and not found.is_refused]
         return {found.name: list(found.seen) for found in wanted}
 
     async def _scan_first(self, scanned: trio.Event) -> None:

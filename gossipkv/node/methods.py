@@ -399,6 +399,7 @@ class Handlers:
 
     def _check_known(self, database: str) -> None:
         if not self._datasets.known(database):
+            self._names.check_not_refused(database)
             raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
 
 

@@ -98,6 +98,11 @@ class Names:
             {"database": name},
         )
 
+    def check_not_refused(self, name: str) -> None:
+        """Refuse to do anything for a dataset that gave way to a table.  Raises Conflict."""
+        if name in self._datasets.refused():
+            raise Conflict(self.disputes([name])[name], {"database": name})
+
     def check_takes_puts(self, name: str) -> None:
         """Refuse to write to a dataset.  Raises BadRequest."""
         if self._datasets.known(name):

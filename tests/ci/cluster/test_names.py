@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 
 import pytest
+import trio
 
+import gossipkv
 from gossipkv.errors import WRITES_ARE, BadRequest, Conflict
 from tests.ci.cluster.node_process import NodeProcess, connect, wait_for
 from tests.ci.cluster.table_nodes import until
-from tests.ci.cluster.test_cli import gossipkv
+from tests.ci.cluster.test_cli import gossipkv as run
 from tests.ci.cluster.test_http import gateways, get
 
 FAST = ("--time-to-converge", "100ms", "--refresh-period", "1s")
@@ -67,9 +70,9 @@ def test_a_dataset_that_appears_under_the_name_of_a_table(tmp_path):
                 pass
             assert refused.value.headers["Allow"] == "GET, HEAD, OPTIONS"
             refused.value.close()
-        assert gossipkv("get", "capitals", "france", node=node.address).stdout == b"of the table"
-        assert b"a dataset has this name too" in gossipkv("status", "capitals", node=node.address).stdout
-        assert gossipkv("table", "drop", "capitals", node=node.address).returncode == 0
+        assert run("get", "capitals", "france", node=node.address).stdout == b"of the table"
+        assert b"a dataset has this name too" in run("status", "capitals", node=node.address).stdout
+        assert run("table", "drop", "capitals", node=node.address).returncode == 0
         wait_for(node.address, "capitals", "v1")
         assert get(address, "/capitals/france")[2] == b"Paris"
 
@@ -115,8 +118,15 @@ def assert_refused_puts(client, address):
             assert str(error).endswith(f"capitals is a dataset: {WRITES_ARE}")
         else:
             raise AssertionError("it was written")
+
+    async def put():
+        async with gossipkv.connect(address) as waiting:
+            await waiting.table("capitals").put(b"k", b"v")
+
+    with pytest.raises(BadRequest, match=re.escape(WRITES_ARE)):
+        trio.run(put)
     for arguments in (("put", "capitals", "k", "v"), ("delete", "capitals", "k")):
-        done = gossipkv(*arguments, node=address)
+        done = run(*arguments, node=address)
         assert (done.returncode, b"capitals is a dataset" in done.stderr, done.stderr.count(b"\n")) == (2, True, 1)
     try:
         client.call("create_table", "capitals", HASH)
@@ -124,7 +134,7 @@ def assert_refused_puts(client, address):
         assert "capitals is the name of a dataset" in str(error)
     else:
         raise AssertionError("it was made")
-    done = gossipkv("table", "create", "capitals", "--kind", "hash", node=address)
+    done = run("table", "create", "capitals", "--kind", "hash", node=address)
     assert (done.returncode, done.stderr.count(b"\n")) == (3, 1)
-    done = gossipkv("table", "list", "--json", node=address)
+    done = run("table", "list", "--json", node=address)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])

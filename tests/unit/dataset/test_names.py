@@ -1,16 +1,16 @@
 """Datasets whose names tables have: what is served, or was built, keeps its name; the other is refused."""
 
 import pytest
-import trio
+import trio.testing
 
-from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import SLOW_FILES, SLOWLY, active, amid_its_build, lift_the_throttle, until
 
 
 def seen(library, name="db"):
     """What a library tells of a name: whether it knows it, lists it, serves something, refuses it."""
     listed = [told["name"] for told in library.databases()]
-    return library.known(name), name in listed, bool(library.held()), name in library.refused()
+    is_held = any(held.database == name for held in library.held())
+    return library.known(name), name in listed, is_held, name in library.refused()
 
 
 KEPT, REFUSED = (True, True, True, False), (False, False, False, True)
@@ -31,10 +31,12 @@ async def test_a_dataset_under_the_name_of_a_table_is_not_built(world, tables):
     for _ in range(2):
         async with world.node() as library:
             await active(library, "v1", "other")
-            assert await library.rescan() == {"db": [], "other": ["v1"]}
+            assert await library.rescan() == {"other": ["v1"]}
+            assert await library.rescan("db") == {}
             assert library.status().keys() == library.by_database().keys() == {"other"}
             assert (library.known("db"), library.refused()) == (False, ["db"])
             assert {held.database for held in library.held()} == {"other"}
+            assert library._databases["db"].lives == {}  # So nothing is told to others either.
     async with world.node() as library:
         tables.clear()
         library.names_changed()
@@ -73,17 +75,18 @@ async def test_what_is_being_built_keeps_its_name(world, tables):
 
 
 async def test_what_was_only_seen_gives_way(world, tables):
-    """A version that waits to be built is no more than a name at the source."""
+    """A version that waits to be built is no more than a name at the source, from the moment that a table has it."""
     world.put("v1", *SLOW_FILES, database="a")
-    world.put("v1", lines(a=1))
     async with world.node(throttle_loads=SLOWLY, max_parallel_loads=1) as library:
-        await until(lambda: library.status()["a"]["versions"].get("v1", {}).get("progress", {}).get("read_bytes"))
-        await until(lambda: library.known("db"))
-        tables.add("db")
-        library.names_changed()
+        await until(lambda: library.status().get("a", {"versions": {}})["versions"].get("v1", {}).get("progress"))
+        world.put("v1")
+        await library.rescan("db")
+        await until(lambda: library.status()["db"]["versions"])
+        tables.add("db")  # Of which nobody has told yet.
         lift_the_throttle(library)
         await active(library, "v1", "a")
         for _ in range(10):
             await trio.testing.wait_all_tasks_blocked(0.01)
-        assert seen(library)[::3] == REFUSED[::3]
-        assert library.active("db") is None
+        assert (library.active("db"), seen(library)) == (None, REFUSED)
+        await library.rescan()
+        assert not any(life.source for life in library._databases["db"].lives.values())

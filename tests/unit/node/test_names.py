@@ -86,6 +86,14 @@ def test_status_names_what_is_refused(node: Node) -> None:
     assert node.ask("status", {"database": "db"})["db"]["error"] == told["db"]["error"]
 
 
+def test_a_refused_dataset_is_not_refreshed(node: Node) -> None:
+    """Whoever asks for it is told why; what nobody has is unknown as ever."""
+    node.library.names = {"db": ["v1"]}
+    with pytest.raises(Conflict, match=r"^a dataset has this name too, and is refused: the table orders was here first"):
+        node.ask("refresh", "orders")
+    assert node.refusal("refresh", "nothing")[0] == "UNKNOWN_DATABASE"
+
+
 def test_reads_go_to_what_has_the_name_here(node: Node) -> None:
     """As the list says."""
     assert node.ask("get", "orders", b"k") == ["orders", b"token"]
