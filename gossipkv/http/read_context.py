@@ -73,8 +73,8 @@ def unanswered(request: Request, target: Target) -> Answer:
     method = request.method[:20].decode("ascii", "replace")
     answer = text(
         405,
-        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; {WRITES_ARE} "
-        "from clients other than of HTTP",
+        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; {WRITES_ARE}, "
+        "though not by HTTP",
     )
     return Answer(405, [*answer.headers, allow], answer.body)
 
