@@ -89,7 +89,7 @@ def test_status_names_what_is_refused(node: Node) -> None:
 def test_a_refused_dataset_is_not_refreshed(node: Node) -> None:
     """Whoever asks for it is told why; what nobody has is unknown as ever."""
     node.library.names = {"db": ["v1"]}
-    with pytest.raises(Conflict, match="^a dataset has this name too, and is refused: the table orders"):
+    with pytest.raises(Conflict, match=r"^a dataset has this name too, and is refused: the table orders"):
         node.ask("refresh", "orders")
     assert node.refusal("refresh", "nothing")[0] == "UNKNOWN_DATABASE"
 
