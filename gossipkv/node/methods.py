@@ -29,9 +29,8 @@ from gossipkv.errors import (
 )
 from gossipkv.log import Log
 from gossipkv.node.info import InfoCluster, InfoDatasets
-from gossipkv.node.names import NamedDatasets, Names
+from gossipkv.node.names import NamedDatasets
 from gossipkv.node.peers import hello
-from gossipkv.node.peers.sharing import DATABASES
 from gossipkv.serving.loop import Refused
 from gossipkv.serving.reads import Holdings, Reads
 from gossipkv.wire.arguments import Arguments, name_of
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
+    from gossipkv.node.names import Names
     from gossipkv.node.peers.hello import Hello
     from gossipkv.wire.rpc import Value
 
@@ -165,6 +165,7 @@ class Handlers:
         tables: NodeTables,
         *,
         deciding: DecidedTables,
+        names: Names,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
         random: random.Random,
@@ -173,7 +174,7 @@ class Handlers:
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster
-        self._names = Names(datasets, deciding, lambda: map(str, cluster.children(DATABASES, everything=False)))
+        self._names = names
         self._tables = tables
         self._tell_info = info
         self._serves_what = serves
@@ -319,12 +320,8 @@ class Handlers:
 
         def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
             found = {**tables, **told}  # A dataset that is not refused comes first.
-            disputes = self._names.disputes(found)
-            return {
-                name: {**entry, **more, **_errors(entry.get("error"), disputes.get(name))}
-                for name, entry in found.items()
-                if isinstance(entry, dict)
-            }
+            entries = {name: entry for name, entry in found.items() if isinstance(entry, dict)}
+            return {name: {**entry, **more} for name, entry in self._names.with_disputes(entries).items()}
 
         async def tell() -> Value:
             return merged(await self._deciding.status(database))
@@ -401,11 +398,6 @@ class Handlers:
         if not self._datasets.known(database):
             self._names.check_not_refused(database)
             raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
-
-
-def _errors(*errors: Detail) -> dict[str, Value]:
-    said = [str(error) for error in errors if error]
-    return {"error": "; ".join(said)} if said else {}
 
 
 def _unknown(arguments: Arguments) -> Value:

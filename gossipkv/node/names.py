@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, final
 from gossipkv.errors import WRITES_ARE, BadRequest, Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from gossipkv.errors import Detail
     from gossipkv.wire.rpc import Value
@@ -53,7 +53,7 @@ class Names:
     """The names of datasets and tables."""
 
     def __init__(self, datasets: NamedDatasets, tables: NamedTables, published: Callable[[], Iterable[str]]) -> None:
-        """`published`: the names under which members that live publish datasets."""
+        """`published`: the names under which members publish datasets, those among them that may come back."""
         self._datasets = datasets
         self._tables = tables
         self._published = published
@@ -67,7 +67,15 @@ class Names:
         tables = [told for told in self._tables.tables() if not self._datasets.known(str(told["name"]))]
         return [*self._datasets.databases(), *tables]
 
-    def disputes(self, names: Iterable[str]) -> dict[str, str]:
+    def with_disputes(self, told: Mapping[str, Mapping[str, Detail]]) -> dict[str, dict[str, Detail]]:
+        """Return what is told of databases, with what is refused under their names in their `error`."""
+        found = {name: {**entry} for name, entry in told.items()}
+        for name, dispute in self._disputes(told).items():
+            error = found[name].get("error")
+            found[name]["error"] = f"{error}; {dispute}" if isinstance(error, str) else dispute
+        return found
+
+    def _disputes(self, names: Iterable[str]) -> dict[str, str]:
         """Of those of these names that both a dataset and a table have, what becomes of the two here, in words."""
         refused = {*self._datasets.refused()}
         found: dict[str, str] = {}
@@ -101,7 +109,7 @@ class Names:
     def check_not_refused(self, name: str) -> None:
         """Refuse to do anything for a dataset that gave way to a table.  Raises Conflict."""
         if name in self._datasets.refused():
-            raise Conflict(self.disputes([name])[name], {"database": name})
+            raise Conflict(self._disputes([name])[name], {"database": name})
 
     def check_takes_puts(self, name: str) -> None:
         """Refuse to write to a dataset.  Raises BadRequest."""

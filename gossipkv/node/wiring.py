@@ -49,8 +49,9 @@ from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
+from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
-from gossipkv.node.peers.sharing import Sharing
+from gossipkv.node.peers.sharing import DATABASES, Sharing
 from gossipkv.node.readiness import Readiness
 from gossipkv.processes.usage import usage
 from gossipkv.serving.loop import Loop, Sockets, make_core
@@ -286,16 +287,9 @@ class _Node:
             max_frame=config.max_frame,
         )
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
-        self._deciding = Deciding(
-            config,
-            directory,
-            gossiping,
-            tables,
-            peers=self._peers,
-            environment=environment,
-            on_names=self._library.names_changed,
-        )
+        self._deciding = self._make_deciding()
         self._table_methods = TableMethods(self._deciding, environment.random, config)
+        self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _make_library(self, build: Build, read_back: ReadBack, cluster: Cluster) -> Library:
@@ -315,6 +309,17 @@ class _Node:
             may_write=False,  # Until it is known which names tables have.
             is_table=lambda name: name in self._deciding.table_names,
             cluster=cluster,
+        )
+
+    def _make_deciding(self) -> Deciding:
+        return Deciding(
+            self._config,
+            self._directory,
+            self._gossiping,
+            self._tables,
+            peers=self._peers,
+            environment=self._environment,
+            on_names=self._library.names_changed,
         )
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
@@ -341,6 +346,7 @@ class _Node:
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
+            names=self._names,
             serves=self._sharing.answer,
             random=self._environment.random,
         )

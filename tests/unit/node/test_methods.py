@@ -13,6 +13,7 @@ import trio
 from gossipkv.errors import Corrupt, SourceError, Unavailable
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
+from gossipkv.node.names import Names
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.serving._handoff import Refused
 from gossipkv.serving.published import publish
@@ -197,7 +198,8 @@ class Node:
                 self.cluster,
                 self.measures(),
             ).to_map,
-            deciding=MadeUpTables(),
+            deciding=(tables := MadeUpTables()),
+            names=Names(self.library, tables, lambda: {"x", "y"}),
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             random=random.Random(1),
         )
