@@ -130,7 +130,13 @@ def test_a_command_loads_what_it_needs(arguments, module, more):
         "print('', status, *sorted(sys.modules), sep='\\n')"
     )
     told = {"geo": {"kind": "dataset", "active": "1", "versions": {"1": {"state": "ACTIVE"}}}}
-    methods = {"status": lambda *_: told, "info": dict, "verdict": lambda *_: {}, "members": list, "get": lambda *_: [b"v", "1"]}
+    methods = {
+        "status": lambda *_: told,
+        "info": dict,
+        "verdict": lambda *_: {},
+        "members": list,
+        "get": lambda *_: [b"v", "1"],
+    }
     with AskedNode(**methods) as node:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
