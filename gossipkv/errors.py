@@ -14,12 +14,15 @@ The groups answer "who can fix it":
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     _Restore = Callable[[type["GossipKVError"], dict[str, object]], "GossipKVError"]
+
+# What whoever would write to a dataset is told, however it was tried.
+WRITES_ARE: Final = "datasets are published (docs/users/publish.md), and tables take puts and deletes"
 
 Detail = str | int | float | bytes | bool | None | list["Detail"] | dict[str, "Detail"]
 

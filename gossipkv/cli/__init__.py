@@ -38,6 +38,7 @@ import gossipkv
 from gossipkv import garbage
 from gossipkv.cli.output import note
 from gossipkv.errors import (
+    WRITES_ARE,
     BadRequest,
     ConfigError,
     GossipKVError,
@@ -74,7 +75,7 @@ COMMANDS: Final = {
     "status": ("status", "What a node holds, builds and serves."),
     "members": ("gossip", "The members of the cluster."),
     "tree": ("gossip", "What the members publish."),
-    "table": ("table", "Make, drop and show tables."),
+    "table": ("table", "Make, drop, list and show tables."),
     "metadata": ("metadata", "Show and change who decides on tables."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),
@@ -87,6 +88,10 @@ COMMANDS: Final = {
 }
 
 
+# What other stores call them.
+ELSEWHERE: Final = {"set": "`gossipkv put` writes a record", "del": "`gossipkv delete` deletes one"}
+
+
 class Group(click.Group):
     """Commands; of one that is not there the nearest is named."""
 
@@ -97,6 +102,8 @@ class Group(click.Group):
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = "".join(f"; the nearest is {name!r}" for name in difflib.get_close_matches(args[0], known, n=1))
+            if args[0] in ELSEWHERE and self is gossipkv_command:
+                near = f"; {WRITES_ARE}: {ELSEWHERE[args[0]]}"
             ctx.fail(f"no such command {args[0]!r}{near}")
         return super().resolve_command(ctx, args)
 

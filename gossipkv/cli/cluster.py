@@ -15,7 +15,7 @@ from rich.progress import MofNCompleteColumn, SpinnerColumn, TimeElapsedColumn
 from rich.text import Text
 
 from gossipkv.cli import FAILED, Group
-from gossipkv.cli.options import JSON, NODE_VARIABLE, usual_nodes
+from gossipkv.cli.options import JSON, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
 from gossipkv.client import blocking
@@ -25,6 +25,7 @@ from gossipkv.launcher.control import command
 from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path, load
 from gossipkv.launcher.status import signal_name
 from gossipkv.settings.config import Config
+from gossipkv.settings.node_variables import NODE_VARIABLE
 from gossipkv.status.words import duration_text, plain
 
 WATCH_S: Final = 0.5

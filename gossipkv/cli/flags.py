@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 import click
 
@@ -14,6 +14,39 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.settings.setting import Setting
+
+
+# What most people set, as `--help` shows it: the rest has defaults that fit, and `--help-all`.
+FIRST: Final = {
+    "Data": ("source", "data", "refresh_period"),
+    "Network": ("listen", "advertise", "http_listen"),
+    "Cluster": ("cluster", "node", "join", "replication", "key_ring"),
+    "Log": ("log_level",),
+}
+_FIRST_NAMES: Final = [name for names in FIRST.values() for name in names]
+_REST_NAMES: Final = [setting.name for setting in SETTINGS if setting.name not in _FIRST_NAMES]
+_HELP_ALL: Final = "gossipkv.help_all"
+
+
+@final
+class SettingsCommand(click.Command):
+    """A command that takes `setting_options`; its help has few of them, in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups, then what are no settings; all other settings where they were asked for."""
+        records = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
+        others = [name for name in records if name not in {*_FIRST_NAMES, *_REST_NAMES}]
+        rest = {"Further settings": _REST_NAMES} if ctx.meta.get(_HELP_ALL) else {}
+        for title, names in {**FIRST, **rest, "Options": others}.items():
+            with formatter.section(title):
+                formatter.write_dl([record for name in names if (record := records[name]) is not None])
+
+
+def _help_all(ctx: click.Context, _option: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001  # click's form.
+    if is_asked and not ctx.resilient_parsing:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def _option(setting: Setting) -> click.Option:
@@ -37,14 +70,22 @@ def _metavar(setting: Setting) -> str:
 
 
 def setting_options() -> list[click.Parameter]:
-    """`--config FILE` and a flag for every setting; the values stay text, for `load` to read."""
+    """`--config FILE`, `--help-all` and a flag for every setting; the values stay text, for `load` to read."""
     file = click.Option(
         ["--config", "file"],
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="TOML file of settings.  [default: $GOSSIPKV_CONFIG]",
     )
-    return [file, *(_option(setting) for setting in SETTINGS)]
+    everything = click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_help_all,
+        help=f"Show this and the other {len(_REST_NAMES)} settings, and exit.",
+    )
+    return [*(_option(setting) for setting in SETTINGS), file, everything]
 
 
 Flag = str | bool | tuple[str, ...] | None  # Given, on or off, given any number of times, not given.

@@ -14,7 +14,7 @@ import click
 
 from gossipkv.cli import FAILED
 from gossipkv.cli.loadtest_view import LiveView, compared, outcome
-from gossipkv.cli.options import DEFAULT_NODE, JSON, NODE_VARIABLE, connect, node_address, nodes_or_usual, usual_nodes
+from gossipkv.cli.options import DEFAULT_NODE, JSON, connect, node_address, nodes_or_usual, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
 from gossipkv.errors import ConfigError
@@ -25,6 +25,7 @@ from gossipkv.loadtest.plan import Plan, Target, TruthFile
 from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_steps, parse_target, seconds_of
 from gossipkv.loadtest.run import run_plan
 from gossipkv.processes.interrupt import INTERRUPTED
+from gossipkv.settings.node_variables import NODE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,13 +11,13 @@ import click
 from gossipkv.address import Address, parse_address
 from gossipkv.client import blocking
 from gossipkv.settings import quantity
+from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from click.decorators import FC
 
-NODE_VARIABLE: Final = "GOSSIPKV_NODE"
 DEFAULT_NODE: Final = "127.0.0.1:7070"
 
 
@@ -88,19 +88,19 @@ OUT: Final = click.option(
 )
 
 
-def usual_nodes() -> list[str]:
-    """The nodes that are asked when a command is told none, as text: those of the environment, else this machine's."""
-    return os.environ.get(NODE_VARIABLE, "").replace(",", " ").split() or [DEFAULT_NODE]
-
-
 def nodes_or_usual(nodes: Sequence[Address]) -> Sequence[Address]:
     """The nodes that were named, else those of the environment, else the one of this machine."""
     if nodes:
         return nodes
     try:
-        return [parse_address(text) for text in usual_nodes()]
+        return asked_nodes(os.environ) or [parse_address(DEFAULT_NODE)]
     except ValueError as error:
-        raise click.UsageError(f"{NODE_VARIABLE}: {error}") from None
+        raise click.UsageError(str(error)) from None
+
+
+def usual_nodes() -> list[str]:
+    """The nodes that are asked when a command is told none, as text."""
+    return [str(node) for node in nodes_or_usual(())]
 
 
 def connect(nodes: Sequence[Address], timeout_ms: int) -> blocking.Client:

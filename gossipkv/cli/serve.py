@@ -13,7 +13,7 @@ import click
 import trio
 
 from gossipkv.address import Address
-from gossipkv.cli.flags import load_settings, setting_options
+from gossipkv.cli.flags import SettingsCommand, load_settings, setting_options
 from gossipkv.cli.output import allow_descriptors, say_ready
 from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOCK_KEPT_S: Final = 0.0005
 
 
-@click.command(params=setting_options())
+@click.command(cls=SettingsCommand, params=setting_options())
 @click.option(
     "--forget-tables",
     is_flag=True,

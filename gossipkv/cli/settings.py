@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from gossipkv.cli.flags import load_settings, setting_options
+from gossipkv.cli.flags import SettingsCommand, load_settings, setting_options
 from gossipkv.cli.options import JSON
 from gossipkv.cli.output import print_json
 from gossipkv.cli.screen import add_row, console, draw
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 
-@click.command(params=setting_options())
+@click.command(cls=SettingsCommand, params=setting_options())
 @JSON
 def config(file: Path | None, *, as_json: bool, **flags: Flag) -> None:
     """Write every setting with its value, where that came from, what is allowed and what it means.

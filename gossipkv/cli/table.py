@@ -1,4 +1,4 @@
-"""`table`: makes, drops and shows tables."""
+"""`table`: makes, drops, lists and shows tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEQUENCE_BITS: Final = 48
 
 @click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def table() -> None:
-    """Make, drop and show tables."""
+    """Make, drop, list and show tables."""
 
 
 @table.command()
@@ -135,6 +135,26 @@ def _drop(client: Client, name: str, asked: dict[str, Value]) -> Value:
         return client.call("drop_table", name, asked)
     except UnknownDatabase:  # That one is gone.
         return asked
+
+
+@table.command(name="list")
+@NODE
+@TIMEOUT
+@JSON
+def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """List the tables that the node knows, with their kinds.  Exit status 0 also where there is none."""
+    with connect(nodes, timeout_ms) as client:
+        told = [map_of(each) for each in list_of(client.call("databases"))]
+    tables = sorted((each for each in told if each.get("kind") in KINDS), key=lambda each: plain(each.get("name")))
+    if as_json:
+        print_json([*tables])
+    elif tables:
+        made = columns("table", "kind")
+        for each in tables:
+            add_row(made, plain(each.get("name")), plain(each.get("kind")))
+        draw(made)
+    else:
+        note("no tables")
 
 
 @table.command()

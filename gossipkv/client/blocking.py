@@ -289,7 +289,7 @@ class Client:
 
 
 @final
-class Dataset:
+class Dataset(reads.ReadOnly):
     """A dataset's reads; `Client.dataset` makes one.
 
     A key is bytes, or text, which means its UTF-8 bytes.  Reads take `version` (exactly that one) and all but `scan`

@@ -5,11 +5,11 @@ An answer is bytes from a peer: each function here either returns it with its ty
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import msgpack
 
-from gossipkv.errors import BadRequest, ProtocolError
+from gossipkv.errors import WRITES_ARE, BadRequest, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +31,19 @@ REPEATABLE: Final = frozenset({
 })  # fmt: skip
 
 SHOWN_CHARACTERS: Final = 80  # Of an answer that is wrong: enough to recognise it by.
+
+
+class ReadOnly:
+    """A dataset, as far as it says to whoever would write to it what takes writes."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:  # To those who check types it has no such methods.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            words = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in {"put", "put_many", "set", "delete"}:
+                words = f"a dataset has no {name}: {WRITES_ARE}"
+            raise AttributeError(words, name=name, obj=self)
 
 
 def key_bytes(key: Key) -> bytes:

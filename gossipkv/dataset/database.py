@@ -134,6 +134,18 @@ class Database:
         return f"hold: version {self.hold} {where}; {goes_on}"
 
     @property
+    def is_refused(self) -> bool:
+        """Whether a table has the name, so that nothing is looked for, built or switched to under it.
+
+        A dataset keeps its name where it was ever active, or anything of it is built, or being built: all of that but
+        the last is on the disk, so a start decides as the one before did.
+        """
+        if not self._shared.is_table(self.name) or self._open_trouble is not None:
+            return False
+        is_building = any(life.is_building for life in self.lives.values())
+        return self.switching.active is None and not self.copies.versions and not is_building
+
+    @property
     def looking(self) -> bool:
         """Whether a look at the source is going on."""
         return self._looks.running
@@ -327,6 +339,9 @@ class Database:
 
     async def _look_once(self) -> None:
         self._vanished = False
+        if self.is_refused:
+            self.vanish()
+            return
         try:
             found = await self._look()
         except SourceError as error:
@@ -445,7 +460,7 @@ class Database:
         self.copies.check()
 
     def _decide(self) -> Decision:
-        if not self._shared.may_write():
+        if not self._shared.may_write() or self.is_refused:
             return Decision()
         active = self.switching.active
         decision = decide(

@@ -80,10 +80,13 @@ class Library:
         on_change: Callable[[], None] = lambda: None,
         requests: Callable[[str, str], int] = lambda _database, _version: 0,
         may_write: bool = True,
+        is_table: Callable[[str], bool] = lambda _name: False,
         cluster: Cluster | None = None,
         make_part: MakePart = PartInCluster,
     ) -> None:
         """`may_write`: false until `resume`, what is built is served, and nothing is built, switched to or removed.
+
+        `is_table`: whether a table has a name, which a dataset of which nothing is here gives way to.
 
         `reserve`: what other parts of the node may yet take of its memory, in bytes.
 
@@ -107,6 +110,7 @@ class Library:
             threads=threads,
             requests=requests,
             may_write=lambda: self._may_write,
+            is_table=is_table,
             on_change=self._changed,
             note_ring=self._note_ring,
             cluster=cluster or _alone(settings),
@@ -114,16 +118,7 @@ class Library:
             log=self._log,
         )
         self._ring = Rewriting(self._write_ring, self._shared.may_write, self._log)
-        self.scrub = Scrub(
-            settings.scrub_period,
-            versions=self._open_versions,
-            on_damage=self._damaged_on_disk,
-            read_back=read_back or read_back_in_child,
-            store=store,
-            threads=threads,
-            clock=clock or RealClock(),
-            log=self._log,
-        )
+        self.scrub = self._make_scrub(clock or RealClock(), read_back or read_back_in_child)
         self.paging = self._make_paging(memory or RealMemory(), chance or random.SystemRandom(), reserve)
         self._databases: dict[str, Database] = {}
         self._named = settings.databases
@@ -134,6 +129,18 @@ class Library:
         self._root_scans = Coalesced(self._scan_root)
         self._root_thread = trio.CapacityLimiter(1)
         self._nursery: trio.Nursery | None = None
+
+    def _make_scrub(self, clock: Clock, read_back: ReadBack) -> Scrub:
+        return Scrub(
+            self._settings.scrub_period,
+            versions=self._open_versions,
+            on_damage=self._damaged_on_disk,
+            read_back=read_back,
+            store=self._store,
+            threads=self._shared.threads,
+            clock=clock,
+            log=self._log,
+        )
 
     def _make_paging(self, memory: Memory, chance: random.Random, reserve: Callable[[], int]) -> Paging:
         return Paging(
@@ -202,6 +209,13 @@ class Library:
         for found in self._databases.values():
             found.wake()
 
+    def names_changed(self) -> None:
+        """Take in that tables have other names now: what gave way to one may be built, and the other way round."""
+        for found in self._databases.values():
+            found.wake()
+        self._changed()
+        self.refresh()
+
     def refresh(self, database: str | None = None) -> None:
         """Looks at the source soon; of one database, or of all."""
         found = self._databases.get(database) if database is not None else None
@@ -217,7 +231,7 @@ class Library:
         """
         async with trio.open_nursery() as nursery:
             await self._scan(nursery, lambda found: database in {None, found.name})
-        wanted = [found for found in self._to_look_at() if database in {None, found.name}]
+        wanted = [found for found in self._to_look_at() if database in {None, found.name} and not found.is_refused]
         return {found.name: list(found.seen) for found in wanted}
 
     async def _scan_first(self, scanned: trio.Event) -> None:
@@ -307,7 +321,7 @@ class Library:
 
     def held(self) -> list[Held]:
         """All that is answered, to clients or to other nodes."""
-        return [held for found in self._databases.values() for held in found.held()]
+        return [held for found in self._databases.values() if not found.is_refused for held in found.held()]
 
     def _open_versions(self) -> list[Version]:
         return [version for found in self._databases.values() for version in found.copies.versions.values()]
@@ -372,6 +386,10 @@ class Library:
         """Whether there may be databases that only others know, since this node has not come to know them yet."""
         cluster = self._shared.cluster
         return cluster.membership.expects_others and cluster.convergence.ids is None
+
+    def refused(self) -> list[str]:
+        """The databases that gave way to tables of their names, sorted."""
+        return sorted(found.name for found in self._databases.values() if found.is_refused and self._is_there(found))
 
     def databases(self) -> list[Detail]:
         """Answer of the method `databases`: a map for each, sorted by name."""
@@ -462,6 +480,9 @@ class Library:
         return sorted((found for found in self._databases.values() if self._shows(found)), key=lambda d: d.name)
 
     def _shows(self, found: Database) -> bool:
+        return self._is_there(found) and not found.is_refused
+
+    def _is_there(self, found: Database) -> bool:
         return (
             bool(found.lives)
             or found.view.is_known_elsewhere

@@ -33,6 +33,7 @@ class SharedResources:
     threads: Threads
     requests: Callable[[str, str], int]  # (database, version) -> requests so far that it was served for
     may_write: Callable[[], bool]  # Else nothing is built, switched to or removed.
+    is_table: Callable[[str], bool]  # Whether a table has a name.
     on_change: Callable[[], None]
     note_ring: Callable[[], None]  # Have it written down whose ids the ring is made of.
     cluster: Cluster

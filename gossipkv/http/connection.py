@@ -168,6 +168,8 @@ class Connection:
             await self._answer(found)
             if exchange.is_closing:
                 await self._flush()
+                if exchange.left_unread:
+                    await self._linger()
                 return False
 
     async def _answer(self, request: Request) -> None:
@@ -210,9 +212,13 @@ class Connection:
             raise trio.BrokenResourceError from error
 
     async def _refuse(self, answer: Answer) -> None:
-        """Say what is wrong, and close so that it is read: whoever still sends would have the kernel discard it."""
+        """Say what is wrong."""
         self._gather(self._exchange.whole(None, answer))
         await self._flush()
+        await self._linger()
+
+    async def _linger(self) -> None:
+        """End so that the answer is read: whoever still sends would have the kernel discard it."""
         await self._stream_end()
         with trio.move_on_after(LINGER_S):
             left = LINGER_BYTES

@@ -9,8 +9,12 @@
 h11 judges every request, each by a machine of its own: that takes two thirds of the time of its full cycle of request
 and answer, and what comes behind a request stays here, so that nothing is read ahead into it.  Before h11 sees a head,
 this refuses what would take memory or time (a head over `max_head`, more than `max_fields`), what it would let pass and
-others read differently (a line that ends without CR, a folded header, two lengths), and what is no HTTP at all.  Heads
-of answers are written here: they are a status, a few headers of our own, and the framing.
+others read differently (a line that ends without CR, a folded header, two lengths), and what is no HTTP at all.  How
+long a chunk is to be h11 does not tell before all of it has come: that is read here, too.  Heads of answers are written
+here: they are a status, a few headers of our own, and the framing.
+
+A body that comes with a method that has none here is left unread: its request is the last, and is answered as if it had
+come without.
 
 Requests may be taken ahead of their answers, which are then given in the same order.  Whoever drives this receives only
 when it was told NEED_DATA: so no more is held than one request and one receive.
@@ -46,6 +50,8 @@ _WITHOUT_BODY: Final = frozenset({204, 304})
 _LINE_SLACK: Final = 64  # A method and a version around the longest target.
 _FOLD: Final = re.compile(rb"\n[ \t]")
 _BARE_LINE_FEED: Final = re.compile(rb"(?<!\r)\n")
+_CHUNK_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,20}")
+_NEVER_WITH_BODY: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})  # Which are answered, so what is wrong is the body.
 _BEYOND_ASCII: Final = re.compile(rb"[\x80-\xff]")
 
 _FIRST_SHOWN: Final = 0x21
@@ -103,6 +109,33 @@ class _Owed(NamedTuple):
     is_last: bool
 
 
+class _Chunks:
+    """Follows a body in chunks as far as to read their sizes; whether they are well-formed h11 judges."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0  # Of the chunks that have begun, as far as they have come or not.
+        self._left = 0  # Of a chunk, and of the line's end behind it.
+        self._line = b""
+        self._is_over = False
+
+    def follow(self, data: bytes) -> None:
+        """Take what came."""
+        at = 0
+        while not self._is_over and at < len(data):
+            skipped = min(self._left, len(data) - at)
+            self._left -= skipped
+            at += skipped
+            end = data.find(b"\n", at) + 1
+            self._line += data[at : end or len(data)]
+            at = end or len(data)
+            if end:
+                found = _CHUNK_SIZE.match(self._line)
+                size = 0 if found is None else int(found[0], 16)
+                self._is_over = not size  # Trailers follow, or h11 refuses it.
+                self._line, self._left = b"", size + 2
+                self.size_bytes += size
+
+
 class _Body:
     """A request whose body is on its way."""
 
@@ -110,6 +143,7 @@ class _Body:
         self.judge = judge
         self.head = head
         self.headers = headers
+        self.chunks = _Chunks() if b"transfer-encoding" in headers else None
         self.data = bytearray()
         self.pieces = 0
 
@@ -146,6 +180,7 @@ class Exchange:
         self._owed: deque[_Owed] = deque()
         self._has_ended = False  # The peer sends no more.
         self._is_last = False  # No further request is taken.
+        self.left_unread = False  # The last one came with a body.
         self._interim = b""
         self._is_chunked = False
         self._is_bodiless = False
@@ -309,10 +344,13 @@ class Exchange:
             raise _refused(400, "both Content-Length and Transfer-Encoding: which of them ends the body?")
         body = _Body(judge, event, headers)
         length = int(headers[b"content-length"]) if b"content-length" in headers else None
+        if length != 0 and event.method in _NEVER_WITH_BODY:
+            raise _refused(400, f"{event.method.decode()} has no body here, only POST has one")
+        if length != 0 and event.method != b"POST":
+            self.left_unread = True
+            return self._taken(Request(event.method, event.target, headers), event, is_last=True)
         if length is not None and length > self._limits.max_body:
             raise self._too_long(length)
-        if length != 0 and event.method != b"POST":
-            raise _refused(400, f"{event.method.decode()} has no body here, only POST has one")
         self._body = body
         found = self._next_body(body)
         if found is None and b"expect" in headers and event.http_version != b"1.0" and not body.data:
@@ -321,8 +359,13 @@ class Exchange:
 
     def _next_body(self, body: _Body) -> Request | None:
         if self._buffer:
-            body.judge.receive_data(bytes(self._buffer))
+            data = bytes(self._buffer)
             self._buffer.clear()
+            if body.chunks is not None:
+                body.chunks.follow(data)
+                if body.chunks.size_bytes > self._limits.max_body:
+                    raise self._too_long(body.chunks.size_bytes)
+            body.judge.receive_data(data)
         while True:
             event = _next_event(body.judge)
             if isinstance(event, h11.Data):

@@ -11,7 +11,7 @@ from base64 import b64encode
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from gossipkv.errors import GossipKVError, NotReady, ProtocolError, UnknownDatabase, UnknownVersion
+from gossipkv.errors import WRITES_ARE, GossipKVError, NotReady, ProtocolError, UnknownDatabase, UnknownVersion
 from gossipkv.http.answers import Answer, refusal, text
 from gossipkv.http.source_times import SourceTimes
 from gossipkv.http.target import NAME
@@ -27,7 +27,9 @@ VERSION: Final = b"X-Sequins-Version"
 TOKEN: Final = b"X-GossipKV-Token"  # Of what was read of a table, in Base64.
 NOT_KEPT: Final = (b"Cache-Control", b"no-store")
 GET: Final = frozenset({b"GET", b"HEAD"})
-ALLOW: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
+ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
+ALLOW_POST: Final = (b"Allow", b"GET, HEAD, POST, OPTIONS")
+POSTED: Final = frozenset({b"_mget", b"_scan"})  # The keys to which is posted.
 
 _AGAIN: Final = {429: b"1", 503: b"1"}  # Seconds until another attempt makes sense.
 
@@ -57,16 +59,24 @@ class ReadContext:
 
 
 def unanswered(request: Request, target: Target) -> Answer:
-    """Return the answer to what names no key, or asks for what is never done; Sequins says 400 to both."""
+    """Return the answer to what names no key, or asks for what is never done; Sequins says 400 to both.
+
+    Another method is 405, since who puts where nobody takes it is to read what is allowed in its place.
+    """
+    allow = ALLOW_POST if target.path == b"*" or target.key in POSTED else ALLOW
     if request.method == b"OPTIONS":
-        return Answer(204, [ALLOW])
+        return Answer(204, [allow])
     if target.path == b"*":
         return text(400, "the target * is for OPTIONS alone")
     if request.method in GET:
         return text(400, "the path has no key: ask for /<database>/<key>, or see /<database>/")
     method = request.method[:20].decode("ascii", "replace")
-    answer = text(400, f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan")
-    return Answer(400, [*answer.headers, ALLOW], answer.body)
+    answer = text(
+        405,
+        f"{method} is not done here: GET and HEAD read a key, POST has /<database>/_mget and _scan; {WRITES_ARE}, "
+        "though not by HTTP",
+    )
+    return Answer(405, [*answer.headers, allow], answer.body)
 
 
 def check_name(database: str) -> None:

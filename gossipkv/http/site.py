@@ -19,7 +19,7 @@ from gossipkv.errors import GossipKVError
 from gossipkv.http import reads, target
 from gossipkv.http.answers import Answer, Request, refusal, text
 from gossipkv.http.batches import read_many
-from gossipkv.http.read_context import unanswered
+from gossipkv.http.read_context import ALLOW, unanswered
 from gossipkv.http.scans import scan
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Looking = Callable[[Request, "Target"], Awaitable[Answer]]
 
 LOOKS: Final = frozenset({b"GET", b"HEAD"})
-ALLOW: Final = (b"Allow", b"GET, HEAD, OPTIONS")
 STATIC: Final = "static"
 READINESS: Final = b"/readyz"
 POSTED: Final = {b"_mget": read_many, b"_scan": scan}

@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import msgpack
 
-from gossipkv.errors import GossipKVError, Internal, LocalError, NotReady, UnknownDatabase, UnknownMethod, to_wire
+from gossipkv.errors import (
+    WRITES_ARE,
+    GossipKVError,
+    Internal,
+    LocalError,
+    NotReady,
+    UnknownDatabase,
+    UnknownMethod,
+    to_wire,
+)
 from gossipkv.log import Log
 from gossipkv.node.info import InfoCluster, InfoDatasets
+from gossipkv.node.names import NamedDatasets
 from gossipkv.node.peers import hello
 from gossipkv.node.verdicts import LAST_S
 from gossipkv.serving.loop import Refused
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from gossipkv.errors import Detail
+    from gossipkv.node.names import Names
     from gossipkv.node.peers.hello import Hello
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
@@ -41,16 +52,14 @@ if TYPE_CHECKING:
 # A packer keeps its buffer, which saves most of what packing a small result costs; a larger one is not kept.
 LARGE_BYTES = 1024 * 1024
 
+WRITES = (b"put", b"delete", b"put_many")
+
 # Entries of the tree that are listed at once; more take several turns.
 FEW_ENTRIES = 250
 
 
-class Datasets(Holdings, InfoDatasets, Protocol):
+class Datasets(Holdings, InfoDatasets, NamedDatasets, Protocol):
     """The library, as far as methods know it."""
-
-    def databases(self) -> list[Detail]:
-        """Return what the method `databases` answers."""
-        ...
 
     def partition_map(self, database: str) -> dict[str, Detail]:
         """Return what the method `partition_map` answers of a known database."""
@@ -125,7 +134,7 @@ class DecidedTables(Protocol):
         """Take in what hello told of this node's."""
         ...
 
-    def tables(self) -> list[Value]:
+    def tables(self) -> list[dict[str, Value]]:
         """Return what `databases` tells of tables."""
         ...
 
@@ -166,6 +175,7 @@ class Handlers:
         tables: NodeTables,
         *,
         deciding: DecidedTables,
+        names: Names,
         info: Callable[[], Value],
         serves: Callable[[str, bytes, str], Value],
         report: Callable[[], Awaitable[Value]],
@@ -176,6 +186,7 @@ class Handlers:
         self.errors: Counter[str] = Counter()  # By code.
         self._datasets = datasets
         self._cluster = cluster
+        self._names = names
         self._tables = tables
         self._tell_info = info
         self._serves_what = serves
@@ -205,6 +216,8 @@ class Handlers:
             b"entries": self._entries,
             b"partition_map": self._partition_map,
             **deciding.methods,
+            b"create_table": partial(self._named, self._names.check_free),
+            **dict.fromkeys(WRITES, partial(self._named, self._names.check_takes_puts)),
         }
         self._deciding = deciding
 
@@ -289,7 +302,7 @@ class Handlers:
 
     def _databases(self, arguments: Arguments) -> Value:
         arguments.end()
-        return [*self._datasets.databases(), *self._deciding.tables()]
+        return self._names.databases()
 
     def _partition_map(self, arguments: Arguments) -> Value:
         database, options = arguments.text("database"), arguments.options("start", "limit")
@@ -300,12 +313,16 @@ class Handlers:
         return self._deciding.partition_map(database, start, limit)
 
     def _read(self, read: Method, arguments: Arguments) -> Value | Packed | Waiting | Later:
-        """A read of a dataset, or of a table: a dataset comes first where both have the name."""
+        """A read of a dataset, or of a table."""
         database = arguments.text("database")
         arguments.rewind()
-        if not self._datasets.known(database) and self._deciding.has(database):
-            return self._deciding.read(arguments)
-        return read(arguments)
+        return self._deciding.read(arguments) if self._names.is_table(database) else read(arguments)
+
+    def _named(self, check: Callable[[str], None], arguments: Arguments) -> Value | Packed | Waiting | Later:
+        """What is done under the name of a table, once that may be."""
+        check(arguments.text("table"))
+        arguments.rewind()
+        return self._deciding.methods[arguments.method.encode()](arguments)
 
     def _status(self, arguments: Arguments) -> Value | Waiting:
         options = arguments.options("local", "database", "bitmaps")
@@ -318,8 +335,9 @@ class Handlers:
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
 
         def merged(tables: Mapping[str, Mapping[str, Detail]]) -> Value:
-            found = {**tables, **told}  # A dataset comes first where both have the name.
-            return {name: {**entry, **more} for name, entry in found.items() if isinstance(entry, dict)}
+            found = {**tables, **told}  # A dataset that is not refused comes first.
+            entries = {name: entry for name, entry in found.items() if isinstance(entry, dict)}
+            return {name: {**entry, **more} for name, entry in self._names.with_disputes(entries).items()}
 
         async def tell() -> Value:
             return merged(await self._deciding.status(database))
@@ -411,12 +429,14 @@ class Handlers:
 
     def _check_known(self, database: str) -> None:
         if not self._datasets.known(database):
+            self._names.check_not_refused(database)
             raise UnknownDatabase(f"no database {database} here or at the source", {"database": database})
 
 
 def _unknown(arguments: Arguments) -> Value:
     name = arguments.method
-    raise UnknownMethod(f"there is no method {name} here", {"method": name})
+    instead = f": {WRITES_ARE}" if name in {"set", "del"} else ""  # As other stores have it.
+    raise UnknownMethod(f"there is no method {name} here{instead}", {"method": name})
 
 
 def _make_packer() -> msgpack.Packer:

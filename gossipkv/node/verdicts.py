@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.environment.seam import Threads
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
+    from gossipkv.node.names import Names
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
@@ -89,6 +90,7 @@ class Report:
     has_source: bool
     datasets: Conditions
     tables: DecidedConditions
+    names: Names
     store: StoreCondition
     cluster: VerdictCluster
     unreadable: Callable[[], Sequence[str]]
@@ -116,9 +118,9 @@ class Report:
             "acceptors": [*self.tables.acceptors()],
             "away": away,
         }
-        databases: dict[str, Value] = {name: {**entry} for name, entry in self.datasets.conditions().items()}
-        for name, entry in (await self.tables.conditions()).items():
-            databases.setdefault(name, {**entry})
+        tables = await self.tables.conditions()
+        found = self.names.with_disputes({**tables, **self.datasets.conditions()})
+        databases: dict[str, Value] = {name: {**entry} for name, entry in found.items()}
         return {**{key: value for key, value in told.items() if value}, "databases": databases}
 
 

@@ -49,8 +49,9 @@ from gossipkv.node.gateway import listen as listen_for_http
 from gossipkv.node.gossip import Gossiping, check_room, read_key_ring, refuse_strangers
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import Handlers
+from gossipkv.node.names import Names
 from gossipkv.node.peers.connections import Peers
-from gossipkv.node.peers.sharing import Sharing
+from gossipkv.node.peers.sharing import DATABASES, Sharing
 from gossipkv.node.readiness import Readiness
 from gossipkv.node.verdicts import Report, Verdicts
 from gossipkv.processes.usage import usage
@@ -262,21 +263,7 @@ class _Node:
         self._loop: Loop | None = None
         self._membership, self._ring = membership, ring
         cluster = self._cluster()
-        self._library = Library(
-            directory.store,
-            config,
-            threads=environment.threads,
-            clock=environment.clock,
-            memory=environment.memory,
-            chance=environment.random,
-            reserve=lambda: memory_bytes(config) if tables.state == OPEN else 0,
-            build=build,
-            read_back=read_back,
-            on_change=self._publish,
-            requests=self._requests,
-            may_write=directory.silence is None,
-            cluster=cluster,
-        )
+        self._library = self._make_library(build, read_back, cluster)
         now_ms = int(trio.current_time() * 1000)
         self._readiness = Readiness(self._library, cluster, settle_ms=config.time_to_converge, now_ms=now_ms)
         self._peers = self._make_peers()
@@ -301,20 +288,55 @@ class _Node:
             max_frame=config.max_frame,
         )
         self._reads = Reads(self._library, self._count, config, elsewhere, node=directory.record.node)
-        self._deciding = Deciding(config, directory, gossiping, tables, peers=self._peers, environment=environment)
+        self._deciding = self._make_deciding()
         self._table_methods = TableMethods(self._deciding, environment.random, config)
-        self._report = Report(
-            node=directory.record.node,
-            has_source=config.source is not None,
+        self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
+        self._report = self._make_report()
+        self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads)
+        self._handlers = self._make_handlers(self._measures(elsewhere, usage))
+
+    def _make_library(self, build: Build, read_back: ReadBack, cluster: Cluster) -> Library:
+        environment, config = self._environment, self._config
+        return Library(
+            self._directory.store,
+            config,
+            threads=environment.threads,
+            clock=environment.clock,
+            memory=environment.memory,
+            chance=environment.random,
+            reserve=lambda: memory_bytes(config) if self._tables.state == OPEN else 0,
+            build=build,
+            read_back=read_back,
+            on_change=self._publish,
+            requests=self._requests,
+            may_write=False,  # Until it is known which names tables have.
+            is_table=lambda name: name in self._deciding.table_names,
+            cluster=cluster,
+        )
+
+    def _make_deciding(self) -> Deciding:
+        return Deciding(
+            self._config,
+            self._directory,
+            self._gossiping,
+            self._tables,
+            peers=self._peers,
+            environment=self._environment,
+            on_names=self._library.names_changed,
+        )
+
+    def _make_report(self) -> Report:
+        return Report(
+            node=self._directory.record.node,
+            has_source=self._config.source is not None,
             datasets=self._library,
             tables=self._table_methods,
-            store=tables,
-            cluster=gossiping,
+            names=self._names,
+            store=self._tables,
+            cluster=self._gossiping,
             unreadable=lambda: self._sharing.unreadable,
             draining=lambda: self._readiness.draining,
         )
-        self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads)
-        self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _measures(self, elsewhere: Elsewhere, usage: Callable[[], Mapping[str, float]]) -> Measures:
         clock = self._environment.clock
@@ -341,6 +363,7 @@ class _Node:
             self._tables,
             info=Info(self._library, self._tables, who, self._gossiping, measures).to_map,
             deciding=self._table_methods,
+            names=self._names,
             serves=self._sharing.answer,
             report=self._report.make,
             verdicts=self._verdicts,
@@ -390,7 +413,9 @@ class _Node:
         await nursery.start(self._sharing.run)
         await nursery.start(self._deciding.run)
         nursery.start_soon(self._verdicts.run)
-        if self._directory.silence is not None:
+        if self._directory.silence is None:
+            self._library.resume()
+        else:
             nursery.start_soon(self._mend)
         if self._gateway is not None:
             nursery.start_soon(self._gateway.run)

@@ -37,10 +37,11 @@ from gossipkv.settings.gossip import GossipSettings
 from gossipkv.settings.http import HttpSettings
 from gossipkv.settings.masking import Option, is_url, mask_url
 from gossipkv.settings.node import LogSettings, NodeSettings
+from gossipkv.settings.node_variables import NODE_VARIABLE, asked_nodes
 from gossipkv.settings.quantity import DURATION, show
 from gossipkv.settings.replication import ReplicationSettings
 from gossipkv.settings.serving import ServingSettings
-from gossipkv.settings.setting import PREFIX, Setting, say
+from gossipkv.settings.setting import PREFIX, UNITS, Setting, say
 from gossipkv.settings.tables import TableSettings
 from gossipkv.settings.toml_lines import line_of
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 FILE_VARIABLE: Final = "GOSSIPKV_CONFIG"
 # Read by others than `load`: the file's name, the client commands' node, and the build's own switches.
-RESERVED: Final = frozenset({FILE_VARIABLE, "GOSSIPKV_NODE", "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
+RESERVED: Final = frozenset({FILE_VARIABLE, NODE_VARIABLE, "GOSSIPKV_DEBUG", "GOSSIPKV_SANITIZE"})
 
 
 @final
@@ -175,8 +176,8 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
     elif isinstance(value, list):
         fits = setting.kind == "addresses" and all(isinstance(one, str) for one in value)
         text = ",".join(map(str, value))
-    elif isinstance(value, int):
-        fits = setting.kind == "count" or value == 0
+    elif isinstance(value, int | float):  # Without the unit that a quantity has: said where it is read.
+        fits = setting.kind in {"count", *UNITS} if isinstance(value, int) else setting.kind in UNITS
         text = str(value)
     else:
         plain = setting.kind not in {"bool", "count"} or value in setting.allowed.split(", or ")
@@ -193,6 +194,10 @@ def _text_of(setting: Setting, value: object, where: str) -> str:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterable[tuple[Setting, str, str]]:
+    try:
+        asked_nodes(environ)
+    except ValueError as error:
+        raise ConfigError(f"environment {error}", {"where": "environment"}) from None
     for variable in sorted(environ):
         if not variable.startswith(PREFIX) or variable in RESERVED:
             continue

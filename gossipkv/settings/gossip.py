@@ -13,6 +13,7 @@ from gossipkv.settings.setting import (
     plain,
     read_addresses,
     read_name,
+    read_node_name,
     read_path,
     size,
     switch,
@@ -39,7 +40,7 @@ class GossipSettings:
     node: str | None = field(
         default=None,
         metadata=plain(
-            "text", "kept in data", NAME_FORM, read_name,
+            "text", "kept in data", NAME_FORM, read_node_name,
             meaning="this node's name",
             why="drawn at the first start, so that two nodes never share one by accident",
         ),

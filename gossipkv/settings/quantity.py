@@ -14,6 +14,7 @@ DURATION: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_
 SIZE: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 RATE: Final = {f"{unit}/s": factor for unit, factor in SIZE.items()}
 
+_BARE = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?", re.ASCII)
 _FORM = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z/]+)", re.ASCII)
 
 
@@ -25,13 +26,21 @@ def parse(text: str, units: dict[str, int]) -> int:
     """
     match = _FORM.fullmatch(text.strip())
     if match is None or match["unit"] not in units:
-        raise ValueError(f"expected a number with a unit ({', '.join(units)})")
+        raise ValueError(f"expected a number with a unit ({', '.join(units)}){_as_meant(text.strip(), units)}")
     whole, _, part = match["number"].partition(".")
     scale: int = 10 ** len(part)
     value, rest = divmod(int(whole + part) * units[match["unit"]], scale)
     if rest:
         raise ValueError(f"expected a whole number of {next(iter(units))}")
     return value
+
+
+def _as_meant(text: str, units: dict[str, int]) -> str:
+    """An example of the form, made of a number without a unit: what people mean by one are seconds, or bytes."""
+    if _BARE.fullmatch(text) is None:
+        return ""
+    smallest, next_one, *_ = units
+    return f', such as "{text}{next_one if "." in text or units is DURATION else smallest}"'
 
 
 def show(value: int, units: dict[str, int]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.address import Address, parse_address
 from gossipkv.settings.masking import is_url, mask_url
+from gossipkv.settings.node_variables import APART, OWN_NAME
 from gossipkv.settings.quantity import DURATION, RATE, SIZE, parse, show
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ Value = bool | int | str | Path | Address | tuple[Address, ...] | None
 
 PREFIX: Final = "GOSSIPKV_"
 
-_UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
+UNITS: Final = {"duration": DURATION, "size": SIZE, "rate": RATE}
 _NO_WORDS: Final[Mapping[str, int]] = MappingProxyType({})
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
@@ -49,7 +50,7 @@ class Setting:
     @property
     def variable(self) -> str:
         """Its name in the environment."""
-        return "GOSSIPKV_NODE_NAME" if self.name == "node" else PREFIX + self.name.upper()
+        return OWN_NAME if self.name == "node" else PREFIX + self.name.upper()
 
     @property
     def flag(self) -> str:
@@ -89,7 +90,7 @@ def plain(
 
 
 def _quantity(kind: str, default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
-    units = _UNITS[kind]
+    units = UNITS[kind]
     least, most = parse(low, units), parse(high, units)
 
     def read(text: str) -> int:
@@ -188,6 +189,13 @@ def read_name(text: str) -> str:
     if _NAME.fullmatch(text) is None:
         raise ValueError("not a name")
     return text
+
+
+def read_node_name(text: str) -> str:
+    """A name of a node, which an address is none: that is what commands are told."""
+    if ":" in text:
+        raise ValueError(f"an address, not a name; {APART}")
+    return read_name(text)
 
 
 def read_path(text: str) -> Path:

@@ -25,7 +25,7 @@ from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hi
 from gossipkv.table.tables import OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.environment.seam import Environment
     from gossipkv.gossip.member import Member
@@ -96,7 +96,9 @@ class Deciding:
         *,
         peers: Peers,
         environment: Environment,
+        on_names: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_names` is called when `table_names` has changed."""
         self._settings = settings
         self._identity = identity
         self._cluster = cluster
@@ -121,6 +123,8 @@ class Deciding:
         self._looking: set[bytes] = set()  # Registers that are read because of what others have said.
         self._asked_at: dict[bytes, float] = {}  # When a session had one read.
         self._ended_tables = Ended()
+        self._on_names = on_names
+        self.table_names: frozenset[str] = frozenset()  # As known here.
         self._log = Log("gossipkv.node")
 
     # -- its life ----------------------------------------------------------------------------------------------------
@@ -212,7 +216,15 @@ class Deciding:
             self.metadata = metadata
             metadata.space.on_closed(self._look_whether_behind)
             self._look_whether_behind()
+            with contextlib.suppress(NotReady):  # A page of the catalogue is yet to come.
+                self._look_at_names()
             self._hear()
+
+    def _look_at_names(self) -> None:
+        """Have it told when tables have other names.  Raises NotReady."""
+        if self.catalogue is not None and (names := frozenset(self.catalogue.tables())) != self.table_names:
+            self.table_names = names
+            self._on_names()
 
     def _met(self, name: str, uuid: bytes) -> None:
         """There is a connection to a member."""
@@ -272,6 +284,7 @@ class Deciding:
                     await self._begin()  # By what is on the disk, as after a restart.
                 await self._heed(heard)
                 if self._holding is not None:
+                    self._look_at_names()
                     await self._holding.look()
                 why = ""
             except GossipKVError as error:

@@ -75,7 +75,7 @@ class ClientMethods:
             b"metadata_force": self._force,
         }
 
-    def tables(self) -> list[Value]:
+    def tables(self) -> list[dict[str, Value]]:
         """Return what `databases` tells of tables; nothing while they cannot be read, since datasets go on."""
         catalogue = self._deciding.catalogue
         if catalogue is None:

@@ -83,7 +83,7 @@ class TableMethods:
         """Take in what hello told of this node's."""
         self._deciding.hear_seen(seen)
 
-    def tables(self) -> list[Value]:
+    def tables(self) -> list[dict[str, Value]]:
         """Return what `databases` tells of tables."""
         return [] if self._deciding.catalogue is None else self._for_clients().tables()
 

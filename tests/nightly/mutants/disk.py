@@ -115,9 +115,16 @@ MUTANTS_OF_THE_DISK = (
     planted(
         "a silent node builds and switches",
         "gossipkv.dataset.database:Database._decide",
-        "if not self._shared.may_write():",
-        "if False:",
+        "if not self._shared.may_write() or self.is_refused:",
+        "if self.is_refused:",
         "tests/unit/dataset/test_read_only.py",
+    ),
+    planted(
+        "a dataset is built under the name of a table",
+        "gossipkv.dataset.database:Database._decide",
+        "if not self._shared.may_write() or self.is_refused:",
+        "if not self._shared.may_write():",
+        "tests/unit/dataset/test_names.py",
     ),
     planted(
         "a silent node refreshes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from functools import partial
 from types import SimpleNamespace
@@ -12,6 +13,8 @@ import pytest
 from rich.console import Console
 
 from gossipkv import cli
+from gossipkv.errors import WRITES_ARE
+from gossipkv.settings.config import SETTINGS
 from gossipkv.status.verdict import (
     ATTENTION,
     COMES,
@@ -149,6 +152,13 @@ def test_several_nodes_from_the_environment(run, node, monkeypatch):
     done = run("get", "geo", "k1")
     assert done.status == 2
     assert "GOSSIPKV_NODE: expected HOST:PORT" in done.err
+    assert "GOSSIPKV_NODE_NAME the name of the node that `serve` runs" in done.err
+    monkeypatch.setenv("GOSSIPKV_NODE", "")
+    monkeypatch.setenv("GOSSIPKV_NODE_NAME", node.address)
+    done = run("get", "geo", "k1")
+    assert (done.status, "is an address, not a name; GOSSIPKV_NODE has HOST:PORT" in done.err) == (2, True)
+    monkeypatch.setenv("GOSSIPKV_NODE", node.address)
+    assert run("get", "geo", "k1").status == 0
 
 
 @pytest.mark.parametrize(("error", "status"), [
@@ -187,6 +197,8 @@ def test_wrong_use_is_status_2(run, arguments):
 @pytest.mark.parametrize(
     ("arguments", "nearest"),
     [
+        (["set", "geo", "k", "v"], f"; {WRITES_ARE}: `gossipkv put` writes a record (see gossipkv --help)"),
+        (["del", "geo", "k"], f"; {WRITES_ARE}: `gossipkv delete` deletes one (see gossipkv --help)"),
         (["stauts"], "; the nearest is 'status' (see gossipkv --help)"),
         (["clustr", "up"], "; the nearest is 'cluster' (see gossipkv --help)"),
         (["cluster", "strat", "1"], "; the nearest is 'start' (see gossipkv cluster --help)"),
@@ -216,6 +228,25 @@ def test_help(run, command):
     done = run(*([command] if command else []), "--help")
     assert (done.status, done.err) == (0, "")
     assert done.out.startswith(f"Usage: gossipkv {command or '[OPTIONS]'}".encode())
+
+
+@pytest.mark.parametrize("command", ["serve", "config"])
+def test_help_shows_the_settings_that_people_need(run, command):
+    """Twelve, in groups, and how to see the rest; that has each setting once, and the same twelve first."""
+    few, all_ = (run(command, flag).out.decode() for flag in ("--help", "--help-all"))
+    shown = re.findall(r"^  (--[a-z-]+)", few, re.MULTILINE)
+    settings = [flag for flag in shown if flag in {setting.flag for setting in SETTINGS}]
+    assert settings == [setting.replace("_", "-") for setting in (
+        "--source", "--data", "--refresh_period", "--listen", "--advertise", "--http_listen", "--cluster", "--node",
+        "--join", "--replication", "--key_ring", "--log_level",
+    )]  # fmt: skip
+    assert [*re.findall(r"^[A-Z].*:$", few, re.MULTILINE)] == ["Data:", "Network:", "Cluster:", "Log:", "Options:"]
+    assert f"and the other {len(SETTINGS) - 12} settings" in " ".join(few.split())
+    every = re.findall(r"^  (--[a-z-]+)", all_, re.MULTILINE)
+    assert sorted({setting.flag for setting in SETTINGS} & {*every}) == sorted(setting.flag for setting in SETTINGS)
+    assert len(every) == len({*every})
+    assert every[:12] == settings
+    assert ({*shown} - {*settings}) < {*every}
 
 
 def test_a_command_that_this_system_cannot_run(run, monkeypatch):

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.unit.cli.asked_node import AskedNode
 from tests.unit.client.fake_node import Connection, FakeNode, store
 
 COMMAND = [sys.executable, "-m", "gossipkv"]
@@ -110,29 +111,40 @@ def test_keys_may_be_any_bytes():
     assert done.stdout == b"\x00\x80"
 
 
-def test_a_read_loads_what_a_read_needs():
-    """`gossipkv get` loads no Trio, no rich, no settings, no node, no storage."""
+HEAVY = {
+    "trio", "tomllib", "asyncio", "pyarrow", "fsspec", "prometheus_client", "h11", "jinja2", "cryptography", "numpy",
+    "gossipkv.settings.config", "gossipkv.storage", "gossipkv.node", "gossipkv.dataset", "gossipkv.http",
+    "gossipkv.loadtest", "gossipkv.launcher",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "module", "more"), [
+    (["get", "geo", "k", "--timeout", "60s"], "gossipkv.cli.reads", {"rich"}),
+    (["--help"], "gossipkv.cli", {"rich", "gossipkv.client", "msgpack"}),
+    (["status", "--timeout", "60s"], "gossipkv.cli.status", set()),
+])  # fmt: skip
+def test_a_command_loads_what_it_needs(arguments, module, more):
+    """What scripts and people wait for loads no Trio, no settings, no node, no storage; this holds its CPU time."""
     program = (
-        "import sys\nfrom gossipkv import cli\nstatus = cli.run(sys.argv[1:])\nprint(status, *sorted(sys.modules))"
+        "import sys\nfrom gossipkv import cli\nstatus = cli.run(sys.argv[1:])\n"
+        "print('', status, *sorted(sys.modules), sep='\\n')"
     )
-    with FakeNode(store({b"k": b"v"})) as node:
+    told = {"geo": {"kind": "dataset", "active": "1", "versions": {"1": {"state": "ACTIVE"}}}}
+    methods = {
+        "status": lambda *_: told,
+        "info": dict,
+        "verdict": lambda *_: {},
+        "members": list,
+        "get": lambda *_: [b"v", "1"],
+    }
+    with AskedNode(**methods) as node:
         done = subprocess.run(
-            [sys.executable, "-c", program, "get", "geo", "k", "--timeout", "60s"],
+            [sys.executable, "-c", program, *arguments],
             capture_output=True, text=True, env=environment(node), check=True, timeout=60,
         )  # fmt: skip
-    status, *modules = done.stdout.split()
-    assert status == "v0"
-    assert "gossipkv.cli.reads" in modules
-    heavy = {
-        "trio",
-        "rich",
-        "tomllib",
-        "asyncio",
-        "gossipkv.settings.config",
-        "gossipkv.storage",
-        "gossipkv.node",
-    }
-    assert not heavy & set(modules)
+    _, _, modules = done.stdout.partition("\n0\n")
+    assert module in modules.split()
+    assert not (HEAVY | more) & {*modules.split()}
 
 
 # What a node without tables, gateway or remote source does without: packages, then rooms of ours.

@@ -179,3 +179,15 @@ def test_a_dataset_is_shown(ask):
 def test_a_config_id_for_people(config, told):
     """Generation and sequence."""
     assert config_text(config) == told
+
+
+def test_tables_are_listed(ask):
+    """Their names with their kinds, sorted, and no datasets."""
+    told = [{"name": "geo", "kind": "dataset"}, {"name": "orders", "kind": "range"}, {"name": "carts", "kind": "hash"}]
+    done, asked = ask("table", "list", databases=lambda: told)
+    assert asked == [("databases", [])]
+    assert (done.status, done.out.split("\n")) == (0, ["table   kind", "carts   hash", "orders  range", ""])
+    done, _ = ask("table", "list", "--json", databases=lambda: told)
+    assert json.loads(done.out) == [{"name": "carts", "kind": "hash"}, {"name": "orders", "kind": "range"}]
+    done, _ = ask("table", "list", databases=lambda: told[:1])
+    assert (done.status, done.out, done.err) == (0, "", "no tables\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -12,6 +13,7 @@ import trio
 import gossipkv
 from gossipkv.client import blocking, parts
 from gossipkv.errors import (
+    WRITES_ARE,
     BadRequest,
     NotReady,
     Overloaded,
@@ -282,3 +284,19 @@ async def test_a_write_of_a_task_that_is_cancelled_already():
                 assert scope.cancelled_caught
             await table.get("k")
     assert [method for method, _ in node.asked] == ["get"]
+
+
+@pytest.mark.parametrize("method", ["put", "put_many", "set", "delete"])
+async def test_a_dataset_has_no_writes(method):
+    """By either client who tries one is told how datasets are written, and what takes puts; nothing is sent."""
+    said = f"has no {method}: {re.escape(WRITES_ARE)}$"
+    node = TableNode()
+    with FakeNode(node) as listening:
+        with blocking.connect(listening.address) as client, pytest.raises(AttributeError, match=said):
+            getattr(client.dataset("geo"), method)
+        async with gossipkv.connect(listening.address) as client:
+            with pytest.raises(AttributeError, match=said):
+                getattr(client.dataset("geo"), method)
+            with pytest.raises(AttributeError, match=r"'Dataset' object has no attribute 'scna'$"):
+                _ = client.dataset("geo").scna
+    assert node.asked == []

@@ -35,6 +35,7 @@ class World:
         self.read = set()  # Database and version of what somebody asks for all the while.
         self.changes = []
         self.defects = []  # The databases that a defect is expected to end.
+        self.tables = set()  # The names that tables have.
 
     def put(self, name, *contents, database="db"):
         """A version appears in one step, as careful writers do it."""
@@ -72,6 +73,7 @@ class World:
                 on_change=lambda: self.changes.append(library.held()),
                 requests=self.count_requests,
                 may_write=directory.silence is None,
+                is_table=self.tables.__contains__,
                 cluster=cluster,
             )
             try:

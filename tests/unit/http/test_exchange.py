@@ -237,6 +237,8 @@ def test_who_waits_for_leave_gets_it_once():
         (CHUNKS.replace(b"\r\nabc\r\n", b"\r\nabcd\r\n"), 400, "chunk"),
         (GET.replace(b"Host: h", b"Host: h\r\nContent-Length: 3") + b"abc", 400, "no body here"),
         (CHUNKS.replace(b"POST", b"GET"), 400, "no body here"),
+        (CHUNKS.partition(b"3;")[0] + b"1%b\r\n" % (b"0" * 17), 413, "295147905179352825856 bytes"),
+        (CHUNKS.partition(b"3;")[0] + b"3\r\nabc\r\n200000;x=y\r\n", 413, "2097155 bytes"),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: a\r\n b\r\n\r\n", 400, "second line"),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: a\r\n\tb\r\n\r\n", 400, "second line"),
         (b"GET / HTTP/1.1\nHost: h\n\n", 400, "LF alone"),
@@ -276,6 +278,32 @@ def test_targets_of_8_kib_and_heads_of_32_are_taken():
     for stream in (long, large, many):
         (request,), _ = heard(stream)
         assert isinstance(request, Request)
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_the_sizes_of_chunks_are_seen_wherever_they_are_cut(cut):
+    """In what the header of a chunk says before any of it has come, and in no byte of the chunks themselves."""
+    head, _, _ = CHUNKS.partition(b"3;")
+    data = b"fffffff\r\nfffffff\r\n"
+    harmless = b"%x;n=v\r\n%b\r\n0000A\r\n0123456789\r\n" % (len(data), data)
+    for body in (harmless + b"0\r\nfffffff: 1\r\n\r\n" + GET, harmless + b"fffffff\r\n"):
+        found, _ = heard(head, body[:cut], body[cut:])
+        if body.endswith(GET):
+            assert [len(each.body) for each in found[:2]] == [len(data) + 10, 0]
+        else:
+            answer = found[0].answer
+            assert (answer.status, b"bytes or more" in answer.body) == (413, True)
+
+
+@pytest.mark.parametrize("method", [b"PUT", b"DELETE", b"PATCH"])
+@pytest.mark.parametrize("body", [b"Content-Length: 3000000\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc"])
+def test_a_body_that_nobody_wants_is_left_unread(method, body):
+    """Whoever answers says what is allowed there, and the connection closes: what follows is no request."""
+    (request, closed), exchange = heard(method + b" /geo/x HTTP/1.1\r\nHost: h\r\n" + body + GET)
+    assert (request.method, request.target, request.body, closed) == (method, b"/geo/x", b"", CLOSED)
+    assert exchange.left_unread
+    assert b"Connection: close" in exchange.whole(request, text(405, "x"))
+    assert exchange.is_closing
 
 
 def test_a_body_in_too_many_pieces():

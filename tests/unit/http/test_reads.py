@@ -5,6 +5,7 @@ import zlib
 import pytest
 
 from gossipkv.errors import (
+    WRITES_ARE,
     Conflict,
     Corrupt,
     Internal,
@@ -88,9 +89,11 @@ async def test_sequins_keys_of_any_bytes(path, value):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "get"])
 async def test_sequins_other_methods(method):
-    """400, and which methods there are."""
-    status, headers, _ = await get("/baby-names/1881/boy", method=method)
-    assert (status, headers["Allow"]) == (400, "GET, HEAD, POST, OPTIONS")
+    """405, which methods there are, and how records come to be there."""
+    status, headers, body = await get("/baby-names/1881/boy", method=method)
+    assert (status, headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert body.count(b"\n") == 1
+    assert WRITES_ARE.encode() in body
 
 
 @pytest.mark.parametrize("path", ["/baby-names", "//x", "/", "*"])
@@ -318,9 +321,15 @@ async def test_a_node_with_a_name_that_no_header_has():
 
 async def test_options_of_a_resource():
     """OPTIONS tells the methods, of everything or of one path."""
-    for path in ("*", "/baby-names/x"):
+    with_post = "GET, HEAD, POST, OPTIONS"
+    for path, allowed in (
+        ("*", with_post),
+        ("/geo/_mget", with_post),
+        ("/geo/_scan", with_post),
+        ("/geo/x", "GET, HEAD, OPTIONS"),
+    ):
         status, headers, body = await get(path, method="OPTIONS")
-        assert (status, headers, body) == (204, {"Allow": "GET, HEAD, POST, OPTIONS"}, b"")
+        assert (status, headers, body) == (204, {"Allow": allowed}, b"")
 
 
 async def test_the_content_type_is_the_databases():

@@ -13,6 +13,7 @@ import trio
 from gossipkv.errors import Corrupt, SourceError, Unavailable
 from gossipkv.node.info import Info, Measures, NodeInfo
 from gossipkv.node.methods import FEW_ENTRIES, Handlers
+from gossipkv.node.names import Names
 from gossipkv.node.peers.hello import PROTOCOL, Hello
 from gossipkv.serving._handoff import Refused
 from gossipkv.serving.published import publish
@@ -55,6 +56,7 @@ class MadeUpLibrary:
         return database in self.names
 
     joining = bool  # No.
+    refused = list  # None.
     residency = dict  # Of nothing.
 
     def status(self, database: str | None = None, *, local: bool = True, bitmaps: bool = False) -> dict[str, Detail]:
@@ -210,7 +212,8 @@ class Node:
                 self.cluster,
                 self.measures(),
             ).to_map,
-            deciding=MadeUpTables(),
+            deciding=(tables := MadeUpTables()),
+            names=Names(self.library, tables, lambda: {"x", "y"}),
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             report=NoVerdicts().report,
             verdicts=NoVerdicts(),
@@ -366,7 +369,7 @@ def test_a_cursor_pins_its_version(node: Node, tmp_path: Path) -> None:
         ("databases", [1], "BAD_REQUEST", "takes 0 parameters"),
         ("status", ["db"], "BAD_REQUEST", "must be a map"),
         ("refresh", [1], "BAD_REQUEST", "must be a string"),
-        ("put", ["db", b"k", b"v"], "UNKNOWN_METHOD", "no method put"),
+        ("put", ["db", b"k", b"v"], "BAD_REQUEST", "db is a dataset"),
         ("\xff" * 500, [], "UNKNOWN_METHOD", "no method"),
     ],
 )
@@ -436,8 +439,8 @@ def test_scan_pages_fit_into_a_frame(tmp_path: Path) -> None:
 
 def test_info_and_lists(node: Node) -> None:
     """Who answers, since when, and what it counts; errors are counted by code."""
-    node.refusal("put")
-    node.refusal("put")
+    node.refusal("nothing")
+    node.refusal("nothing")
     info = node.ask("info")
     assert isinstance(info, dict)
     counters = {"gets": 3, "scrubbed_versions": 3, "errors_unknown_method": 2, "gossip_dropped_foreign": 2}

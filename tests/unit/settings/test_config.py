@@ -15,6 +15,7 @@ from gossipkv.address import Address, parse_address
 from gossipkv.errors import ConfigError
 from gossipkv.settings import quantity
 from gossipkv.settings.config import SETTINGS, Config, load
+from gossipkv.settings.node_variables import APART
 
 UNITS = {"duration": quantity.DURATION, "size": quantity.SIZE, "rate": quantity.RATE}
 BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -166,6 +167,25 @@ def test_the_later_source_wins(winner, tmp_path):
     assert found.origin("cluster").startswith(str(file) if winner == "file" else winner)
 
 
+@pytest.mark.parametrize(("name", "number", "meant"), [
+    ("refresh_period", "60", "60s"), ("retire_after", "0.5", "0.5s"), ("max_frame", "1048576", "1048576B"),
+    ("max_frame", "1.5", "1.5KiB"), ("throttle_loads", "1048576", "1048576B/s"),
+])  # fmt: skip
+def test_a_bare_number_is_told_the_unit_that_it_lacks(name, number, meant, tmp_path):
+    """The form is shown by what was written, from every source; and that form is one that is taken."""
+    file = tmp_path / "gossipkv.toml"
+    file.write_text(f"{name} = {number}\n")
+    setting = BY_NAME[name]
+    sources = {f"{file}:1": {"file": file}, "environment": {"environ": {setting.variable: number}}}
+    for where, told in {**sources, "flag": {"flags": {name: number}}}.items():
+        with pytest.raises(
+            ConfigError, match=f"^{re.escape(where)}.*{name} = '{number}'.*such as \"{meant}\""
+        ) as caught:
+            load(**told)
+        assert f"allowed: {setting.allowed}" in str(caught.value)
+    assert quantity.parse(meant, UNITS[setting.kind]) > 0
+
+
 def test_members_to_join_as_an_array(tmp_path):
     """A file may name them as TOML's own array, or as one string; an array of anything else is refused."""
     file = tmp_path / "gossipkv.toml"
@@ -199,6 +219,19 @@ def test_reserved_names_are_not_settings():
     )
     assert found == Config()
     assert load(environ={"GOSSIPKV_NODE_NAME": "n1"}).node == "n1"
+
+
+@pytest.mark.parametrize(("environ", "said"), [
+    ({"GOSSIPKV_NODE": "n1"}, "environment GOSSIPKV_NODE: expected HOST:PORT, for example 127.0.0.1:7070, got 'n1'; "),
+    ({"GOSSIPKV_NODE_NAME": "10.0.0.1:7070"}, "environment GOSSIPKV_NODE_NAME: "),
+    ({"GOSSIPKV_NODE": "a:1", "GOSSIPKV_NODE_NAME": "b:2"}, "environment GOSSIPKV_NODE_NAME: node = 'b:2': an address"),
+])  # fmt: skip
+def test_the_two_node_variables_are_told_apart(environ, said):
+    """Of one that has what is for the other both are named, and what each is for."""
+    with pytest.raises(ConfigError) as caught:
+        load(environ=environ)
+    assert str(caught.value).startswith(said)
+    assert f"; {APART}" in str(caught.value)
 
 
 @pytest.mark.parametrize(("source", "name", "near"), [
@@ -241,9 +274,9 @@ def test_a_wrong_value_says_what_where_and_what_is_allowed(name, text, said):
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("max_frame = 65536", "expected a string"), ("max_parallel_loads = '2'", "expected a number"),
+    ("max_frame = 65536", 'such as "65536B"'), ("max_parallel_loads = '2'", "expected a number"),
     ("require_success_file = 'true'", "expected true or false"), ("require_success_file = 1", "expected true or false"),
-    ("refresh_period = 1.5", "expected a string"), ("cluster = ['a']", "expected a string"),
+    ("refresh_period = 1.5", 'such as "1.5s"'), ("cluster = ['a']", "expected a string"),
     ("[cluster]", "expected a string"), ("max_parallel_loads = true", "expected a number"),
     ("max_parallel_loads = -1", "whole number"), ("log_level = 1979-05-27", "expected a string"),
 ])  # fmt: skip

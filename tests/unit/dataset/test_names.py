@@ -1,0 +1,92 @@
+"""Datasets whose names tables have: what is served, or was built, keeps its name; the other is refused."""
+
+import pytest
+import trio.testing
+
+from tests.unit.dataset.world import SLOW_FILES, SLOWLY, active, amid_its_build, lift_the_throttle, until
+
+
+def seen(library, name="db"):
+    """What a library tells of a name: whether it knows it, lists it, serves something, refuses it."""
+    listed = [told["name"] for told in library.databases()]
+    is_held = any(held.database == name for held in library.held())
+    return library.known(name), name in listed, is_held, name in library.refused()
+
+
+KEPT, REFUSED = (True, True, True, False), (False, False, False, True)
+
+
+@pytest.fixture
+def tables(world):
+    """The names that tables have."""
+    world.tables = set()
+    return world.tables
+
+
+async def test_a_dataset_under_the_name_of_a_table_is_not_built(world, tables):
+    """It is named as refused, over a restart too; other datasets go on, and it is built when the table is gone."""
+    tables.add("db")
+    world.put("v1")
+    world.put("v1", database="other")
+    for _ in range(2):
+        async with world.node() as library:
+            await active(library, "v1", "other")
+            assert await library.rescan() == {"other": ["v1"]}
+            assert await library.rescan("db") == {}
+            assert library.status().keys() == library.by_database().keys() == {"other"}
+            assert (library.known("db"), library.refused()) == (False, ["db"])
+            assert {held.database for held in library.held()} == {"other"}
+            assert library._databases["db"].lives == {}  # So nothing is told to others either.
+    async with world.node() as library:
+        tables.clear()
+        library.names_changed()
+        await active(library, "v1")
+        assert seen(library) == KEPT
+
+
+async def test_what_was_built_keeps_its_name(world, tables):
+    """From one start to the next, whatever is at the source by then."""
+    world.put("v1")
+    async with world.node() as library:
+        await active(library, "v1")
+        tables.add("db")
+        library.names_changed()
+        world.put("v2")
+        library.refresh("db")
+        await active(library, "v2")
+        assert seen(library) == KEPT
+    for _ in range(2):
+        async with world.node(source=None) as library:
+            assert seen(library) == KEPT
+            assert library.active("db").name == "v2"
+
+
+async def test_what_is_being_built_keeps_its_name(world, tables):
+    """Else reads would go to the table until it is built, and then to the dataset."""
+    world.put("v1", *SLOW_FILES)
+    async with world.node(throttle_loads=SLOWLY) as library:
+        await amid_its_build(library, "v1")
+        tables.add("db")
+        library.names_changed()
+        assert library.known("db")
+        lift_the_throttle(library)
+        await active(library, "v1")
+        assert seen(library) == KEPT
+
+
+async def test_what_was_only_seen_gives_way(world, tables):
+    """A version that waits to be built is no more than a name at the source, from the moment that a table has it."""
+    world.put("v1", *SLOW_FILES, database="a")
+    async with world.node(throttle_loads=SLOWLY, max_parallel_loads=1) as library:
+        await until(lambda: library.status().get("a", {"versions": {}})["versions"].get("v1", {}).get("progress"))
+        world.put("v1")
+        await library.rescan("db")
+        await until(lambda: library.status()["db"]["versions"])
+        tables.add("db")  # Of which nobody has told yet.
+        lift_the_throttle(library)
+        await active(library, "v1", "a")
+        for _ in range(10):
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (library.active("db"), seen(library)) == (None, REFUSED)
+        await library.rescan()
+        assert not any(life.source for life in library._databases["db"].lives.values())

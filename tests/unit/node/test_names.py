@@ -1,0 +1,99 @@
+"""One space of names for datasets and tables, through the methods of a node."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gossipkv.errors import WRITES_ARE, BadRequest, Conflict, UnknownMethod
+from tests.conftest import ROOT
+from tests.unit.node.test_methods import MadeUpLibrary, Node
+from tests.unit.table.made_up_tables import MadeUpTables
+
+
+class Both(MadeUpTables):
+    """Tables of which one has the name of a dataset that is here, and one that of a dataset that gave way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.methods |= dict.fromkeys((b"create_table", b"put", b"delete", b"put_many"), self.note)
+
+    def note(self, arguments: object) -> str:
+        """It came here."""
+        return f"{arguments.method} {arguments.text('table')}"
+
+    def has(self, name: str) -> bool:
+        return name in {"orders", "db"}
+
+    def tables(self) -> list[dict[str, object]]:
+        return [{"name": name, "kind": "hash"} for name in ("orders", "db")]
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Node:
+    """Datasets `db` and `empty`; tables `db` and `orders`, and a dataset that gave way to the latter."""
+    monkeypatch.setattr("tests.unit.node.test_methods.MadeUpTables", Both)
+    monkeypatch.setattr(MadeUpLibrary, "refused", lambda _self: ["orders"])
+    return Node()
+
+
+def test_a_table_is_not_made_beside_a_dataset(node: Node) -> None:
+    """One that is known here, or that a member publishes; other names pass."""
+    for name, where in (("db", "this node serves or sees"), ("empty", "this node"), ("x", "members publish")):
+        with pytest.raises(Conflict, match=f"^{name} is the name of a dataset that {where}.*name the table otherwise"):
+            node.ask("create_table", name, {"kind": "hash"})
+    assert node.ask("create_table", "more", {"kind": "hash"}) == "create_table more"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"), [("put", [b"k", b"v"]), ("delete", [b"k"]), ("put_many", [[[b"k", b"v"]]])]
+)
+def test_a_dataset_takes_no_writes(node: Node, method: str, params: list[object]) -> None:
+    """The error says what datasets are for, and names a page that is there; tables get theirs, refused datasets not."""
+    with pytest.raises(BadRequest, match=f"^db is a dataset: {re.escape(WRITES_ARE)}$"):
+        node.ask(method, "db", *params)
+    (page,) = re.findall(r"docs/[a-z/]+[.]md", WRITES_ARE)
+    assert (ROOT / page).is_file()
+    assert node.ask(method, "orders", *params) == f"{method} orders"
+
+
+@pytest.mark.parametrize("method", ["set", "del"])
+def test_words_of_other_stores(node: Node, method: str) -> None:
+    """Are no methods here, and whoever tries them is told which are."""
+    with pytest.raises(UnknownMethod, match=f"no method {method} here: {re.escape(WRITES_ARE)}$"):
+        node.ask(method, "db", b"k")
+
+
+def test_each_name_is_listed_once(node: Node) -> None:
+    """With what it is here."""
+    assert {(told["name"], told["kind"]) for told in node.ask("databases")} == {
+        ("db", "dataset"),
+        ("empty", "dataset"),
+        ("orders", "hash"),
+    }
+    assert len(node.ask("databases")) == 3
+
+
+def test_status_names_what_is_refused(node: Node) -> None:
+    """Under the name that both have: which of the two is served here, and what to do."""
+    told = node.ask("status")
+    assert told["orders"]["error"].startswith("a dataset has this name too, and is refused: the table orders")
+    assert told["db"]["error"].startswith("a table has this name too, and is refused: the dataset db")
+    assert "`gossipkv table drop db`" in told["db"]["error"]
+    assert "error" not in told["empty"]
+    assert node.ask("status", {"database": "db"})["db"]["error"] == told["db"]["error"]
+
+
+def test_a_refused_dataset_is_not_refreshed(node: Node) -> None:
+    """Whoever asks for it is told why; what nobody has is unknown as ever."""
+    node.library.names = {"db": ["v1"]}
+    with pytest.raises(Conflict, match=r"^a dataset has this name too, and is refused: the table orders"):
+        node.ask("refresh", "orders")
+    assert node.refusal("refresh", "nothing")[0] == "UNKNOWN_DATABASE"
+
+
+def test_reads_go_to_what_has_the_name_here(node: Node) -> None:
+    """As the list says."""
+    assert node.ask("get", "orders", b"k") == ["orders", b"token"]
+    assert node.refusal("get", "db", b"k")[0] == "NOT_READY"
