@@ -18,6 +18,7 @@ Read in this order:
     plan.py, ports.py   what the directory remembers of them, and their ports
     node_child.py   one start of one node
     status.py       what is known of a node
+    unread.py       which datasets cannot be read yet
 """
 
 from gossipkv.launcher.control import NotUp
