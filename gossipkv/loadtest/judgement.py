@@ -174,7 +174,7 @@ def _faults(result: Result) -> list[str]:
 
 def _frozen(result: Result) -> list[str]:
     """When nothing at all was answered."""
-    frozen = [f"{event.detail} at {figures.seconds(event.t)}" for event in result.events if event.what == "frozen"]
+    frozen = [f"{event.detail} from {figures.seconds(event.t)} on" for event in result.events if event.what == "frozen"]
     more = f" and {len(frozen) - FEW} times more" if len(frozen) > FEW else ""
     return [f"Nothing was answered for {', '.join(frozen[:FEW])}{more}."] if frozen else []
 

@@ -2,7 +2,8 @@
 
 Each node is asked twice a second by a thread of its own, so one that is silent holds up no other: the targets, and
 every member that they tell of, since suspicion takes gossip many seconds where a connection that breaks says at once
-that its node is gone.  Members are told as the first node that answers sees them; each node is asked for its own versions.
+that its node is gone.  Members are told as the first node that answers sees them; each node is asked for its own
+versions.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Nodes that come up together hear of each other one after the other, and a ring made too early gives everything to
 everybody.  So the first ring of a node's life is the list of ids that has not changed for `time_to_converge`, all its
-claims firm, while this node hears the others; or at once that of all members that are expected, if it was told how many.  It is kept on the disk with its claims, and is what a later start begins
-with.  From then on nothing waits for stillness: an id enters the ring when it has been there, firm, for
+claims firm, while this node hears the others; a node that was told how many members to expect does not wait once so
+many are there, each with an id of its own, all firm.  The ring is kept on the disk with its claims, and is what a later
+start begins with.  From then on nothing waits for stillness: an id enters the ring when it has been there, firm, for
 `time_to_converge`, and leaves it when it has been gone for as long, whoever else comes and goes meanwhile.  (Seed 001
 waits at the start, and then again and again.)
 

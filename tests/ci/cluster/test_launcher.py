@@ -458,7 +458,7 @@ def test_the_commands_from_another_shell(tmp_path):
 
 
 def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
-    """At every node; all that were expected are there, so nothing waits for stillness.  What cannot be built is named."""
+    """At every node; all that were expected are there, so nothing waits for stillness.  What cannot be is named."""
     part = tmp_path / "source" / "capitals" / "1" / "part-0"
     part.parent.mkdir(parents=True)
     part.write_text("peru\tLima\n")

@@ -314,8 +314,8 @@ MUTANTS_OF_DATASETS = (
     planted(
         "a list is used before it was still",
         f"{CLUSTER}.convergence:Convergence.step",
-        "is_still=self._is_firm and is_still)",
-        "is_still=True)",
+        "self._settle(there, firm, now_ms, is_still=self._is_firm and is_still)",
+        "self._settle(there, firm, now_ms, is_still=True)",
         f"{SCENARIO}[automatic_ids_at_once]",
     ),
     planted(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gossipkv.address import Address
 from gossipkv.loadtest.watch import View
 
-
 TARGETS = (Address("localhost", 1), Address("localhost", 2))
 
 

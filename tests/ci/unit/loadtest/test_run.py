@@ -242,7 +242,7 @@ def test_a_frozen_second_is_told(truth: tuple[TruthFile, ...]) -> None:
     (event,) = result.events
     assert (event.what, event.t > 0, result.ended) == ("frozen", True, "done")
     assert any(second.requests == 0 for second in result.seconds)
-    assert [each for each in judge(result).reasons if each.startswith(f"Nothing was answered for {event.detail} at ")]
+    assert [each for each in judge(result).reasons if each.startswith(f"Nothing was answered for {event.detail} from ")]
 
 
 def test_nothing_there(truth: tuple[TruthFile, ...]) -> None:
