@@ -19,9 +19,7 @@ class Listing:
         self.membership = Membership(
             member("a", "1", firm=firm), expects_others=expects_others, retire_max_ms=HOUR_MS, now_ms=500
         )
-        self.convergence = Convergence(
-            self.membership, settle_ms=SETTLE_MS, now_ms=500, kept=kept, expected=expected
-        )
+        self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=500, kept=kept, expected=expected)
 
     def tell(self, *told):
         """Members are known so."""
