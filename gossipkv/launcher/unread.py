@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gossipkv.launcher.status import NodeStatus
 
-ANSWER_MS: Final = 250  # A node is asked again: one that is busy holds up the others no longer than this.
+ANSWER_MS: Final = 500  # A node is asked again: one that is busy holds up the others no longer than this.
 ANY_KEY: Final = b"any"
 
 
@@ -26,15 +26,15 @@ class Unread(NamedTuple):
 
 
 def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
-    """What cannot be read at these nodes, in their order; of one that cannot be asked, nothing."""
+    """What cannot be read at these nodes, in their order; of one that does not answer, whatever it may have."""
     for node in nodes:
         try:
             with blocking.connect(node.address, timeout_ms=ANSWER_MS) as client:
                 for told in client.databases():
                     if told.get("kind", "dataset") == "dataset":
                         yield from _unread(client, str(told["name"]), node)
-        except GossipKVError:
-            continue
+        except GossipKVError as error:
+            yield Unread("any dataset", node.name, error.message, isinstance(error, TimedOut))
 
 
 def _unread(client: blocking.Client, database: str, node: NodeStatus) -> Iterator[Unread]:

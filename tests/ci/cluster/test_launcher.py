@@ -465,15 +465,17 @@ def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
     place = ["--data", tmp_path / "cluster"]
     try:
         out, err = run("up", "--detach", *place, "--source", tmp_path / "source", "--set", "time_to_converge=1h")
+        is_said = "\nready in " in out
+        assert is_said or "capitals cannot be read yet at n" in err, "the machine is too busy, and it has to say so"
         for node in Cluster(tmp_path / "cluster").status():
             with blocking.connect(node.address, timeout_ms=60_000) as client:
-                assert [(each["name"], each["version"]) for each in client.databases()] == [("capitals", "1")]
-        assert ("\nready in " in out, err) == (True, "")
+                assert not is_said or [each["version"] for each in client.databases()] == ["1"]
+                assert client.dataset("capitals").get(b"peru") == b"Lima"
         run("down", *place)
         (tmp_path / "source" / "broken" / "1").mkdir(parents=True)
         (tmp_path / "source" / "broken" / "1" / "part-0").write_text("no key\n")
         out, err = run("up", "--detach", *place)
-        assert ("\nnodes are ready in " in out, err.count("\n")) == (True, 1)
+        assert "\nnodes are ready in " in out
         assert "gossipkv: broken cannot be read yet at n1: " in err
         assert "no TAB" in err
     finally:
