@@ -179,7 +179,8 @@ def _await_readable(nodes: list[NodeStatus]) -> list[Unread]:
         while True:
             left: dict[str, Unread] = {}
             for each in unread(nodes):
-                left.setdefault(each.database, each)
+                if left.setdefault(each.database, each).is_coming:
+                    left[each.database] = each  # Who knows what stands in its way says more than who waits for others.
                 if time.monotonic() > give_up_s:
                     return [*left.values()]
             coming = next((each for each in left.values() if each.is_coming), None)

@@ -464,9 +464,9 @@ def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
     part.write_text("peru\tLima\n")
     place = ["--data", tmp_path / "cluster"]
     try:
-        out, err = run("up", "--detach", *place, "--source", tmp_path / "source", "--set", "time_to_converge=1h")
+        out, err = run("up", "--detach", *place, "--source", tmp_path / "source", "--set", "time_to_converge=80s")
         is_said = "\nready in " in out
-        assert is_said or "capitals cannot be read yet at n" in err, "the machine is too busy, and it has to say so"
+        assert is_said or " cannot be read yet at n" in err, "nodes that claim one place pause an eighth of that time"
         for node in Cluster(tmp_path / "cluster").status():
             with blocking.connect(node.address, timeout_ms=60_000) as client:
                 assert not is_said or [each["version"] for each in client.databases()] == ["1"]
@@ -476,7 +476,7 @@ def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
         (tmp_path / "source" / "broken" / "1" / "part-0").write_text("no key\n")
         out, err = run("up", "--detach", *place)
         assert "\nnodes are ready in " in out
-        assert "gossipkv: broken cannot be read yet at n1: " in err
+        assert "gossipkv: broken cannot be read yet at n" in err
         assert "no TAB" in err
     finally:
         run("down", "--now", *place)

@@ -157,8 +157,9 @@ STUCK = Unread("names", "n1", "names has no version ready yet: version 1 is in e
 
 
 def test_what_cannot_be_read_yet_is_waited_for(up, monkeypatch):
-    """As long as something is coming, which is shown; what stands still is named, once, and nobody waits for it."""
-    answers = [[COMING, STUCK], [STUCK, STUCK._replace(node="n2"), COMING], [STUCK, STUCK._replace(node="n2")]]
+    """As long as something is coming, which is shown; what stands still is named once, as one says who knows why."""
+    for_others = STUCK._replace(node="n0", why="version 1 waits for others", is_coming=True)
+    answers = [[COMING, STUCK], [for_others, STUCK, COMING], [for_others, STUCK, STUCK._replace(node="n2")]]
     shown = []
     monkeypatch.setattr("rich.progress.Progress.update", lambda _self, _task, **state: shown.append(state))
     monkeypatch.setattr(command, "unread", lambda _nodes: answers.pop(0))
