@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gossipkv.launcher.status import NodeStatus
 
 ANSWER_MS: Final = 500  # A node is asked again: one that is busy holds up the others no longer than this.
+READ_MS: Final = 90  # So little that the client does not wait for what is coming: there is more to ask for.
 ANY_KEY: Final = b"any"
 
 
@@ -39,7 +40,7 @@ def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
 
 def _unread(client: blocking.Client, database: str, node: NodeStatus) -> Iterator[Unread]:
     try:
-        client.dataset(database).get(ANY_KEY)
+        client.call("get", database, ANY_KEY, timeout_ms=READ_MS)
     except (NotReady, TimedOut) as error:
         is_coming = isinstance(error, TimedOut) or error.details.get("coming") is True
         yield Unread(database, node.name, error.message, is_coming)
