@@ -24,11 +24,14 @@ from gossipkv.launcher import Cluster, NodeFailed, NodeStatus, NotUp
 from gossipkv.launcher.control import command
 from gossipkv.launcher.plan import MAX_NODES, SEEDS, is_path, load
 from gossipkv.launcher.status import signal_name
+from gossipkv.launcher.unread import Unread, unread
 from gossipkv.settings.config import Config
 from gossipkv.settings.node_variables import NODE_VARIABLE
 from gossipkv.status.words import duration_text, plain
 
 WATCH_S: Final = 0.5
+READ_PATIENCE_S: Final = 10.0  # For what is small to be readable when the nodes are ready; a large build takes hours.
+READ_POLL_S: Final = 0.05
 LOOK_MS: Final = 1000  # For whoever listens where commands ask.
 STYLES: Final = {"ready": "green", "starting": "yellow", "stopped": "yellow", "ended": "red"}
 
@@ -111,7 +114,9 @@ def up(
     detach: bool,
     as_json: bool,
 ) -> None:
-    """Start a cluster, say when every node is ready, and stay with it: Ctrl-C ends it.
+    """Start a cluster, say when every dataset can be read at every node, and stay with it: Ctrl-C ends it.
+
+    A dataset that takes longer than 10 s from there, or cannot be built, is named with what it waits for.
 
     However this command ends, also by SIGKILL, the nodes end with it; with --detach they stay until `down`.
     What is not said is as it was the last time in this directory.
@@ -137,12 +142,16 @@ def up(
             note(f"gossipkv: settings are remembered also now; what forgets them: {forget}")
         raise click.exceptions.Exit(FAILED) from None
     try:
+        left = _await_readable(ready)
         _tell(launcher.name, ready, running=True, as_json=as_json)
         if not as_json:
             words = f"it stays until {command('down', launcher.directory)}" if detach else "Ctrl-C ends it"
-            click.echo(f"ready in {time.monotonic() - began_s:.1f} s; {words}")
+            what = "nodes are ready" if left else "ready"
+            click.echo(f"{what} in {time.monotonic() - began_s:.1f} s; {words}")
             for line in _how_to_ask([node.address for node in ready]):
                 click.echo(line)
+        for each in left:
+            note(f"gossipkv: {each.database} cannot be read yet at {each.node}: {each.why}")
         sys.stdout.flush()
         if not detach:
             _stay(launcher)
@@ -161,6 +170,25 @@ def _start(launcher: Cluster, *, detach: bool) -> list[NodeStatus]:
             bar.update(task, total=len(nodes), completed=sum(node.state == "ready" for node in nodes))
 
         return launcher.up(detach=detach, on_wait=show)
+
+
+def _await_readable(nodes: list[NodeStatus]) -> list[Unread]:
+    """Return when all datasets can be read at all nodes, or no more can be within a while: each that cannot, once."""
+    give_up_s = time.monotonic() + READ_PATIENCE_S
+    with progress(SpinnerColumn(), description(), TimeElapsedColumn()) as bar:
+        task = bar.add_task("")
+        while True:
+            left: dict[str, Unread] = {}
+            for each in unread(nodes):
+                if left.setdefault(each.database, each).is_coming:
+                    left[each.database] = each  # Who knows what stands in its way says more than who waits for others.
+                if time.monotonic() > give_up_s:
+                    return [*left.values()]
+            coming = next((each for each in left.values() if each.is_coming), None)
+            if coming is None:
+                return [*left.values()]
+            bar.update(task, description=f"{coming.database} at {coming.node}: {coming.why}")
+            time.sleep(READ_POLL_S)
 
 
 def _how_to_ask(addresses: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ from gossipkv.cli.loadtest_view import LiveView, compared, outcome
 from gossipkv.cli.options import DEFAULT_NODE, JSON, connect, node_address, nodes_or_usual, usual_nodes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import draw
-from gossipkv.errors import ConfigError
+from gossipkv.errors import ConfigError, GossipKVError, TimedOut
 from gossipkv.loadtest import documents, limits, report
 from gossipkv.loadtest.compare import compare
 from gossipkv.loadtest.judgement import is_failure, judge
@@ -26,6 +26,7 @@ from gossipkv.loadtest.plan_text import parse_distribution, parse_mix, parse_ste
 from gossipkv.loadtest.run import run_plan
 from gossipkv.processes.interrupt import INTERRUPTED
 from gossipkv.settings.node_variables import NODE_VARIABLE
+from gossipkv.status.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +44,8 @@ DRAWN_KEYS: Final = (
 BATCH: Final = 16
 DRAWN: Final = f"the first {DRAWN_KEYS:,} of the database, by scan"
 ASKING_TIMEOUT_MS: Final = 10_000  # A node that is asked for keys may be busy.
+ASKING_ATTEMPTS: Final = 3  # Of each page of them: one that still reads its database from the disk is slow at first.
+MOST_NAMED: Final = 8
 ARGUMENTS: Final = "gossipkv.loadtest.arguments"
 PERCENT: Final = 100.0
 
@@ -187,6 +190,8 @@ def loadtest(
         _check_place(report_file)
     weights, batch = _mix(mix, batch)
     asked = _targets(nodes, targets)
+    if not database and any(target.scheme != "redis" for target in asked):
+        raise click.UsageError(_without_database(asked))
     draws = keys is None and not truth and any(target.scheme == "gossipkv" for target in asked)
     plan = Plan(
         targets=asked,
@@ -260,14 +265,53 @@ def _mix(text: str | None, batch: int | None) -> tuple[dict[Kind, float], int]:
 def _drawn_keys(plan: Plan) -> Iterator[Path]:
     """The first keys of the database, as a file with one a line, while the block runs."""
     nodes = [target.address for target in plan.targets if target.scheme == "gossipkv"]
-    with connect(nodes, ASKING_TIMEOUT_MS) as client:
-        keys = [key for key, _ in client.dataset(plan.database).scan(limit=DRAWN_KEYS) if b"\n" not in key]
+    keys = [key for key in _first_keys(nodes, plan.database) if b"\n" not in key]
     if not keys:
         raise ConfigError(f"{plan.database} has no key that could be asked for; give some with --keys or --truth")
     with tempfile.TemporaryDirectory(prefix="gossipkv-loadtest-") as directory:
         file = Path(directory, "keys")
         file.write_bytes(b"".join(key + b"\n" for key in keys))
         yield file
+
+
+def _first_keys(nodes: Sequence[Address], database: str) -> list[bytes]:
+    """Keys from the first on; a node that is silent is asked again, from where it stopped.
+
+    Raises:
+        TimedOut: it goes on being silent.
+    """
+    keys: list[bytes] = []
+    silences = 0  # In a row.
+    with connect(nodes, ASKING_TIMEOUT_MS) as client:
+        while (left := DRAWN_KEYS - len(keys)) > 0:
+            try:
+                start = keys[-1] + b"\0" if keys else None
+                for key, _ in client.dataset(database).scan(start=start, limit=left):
+                    keys.append(key)
+                    silences = 0
+            except TimedOut as error:
+                silences += 1
+                if silences == ASKING_ATTEMPTS:
+                    raise
+                note(f"gossipkv: {error.message}; asked again for keys of {database}")
+            else:
+                break
+    return keys
+
+
+def _without_database(asked: Sequence[Target]) -> str:
+    """What to give, and what there is, as the first node that answers says."""
+    nodes = [target.address for target in asked if target.scheme == "gossipkv"]
+    said = "say which database to read with --db"
+    if not nodes:
+        return f"{said}, as --db geo"
+    try:
+        with connect(nodes, ASKING_TIMEOUT_MS) as client:
+            names = sorted(dict.fromkeys(printable(str(each.get("name"))) for each in client.databases()))
+            shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED))
+            return f"{said}: {client.address} has {shown or 'none'}"
+    except GossipKVError:
+        return f"{said}, as --db geo"
 
 
 def _command(ctx: click.Context, nodes: Sequence[Address], targets: Sequence[Target]) -> list[str]:

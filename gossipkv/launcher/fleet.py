@@ -14,11 +14,11 @@ from gossipkv.launcher.plan import HOST, MAX_NODES, NodePlan, Plan, check_names,
 from gossipkv.launcher.status import reason
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from gossipkv.launcher.control import Message
+    from gossipkv.launcher.ports import Reservation
 
 
 @final
@@ -30,8 +30,8 @@ class Fleet:
     ) -> None:
         self._directory = directory
         self._plan = plan
-        self._reservations: dict[int, socket.socket] = {}
-        self._http_reservations: dict[int, socket.socket] = {}
+        self._reservations: dict[int, Reservation] = {}
+        self._http_reservations: dict[int, Reservation] = {}
         self._children: dict[int, Child] = {}
         self._failures: dict[int, str] = {}  # Why a node of the plan could not be started.
         try:
@@ -172,7 +172,7 @@ class Fleet:
             return
         for node in here:
             is_free = node.port and self._sibling(node, node.port, among=here[: here.index(node)]) is None
-            reservation = ports.reserve(node.host, node.port, again=True) if is_free else None
+            reservation = ports.reserve(node.host, node.port) if is_free else None
             self._take(node, 0 if reservation is None else node.port, reservation)
         for node in here:
             if not self._plan.node(node.index).port:
@@ -192,7 +192,7 @@ class Fleet:
         taken = {port for node in self._plan.nodes for port in (node.port, node.http_port)}
         if base_port is None:
             for node in here:
-                held = ports.reserve(node.host, node.http_port, again=True) if node.http_port else None
+                held = ports.reserve(node.host, node.http_port) if node.http_port else None
                 if held is not None:
                     self._take_for_http(node, node.http_port, held)
             here = [node for node in here if node.index not in self._http_reservations]
@@ -213,14 +213,15 @@ class Fleet:
                 self._take_for_http(node, port, held)
                 taken.add(port)
 
-    def _take_for_http(self, node: NodePlan, port: int, reservation: socket.socket) -> None:
+    def _take_for_http(self, node: NodePlan, port: int, reservation: Reservation) -> None:
         self._http_reservations[node.index] = reservation
         self._plan = self._plan.with_node(dataclasses.replace(self._plan.node(node.index), http_port=port))
 
     def _move(self, node: NodePlan, port: int) -> None:
         """Another port for a node, and remember that; 0: any free one."""
+        if port == node.port and node.index in self._reservations:
+            return
         others = [other for other in self._plan.nodes if other.index != node.index]
-        # Only the kernel says what is free, and it takes the reservation of a sibling that is down for our own.
         if port and (sibling := self._sibling(node, port, among=others)) is not None:
             where = Address(node.host, port)
             raise LocalError(f"{where} is the port of {sibling.name}; choose another --port", {"port": port})
@@ -238,7 +239,7 @@ class Fleet:
                 return other
         return None
 
-    def _take(self, node: NodePlan, port: int, reservation: socket.socket | None) -> None:
+    def _take(self, node: NodePlan, port: int, reservation: Reservation | None) -> None:
         if (old := self._reservations.pop(node.index, None)) is not None:
             old.close()
         if reservation is not None:

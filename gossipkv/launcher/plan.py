@@ -109,7 +109,7 @@ class Plan:
 
     def settings_of(self, node: NodePlan) -> dict[str, str]:
         """What a node is started with, but for what is its own alone."""
-        settings = {**_USUAL, **self.settings, **node.settings}
+        settings = {**_USUAL, "expected_members": str(len(self.nodes)), **self.settings, **node.settings}
         if self.source is not None:
             settings["source"] = self.source
         if self.replication is not None:

@@ -1,17 +1,19 @@
 """Ports for nodes: free for TCP and UDP both, and kept for their node while the cluster runs.
 
 A node that was killed must get its port back.  So the supervisor holds a *reservation* for each: a TCP socket that is
-bound and does not listen.  While it is there, the kernel gives the port to no outgoing connection, and no other
-launcher takes it; a socket with SO_REUSEADDR, as a node's is, may listen on it all the same.  UDP has nothing like
-it (two sockets that share a port steal each other's packets), so there the port is only seen to be free.
+bound and does not listen.  While it is there, the kernel gives the port to no outgoing connection; a socket with
+SO_REUSEADDR, as a node's is, may listen on it all the same.  So may another launcher's, and connections that ended a
+moment ago (TIME_WAIT) look the same from outside.  Therefore a reservation holds a name as well, which launchers ask
+first: an abstract Unix socket, which like a port is of one network and goes with its process.  UDP has no reservations
+(two sockets that share a port steal each other's packets), so there the port is only seen to be free.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gossipkv.address import Address
 from gossipkv.errors import LocalError
@@ -19,38 +21,40 @@ from gossipkv.errors import LocalError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+Reservation: TypeAlias = "ExitStack[bool | None]"  # Given up with `close`.
+
 DEFAULT_BASE_PORT: Final = 7070  # Where the client commands look when nothing else is said.
 DEFAULT_HTTP_BASE_PORT: Final = 8080  # Where people look for HTTP that is not the system's own.
 PORTS: Final = range(1024, 65_536)  # Those below are the administrator's.
 
 
-def reserve(host: str, port: int, *, again: bool = False) -> socket.socket | None:
-    """A reservation of a port that nobody uses, else None.
-
-    `again`: connections that ended there a moment ago (TIME_WAIT) do not count.  They cannot be told from another's
-    reservation, so this is for a port that somebody asked for, not for one out of many.
-    """
+def reserve(host: str, port: int) -> Reservation | None:
+    """A reservation of a port that nobody uses, else None; connections that have ended there do not count."""
     try:
-        return _reserve(host, port, again=again)
+        return _reserve(host, port)
     except OSError:
         return None
 
 
-def _reserve(host: str, port: int, *, again: bool) -> socket.socket:
-    with contextlib.ExitStack() as undo:
+def _reserve(host: str, port: int) -> Reservation:
+    with ExitStack() as held:
+        held.enter_context(socket.socket(socket.AF_UNIX)).bind(f"\0gossipkv-port-{Address(host, port)}")
         with socket.socket(_family(host), socket.SOCK_DGRAM) as datagrams:
             datagrams.bind((host, port))
-        reservation = undo.enter_context(socket.socket(_family(host)))
-        if again:
-            reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with socket.socket(_family(host)) as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((host, port))
-                listener.listen()
-        reservation.bind((host, port))
-        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with _reusing(host, port) as listener:
+            listener.listen()
+        held.enter_context(_reusing(host, port))
+        return held.pop_all()
+
+
+def _reusing(host: str, port: int) -> socket.socket:
+    """A bound socket, as a node's is before it listens."""
+    with ExitStack() as undo:
+        made = undo.enter_context(socket.socket(_family(host)))
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
         undo.pop_all()
-    return reservation
+    return made
 
 
 def _family(host: str) -> socket.AddressFamily:
@@ -65,7 +69,7 @@ def choose(
     taken: set[int],
     flag: str = "--base-port",
     usual: int = DEFAULT_BASE_PORT,
-) -> dict[int, socket.socket]:
+) -> dict[int, Reservation]:
     """`count` ports in order with their reservations: from `base_port` on exactly, else the first free from `usual` on.
 
     `flag` is what says `base_port`, for the error.
@@ -76,13 +80,13 @@ def choose(
     if base_port is not None and base_port + count > PORTS.stop:
         words = f"there are no {count} ports from {base_port} on: the last is {PORTS.stop - 1}; choose another {flag}"
         raise LocalError(words, {"port": base_port})
-    chosen: dict[int, socket.socket] = {}
-    with contextlib.ExitStack() as undo:
+    chosen: dict[int, Reservation] = {}
+    with ExitStack() as undo:
         for port in _candidates(base_port, taken, usual):
             if len(chosen) == count:
                 break
             try:
-                chosen[port] = undo.enter_context(_reserve(host, port, again=base_port is not None))
+                chosen[port] = undo.enter_context(_reserve(host, port))
             except OSError as error:
                 if base_port is not None:
                     raise LocalError(f"{_why(host, port, error)}; choose another {flag}", {"port": port}) from None

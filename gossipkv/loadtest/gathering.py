@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gossipkv.loadtest.plan import Plan
 
 SECOND_NS: Final = 1_000_000_000
+# Without any answer for so long a run is frozen: a second, less what the quarters of it that are told hide.
+FROZEN_NS: Final = 750_000_000
+LEAST_DUE: Final = 10  # Answers in that time: with fewer a pause is what was asked for.
 HALF_NEWS_NS: Final = 125_000_000  # What is told at the end of a quarter of a second came in the middle of it.
 NUMBERS: Final = (
     *("requests", "keys", "misses", "wrong", "unchecked", "steps_back"),
@@ -79,15 +82,22 @@ class Gathering:
         self._versions: dict[tuple[int, int], dict[str, Json]] = {}  # By process and target.
         self._seconds: dict[int, _SecondCounts] = defaultdict(_SecondCounts)
         self._ended: dict[int, float] = {}  # By run: seconds to its last answer.
+        self._heard_ns: dict[int, int] = {}  # By process: until when its last news told what came.
+        self._answered_ns = begun_ns  # When the last answer may have come.
+        slowest = min((step.rate or LEAST_DUE * SECOND_NS for step in plan.steps), default=0.0)
+        self._frozen_ns = max(FROZEN_NS, round(LEAST_DUE / slowest * SECOND_NS)) if slowest else FROZEN_NS
         self.all = Counts()
         self.unsent = 0
         self.cpu_s = 0.0
 
-    def hear_news(self, process: int, said: dict[str, Json]) -> None:
-        """Take what a process counted since the last time."""
+    def hear_news(self, process: int, said: dict[str, Json]) -> tuple[int, int] | None:
+        """Take what a process counted since the last time.
+
+        Returns: from when until when nothing at all had been answered, if that was long and an answer ends it here.
+        """
         at_ns = _number(said["at_ns"])
         second = self._seconds[max(0, at_ns - self._begun_ns - HALF_NEWS_NS) // SECOND_NS]
-        tallies = said["tallies"]
+        tallies, answered = said["tallies"], 0
         for tally in tallies if isinstance(tallies, list) else ():
             assert isinstance(tally, list)
             stage, target, timings, late, told = tally
@@ -100,6 +110,7 @@ class Gathering:
             if late is not None:
                 _take(self._late[stage], late)
             before = self._told.get((process, stage, target), {})
+            answered += _answered(told) - _answered(before)
             second.errors += _failed(told) - _failed(before)
             second.wrong += _number(told["wrong"]) - _number(before.get("wrong"))
             self._told[process, stage, target] = told
@@ -107,6 +118,15 @@ class Gathering:
         for target, counted in enumerate(versions if isinstance(versions, list) else ()):
             assert isinstance(counted, dict)
             self._versions[process, target] = counted
+        since_ns, self._heard_ns[process] = self._heard_ns.get(process, self._begun_ns), at_ns
+        frozen = self.frozen(since_ns) if answered else None
+        if answered:
+            self._answered_ns = max(self._answered_ns, at_ns)
+        return frozen
+
+    def frozen(self, until_ns: int) -> tuple[int, int] | None:
+        """From when until then nothing at all was answered, if that was long."""
+        return (self._answered_ns, until_ns) if until_ns - self._answered_ns >= self._frozen_ns else None
 
     def hear_done(self, run: int, said: dict[str, Json]) -> None:
         """Take what a process says at the end of a run."""
@@ -268,6 +288,11 @@ def _failed(told: dict[str, Json]) -> int:
     return _number(told.get("lost")) + sum(
         _number(count) for count in (errors.values() if isinstance(errors, dict) else ())
     )
+
+
+def _answered(told: dict[str, Json]) -> int:
+    """Answers, a refusal among them."""
+    return _number(told.get("requests")) + _failed(told) - _number(told.get("lost"))
 
 
 def _number(value: Json) -> int:

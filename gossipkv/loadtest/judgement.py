@@ -166,9 +166,17 @@ def _faults(result: Result) -> list[str]:
     if totals.broken:
         by_reason = ", ".join(f"{reason} {figures.count(number)}" for reason, number in _largest(totals.broken))
         told.append(f"Connections broke: {by_reason}; {figures.count(totals.reconnects)} made again.")
+    told += _frozen(result)
     if result.ended != "done":
         told.append(f"The run did not come to its end: {result.ended}.")
     return told
+
+
+def _frozen(result: Result) -> list[str]:
+    """When nothing at all was answered."""
+    frozen = [f"{event.detail} from {figures.seconds(event.t)} on" for event in result.events if event.what == "frozen"]
+    more = f" and {len(frozen) - FEW} times more" if len(frozen) > FEW else ""
+    return [f"Nothing was answered for {', '.join(frozen[:FEW])}{more}."] if frozen else []
 
 
 def _caveats(result: Result) -> list[str]:

@@ -41,6 +41,7 @@ EVENTS: Final = {
     "silent": "{who} does not answer: {detail}",
     "answers": "{who} answers again",
     "truth": "Truth of version {who}: {detail}",
+    "frozen": "Nothing was answered for {detail}",
     "generator": "Generator {who}: {detail}",
 }
 

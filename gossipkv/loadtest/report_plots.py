@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STYLES: Final = {ALL: "one", "get": "two", "get_many": "three", "scan": "four"}
 OTHER_STYLE: Final = "faint thin"
-MARKED: Final = frozenset({"member", "version", "silent", "answers", "generator"})
+MARKED: Final = frozenset({"member", "version", "silent", "answers", "frozen", "generator"})
 STEPS: Final = 3  # From here on a line through them says something.
 LEAST_S: Final = 0.1  # Of the last second: in less, a rate is a matter of chance.
 

@@ -119,7 +119,8 @@ class Event:
     """Something that happened in the cluster, or to the test itself.
 
     `what` is one of `member` (`who`: the node, `detail`: "alive -> suspect"), `version` (`who`: node and database,
-    `detail`: "1 -> 2"), `silent` and `answers` (`who`: the node that is watched), `truth` (`who`: a version that came
+    `detail`: "1 -> 2"), `silent` and `answers` (`who`: the node that is watched), `frozen` (`detail`: for how long no
+    target answered anything, from `t` on), `truth` (`who`: a version that came
     while it ran, `detail`: whether it could be read) and `generator` (one of our own processes ended).
     """
 

@@ -19,6 +19,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv import __version__
+from gossipkv.loadtest import figures
 from gossipkv.loadtest.fleet import Fleet, error_of
 from gossipkv.loadtest.gathering import SECOND_NS, Gathering, unknown_versions, with_faults, with_wrong
 from gossipkv.loadtest.late_truth import LateTruth
@@ -173,6 +174,7 @@ class Conductor:
                 self.ended = INTERRUPTED
                 self._fleet.interrupt()
                 give_up_ns = monotonic_ns() + STOPPED_NS
+        self._note_frozen(gathering.frozen(min(monotonic_ns(), run.begun_ns + run.planned_ns)))
         if waiting:
             self._end(f"{len(waiting)} of {self._plan.processes} generator processes did not end in time")
         if not gathering.duration_s:  # Nobody was left to say when.
@@ -196,11 +198,18 @@ class Conductor:
                 self.late_truth.want(version)
         for gathering in gatherings:
             if said.what == "news":
-                gathering.hear_news(run.number * self._plan.processes + said.process, said.value)
+                frozen = gathering.hear_news(run.number * self._plan.processes + said.process, said.value)
+                if gathering is gatherings[0]:  # Between rounds nothing is asked, which is no frost.
+                    self._note_frozen(frozen)
             elif said.what == "done":
                 gathering.hear_done(run.number, said.value)
         if said.what == "done":
             waiting.discard(said.process)
+
+    def _note_frozen(self, frozen: tuple[int, int] | None) -> None:
+        if frozen is not None:
+            begin_ns, end_ns = frozen
+            self._events.append((begin_ns, "frozen", "", figures.seconds(round((end_ns - begin_ns) / SECOND_NS, 1))))
 
     def _tell_last(self, run: _Run, gathering: Gathering) -> None:
         """Say what came in the last second, whole or not, when a round came to its end before that was told."""

@@ -1,7 +1,9 @@
 """The cluster, watched over the wire while it is under load: members whose state changed, versions that were switched.
 
-Each node is asked once a second by a thread of its own, so one that is silent holds up no other.  Members are told as
-the first node that answers sees them; each node is asked for its own versions.
+Each node is asked twice a second by a thread of its own, so one that is silent holds up no other: the targets, and
+every member that they tell of, since suspicion takes gossip many seconds where a connection that breaks says at once
+that its node is gone.  Members are told as the first node that answers sees them; each node is asked for its own
+versions.
 """
 
 from __future__ import annotations
@@ -20,20 +22,25 @@ if TYPE_CHECKING:
     from gossipkv.address import Address
     from gossipkv.wire.rpc import Value
 
-PERIOD_S: Final = 1.0
-TIMEOUT_MS: Final = 900  # Less than the period.
+PERIOD_S: Final = 0.5  # So that a death is told within a second.
+TIMEOUT_MS: Final = 900
+DATASET: Final = "dataset"
 
 
 @final
 class View:
     """What the last answers said, and what is new in each: no thread, no clock."""
 
-    def __init__(self, database: str, tell: Callable[[str, str, str], None]) -> None:
+    def __init__(self, database: str, tell: Callable[[str, str, str], None], *, targets: Sequence[Address]) -> None:
+        """The targets are the first numbers; members that are watched besides come behind them."""
         self._database = database
         self._tell = tell
+        self._targets = len(targets)
+        self._watched = [*map(str, targets)]  # By number: where each is.
         self._members: dict[str, str] = {}
         self._versions: dict[int, str | None] = {}
         self._names: dict[int, str] = {}
+        self._addresses: dict[str, str] = {}  # Of the members that live.
         self._answers: dict[int, bool] = {}
 
     def name(self, number: int, fallback: str) -> str:
@@ -49,16 +56,33 @@ class View:
         if number != min((at for at, answers in self._answers.items() if answers), default=number):
             return
         now = {str(member.get("node")): str(member.get("state")) for member in members}
+        self._addresses = {str(each["node"]): str(each["address"]) for each in members if _lives(each)}
         for node in sorted(now.keys() | self._members.keys()):
             before, after = self._members.get(node), now.get(node)
             if before != after and self._members:
                 self._tell("member", node, f"{before or 'unknown'} -> {after or 'forgotten'}")
         self._members = now
 
+    def take_unwatched(self) -> list[tuple[int, str]]:
+        """Members that live and that nobody asks yet, as number and address, each once; none until all targets spoke.
+
+        A target may go by another address than its own: what it is called tells that it is watched already.
+        """
+        if len(self._answers.keys() & range(self._targets)) < self._targets:
+            return []
+        known = {*self._names.values()}
+        found = []
+        for node, address in self._addresses.items():
+            if node not in known and address not in self._watched:
+                found.append((len(self._watched), address))
+                self._names[len(self._watched)] = node
+                self._watched.append(address)
+        return found
+
     def hear_databases(self, number: int, fallback: str, databases: Sequence[Mapping[str, Value]]) -> None:
         """A node says which version it has active."""
         for database in databases:
-            if database.get("name") == self._database:
+            if database.get("name") == self._database and database.get("kind", DATASET) == DATASET:
                 told = database.get("version")
                 version = told if isinstance(told, str) else None
                 before = self._versions.get(number)
@@ -68,7 +92,9 @@ class View:
                 self._versions[number] = version
 
     def hear_silence(self, number: int, fallback: str, why: str) -> None:
-        """A node does not answer."""
+        """A node does not answer; a member that never did may be one that cannot be reached from here."""
+        if number >= self._targets and number not in self._answers:
+            return
         if self._answers.get(number, True):
             self._tell("silent", self.name(number, fallback), why)
         self._answers[number] = False
@@ -85,27 +111,34 @@ class Watch:
     """Threads that ask; `tell` is called by them, one at a time, with what, who, detail."""
 
     def __init__(self, addresses: Sequence[Address], database: str, tell: Callable[[str, str, str], None]) -> None:
-        self._view = View(database, tell)
+        self._view = View(database, tell, targets=addresses)
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._ask, args=(number, address), name=f"watch {address}", daemon=True)
-            for number, address in enumerate(addresses)
-        ]
+        self._threads: list[threading.Thread] = []
+        self._targets = addresses
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        with self._lock:
+            for number, address in enumerate(self._targets):
+                self._begin(number, str(address))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
+        with self._lock:  # None begins from now on.
+            self._ended.set()
         for thread in self._threads:
             thread.join()
 
-    def _ask(self, number: int, address: Address) -> None:
+    def _begin(self, number: int, address: str) -> None:
+        """Requires: the lock is held."""
+        if not self._ended.is_set():
+            thread = threading.Thread(target=self._ask, args=(number, address), name=f"watch {address}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _ask(self, number: int, address: str) -> None:
         """Ask one node again and again."""
         with Client([address], timeout_ms=TIMEOUT_MS) as client:
             name = None
@@ -116,13 +149,16 @@ class Watch:
                     members, databases = client.members(), client.databases()
                 except GossipKVError as error:
                     with self._lock:
-                        self._view.hear_silence(number, str(address), error.code)
+                        self._view.hear_silence(number, address, error.code)
                 else:
                     with self._lock:
                         self._view.hear_name(number, name)
-                        self._view.hear_answer(number, str(address))
+                        self._view.hear_answer(number, address)
                         self._view.hear_members(number, members)
-                        self._view.hear_databases(number, str(address), databases)
+                        self._view.hear_databases(number, address, databases)
+                with self._lock:
+                    for unwatched in self._view.take_unwatched():
+                        self._begin(*unwatched)
                 self._ended.wait(PERIOD_S)
 
 
@@ -133,7 +169,11 @@ def live_members(address: Address, timeout_ms: int) -> list[str]:
         GossipKVError: it does not answer.
     """
     with Client([address], timeout_ms=timeout_ms) as client:
-        return [str(member["address"]) for member in client.members() if member.get("state") in {"alive", "silent"}]
+        return [str(member["address"]) for member in client.members() if _lives(member)]
+
+
+def _lives(member: Mapping[str, Value]) -> bool:
+    return member.get("state") in {"alive", "silent"}
 
 
 def told_by(address: Address) -> dict[str, Value]:

@@ -103,6 +103,7 @@ class Gossiping:
             configured=str(settings.shard_id) if settings.shard_id else None,
             remembered=str(record.shard_id) if record.shard_id else None,
             settle_ms=settings.time_to_converge,
+            expected=settings.expected_members,
         )
         self._place = ShardIdTimer(self._core, self._claim, waits=bool(settings.join))
         self.agent = Agent(self._core, datagrams, environment, directory, settings.join, place=self._place)

@@ -372,7 +372,13 @@ class _Node:
 
     def _cluster(self) -> Cluster:
         settle_ms, now_ms = self._config.time_to_converge, int(trio.current_time() * 1000)
-        convergence = Convergence(self._membership, settle_ms=settle_ms, now_ms=now_ms, kept=self._ring)
+        convergence = Convergence(
+            self._membership,
+            settle_ms=settle_ms,
+            now_ms=now_ms,
+            kept=self._ring,
+            expected=self._config.expected_members,
+        )
         return Cluster(self._membership, convergence, terms_of(self._config), self._perform)
 
     def _make_peers(self) -> Peers:

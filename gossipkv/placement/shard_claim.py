@@ -1,7 +1,8 @@
 """A shard id of one's own without a coordinator: the smallest free number, claimed where all nodes read.
 
 A claim is published as `nodes/<shard id>@<host:port>`, under its owner's name.  It is *provisional* until it has stood
-for the convergence time, then *confirmed*.  Where two nodes claim one number, all see the same two claims and agree who
+for the convergence time, or until all members that are expected claim and no two of them the same: then *confirmed*,
+for nobody is left who might object.  Where two nodes claim one number, all see the same two claims and agree who
 keeps it: confirmed beats provisional, then the smaller (count, uuid, name), the count being how often its owner has
 picked.  The loser picks again at once; whatever else it publishes stays, since ids steer who builds, and what is
 published is the truth.
@@ -102,14 +103,19 @@ class ShardClaim:
         configured: str | None,
         remembered: str | None,
         settle_ms: int,
+        expected: int = 0,
     ) -> None:
-        """`remembered`: the id of the last run, claimed again; `settle_ms`: the convergence time."""
+        """`remembered`: the id of the last run, claimed again; `settle_ms`: the convergence time.
+
+        `expected`: how many members there are to be, this node among them; 0: nobody knows.
+        """
         self._claims = claims
         self._name = name
         self._uuid = uuid
         self._address = address
         self._wished = configured or remembered
         self._settle_ms = settle_ms
+        self._expected = expected
         self._since_ms = 0  # When this claim began to stand.
         self._picks_at_ms = 0  # Not again before.
         self._lost = False
@@ -177,12 +183,18 @@ class ShardClaim:
         if isolated or self._isolated:
             self._since_ms = now_ms  # It has not stood before those who might object.
         self._isolated = isolated
-        if self.firmness is Firmness.PROVISIONAL and not isolated and now_ms - self._since_ms >= self._settle_ms:
+        stands = now_ms - self._since_ms >= self._settle_ms or self._is_beyond_dispute(others)
+        if self.firmness is Firmness.PROVISIONAL and not isolated and stands:
             assert self.shard_id is not None
             self._publish(self.shard_id, Firmness.CONFIRMED)
             self.firmness = Firmness.CONFIRMED
             return self.shard_id
         return None
+
+    def _is_beyond_dispute(self, others: dict[str, list[Claimant]]) -> bool:
+        """Whether all that are expected claim, each an id of its own."""
+        claims = [*(len(claimants) for claimants in others.values()), 1]
+        return 0 < self._expected <= sum(claims) and max(claims) == 1 and not others.get(self.shard_id or "")
 
     @property
     def _mine(self) -> Claimant:

@@ -68,6 +68,11 @@ class GossipSettings:
         meaning="how long a claim of a shard id must stand until it counts",
         why="many times what a change takes to every node",
     )  # fmt: skip
+    expected_members: int = count(
+        0, 1, 65_536, words={"unknown": 0},
+        meaning="how many nodes a new cluster has: when so many are there, nothing waits for `time_to_converge`",
+        why="only whoever starts them knows; too few, and those that come later are waited for as any newcomer is",
+    )  # fmt: skip
     key_ring: Path | None = field(
         default=None,
         metadata=plain(

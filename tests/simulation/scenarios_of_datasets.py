@@ -5,6 +5,7 @@ from __future__ import annotations
 from gossipkv.placement.identity import Identity
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement
+from tests.simulation.scenarios_of_rings import all_who_are_expected, automatic_ids_at_once
 from tests.world.datasets.contents import ALIKE, DATABASE, FUNCTION, KEY_NAMES
 from tests.world.datasets.dataset_node import SYNC_US
 from tests.world.datasets.disk import Stored
@@ -372,21 +373,6 @@ def laggard():
     return cluster.checkers.result()
 
 
-def automatic_ids_at_once():
-    """Eight nodes begin in one moment and claim the same ids: each partition has its owners in the end."""
-    cluster = SharingCluster(1, 8)
-    cluster.offer("1", partitions=16)
-    cluster.start(within_ms=1)
-    cluster.until_active("1", within_s=60)
-    cluster.readers.begin(20)
-    cluster.run(10)
-    copies = sum(len(disk.versions["1"].ready) for disk in cluster.shared.disks.values() if disk.versions)
-    if copies != TERMS.replication * 16:
-        cluster.checkers.found("shares", "-", f"{copies} copies of 16 partitions")
-    cluster.must_not_fail()
-    return cluster.checkers.result()
-
-
 def views_that_differ():
     """Rings of {A, B}, {A, B, C} and {A, C}: what they leave to nobody is built by the next of the ring, once."""
     cluster = SharingCluster(1, 3, terms=ONCE)
@@ -570,6 +556,7 @@ SCENARIOS = {
         wrong_dead,
         laggard,
         automatic_ids_at_once,
+        all_who_are_expected,
         views_that_differ,
         stray,
         left_alone,

@@ -2,8 +2,9 @@
 
 Nodes that come up together hear of each other one after the other, and a ring made too early gives everything to
 everybody.  So the first ring of a node's life is the list of ids that has not changed for `time_to_converge`, all its
-claims firm, while this node hears the others.  It is kept on the disk with its claims, and is what a later start begins
-with.  From then on nothing waits for stillness: an id enters the ring when it has been there, firm, for
+claims firm, while this node hears the others; a node that was told how many members to expect does not wait once so
+many are there, each with an id of its own, all firm.  The ring is kept on the disk with its claims, and is what a later
+start begins with.  From then on nothing waits for stillness: an id enters the ring when it has been there, firm, for
 `time_to_converge`, and leaves it when it has been gone for as long, whoever else comes and goes meanwhile.  (Seed 001
 waits at the start, and then again and again.)
 
@@ -42,11 +43,21 @@ class Convergence:
     """The ring of one node."""
 
     def __init__(
-        self, membership: Membership, *, settle_ms: int, now_ms: int, kept: Mapping[str, str] | None = None
+        self,
+        membership: Membership,
+        *,
+        settle_ms: int,
+        now_ms: int,
+        kept: Mapping[str, str] | None = None,
+        expected: int = 0,
     ) -> None:
-        """`settle_ms`: `time_to_converge`; `kept`: the claims of the last run's ring, by the names of their owners."""
+        """`settle_ms`: `time_to_converge`; `kept`: the claims of the last run's ring, by the names of their owners.
+
+        `expected`: `expected_members`, this node among them; 0: nobody knows how many.
+        """
         self._membership = membership
         self._settle_ms = settle_ms
+        self._expected = expected
         self._claims = dict(kept or {})
         self._ring: frozenset[str] | None = frozenset(self._claims.values()) or None
         self._listed = Listed(frozenset(), frozenset())
@@ -109,15 +120,16 @@ class Convergence:
         if self._waits:
             self._differs_ms, self._due_ms = {}, []
         elif membership.own.shard_id is not None:  # Else its share would be none: its own place is to be in the list.
-            self._settle(frozenset(owned[name] for name in owned if self._lives(name)), firm, now_ms)
+            there = frozenset(each for name, each in owned.items() if self._lives(name))
+            is_still = 0 < self._expected <= len(there) or now_ms - self._since_ms >= self._settle_ms
+            self._settle(there, firm, now_ms, is_still=self._is_firm and is_still)
         if self.has_settled:  # Before, those of the last run are not all known.
             self._claims = {name: each for name, each in self._claims.items() if membership.get(name) is not None}
         if was_used and self.ids is None:
             self.waits_since_ms = now_ms
 
-    def _settle(self, there: frozenset[str], firm: set[str], now_ms: int) -> None:
+    def _settle(self, there: frozenset[str], firm: set[str], now_ms: int, *, is_still: bool) -> None:
         """Have the ring be what has stood for long enough; `there`: the ids of those that live."""
-        is_still = self._is_firm and now_ms - self._since_ms >= self._settle_ms
         self.has_settled = self.has_settled or is_still or self._membership.knows_nobody
         if self._membership.knows_nobody:
             self._ring = there

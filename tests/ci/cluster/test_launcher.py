@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gossipkv.client import blocking
 from gossipkv.errors import ConfigError, LocalError, Unavailable
 from gossipkv.launcher import Cluster, NodeFailed, NotUp, control
 from gossipkv.launcher import local_cluster as launcher
@@ -454,6 +455,31 @@ def test_the_commands_from_another_shell(tmp_path):
     assert not json.loads(run("status", "--json", *place)[0])["up"]
     assert "was not up" in run("down", *place)[1]
     assert "is not up" in run("kill", "1", *place, status=3)[1]
+
+
+def test_up_says_ready_when_its_datasets_can_be_read(tmp_path):
+    """At every node; all that were expected are there, so nothing waits for stillness.  What cannot be is named."""
+    part = tmp_path / "source" / "capitals" / "1" / "part-0"
+    part.parent.mkdir(parents=True)
+    part.write_text("peru\tLima\n")
+    place = ["--data", tmp_path / "cluster"]
+    try:
+        out, err = run("up", "--detach", *place, "--source", tmp_path / "source", "--set", "time_to_converge=80s")
+        is_said = "\nready in " in out
+        assert is_said or " cannot be read yet at n" in err, "nodes that claim one place pause an eighth of that time"
+        for node in Cluster(tmp_path / "cluster").status():
+            with blocking.connect(node.address, timeout_ms=60_000) as client:
+                assert not is_said or [each["version"] for each in client.databases()] == ["1"]
+                assert client.dataset("capitals").get(b"peru") == b"Lima"
+        run("down", *place)
+        (tmp_path / "source" / "broken" / "1").mkdir(parents=True)
+        (tmp_path / "source" / "broken" / "1" / "part-0").write_text("no key\n")
+        out, err = run("up", "--detach", *place)
+        assert "\nnodes are ready in " in out
+        assert "gossipkv: broken cannot be read yet at n" in err
+        assert "no TAB" in err
+    finally:
+        run("down", "--now", *place)
 
 
 def test_the_foreground_tells_of_a_node_that_dies(tmp_path):

@@ -258,6 +258,34 @@ def test_a_switch_and_a_kill(tmp_path: Path) -> None:
     assert 'class="flag"' in (tmp_path / "r.html").read_text()
 
 
+def test_a_death_and_a_frozen_second(tmp_path: Path) -> None:
+    """A node dies that is no target, then the target freezes: both are told as they happen, and in the document."""
+    source = tmp_path / "source"
+    put_version(source, "1")
+    with Cluster(tmp_path / "nodes", nodes=3, source=source, settings=SETTINGS) as cluster:
+        for address in cluster.addresses:
+            wait_for(str(address), "geo", "1")
+        options = ["--truth", source, "--duration", "10m", "--timeout", "1m", "--json", "--report", tmp_path / "r.html"]
+        line = line_of(str(cluster.addresses[0]), *options)
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert " of 10 min: " in process.stderr.readline()
+            cluster.kill(3)
+            wait_for_line(process, "n3 does not answer: UNAVAILABLE")
+            cluster.send(1, signal.SIGSTOP)
+            wait_for_line(process, "10 min: 0 /s")
+            cluster.send(1, signal.SIGCONT)
+            wait_for_line(process, "Nothing was answered for ")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE_S)
+        cluster.start(3)
+    assert process.returncode == 130, err
+    result = documents.parse(json.loads(out))
+    assert (result.totals.wrong, result.totals.lost) == (0, 0)
+    assert ("silent", "n3") in {(event.what, event.who) for event in result.events}
+    (frozen,) = [event for event in result.events if event.what == "frozen"]
+    assert f": Nothing was answered for {frozen.detail}</li>" in (tmp_path / "r.html").read_text()
+
+
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:
     """Read what it says until a line has this text in it."""
     give_up_s = time.monotonic() + PATIENCE_S

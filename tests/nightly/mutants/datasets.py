@@ -313,9 +313,16 @@ MUTANTS_OF_DATASETS = (
     ),
     planted(
         "a list is used before it was still",
-        f"{CLUSTER}.convergence:Convergence._settle",
-        "is_still = self._is_firm and now_ms - self._since_ms >= self._settle_ms",
-        "is_still = True",
+        f"{CLUSTER}.convergence:Convergence.step",
+        "self._settle(there, firm, now_ms, is_still=self._is_firm and is_still)",
+        "self._settle(there, firm, now_ms, is_still=True)",
         f"{SCENARIO}[automatic_ids_at_once]",
+    ),
+    planted(
+        "the dead are counted among those who are expected",
+        f"{CLUSTER}.convergence:Convergence.step",
+        "there = frozenset(each for name, each in owned.items() if self._lives(name))",
+        "there = frozenset(owned.values())",
+        f"{TESTS}/test_convergence.py",
     ),
 )

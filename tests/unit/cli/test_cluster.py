@@ -12,6 +12,7 @@ from gossipkv.cli import FAILED
 from gossipkv.cli import cluster as command
 from gossipkv.launcher import Cluster, NodeFailed, NodeStatus
 from gossipkv.launcher.plan import NodePlan, Plan
+from gossipkv.launcher.unread import Unread
 from tests.unit.client.fake_node import FakeNode
 
 
@@ -94,6 +95,7 @@ def up(monkeypatch, tmp_path, capsys):
 
     monkeypatch.setattr(Cluster, "up", ready)
     monkeypatch.setattr(command, "_hear_signals", lambda: None)
+    monkeypatch.setattr(command, "unread", lambda _nodes: [])
 
     def run(*arguments):
         assert cli.run(["cluster", "up", "--detach", "--data", str(tmp_path), *arguments]) == 0
@@ -148,3 +150,31 @@ def test_it_is_shown_how_many_are_ready(up, monkeypatch):
     monkeypatch.setattr("rich.progress.Progress.update", lambda _self, _task, **state: shown.append(state))
     assert up().err == ""
     assert shown == [{"total": 4, "completed": ready} for ready in range(4)]
+
+
+COMING = Unread("geo", "n2", "geo has no version ready yet: version 1 is being built, 40% done", is_coming=True)
+STUCK = Unread("names", "n1", "names has no version ready yet: version 1 is in error", is_coming=False)
+
+
+def test_what_cannot_be_read_yet_is_waited_for(up, monkeypatch):
+    """As long as something is coming, which is shown; what stands still is named once, as one says who knows why."""
+    for_others = STUCK._replace(node="n0", why="version 1 waits for others", is_coming=True)
+    answers = [[COMING, STUCK], [for_others, STUCK, COMING], [for_others, STUCK, STUCK._replace(node="n2")]]
+    shown = []
+    monkeypatch.setattr("rich.progress.Progress.update", lambda _self, _task, **state: shown.append(state))
+    monkeypatch.setattr(command, "unread", lambda _nodes: answers.pop(0))
+    told = up()
+    assert "nodes are ready in" in told.out
+    assert told.err == f"gossipkv: names cannot be read yet at n1: {STUCK.why}\n"
+    assert [state["description"] for state in shown[-2:]] == [f"geo at n2: {COMING.why}"] * 2
+    assert answers == []
+
+
+def test_a_long_build_is_not_waited_for_for_ever(up, monkeypatch):
+    """After a while it is said what goes on; all that can be read is said to be ready."""
+    monkeypatch.setattr(command, "READ_PATIENCE_S", 0.0)
+    monkeypatch.setattr(command, "unread", lambda _nodes: [COMING])
+    assert up().err == f"gossipkv: geo cannot be read yet at n2: {COMING.why}\n"
+    monkeypatch.setattr(command, "unread", lambda _nodes: [])
+    told = up()
+    assert (told.err, "\nready in" in told.out) == ("", True)

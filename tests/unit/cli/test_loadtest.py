@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from gossipkv.cli import FAILED
 from gossipkv.cli import loadtest as command
 from gossipkv.errors import Unavailable
 from gossipkv.loadtest import documents
 from gossipkv.loadtest.result import Totals
-from tests.unit.client.fake_node import FakeNode, store
+from tests.unit.client.fake_node import FakeNode, answering, store
 from tests.unit.loadtest import results
 
 NODE = "127.0.0.1:7070"
@@ -136,6 +137,53 @@ def test_an_empty_database(run, engine):
         done = run("loadtest", "--node", node.address, "--db", "geo")
     assert (done.status, engine.plans, one_line(done.err)) == (2, [], True)
     assert "geo has no key that could be asked for" in done.err
+
+
+def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch):
+    """From where it stopped, which is told; one that goes on being silent ends the run, with one line."""
+    monkeypatch.setattr(command, "ASKING_TIMEOUT_MS", 300)
+    serves = store({b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}, page=2)
+    connections = []
+
+    def silent_at_times(connection):
+        connections.append(connection)
+        if len(connections) == 2:
+            while connection.next_request() is not None:
+                pass
+        elif len(connections) == 1:
+            request = connection.next_request()
+            scan = request[2][1]
+            connection.answer(request[0], [[[b"a", b"1"], [b"b", b"2"]], b"b", "v1"])
+            assert "start" not in scan
+            connection.next_request()
+            connection.next_request()
+        else:
+            serves(connection)
+
+    with FakeNode(silent_at_times) as node:
+        done = run("loadtest", "--node", node.address, "--db", "geo")
+    assert (done.status, engine.keys) == (0, b"a\nb\nc\nd\n")
+    assert done.err.count("asked again for keys of geo\n") == 2
+    with FakeNode(lambda connection: [*iter(connection.next_request, None)]) as node:
+        done = run("loadtest", "--node", node.address, "--db", "geo")
+    assert (done.status, len(engine.plans), done.err.count("asked again")) == (FAILED, 1, 2)
+    assert "did not answer" in done.err.splitlines()[-1]
+
+
+def test_without_a_database(run, engine, keys):
+    """One line says what to give, and which there are, where a node tells."""
+    names = [{"name": name} for name in ("numbers", "geo", "geo")]
+    with FakeNode(answering(("databases", [names]))) as node:
+        done = run("loadtest", "--node", node.address, *keys)
+    assert (done.status, done.out, engine.plans, one_line(done.err)) == (2, "", [], True)
+    assert f"say which database to read with --db: {node.address} has geo, numbers (see " in done.err
+    with FakeNode(answering(("databases", [[{"name": f"db{number}"} for number in range(10)]]))) as node:
+        assert "db7 and 2 more (see " in run("loadtest", "--node", node.address).err
+    for nobody in (["--node", "127.0.0.1:1"], ["--target", "http://127.0.0.1:1"]):
+        done = run("loadtest", *nobody, *keys)
+        assert (done.status, one_line(done.err)) == (2, True)
+        assert "say which database to read with --db, as --db geo (see " in done.err
+    assert run("loadtest", "--target", "redis://127.0.0.1:6379/0", *keys).status == 0
 
 
 @pytest.mark.usefixtures("engine")

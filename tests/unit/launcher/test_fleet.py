@@ -48,6 +48,15 @@ def test_the_port_of_a_sibling(tmp_path):
     assert [node.port for node in load(tmp_path).nodes] == [first, second]
 
 
+def test_a_node_may_be_told_its_own_port(tmp_path, monkeypatch):
+    """It is reserved for it, so nobody is in the way."""
+    (own,) = quiet_ports(1)
+    with at_rest(tmp_path, NodePlan(1, own)) as fleet:
+        monkeypatch.setattr(fleet, "_start", lambda node: node.port)
+        assert fleet.start(1, settings={}, port=own) == own
+    assert load(tmp_path).node(1).port == own
+
+
 def test_a_port_that_is_in_use(tmp_path):
     """Is refused with the flag that asked for it."""
     (own,) = quiet_ports(1)

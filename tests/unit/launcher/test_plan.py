@@ -33,6 +33,7 @@ def test_command_lines():
     assert THREE.command(Path("/c"), 1)[:5] == [sys.executable, "-P", "-m", "gossipkv", "serve"]
     assert flags(THREE, 1) == {
         "--profile": "local", "--time-to-converge": "3s", "--advertise": "as listen", "--data": "/c/n1/data",
+        "--expected-members": "3",
         "--listen": "127.0.0.1:7001", "--http-listen": "off", "--node": "n1", "--join": "127.0.0.1:7002,127.0.0.1:7003",
     }  # fmt: skip
     assert flags(Plan([NodePlan(1, 7001), NodePlan(2, 0)]), 1)["--join"] == "none"  # Where that will be, nobody knows.

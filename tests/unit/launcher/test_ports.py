@@ -6,12 +6,14 @@ import contextlib
 import errno
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
 from gossipkv.errors import LocalError
-from gossipkv.launcher.ports import PORTS, choose, reserve
+from gossipkv.launcher.ports import DEFAULT_BASE_PORT, PORTS, choose, reserve
 
+TIME_WAIT = "06"
 # Of this process alone: at another's address a cluster beside it could take the free port meanwhile.
 HOST = f"127.4.{os.getpid() >> 8 & 255}.{os.getpid() & 255 or 1}"
 
@@ -33,24 +35,32 @@ def test_a_node_listens_on_its_reservation():
         for _ in range(2):
             with listener(port):
                 assert reserve(HOST, port) is None
-                assert reserve(HOST, port, again=True) is None
             assert reserve(HOST, port) is None
             with socket.socket() as plain, pytest.raises(OSError, match="in use"):
                 plain.bind((HOST, port))
 
 
-def test_connections_of_the_past_do_not_count_again():
-    """A port whose server closed its connections a moment ago is free for whoever asks for it by number."""
-    with listener(0) as server:
-        port = server.getsockname()[1]
-        with socket.create_connection((HOST, port)) as client:
-            accepted, _ = server.accept()
-            accepted.close()  # The side that closes first waits.
-            assert client.recv(1) == b""
-    assert reserve(HOST, port) is None
-    reservation = reserve(HOST, port, again=True)
-    assert reservation is not None
-    reservation.close()
+def test_connections_of_the_past_do_not_count():
+    """A port whose server closed its connections a moment ago is free, also as one of many; a reservation counts."""
+    ((port, reservation),) = choose(HOST, 1, base_port=None, taken=set()).items()
+    with reservation, listener(port) as server, socket.create_connection((HOST, port)) as client:
+        accepted, _ = server.accept()
+        accepted.close()  # The side that closes first waits.
+        assert client.recv(1) == b""
+    assert TIME_WAIT in states_of(port)
+    ((_, again),) = choose(HOST, 1, base_port=None, usual=port, taken=set()).items()
+    with again:
+        assert TIME_WAIT in states_of(port)
+        assert [*choose_and_close(1, usual=port)] != [port]
+        with listener(port):
+            pass
+    assert choose_and_close(1, usual=port) == [port]
+
+
+def states_of(port: int) -> set[str]:
+    """Of the sockets there, as the kernel writes them."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {row[3] for row in rows if row[1].endswith(f":{port:04X}")}
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
@@ -72,9 +82,9 @@ def test_a_port_in_use(kind):
     assert first in choose_and_close(2)
 
 
-def choose_and_close(count: int, taken: set[int] = frozenset()) -> list[int]:
+def choose_and_close(count: int, taken: set[int] = frozenset(), usual: int = DEFAULT_BASE_PORT) -> list[int]:
     """Ports that could be had."""
-    chosen = choose(HOST, count, base_port=None, taken=taken)
+    chosen = choose(HOST, count, base_port=None, taken=taken, usual=usual)
     for reservation in chosen.values():
         reservation.close()
     return list(chosen)

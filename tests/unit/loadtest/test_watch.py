@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from gossipkv.address import Address
 from gossipkv.loadtest.watch import View
+
+TARGETS = (Address("localhost", 1), Address("localhost", 2))
 
 
 def member(node: str, state: str) -> dict[str, str]:
     """A line of `members`."""
-    return {"node": node, "state": state}
+    return {"node": node, "state": state, "address": f"10.0.0.{ord(node)}:7070"}
 
 
 def test_a_member_that_changes_is_told_once() -> None:
     """By the first node that answers; the others are believed when that one is silent."""
     told: list[tuple[str, str, str]] = []
-    view = View("geo", lambda *event: told.append(event))
+    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
     for number in (0, 1):
         view.hear_answer(number, "addr")
         view.hear_members(number, [member("a", "alive"), member("b", "alive")])
@@ -35,7 +38,7 @@ def test_a_member_that_changes_is_told_once() -> None:
 def test_each_node_switches_by_itself() -> None:
     """Of the one database that is asked; a node without a version yet has none."""
     told: list[tuple[str, str, str]] = []
-    view = View("geo", lambda *event: told.append(event))
+    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
     view.hear_name(0, "n1")
     for version in (None, "1", "1", "2"):
         view.hear_databases(0, "addr", [{"name": "geo", "version": version}, {"name": "other", "version": version}])
@@ -47,3 +50,36 @@ def test_each_node_switches_by_itself() -> None:
         ("version", "n1 geo", "1 -> 2"),
         ("version", "addr geo", "1 -> 2"),
     ]
+
+
+def test_a_table_of_the_same_name_is_another_thing() -> None:
+    """It has no versions, and switches none; nor has it any where it is the one that is asked."""
+    told: list[tuple[str, str, str]] = []
+    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
+    dataset = {"name": "geo", "kind": "dataset", "version": "1"}
+    table = {"name": "geo", "kind": "hash"}
+    for order in ([dataset, table], [table, dataset], [table], [dataset, table]):
+        view.hear_databases(0, "addr", order)
+    assert told == []
+    view.hear_databases(0, "addr", [{**dataset, "version": "2"}, table])
+    assert told == [("version", "addr geo", "1 -> 2")]
+
+
+def test_members_that_are_no_target_are_watched_too() -> None:
+    """Each once, when all targets have spoken and it is known which members these are; none that is dead."""
+    told: list[tuple[str, str, str]] = []
+    view = View("geo", lambda *event: told.append(event), targets=TARGETS)
+    members = [member("a", "alive"), member("b", "alive"), member("c", "alive"), member("d", "dead")]
+    view.hear_name(0, "a")
+    view.hear_answer(0, "addr")
+    view.hear_members(0, members)
+    assert view.take_unwatched() == [], "the second target may be any of them"
+    view.hear_name(1, "b")
+    view.hear_answer(1, "addr")
+    assert view.take_unwatched() == [(2, member("c", "")["address"])]
+    assert view.take_unwatched() == []
+    view.hear_silence(2, "addr", "UNAVAILABLE")
+    assert told == [], "it may be one that cannot be reached from here"
+    view.hear_answer(2, "addr")
+    view.hear_silence(2, "addr", "UNAVAILABLE")
+    assert told == [("silent", "c", "UNAVAILABLE")]

@@ -31,6 +31,7 @@ class Claimer:
         remembered: str | None = None,
         uuid: bytes | None = None,
         limits: TreeLimits | None = None,
+        expected: int = 0,
     ) -> None:
         self.node = link.node(name, epoch=2 if remembered else 1, limits=limits)
         self.claim = ShardClaim(
@@ -41,6 +42,7 @@ class Claimer:
             configured=configured,
             remembered=remembered,
             settle_ms=SETTLE_MS,
+            expected=expected,
         )
         self.remembered = remembered
         self.watch = self.node.tree.watch("nodes")
@@ -165,6 +167,19 @@ def test_a_claim_is_firm_when_it_has_stood() -> None:
     assert (me.claim.firmness, me.remembered, me.claim.wakes_at_ms) == (Firmness.CONFIRMED, "1", None)
     me.step()
     assert me.node.tree.children("nodes") == [f"1@{address_of('me')}"]
+
+
+@pytest.mark.parametrize("case", ["all", "one fewer", "one id twice", "mine twice", "one is dead", "isolated"])
+def test_a_claim_is_firm_at_once_where_nobody_is_left_to_object(case: str) -> None:
+    """All that are expected claim, each an id of its own, and are heard."""
+    me = Claimer(Link(), "me", expected=4 if case == "one fewer" else 3)
+    me.step()
+    put(me.node, "a", "2", claim="provisional", count=1, uuid=b"a")
+    second = {"one id twice": "2", "mine twice": "1"}.get(case, "3")
+    state = State.DEAD if case == "one is dead" else State.ALIVE
+    put(me.node, "z", second, state, claim="provisional", count=2, uuid=b"z")
+    me.step(isolated=case == "isolated")
+    assert (me.claim.shard_id, me.remembered) == ("1", "1" if case == "all" else None)
 
 
 def test_who_was_isolated_hears_objections_first() -> None:

@@ -25,6 +25,7 @@ OTHERS = {
     "listen": ("[::1]:0", Address("::1", 0)), "cluster": ("east", "east"), "node": ("n-1", "n-1"),
     "advertise": ("10.1.2.3:0", Address("10.1.2.3", 0)), "profile": ("wan", "wan"), "shard_id": ("7", 7),
     "join": ("a:1, [::1]:2,a:1", (Address("a", 1), Address("::1", 2))), "time_to_converge": ("2s", 2000),
+    "expected_members": ("3", 3),
     "key_ring": ("/etc/g/keys", Path("/etc/g/keys")), "seal": ("send", "send"),
     "insecure_gossip": ("true", True), "max_members": ("64", 64),
     "max_entry": ("1KiB", 1024), "max_branch": ("64KiB", 65_536), "max_tree": ("1MiB", 1 << 20),

@@ -76,6 +76,7 @@ class Settings(NamedTuple):
     terms: Terms
     settle_ms: int
     retire_max_ms: int
+    expected: int
 
 
 class Observer(Protocol):
@@ -127,7 +128,13 @@ class DatasetNode:
             retire_max_ms=settings.retire_max_ms,
             now_ms=now_ms,
         )
-        convergence = Convergence(self.membership, settle_ms=settings.settle_ms, now_ms=now_ms, kept=self.disk.ring)
+        convergence = Convergence(
+            self.membership,
+            settle_ms=settings.settle_ms,
+            now_ms=now_ms,
+            kept=self.disk.ring,
+            expected=settings.expected,
+        )
         self._convergence = convergence
         self.core = DatabaseCore(DATABASE, self.membership, convergence, settings.terms)
         self.core.recall_refuted(self.disk.refuted)

@@ -42,8 +42,11 @@ LOOK_US: Final = 200 * MS
 class SharingCluster:
     """A world of machines that share the partitions of one database."""
 
-    def __init__(self, seed: int, machines: int, *, terms: Terms = TERMS, told: bool = True) -> None:
-        """`told`: all but the first are told to join it; else none is told of anybody until `join`."""
+    def __init__(self, seed: int, machines: int, *, terms: Terms = TERMS, told: bool = True, expected: int = 0) -> None:
+        """`told`: all but the first are told to join it; else none is told of anybody until `join`.
+
+        `expected`: `expected_members`; 0: nobody knows.
+        """
         self.world = World(seed)
         self.sources = Sources()
         disks: dict[str, DatasetDisk] = {}
@@ -53,7 +56,7 @@ class SharingCluster:
         self.shared.disks = disks
         self.readers = Readers(self.world, self.shared, self.checkers, self.world.streams["readers"])
         self._disk_numbers: dict[str, int] = {}
-        self._settings = Settings(terms, SETTLE_MS, RETIRE_MAX_MS)
+        self._settings = Settings(terms, SETTLE_MS, RETIRE_MAX_MS, expected)
         for _ in range(machines):
             self.add(told=told)
 
@@ -78,7 +81,7 @@ class SharingCluster:
             self._disk_numbers[machine.name] = machine.disk.number  # It was given another disk, and is another node.
             self.shared.disks[machine.name] = DatasetDisk()
             self.checkers.forget(machine.name)
-        place = claim(core, kept)
+        place = claim(core, kept, self._settings.expected)
         assert isinstance(core, Gossip)
         assert isinstance(place, ShardIdTimer)
         node = DatasetNode(self.world, machine, core, place=place, settings=self._settings, shared=self.shared)

@@ -47,7 +47,7 @@ def program(
     return running(start)
 
 
-def claim(core: Core, kept: NodeRecord) -> Place:
+def claim(core: Core, kept: NodeRecord, expected: int = 0) -> Place:
     """The claim of a place in the ring that goes with a member."""
     assert isinstance(core, Gossip), core
     own = core.members.own
@@ -59,6 +59,7 @@ def claim(core: Core, kept: NodeRecord) -> Place:
         configured=None,
         remembered=str(kept.shard_id) if kept.shard_id else None,
         settle_ms=SETTLE_MS,
+        expected=expected,
     )
     return ShardIdTimer(core, wanted, waits=False)
 

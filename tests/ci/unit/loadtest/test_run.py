@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gossipkv.errors import Unavailable
+from gossipkv.loadtest.judgement import judge
 from gossipkv.loadtest.plan import Distribution, Plan, PlanError, Step, TruthFile
 from gossipkv.loadtest.plan_text import parse_steps, parse_target
 from gossipkv.loadtest.run import run_plan
@@ -215,10 +216,33 @@ def test_a_server_that_dies_is_reported(truth: tuple[TruthFile, ...]) -> None:
     assert result.totals.requests + result.totals.lost + result.totals.unsent == 700
     assert result.totals.unsent > 0
     assert result.totals.broken.keys() <= {"closed", "reset"}
-    assert [event.what for event in result.events] == ["silent"]
+    assert [event.what for event in result.events] == ["frozen", "silent"]
     assert [progress.phase for progress in told] == 4 * ["load"]
     assert told[0].second is not None
     assert told[0].rate_asked == 200
+
+
+def test_a_frozen_second_is_told(truth: tuple[TruthFile, ...]) -> None:
+    """A server that answers nothing for a second and then goes on: when, and for how long."""
+    goes_on = threading.Event()
+    goes_on.set()
+
+    def held_up(method: str, keys: object) -> object:
+        goes_on.wait()
+        return right(method, keys)
+
+    def note(progress: Progress) -> None:
+        if progress.second is not None and progress.second.requests == 0:
+            goes_on.set()
+        elif progress.second is not None and progress.second.t == 0:
+            goes_on.clear()
+
+    with FakeNode(serving(held_up)) as node:
+        result = run_plan(plan(node, truth, steps=(Step(200, 4.0),), watch=False), note)
+    (event,) = result.events
+    assert (event.what, event.t > 0, result.ended) == ("frozen", True, "done")
+    assert any(second.requests == 0 for second in result.seconds)
+    assert [each for each in judge(result).reasons if each.startswith(f"Nothing was answered for {event.detail} from ")]
 
 
 def test_nothing_there(truth: tuple[TruthFile, ...]) -> None:

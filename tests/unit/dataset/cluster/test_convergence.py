@@ -14,12 +14,12 @@ from tests.unit.dataset.cluster.scene import HOUR_MS, SETTLE_MS, member
 class Listing:
     """The list of a node `a`."""
 
-    def __init__(self, *, expects_others=True, firm=True, kept=None):
+    def __init__(self, *, expects_others=True, firm=True, kept=None, expected=0):
         self.now_ms = 500
         self.membership = Membership(
             member("a", "1", firm=firm), expects_others=expects_others, retire_max_ms=HOUR_MS, now_ms=500
         )
-        self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=500, kept=kept)
+        self.convergence = Convergence(self.membership, settle_ms=SETTLE_MS, now_ms=500, kept=kept, expected=expected)
 
     def tell(self, *told):
         """Members are known so."""
@@ -57,6 +57,25 @@ def test_a_claim_must_be_firm_and_that_begins_no_wait():
     listing.tell(member("b", "2", firm=False))
     assert listing.after(5 * SETTLE_MS) is None
     assert listing.tell(member("b", "2")) == ("1", "2")
+
+
+def test_all_who_are_expected_wait_for_nothing():
+    """With one fewer, or a claim that is not firm, or one of the dead, it has to be still; growth is as ever."""
+    listing = Listing(expected=3)
+    assert listing.tell(member("b", "2")) is None
+    assert listing.tell(member("c", "3", firm=False)) is None
+    assert listing.tell(member("c", "3", state=State.DEAD)) is None
+    assert not listing.convergence.has_settled
+    assert listing.tell(member("c", "3")) == ("1", "2", "3")
+    assert listing.convergence.has_settled
+    assert listing.tell(member("d", "4")) == ("1", "2", "3")
+    assert listing.after(SETTLE_MS) == ("1", "2", "3", "4")
+    fewer = Listing(expected=3)
+    fewer.tell(member("b", "2"))
+    assert fewer.after(SETTLE_MS) == ("1", "2")
+    again = Listing(expected=2, kept={"a": "1", "b": "2", "c": "3"})
+    assert again.tell(member("b", "2")) == ("1", "2", "3")
+    assert again.after(SETTLE_MS) == ("1", "2"), "c was waited for"
 
 
 def test_the_last_still_list_is_used_meanwhile():

@@ -1,0 +1,54 @@
+"""How the ring comes about that says who builds what: scenarios as those of datasets."""
+
+from __future__ import annotations
+
+from tests.world.datasets.sharing_cluster import TERMS, SharingCluster
+from tests.world.gossip.members import SETTLE_MS
+
+
+def automatic_ids_at_once():
+    """Eight nodes begin in one moment and claim the same ids: each partition has its owners in the end."""
+    cluster = SharingCluster(1, 8)
+    cluster.offer("1", partitions=16)
+    cluster.start(within_ms=1)
+    cluster.until_active("1", within_s=60)
+    cluster.readers.begin(20)
+    cluster.run(10)
+    copies = sum(len(disk.versions["1"].ready) for disk in cluster.shared.disks.values() if disk.versions)
+    if copies != TERMS.replication * 16:
+        cluster.checkers.found("shares", "-", f"{copies} copies of 16 partitions")
+    cluster.must_not_fail()
+    return cluster.checkers.result()
+
+
+def all_who_are_expected():
+    """Four that know so begin in one moment: they have shares before any stillness, each partition its owners.
+
+    One that comes later is waited for as any newcomer is, and a restart of all begins with the ring that was.
+    """
+    cluster = SharingCluster(1, 4, expected=4)
+    cluster.offer("1", partitions=16)
+    cluster.start(within_ms=1)
+    cluster.until(lambda: ring_sizes(cluster) == {4}, "no ring", within_s=SETTLE_MS / 2_000)
+    cluster.until_active("1", within_s=60)
+    cluster.run(10)
+    copies = sum(len(disk.versions["1"].ready) for disk in cluster.shared.disks.values())
+    if copies != TERMS.replication * 16:
+        cluster.checkers.found("shares", "-", f"{copies} copies of 16 partitions")
+    cluster.readers.begin(20)
+    cluster.add().start()
+    cluster.until(lambda: ring_sizes(cluster) == {5}, "it does not grow", within_s=60)
+    cluster.must_not_fail()
+    for machine in cluster.machines:
+        machine.crash()
+        machine.start()
+    cluster.until_active("1", within_s=60)
+    cluster.run(10)
+    if ring_sizes(cluster) != {5}:
+        cluster.checkers.found("ring", "-", f"{ring_sizes(cluster)}")
+    return cluster.checkers.result()
+
+
+def ring_sizes(cluster):
+    """How many places the rings have that are kept."""
+    return {len(disk.ring) for disk in cluster.shared.disks.values()}

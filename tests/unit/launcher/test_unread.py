@@ -1,0 +1,34 @@
+"""What cannot be read yet, as nodes say it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from gossipkv.launcher import NodeStatus, unread
+from tests.unit.client.fake_node import FakeNode, answering
+
+DATABASES = [{"name": "geo", "kind": "dataset"}, {"name": "names"}, {"name": "records", "kind": "hash"}]
+STUCK = ("NOT_READY", "version 1 is in error", {})
+COMING = ("NOT_READY", "version 1 is being built", {"coming": True})
+
+
+def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
+    """A table is none; a node that is silent may have any, and one that is gone has none that is coming."""
+    monkeypatch.setattr(unread, "ANSWER_MS", 200)
+    answers = {"geo": [[None, "1"]], "names": STUCK}
+    first = answering(("databases", [DATABASES]), ("get", lambda database, *_: answers[database]))
+    second = answering(("databases", [DATABASES[:1]]), ("get", [COMING]))
+    silent = FakeNode(lambda connection: [*iter(connection.next_request, None)])
+    gone = FakeNode(first)
+    gone.close()
+    with ExitStack() as stack:
+        fakes = [*(stack.enter_context(each) for each in (FakeNode(first), FakeNode(second), silent)), gone]
+        nodes = [NodeStatus(at, f"n{at}", each.address, "ready") for at, each in enumerate(fakes, 1)]
+        found = [*unread.unread(nodes)]
+    assert [each[:3] for each in found[:2]] == [("names", "n1", STUCK[1]), ("geo", "n2", COMING[1])]
+    assert [(each.database, each.node, each.is_coming) for each in found] == [
+        ("names", "n1", False),
+        ("geo", "n2", True),
+        ("any dataset", "n3", True),
+        ("any dataset", "n4", False),
+    ]
