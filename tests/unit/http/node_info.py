@@ -75,6 +75,7 @@ def info(databases=("geo",), **more):
             "waiting": 5, "waiting_bytes": 640, "waiting_limit": 6_400,
         },
         "ready": {"joined": True, "opened": True, "draining": False},
+        "verdict": {"level": "attention", "number": 1, "age_s": 2.5},
     } | more  # fmt: skip
 
 
@@ -82,7 +83,7 @@ def info(databases=("geo",), **more):
 OLDER = {
     key: value
     for key, value in info().items()
-    if key not in {"by_database", "members_by_state", "process", "memory", "ready", "latency"}
+    if key not in {"by_database", "members_by_state", "process", "memory", "ready", "latency", "verdict"}
 } | {"latency": {"answered": {"count": 1, "p50_us": 3.5, "max_us": 99.0}}}
 
 

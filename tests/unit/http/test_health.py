@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.errors import TimedOut, Unavailable
+from gossipkv.errors import TimedOut, Unavailable, UnknownMethod
 from gossipkv.http.health import healthz, livez, readyz
+from gossipkv.status.judging.judge import judge
 from tests.unit.http.node_info import OLDER, Node, info
+from tests.unit.status import reports
 
 PAGE = Path(__file__).parents[3] / "docs" / "operators" / "metrics.md"
 GONE = Unavailable("127.0.0.1:7070 refuses\nconnections")
@@ -21,10 +23,9 @@ def entry(name, version, **states):
     return {"name": name, "kind": "dataset", "version": version, "partitions": 4, "states": states}
 
 
-def status(database="geo", active="v2", missing=0, **more):
-    """A database as `status` has it."""
-    version = {"partition_count": 8, "missing": {"count": missing, "runs": "0-2"}, "state": "ACTIVE"}
-    return {database: {"active": active, "error": None, "versions": {active: version} if active else {}} | more}
+LACKS = {"partition_count": 8, "replication": 2, "missing": {"count": 3, "runs": "1-3"}}
+DEAD = reports.said(members={"n3": "dead"}, all_say={"databases": {"geo": reports.entry("v2", version=LACKS)}})
+WELL = judge(reports.said()).to_map()
 
 
 def lines(answer):
@@ -101,57 +102,56 @@ async def test_what_makes_a_node_unready(changed, words):
     assert (answer.status, len(lines(answer))) == (503, 1)
     assert all(word in lines(answer)[0] for word in words)
     assert (b"X-GossipKV-Error", b"NOT_READY") in answer.headers
-    verbose = await readyz(Node(info=told, status=status()), verbose=True)
+    verbose = await readyz(Node(info=told, verdict=WELL), verbose=True)
     assert (verbose.status, lines(verbose)[-1]) == (503, lines(answer)[0])
     assert len([line for line in lines(verbose) if line.startswith("[-]")]) == len(changed)
     assert len([line for line in lines(verbose) if line.startswith("[+]")]) == 4 - len(changed)
 
 
 async def test_trouble_elsewhere_does_not_make_a_node_unready():
-    """Missing owners, an error of a database, what others do not hear: each is a warning, and the node is ready."""
-    told = info(
-        isolated=True,
-        silent="disk\nfull",
-        publish_error="no room",
-        source_error="denied",
-        claimed_twice=["n1", "n2"],
-        tables={"state": "closed", "why": "the store is lost"},
+    """The verdict that was made last and each reason for it is a line, and the node is ready; what is well is none."""
+    verdict = judge(
+        reports.said(
+            members={"n3": "dead"},
+            n1={"silent": "disk full", "geo": reports.entry("2", hold="2")},
+            n2={"source_error": "denied", "geo": reports.entry("2", error="part-0: cut short")},
+        )
     )
-    found = status(missing=3) | status("bad", error="part-0: cut short") | status("new", active=None)
-    answer = await readyz(Node(info=told, status=found), verbose=True)
+    node = Node(info=info(), verdict=verdict.to_map())
+    answer = await readyz(node, verbose=True)
     warnings = [line for line in lines(answer) if line.startswith("[!]")]
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
-    for words in (
-        "no other node", "disk full", "no room", "denied", "n1, n2", "the store is lost",
-        "bad: part-0: cut short", "new: no version",
-        "geo: 3 of 8 partitions of version v2 have no live owner",
-    ):  # fmt: skip
+    assert warnings[0] == "[!] the cluster: 3 things are wrong. 1 database, 3 members, 1 dead."
+    for words in ("disk full", "n2: source: denied", "geo: part-0: cut short", "n3 is dead"):
         assert [line for line in warnings if words in line], words
-    assert len(warnings) == 9
-    assert (await readyz(Node(info=told), verbose=False)).status == 200
+    assert len(warnings) == 5
+    assert not [line for line in warnings if "is held" in line]
+    assert node.asked[-1] == ("verdict", {"last": True}), "a probe comes all the time, and asks for no new verdict"
+    assert (await readyz(Node(info=info()), verbose=False)).status == 200
 
 
 async def test_a_sound_node_has_no_warnings():
     """All is well: the checks that hold, and the verdict."""
-    answer = await readyz(Node(info=info(), status=status()), verbose=True)
+    answer = await readyz(Node(info=info(), verdict=WELL), verbose=True)
     assert lines(answer) == [
         "[+] the node answers", "[+] has joined its cluster", "[+] has opened what it holds", "[+] is not draining",
         "ready",
     ]  # fmt: skip
 
 
-async def test_a_status_that_fails_is_a_warning():
+async def test_a_verdict_that_fails_is_a_warning():
     """What cannot be found out is told, and does not make the node unready."""
-    answer = await readyz(Node(info=info(), status=TimedOut("not in time")), verbose=True)
+    answer = await readyz(Node(info=info(), verdict=TimedOut("not in time")), verbose=True)
     assert (answer.status, lines(answer)[-1]) == (200, "ready")
-    assert "[!] the state of databases is not known: not in time" in lines(answer)
+    assert "[!] whether all is well is not known: not in time" in lines(answer)
 
 
 async def test_an_older_node_is_ready_when_it_answers():
-    """One that does not say whether it is ready has no such checks."""
+    """One that does not say whether it is ready has no such checks, and one that judges nothing says that."""
     assert (await readyz(Node(info=OLDER), verbose=False)).status == 200
-    answer = await readyz(Node(info=OLDER, status={}), verbose=True)
-    assert lines(answer) == ["[+] the node answers", "ready"]
+    answer = await readyz(Node(info=OLDER, verdict=UnknownMethod("no method verdict")), verbose=True)
+    unknown = "[!] whether all is well is not known: no method verdict"
+    assert lines(answer) == ["[+] the node answers", unknown, "ready"]
 
 
 @pytest.mark.parametrize("verbose", [False, True])
@@ -164,7 +164,7 @@ async def test_readyz_without_a_node(verbose):
 @pytest.mark.parametrize("nonsense", [None, 7, [], {"ready": 3, "claimed_twice": 4}, {"ready": {"joined": "yes"}}])
 async def test_nonsense_is_no_crash(nonsense):
     """Whatever a node says, there is an answer; a check that is not said plainly does not hold."""
-    answer = await readyz(Node(info=nonsense, status=nonsense), verbose=True)
+    answer = await readyz(Node(info=nonsense, verdict=nonsense), verbose=True)
     is_told = isinstance(nonsense, dict) and nonsense["ready"] == {"joined": "yes"}
     assert answer.status == (503 if is_told else 200)
     assert (await healthz(Node(info=nonsense, databases=nonsense))).status == 404
@@ -174,7 +174,7 @@ async def test_the_page_shows_what_is_answered():
     """Both examples of the page are answers, to the letter."""
     page = PAGE.read_text(encoding="utf-8")
     told = info(ready={"joined": True, "opened": False, "draining": False})
-    answer = await readyz(Node(info=told, status=status(missing=3)), verbose=True)
+    answer = await readyz(Node(info=told, verdict=judge(DEAD).to_map()), verbose=True)
     assert re.search(r"\?verbose'\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()
     answer = await healthz(Node(info=info(), databases=[entry("geo", "v2", v1="RETIRING", v2="ACTIVE")]))
     assert re.search(r"```json\n(.*?)```", page, re.DOTALL)[1] == answer.body.decode()
