@@ -94,7 +94,12 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
     if len({*dict(nodes), *(str(owner.get("node")) for owner in owners)}) == 1:
         few = PartitionSet.empty(count)  # As in words: who is alone has as many copies as there can be.
     disputed, disputed_by = _disputes(version, count)
-    states, layers, built = dict(nodes), {}, PartitionSet.empty(count)
+    built = PartitionSet.empty(count)
+    for owner in owners:
+        if owner.get("state") != "dead":
+            built |= partitions_of(owner.get("building"), count)
+    few -= built  # Of these a further copy is on its way: the row of who builds it shows that.
+    states, layers = dict(nodes), {}
     for owner in owners:
         name, state = str(owner.get("node")), str(owner.get("state"))
         ready, building = (partitions_of(owner.get(word), count) for word in ("ready", "building"))
@@ -102,7 +107,6 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
         if state == "dead":
             layers[name] = [Layer(GONE, ready)]
             continue
-        built |= building
         mine = disputed_by.get(name, PartitionSet.empty(count)) & ready
         layers[name] = [
             Layer(DISPUTED, mine),

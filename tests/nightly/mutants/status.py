@@ -35,8 +35,8 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "a wait goes on where nothing will come",
         "gossipkv.cli.status:_wait",
-        "all(each.state == STUCK for each in coming.values())",
-        "not coming",
+        "if time.monotonic() >= deadline_s or all(each.state == STUCK for each in coming.values()):",
+        "if time.monotonic() >= deadline_s + 5 or not coming:",
         COMMANDS,
     ),
     planted(
@@ -70,15 +70,15 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "a broken file at the source is waited for",
         "gossipkv.status.judging.datasets:Dataset._is_stuck",
-        "any(file is not None for _, _, file in failed)",
-        "False",
+        "return any(file is not None for _, _, file in failed) or not self._able - nodes",
+        "return not self._able - nodes",
         VERDICT,
     ),
     planted(
         "a build that fails is the end though others bring it",
         "gossipkv.status.judging.datasets:Dataset._is_stuck",
-        'any(told.get("brought") is True for _, told in self._said(version).items())',
-        "False",
+        'if not failed or any(told.get("brought") is True for _, told in self._said(version).items()):',
+        "if not failed:",
         VERDICT,
     ),
     planted(
@@ -98,8 +98,8 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "no majority of who decides is well",
         "gossipkv.status.judging.tables:of_acceptors",
-        "len(here) * 2 <= len(answering)",
-        "not here",
+        "if answering and len(here) * 2 <= len(answering):",
+        "if answering and not here:",
         VERDICT,
     ),
 )

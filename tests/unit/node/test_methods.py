@@ -19,12 +19,11 @@ from gossipkv.serving._handoff import Refused
 from gossipkv.serving.published import publish
 from gossipkv.serving.reads import Reads
 from gossipkv.settings.serving import ServingSettings
-from gossipkv.status.judging.judge import judge
-from gossipkv.status.verdict import Said
 from gossipkv.storage.sorted_file import SortedFile
 from gossipkv.wire import rpc
 from gossipkv.wire.latency import LatencyHistogram
 from gossipkv.wire.results import Later, Waiting
+from tests.unit.node.no_verdicts import NoVerdicts
 from tests.unit.serving.driven import BuiltVersion, make_file, make_version
 from tests.unit.table.fake_store import NoTables
 from tests.unit.table.made_up_tables import MadeUpTables
@@ -170,18 +169,6 @@ def decoded(answer: bytes | Refused | Waiting) -> rpc.Response:
     if isinstance(answer, Refused):
         return rpc.decode_response(b"\x94\x01\x05" + answer.error + b"\xc0")
     return rpc.decode_response(b"\x94\x01\x05\xc0" + answer)
-
-
-class NoVerdicts:
-    """All is well, whatever is asked."""
-
-    async def report(self):
-        """What a node says that is well."""
-        return {"databases": {}}
-
-    async def make(self, *, fresh_s=0.5):
-        """A verdict that says for how long it is fresh."""
-        return judge(Said(f"for {fresh_s}", {}, {}, {}))
 
 
 class Node:

@@ -1,0 +1,18 @@
+"""Who makes verdicts, for tests of what is about something else."""
+
+from __future__ import annotations
+
+from gossipkv.status.judging.judge import judge
+from gossipkv.status.verdict import Said
+
+
+class NoVerdicts:
+    """All is well, whatever is asked."""
+
+    async def report(self):
+        """What a node says that is well."""
+        return {"databases": {}}
+
+    async def make(self, *, fresh_s=0.5):
+        """A verdict that says for how long it is fresh."""
+        return judge(Said(f"for {fresh_s}", {}, {}, {}))

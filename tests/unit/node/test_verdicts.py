@@ -1,0 +1,140 @@
+"""What a node says of itself, whom it asks for a verdict, and how often."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import trio
+import trio.lowlevel
+
+from gossipkv.errors import Unknown, UnknownMethod
+from gossipkv.gossip.member import State
+from gossipkv.node.verdicts import FRESH_S, LAST_S, MEMBER_S, Report, Verdicts
+
+CALM = {"databases": {}}
+
+
+def member(name, state=State.ALIVE):
+    """A member, whose uuid is its name."""
+    return SimpleNamespace(name=name, uuid=name.encode(), state=state)
+
+
+class Threads:
+    """Worker threads, at once."""
+
+    async def run(self, do, *arguments):
+        """What it returns."""
+        return do(*arguments)
+
+
+class Made:
+    """A node `n1` with such members, which answer as functions say."""
+
+    def __init__(self, *members, conditions=None, **answers) -> None:
+        self.asked: list[str] = []
+        self.answers = answers
+        members = (member("n1"), *members)
+        self.cluster = SimpleNamespace(
+            members_known=lambda: members, isolated=lambda: False, silence=None, publish_error=lambda: None,
+            claimed_twice=list,
+        )  # fmt: skip
+        tables = SimpleNamespace(conditions=self.no_tables, acceptors=lambda: ["n1"], to_map=dict)
+        self.report = Report(
+            node="n1",
+            has_source=True,
+            datasets=SimpleNamespace(conditions=lambda: conditions or {}, trouble=lambda: None),
+            tables=tables,
+            names=SimpleNamespace(with_disputes=dict),
+            store=SimpleNamespace(to_map=lambda: {"state": "closed", "why": "lost"}),
+            cluster=self.cluster,
+            unreadable=list,
+            draining=lambda: True,
+        )
+        self.verdicts = Verdicts(self.report, self.ask, Threads())
+
+    async def no_tables(self):
+        """None."""
+        return {}
+
+    async def ask(self, uuid, method, params, timeout_s):
+        """What a member answers."""
+        assert (method, params, timeout_s) == ("report", [], MEMBER_S)
+        self.asked.append(uuid.decode())
+        await trio.lowlevel.checkpoint()
+        answer = self.answers.get(uuid.decode(), CALM)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            await trio.sleep_forever()
+        return answer
+
+
+async def test_a_report_has_only_what_is_so():
+    """What is as it is to be is not told: many ask for it."""
+    made = Made(member("n2", State.SUSPECT), member("n3", State.LEFT), conditions={"geo": {"active": "1"}})
+    assert await made.report.make() == {
+        "away": {"n2": "suspect"},
+        "acceptors": ["n1"],
+        "tables_closed": "lost",
+        "draining": True,
+        "databases": {"geo": {"active": "1"}},
+    }
+
+
+async def test_all_members_are_asked_that_may_live(autojump_clock):
+    """At once, and a second at most; who does not answer is named, with the reason."""
+    made = Made(
+        member("n2"), member("n3", State.SUSPECT), member("n4", State.DEAD), member("n5", State.LEFT), member("n6"),
+        n2=UnknownMethod("there is no method report here"), n3=Unknown("n3 has not answered"), n6=None,
+    )  # fmt: skip
+    began = trio.current_time()
+    verdict = await made.verdicts.make()
+    assert trio.current_time() - began == MEMBER_S
+    assert sorted(made.asked) == ["n2", "n3", "n6"]
+    assert verdict.silent == {
+        "n2": "an older release, which is not asked that",
+        "n3": "n3 has not answered",
+        "n6": "no answer within 1 s",
+    }
+    assert "5 members, 1 dead, 1 suspect" in verdict.text
+
+
+async def test_what_was_judged_for_one_is_told_to_others(autojump_clock):
+    """For half a second; who looks at the last one only has another one made after ten, and waits for none."""
+    made = Made(member("n2"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.verdicts.run)
+        for _ in range(3):
+            nursery.start_soon(made.verdicts.make)
+        await trio.sleep(FRESH_S / 2)
+        assert made.asked == ["n2"]
+        await made.verdicts.make()
+        assert made.asked == ["n2"]
+        await trio.sleep(FRESH_S)
+        await made.verdicts.make()
+        assert made.asked == ["n2"] * 2
+        for _ in range(5):
+            assert made.verdicts.last()["level"] == "trouble"
+        assert made.asked == ["n2"] * 2
+        await trio.sleep(LAST_S)
+        assert made.verdicts.last()["age_s"] == LAST_S
+        await trio.lowlevel.checkpoint()
+        for _ in range(5):
+            await trio.sleep(1)
+            made.verdicts.last()
+        assert made.asked == ["n2"] * 3
+        assert made.verdicts.last()["age_s"] == 5
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_asked_by_itself(autojump_clock):
+    """A node that nobody looks at asks nobody; before the first verdict there is none to tell."""
+    made = Made(member("n2"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.verdicts.run)
+        await trio.sleep(100)
+        assert made.asked == []
+        assert made.verdicts.last() is None
+        await trio.sleep(1)
+        assert made.asked == ["n2"]
+        nursery.cancel_scope.cancel()
