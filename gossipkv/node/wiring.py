@@ -32,7 +32,7 @@ from gossipkv.address import Address
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
-from gossipkv.dataset.cluster.members import Membership
+from gossipkv.dataset.cluster.members import LIVE, Membership
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
@@ -52,6 +52,7 @@ from gossipkv.node.methods import Handlers
 from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.sharing import Sharing
 from gossipkv.node.readiness import Readiness
+from gossipkv.processes.supervisor import NOBODY, Supervisor
 from gossipkv.processes.usage import usage
 from gossipkv.serving.loop import Loop, Sockets, make_core
 from gossipkv.serving.published import Published, publish
@@ -88,6 +89,9 @@ GATEWAY_PART = 0.5
 # Between two looks of a node that is about to leave whether others miss it.
 HAND_OVER_LOOK_S = 0.02
 
+# Databases that the status names, of those that do not serve yet.
+NAMED = 3
+
 # In so many probe intervals everybody has heard of what a node takes back.
 GRACE_INTERVALS = 5
 
@@ -117,6 +121,7 @@ async def run(
     read_back: ReadBack = read_back_in_child,
     open_store: OpenStores | None = None,
     usage: Callable[[], Mapping[str, float]] = usage,
+    supervisor: Supervisor = NOBODY,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
@@ -124,7 +129,8 @@ async def run(
     With `forget_tables` it is another node from now on, without the tables that it had.  At SIGHUP `reload`, in a
     worker thread, tells what the settings of the databases are from then on.  `make_transport` goes with the
     environment's sockets: what they listen on is served over such a transport; `build`, `read_back` and `open_store`
-    (else as the settings say) go with its files, `usage` with its processes.
+    (else as the settings say) go with its files, `usage` with its processes; `supervisor` is told when it is ready, lives
+    and ends.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -163,6 +169,7 @@ async def run(
             read_back=read_back,
             gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
             usage=usage,
+            supervisor=supervisor,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
@@ -173,6 +180,7 @@ async def run(
                 node.tell_unserved()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
+                node.tell_ready(nursery)
         node.log.info("stopped", node=directory.record.node)
 
 
@@ -248,7 +256,9 @@ class _Node:
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
+        supervisor: Supervisor,
     ) -> None:
+        self._supervisor = supervisor
         self._directory, self._gateway, self._tables = directory, gateway, tables
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
@@ -256,6 +266,7 @@ class _Node:
         self._reload = reload
         self._reloads = Coalesced(self._reconfigure)
         self._pump: Pump | None = None
+        self._has_left = False
         self._table = Published().table()
         self._core = make_core(config, seed=environment.random.getrandbits(62), node=directory.record.node)
         self._loop: Loop | None = None
@@ -391,6 +402,14 @@ class _Node:
         for name in self._library.unserved():
             self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
 
+    def tell_ready(self, nursery: trio.Nursery) -> None:
+        """Tell the supervisor, and from then on that rounds of the pump pass."""
+        if self._readiness.draining:  # A signal came first, and it was told that.
+            return
+        self._supervisor.ready(self._status())
+        if self._supervisor.is_there:
+            nursery.start_soon(self._tell_lives)
+
     async def obey(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
         """Do what signals say."""
         stopping = False
@@ -404,12 +423,37 @@ class _Node:
             else:
                 stopping = self._readiness.draining = True
                 self.log.info("draining", reason=signal.Signals(number).name, timeout_ms=self._config.drain_timeout)
+                self._supervisor.stopping(self._status())
                 nursery.start_soon(self._drain, self._pump)
 
     def close(self) -> None:
         """Let go of every file, after the last request."""
         self._table.release()
         self._library.close()
+
+    async def _tell_lives(self) -> None:
+        """Each time that Trio and the pump, which is woken for it, have both had a turn."""
+        assert self._pump is not None, "a node that is ready has one"
+        while True:
+            await self._pump.pass_round()
+            self._supervisor.lives(self._status())
+            await trio.sleep(self._supervisor.period_s)
+
+    def _status(self) -> str:
+        """What the node does, for people who ask its supervisor."""
+        if self._has_left:
+            return "ends: has left the cluster, and answers what is in flight"
+        if self._readiness.draining:
+            return "ends: answers on, while others take over what it alone has of what is active"
+        if self._directory.silence is not None:
+            return f"silent: serves what is built, and others do not hear of it: {self._directory.silence.message}"
+        known, unserved = self._library.known_count, self._library.unserved()
+        waits = f", not yet {', '.join(unserved[:NAMED])}{', ...' if len(unserved) > NAMED else ''}" if unserved else ""
+        others = self._membership.others
+        alive = sum(member.state in LIVE for member in others)
+        return (
+            f"serves {known - len(unserved)} of {known} datasets{waits}; hears {alive} of {len(others)} other members"
+        )
 
     async def _mend(self) -> None:
         """Try until the epoch of this start is kept; then others may hear of it, and builds go on."""
@@ -451,6 +495,8 @@ class _Node:
     async def _drain(self, pump: Pump) -> None:
         drain_s = self._config.drain_timeout / 1000
         await self._hand_over(drain_s)
+        self._has_left = True
+        self._supervisor.doing(self._status())
         await self._gossiping.leave()
         due = trio.current_time() + drain_s
         if self._gateway is not None:
