@@ -127,10 +127,9 @@ async def run(
     """Run a node until a signal ends it; reports its address when it is ready.
 
     With `forget_tables` it is another node from now on, without the tables that it had.  At SIGHUP `reload`, in a
-    worker thread, tells what the settings of the databases are from then on.  `make_transport` goes with the
-    environment's sockets: what they listen on is served over such a transport; `build`, `read_back` and `open_store`
-    (else as the settings say) go with its files, `usage` with its processes; `supervisor` is told when it is ready, lives
-    and ends.
+    worker thread, tells what the settings of the databases are from then on; `supervisor` is told what becomes of it.
+    `make_transport` goes with the environment's sockets: what they listen on is served over such a transport; `build`,
+    `read_back` and `open_store` (else as the settings say) go with its files, `usage` with its processes.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -169,14 +168,13 @@ async def run(
             read_back=read_back,
             gateway=None if http is None else Gateway(config, http, node=bound, name=directory.record.node),
             usage=usage,
-            supervisor=supervisor,
         )
         stack.callback(node.close)
         # Signals count from here on: one that comes during the first scan ends the node as well.
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
-                await nursery.start(node.serve, make_transport, listener, nursery)
+                await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
                 node.tell_unserved()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
@@ -256,17 +254,14 @@ class _Node:
         read_back: ReadBack,
         gateway: Gateway | None,
         usage: Callable[[], Mapping[str, float]],
-        supervisor: Supervisor,
     ) -> None:
-        self._supervisor = supervisor
         self._directory, self._gateway, self._tables = directory, gateway, tables
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
-        self._reload = reload
-        self._reloads = Coalesced(self._reconfigure)
+        self._reload, self._reloads = reload, Coalesced(self._reconfigure)
         self._pump: Pump | None = None
-        self._has_left = False
+        self._supervisor, self._has_left = NOBODY, False
         self._table = Published().table()
         self._core = make_core(config, seed=environment.random.getrandbits(62), node=directory.record.node)
         self._loop: Loop | None = None
@@ -366,11 +361,13 @@ class _Node:
         self,
         make_transport: MakeTransport,
         listener: Listener,
+        supervisor: Supervisor,
         nursery: trio.Nursery,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Start the library, then serve until drained; ends the nursery."""
+        self._supervisor = supervisor
         if self._directory.silence is not None:
             self.log.error("silent", reason=self._directory.silence.message)
         if self._directory.forgotten is not None:

@@ -35,7 +35,10 @@ class Supervisor:
     """Whoever watches this process; nobody, where no socket is named."""
 
     def __init__(self, address: str | None = None, watchdog_us: int | None = None) -> None:
-        """`address`: an absolute path, or `@` and the name of an abstract socket; `watchdog_us`: None is no watchdog."""
+        """`address`: an absolute path, or `@` and the name of an abstract socket.
+
+        `watchdog_us`: how long it waits for a word that this process lives; None: for ever.
+        """
         self._address = address
         self._status = ""
         self._failure = ""
@@ -54,7 +57,7 @@ class Supervisor:
         if not address:
             return cls()
         log = Log("gossipkv.node")
-        if address[0] not in "/@" or len(address) < 2:
+        if address[0] not in "/@" or not address[1:]:
             log.warning("not_notified", reason=f"NOTIFY_SOCKET={address} is neither an absolute path nor @NAME")
             return cls()
         if not watchdog or process not in {"", str(os.getpid())}:

@@ -84,7 +84,9 @@ class Network:
             self._switch = self._namespace([], *([] if self._whole else ["--user", "--map-root-user"]), "--net")
             links = ["link set lo up", "link add bridge type bridge", f"addr add {SWITCH}/24 dev bridge"]
             for node in range(1, self._count + 1):
-                self._machines[node] = self._namespace(self._switch, "--net", *(["--mount", "--uts"] if self._whole else []))
+                self._machines[node] = self._namespace(
+                    self._switch, "--net", *(["--mount", "--uts"] if self._whole else [])
+                )
                 process = self._machines[node][2]
                 links += [
                     f"link add v{node} type veth peer name wire netns {process}",

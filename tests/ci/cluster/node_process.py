@@ -49,7 +49,9 @@ class NodeProcess:
             command = ["sh", "-c", f'ulimit -Sn {soft_descriptors}; exec "$@"', "sh", *command]
         cleared = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*within, *command], stdout=subprocess.PIPE, stderr=log, env=cleared | environ)
+            self.process = subprocess.Popen(
+                [*within, *command], stdout=subprocess.PIPE, stderr=log, env=cleared | environ
+            )
         self.address = ""
 
     def ready(self) -> str:

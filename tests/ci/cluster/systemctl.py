@@ -107,8 +107,8 @@ def main(verb: str, *words: str) -> None:
         command = unit(str(UNITS / f"{name}.service"))["Service"]["ExecReload"]
         subprocess.run(shlex.split(command.replace("$MAINPID", str(state(name)["process"]))), check=True)
     if verb == "status":
-        print("Active:", "active (running)" if "READY" in state(name) else "inactive")  # noqa: T201
-        print("Status:", json.dumps(state(name).get("STATUS", "")))  # noqa: T201
+        active = "active (running)" if "READY" in state(name) else "inactive"
+        sys.stdout.write(f"Active: {active}\nStatus: {json.dumps(state(name).get('STATUS', ''))}\n")
 
 
 if __name__ == "__main__":

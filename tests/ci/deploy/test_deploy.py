@@ -77,7 +77,9 @@ def test_a_node_lives_under_the_unit(tmp_path: Path) -> None:
             client.call("create_table", "carts", {"kind": "hash", "partitions": 1, "replication": 1})
             client.table("carts").put(b"k", b"v")
             assert client.table("carts").get(b"k") == b"v"
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{node.process.pid}/status").read_text().splitlines())
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{node.process.pid}/status").read_text().splitlines()
+        )
         assert (int(status["CapEff"], 16), status["NoNewPrivs"], status["Seccomp"]) == (0, "1", "2")
         assert node.stop() == 0
         assert "build_failed" not in node.said()
@@ -102,7 +104,7 @@ def test_the_unit_is_held_to(tmp_path: Path) -> None:
         assert subprocess.run(command, check=False).returncode == status
 
 
-# The image --------------------------------------------------------------------------------------------------------------
+# The image ------------------------------------------------------------------------------------------------------------
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -112,7 +114,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def test_the_image_fits_the_program() -> None:
-    """What it starts and what asks for its health exist, its settings are settings, it is not root, its ports are right."""
+    """Its commands exist, its settings are settings, its ports are theirs, and it is not root."""
     (health,), (entry,), (command,) = (
         [rest for word, rest in instructions() if word == wanted] for wanted in ("HEALTHCHECK", "ENTRYPOINT", "CMD")
     )
@@ -133,7 +135,7 @@ def test_the_image_has_what_a_wheel_is_made_of() -> None:
     assert {"gossipkv", "src_ext", "setup.py", "pyproject.toml", "README.md", "LICENSE"} <= kept
 
 
-# The compose file -------------------------------------------------------------------------------------------------------
+# The compose file -----------------------------------------------------------------------------------------------------
 
 
 def read_yaml(name: str) -> dict[str, object]:

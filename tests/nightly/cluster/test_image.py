@@ -35,13 +35,13 @@ chroot {place}/root env -C /source PATH=/image/bin:$PATH sh -e -c {steps}
 cp -R {place}/root/wheels/. {wheels} 2>/dev/null || true
 """
 
-# As the image starts: the user, the settings and the command are the file's; the ports are those of a network of its own.
+# As the image starts: user, settings and commands are the file's, the network is one of its own.
 LIVE = """
 ip link set lo up
-setpriv --reuid {user} --regid {user} --clear-groups --inh-caps=-all env {settings} GOSSIPKV_INSECURE_GOSSIP=true {start} &
+{drop} --inh-caps=-all env {settings} GOSSIPKV_INSECURE_GOSSIP=true {start} &
 node=$!
 until {health}; do kill -0 $node; sleep 0.2; done
-setpriv --reuid {user} --regid {user} --clear-groups {health}
+{drop} {health}
 kill -{signal} $node
 wait $node
 """
@@ -77,14 +77,16 @@ def run(place: Path, wheels: Path, steps: list[str]) -> None:
     opened = f" {stage}/root".join(map(str, python.parents[:-1]))  # A Python in somebody's home is not for all users.
     steps = shlex.quote("\n".join(steps))
     script = STAGE.format(place=stage, context=context, wheels=wheels, python=python, opened=opened, steps=steps)
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("GOSSIPKV_", "PYTHON", "VIRTUAL"))}
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("GOSSIPKV_", "PYTHON", "VIRTUAL"))
+    }
     subprocess.run(["unshare", "--mount", "sh", "-c", script], check=True, env=environ)
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a tmpfs")
 def test_the_steps_of_the_image(tmp_path: Path) -> None:
-    """A wheel is made, installed where nothing else is, started without rights, found healthy, and ended by its signal."""
+    """A wheel is made, installed, started without rights, found healthy, and ended by its signal."""
     build, image = stages()
     wheels = tmp_path / "wheels"
     for name in ("wheels", "build", "image"):
@@ -93,8 +95,9 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
     (wheel,) = wheels.iterdir()
     assert wheel.suffix == ".whl"
     start = [part for word in ("ENTRYPOINT", "CMD") for line in words(image, word) for part in json.loads(line)]
+    (user,) = words(image, "USER")
     live = LIVE.format(
-        user=words(image, "USER")[0],
+        drop=f"setpriv --reuid {user} --regid {user} --clear-groups",
         settings=words(image, "ENV")[0],
         start=shlex.join(start),
         health=shlex.join(json.loads(words(image, "HEALTHCHECK")[0].partition("CMD ")[2])),
