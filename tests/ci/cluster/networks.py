@@ -5,8 +5,8 @@ Where there is no nftables a node can still *miss* another: its packets to that 
     switch   a user namespace and a network namespace; the bridge; 10.77.0.254, where the tests ask from
     n1 ...   a network namespace each; 10.77.0.1 ..., an end of a veth pair whose other end is on the bridge
 
-No right is needed where users may make namespaces; `whole` machines, which have files and a name of their own as well and
-all users of this one, take root's.  Each namespace lives as long as a process that reads a pipe of
+No right is needed where users may make namespaces; `whole` machines, which have files and a name of their own as well,
+and all users of this one, take root's.  Each namespace lives as long as a process that reads a pipe of
 ours, so nothing is left behind, whatever becomes of the tests.
 """
 
@@ -49,13 +49,13 @@ for line in sys.stdin:
 """
 
 
-def missing(*, rules: bool = True) -> str | None:
+def missing(*, rules: bool = True, whole: bool = False) -> str | None:
     """Why there can be no such network here, if so; `rules`: one in which packets are judged by rules."""
-    for tool in ("unshare", "nsenter", "ip", *(("nft",) if rules else ())):
+    for tool in ("unshare", "nsenter", "ip", *(["nft"] if rules else []), *(["setpriv"] if whole else [])):
         if shutil.which(tool, path=PATH) is None:
             return f"there is no {tool}"
     try:
-        with Network(1) as network:
+        with Network(1, whole=whole) as network:
             if rules:
                 network.rule(1, "input", "counter")
     except (subprocess.CalledProcessError, RuntimeError) as error:

@@ -2,8 +2,8 @@
 
     systemctl daemon-reload | enable --now NAME | start NAME | stop NAME | restart NAME | reload NAME | status NAME
 
-It reads the unit where systemd would, speaks `Type=notify` and has SIGKILL follow SIGTERM.  It confines nobody, and starts
-nobody again: `tests/ci/deploy` has the first.
+It reads the unit where systemd would, speaks `Type=notify` and has SIGKILL follow SIGTERM.  It confines nobody, and
+starts nobody again: `tests/ci/deploy` has the first.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def supervise(name: str) -> None:
             whole = Path(f"/run/{name}.state")
             whole.with_suffix(".new").write_text(json.dumps(heard))
             whole.with_suffix(".new").rename(whole)
+            if not Path("/proc", os.environ["MACHINE"]).exists():  # The machine is gone.
+                node.kill()
             try:
                 heard |= dict(line.split("=", 1) for line in told.recv(4096).decode().splitlines())
             except TimeoutError:

@@ -1,7 +1,7 @@
 """docs/operators/three-machines.md, typed as it stands, on machines that are namespaces of this one.
 
-A machine has a network, a name, and its own /etc, /opt, /run, /srv, /usr/local and /var: overlays over this machine's, gone
-with the test.  Three things stand in for what is not there:
+A machine has a network, a name, and its own /etc, /opt, /run, /srv, /usr/local and /var: overlays over this machine's,
+gone with the test.  Three things stand in for what is not there:
 
     pip install    a script in the environment's place, which runs the program under test
     scp            writes into another machine's files; there is no sshd
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 PAGE = "docs/operators/three-machines.md"
 PATIENCE_S = 120
+ALL = (1, 2, 3, 4)
 LOST = 3
 COPIED_TO = re.compile(r"scp .*root@10\.77\.0\.(\d)")
 SETUP_ENDS = "## Is it well?"
@@ -47,16 +48,21 @@ for name in {overlaid}; do
 done
 chmod o+x {opened}
 for version in 0.1.0 0.1.1; do
-    mkdir -p /opt/gossipkv-$version/bin
-    printf '#!/bin/sh\\nexport PYTHONPATH=%s\\nexec %s -m gossipkv "$@"\\n' {root} {python} > /opt/gossipkv-$version/bin/gossipkv
-    chmod 755 /opt/gossipkv-$version/bin/gossipkv
+    place=/opt/gossipkv-$version/bin
+    mkdir -p $place
+    printf '#!/bin/sh\\nexport PYTHONPATH=%s\\nexec %s -m gossipkv "$@"\\n' {root} {python} > $place/gossipkv
+    chmod 755 $place/gossipkv
 done
-printf '#!/bin/sh\\nexec %s %s "$@"\\n' {python} {here}/systemctl.py > /usr/local/bin/systemctl
-printf '#!/bin/sh\\nexec %s < $1\\n' '{copy}' > /usr/local/bin/scp
+printf '#!/bin/sh\\nMACHINE={holder} exec %s %s "$@"\\n' {python} {here}/systemctl.py > /usr/local/bin/systemctl
+cp {scp} /usr/local/bin/scp
 chmod 755 /usr/local/bin/systemctl /usr/local/bin/scp
 """
-# scp FILE root@10.77.0.2:FILE
-COPY = 'sh {tell} "$2"'
+SCP = """#!/bin/sh
+case ${{2%%:*}} in
+{cases}
+esac
+exec $there sh -c 'umask 077; exec cat > "$0"' "${{2#*:}}" < "$1"
+"""
 
 
 class Machines:
@@ -64,13 +70,10 @@ class Machines:
 
     def __init__(self, place: Path, network: Network) -> None:
         self._network = network
-        self._copy = place / "copy.sh"
-        cases = "\n".join(
-            f'root@{networks.address(n)}:*) exec {shlex.join(network.command_at(n, "sh", "-c"))} \'umask 077; cat > "$0"\' "${{1#*:}}";;'
-            for n in range(1, 5)
-        )
-        self._copy.write_text(f'case "$1" in\n{cases}\nesac\nexit 1\n')
-        for number in range(1, 5):
+        self._scp = place / "scp"
+        there = {f"root@{networks.address(number)}": shlex.join(network.command_at(number)) for number in ALL}
+        self._scp.write_text(SCP.format(cases="\n".join(f"{name}) there='{way}' ;;" for name, way in there.items())))
+        for number in ALL:
             self.prepare(number)
 
     def prepare(self, number: int) -> None:
@@ -90,7 +93,8 @@ class Machines:
             root=ROOT,
             python=sys.executable,
             here=Path(__file__).parent,
-            copy=COPY.format(tell=self._copy),
+            scp=self._scp,
+            holder=self._network.command_at(number)[2],
         )
         assert (said := self.type(number, script)).returncode == 0, said.stdout
 
@@ -106,7 +110,7 @@ class Machines:
     @contextmanager
     def read_without_end(self) -> Iterator[None]:
         """Have the fourth, where no node is yet, read a key at the others, again and again: no read fails."""
-        nodes = " ".join(f"--node {networks.address(number)}:7070" for number in range(1, 4))
+        nodes = " ".join(f"--node {networks.address(number)}:7070" for number in ALL[:3])
         get = f"/opt/gossipkv-0.1.0/bin/gossipkv get capitals peru {nodes}"
         loop = f"while [ ! -e /run/stop ]; do {get} && echo || exit 1; done"
         reader = subprocess.Popen(
@@ -135,17 +139,10 @@ class Machines:
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
     """Machines; whatever runs there ends with the test."""
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("network namespaces cannot be made: machines with users of their own take root, and setpriv")
-    if (reason := networks.missing(rules=False)) is not None:
+    if (reason := networks.missing(rules=False, whole=True)) is not None:
         pytest.skip(reason)
-    with Network(4, whole=True) as network:
-        found = Machines(tmp_path, network)
-        try:
-            yield found
-        finally:
-            for number in range(1, 5):
-                found.type(number, "kill -9 $(cat /var/lib/gossipkv/LOCK)")
+    with Network(len(ALL), whole=True) as network:
+        yield Machines(tmp_path, network)
 
 
 def where(block: Block) -> list[int]:
@@ -176,7 +173,7 @@ def run_block(machines: Machines, block: Block, number: int) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_page_on_machines(machines: Machines) -> None:
-    """Three machines become a cluster, take a new program in turns, lose one, get another in its place, and a fourth."""
+    """Three become a cluster, take a new program in turns, lose one, get another in its place, and a fourth."""
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     until = text[: text.index(SETUP_ENDS)].count("\n")
     lost = text[: text.index("## A machine is lost")].count("\n")

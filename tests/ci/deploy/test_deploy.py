@@ -1,4 +1,4 @@
-"""What deploy/ has: a unit that systemd takes and a node lives under, an image and a compose file that fit the program."""
+"""What deploy/ has: a unit that systemd takes and a node lives under, an image and a compose file that fit the node."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_unit_fits_the_node() -> None:
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a tmpfs")
 def test_a_node_lives_under_the_unit(tmp_path: Path) -> None:
-    """Without a capability, on a read-only system, with the unit's system calls it builds, gossips, decides and ends."""
+    """Without a capability, on a read-only system, with the unit's system calls it builds, decides and ends."""
     version = tmp_path / "source" / "geo" / "1"
     version.mkdir(parents=True)
     (version / "part-0").write_bytes(b"paris\tFrance\n")
