@@ -36,6 +36,7 @@ ALL = (1, 2, 3, 4)
 LOST = 3
 COPIED_TO = re.compile(r"scp .*root@10\.77\.0\.(\d)")
 SETUP_ENDS = "## Is it well?"
+PROGRAM = "/opt/gossipkv-0.1.0/bin/gossipkv "
 OVERLAID = ("etc", "opt", "srv", "usr/local", "var")
 
 MACHINE = """
@@ -111,7 +112,7 @@ class Machines:
     def read_without_end(self) -> Iterator[None]:
         """Have the fourth, where no node is yet, read a key at the others, again and again: no read fails."""
         nodes = " ".join(f"--node {networks.address(number)}:7070" for number in ALL[:3])
-        get = f"/opt/gossipkv-0.1.0/bin/gossipkv get capitals peru {nodes}"
+        get = f"{PROGRAM}get capitals peru {nodes}"
         loop = f"while [ ! -e /run/stop ]; do {get} && echo || exit 1; done"
         reader = subprocess.Popen(
             self._network.command_at(4, "bash", "-c", loop),
@@ -197,3 +198,25 @@ def test_what_nftables_filters() -> None:
     if shutil.which("nft") is None:
         pytest.skip("there is no nft")
     assert any("nft -f" in block.text and where(block) for block in blocks_of(PAGE))
+
+
+def test_the_nodes_of_the_compose_file(machines: Machines) -> None:
+    """With the image's settings and the file's, on machines that know each other by the names of its services."""
+    services = pytest.importorskip("yaml").safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+    image = re.search(r"(?m)^ENV (.*)$", (ROOT / "deploy" / "Dockerfile").read_text())[1]
+    hosts = "".join(f"{networks.address(number)} n{number}\\n" for number in ALL[:3])
+    for number in ALL[:3]:
+        environ = shlex.join(f"{name}={value}" for name, value in services[f"n{number}"]["environment"].items())
+        script = f"""
+            printf '{hosts}' >> /etc/hosts
+            mkdir -p /srv/datasets/capitals/1 && printf 'peru\\tLima\\n' > /srv/datasets/capitals/1/part-0
+            setsid env {image} {environ} {PROGRAM} serve > /run/said 2>&1 &
+            until grep -q ^ready /run/said; do kill -0 $! && sleep 0.1 || exit 1; done
+        """
+        assert (said := machines.type(number, script)).returncode == 0, said.stdout
+    try:
+        (block,) = (block for block in blocks_of(PAGE) if block.language == "console" and "n2" in block.text)
+        run_block(machines, Block(**{**vars(block), "text": block.text.replace("gossipkv ", PROGRAM)}), 1)
+    finally:
+        for number in ALL[:3]:
+            machines.lose(number)
