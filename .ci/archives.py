@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
-CARRIED = ("gossipkv", "src_ext", "tests", "docs")
+CARRIED = ("gossipkv", "src_ext", "tests", "docs", "deploy")
 SHARED = "gossipkv/_cython_shared"  # Of Cython's own, which no module imports by name.
 IN_A_WHEEL = {".py", ".pyi", ".so", ".pyd", ".typed", ".html", ".css", ".js", ".svg"}
 

@@ -19,6 +19,7 @@ from gossipkv.environment.trio_world import real
 from gossipkv.log import Log
 from gossipkv.node import wiring as node
 from gossipkv.processes import logs
+from gossipkv.processes.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,12 +42,15 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
     """Run a node.
 
     It writes one line to standard output, `ready HOST:PORT`, when it listens, has looked at its source once, and serves
-    every database it has built files for; its log names those that are still to be built.  SIGTERM ends it after
+    every database it has built files for; its log names those that are still to be built.  systemd, or whoever set
+    NOTIFY_SOCKET, is told the same, and that it lives.  SIGTERM ends it after
     answering what is in flight; SIGHUP has it read the databases' tables in the settings file again, and look at its
     source.
     """
     config = load_settings(file, flags)
     logs.configure(config.log_level, config.log_format)
+    supervisor = Supervisor.take()
+    supervisor.doing("starts: opens what is built, and looks at its source")
     allow_descriptors()
     sys.setswitchinterval(LOCK_KEPT_S)
     _keep_private(config.data)
@@ -59,6 +63,7 @@ def serve(file: Path | None, *, forget_tables: bool, **flags: Flag) -> None:
             real(),
             forget_tables=forget_tables,
             reload=lambda: load_settings(file, flags).databases,
+            supervisor=supervisor,
             task_status=_Announcement(),
         )
     )

@@ -431,6 +431,11 @@ class Library:
         """Whether a known database that serves nothing will soon, if all goes well."""
         return self._may_write and report.coming(self._databases[database])
 
+    @property
+    def known_count(self) -> int:
+        """How many databases are known."""
+        return len(self._shown())
+
     def unserved(self) -> list[str]:
         """The databases that are known and serve nothing."""
         return [found.name for found in self._shown() if found.served is None]

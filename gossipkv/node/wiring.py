@@ -32,7 +32,7 @@ from gossipkv.address import Address
 from gossipkv.dataset.build.parent import build_in_child
 from gossipkv.dataset.cluster.convergence import Convergence
 from gossipkv.dataset.cluster.core import Cluster
-from gossipkv.dataset.cluster.members import Membership
+from gossipkv.dataset.cluster.members import LIVE, Membership
 from gossipkv.dataset.cluster.terms import Terms
 from gossipkv.dataset.coalesced import Coalesced
 from gossipkv.dataset.library import Library
@@ -54,6 +54,7 @@ from gossipkv.node.peers.connections import Peers
 from gossipkv.node.peers.sharing import DATABASES, Sharing
 from gossipkv.node.readiness import Readiness
 from gossipkv.node.verdicts import Report, Verdicts
+from gossipkv.processes.supervisor import NOBODY, Supervisor
 from gossipkv.processes.usage import usage
 from gossipkv.serving.loop import Loop, Sockets, make_core
 from gossipkv.serving.published import Published, publish
@@ -90,6 +91,9 @@ GATEWAY_PART = 0.5
 # Between two looks of a node that is about to leave whether others miss it.
 HAND_OVER_LOOK_S = 0.02
 
+# Databases that the status names, of those that do not serve yet.
+NAMED = 3
+
 # In so many probe intervals everybody has heard of what a node takes back.
 GRACE_INTERVALS = 5
 
@@ -119,14 +123,15 @@ async def run(
     read_back: ReadBack = read_back_in_child,
     open_store: OpenStores | None = None,
     usage: Callable[[], Mapping[str, float]] = usage,
+    supervisor: Supervisor = NOBODY,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a node until a signal ends it; reports its address when it is ready.
 
     With `forget_tables` it is another node from now on, without the tables that it had.  At SIGHUP `reload`, in a
-    worker thread, tells what the settings of the databases are from then on.  `make_transport` goes with the
-    environment's sockets: what they listen on is served over such a transport; `build`, `read_back` and `open_store`
-    (else as the settings say) go with its files, `usage` with its processes.
+    worker thread, tells what the settings of the databases are from then on; `supervisor` is told what becomes of it.
+    `make_transport` goes with the environment's sockets: what they listen on is served over such a transport; `build`,
+    `read_back` and `open_store` (else as the settings say) go with its files, `usage` with its processes.
 
     Raises:
         LocalError: this machine's set-up stands in the way: platform, port, data directory.
@@ -171,10 +176,11 @@ async def run(
         with environment.signals.receive(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(node.obey, signals, nursery)
-                await nursery.start(node.serve, make_transport, listener, nursery)
+                await nursery.start(node.serve, make_transport, listener, supervisor, nursery)
                 node.tell_unserved()
                 node.log.info("ready", address=str(bound), node=directory.record.node, cluster=config.cluster)
                 task_status.started(bound)
+                node.tell_ready(nursery)
         node.log.info("stopped", node=directory.record.node)
 
 
@@ -255,9 +261,9 @@ class _Node:
         self._gossiping = gossiping
         self.log = Log("gossipkv.node")
         self._config, self._environment = config, environment
-        self._reload = reload
-        self._reloads = Coalesced(self._reconfigure)
+        self._reload, self._reloads = reload, Coalesced(self._reconfigure)
         self._pump: Pump | None = None
+        self._supervisor, self._has_left = NOBODY, False
         self._table = Published().table()
         self._core = make_core(config, seed=environment.random.getrandbits(62), node=directory.record.node)
         self._loop: Loop | None = None
@@ -399,11 +405,13 @@ class _Node:
         self,
         make_transport: MakeTransport,
         listener: Listener,
+        supervisor: Supervisor,
         nursery: trio.Nursery,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Start the library, then serve until drained; ends the nursery."""
+        self._supervisor = supervisor
         if self._directory.silence is not None:
             self.log.error("silent", reason=self._directory.silence.message)
         if self._directory.forgotten is not None:
@@ -438,6 +446,14 @@ class _Node:
         for name in self._library.unserved():
             self.log.info("not_served_yet", database=name, reason=self._library.unready(name))
 
+    def tell_ready(self, nursery: trio.Nursery) -> None:
+        """Tell the supervisor, and from then on that rounds of the pump pass."""
+        if self._readiness.draining:  # A signal came first, and it was told that.
+            return
+        self._supervisor.ready(self._status())
+        if self._supervisor.is_there:
+            nursery.start_soon(self._tell_lives)
+
     async def obey(self, signals: AsyncIterator[int], nursery: trio.Nursery) -> None:
         """Do what signals say."""
         stopping = False
@@ -451,12 +467,37 @@ class _Node:
             else:
                 stopping = self._readiness.draining = True
                 self.log.info("draining", reason=signal.Signals(number).name, timeout_ms=self._config.drain_timeout)
+                self._supervisor.stopping(self._status())
                 nursery.start_soon(self._drain, self._pump)
 
     def close(self) -> None:
         """Let go of every file, after the last request."""
         self._table.release()
         self._library.close()
+
+    async def _tell_lives(self) -> None:
+        """Each time that Trio and the pump, which is woken for it, have both had a turn."""
+        assert self._pump is not None, "a node that is ready has one"
+        while True:
+            await self._pump.pass_round()
+            self._supervisor.lives(self._status())
+            await trio.sleep(self._supervisor.period_s)
+
+    def _status(self) -> str:
+        """What the node does, for people who ask its supervisor."""
+        if self._has_left:
+            return "ends: has left the cluster, and answers what is in flight"
+        if self._readiness.draining:
+            return "ends: answers on, while others take over what it alone has of what is active"
+        if self._directory.silence is not None:
+            return f"silent: serves what is built, and others do not hear of it: {self._directory.silence.message}"
+        known, unserved = self._library.known_count, self._library.unserved()
+        waits = f", not yet {', '.join(unserved[:NAMED])}{', ...' if len(unserved) > NAMED else ''}" if unserved else ""
+        others = self._membership.others
+        alive = sum(member.state in LIVE for member in others)
+        return (
+            f"serves {known - len(unserved)} of {known} datasets{waits}; hears {alive} of {len(others)} other members"
+        )
 
     async def _mend(self) -> None:
         """Try until the epoch of this start is kept; then others may hear of it, and builds go on."""
@@ -498,6 +539,8 @@ class _Node:
     async def _drain(self, pump: Pump) -> None:
         drain_s = self._config.drain_timeout / 1000
         await self._hand_over(drain_s)
+        self._has_left = True
+        self._supervisor.doing(self._status())
         await self._gossiping.leave()
         due = trio.current_time() + drain_s
         if self._gateway is not None:

@@ -134,6 +134,7 @@ class Pump:
         self._draining = False
         self._drained = trio.Event()
         self._rests = False  # Whether the loop sleeps in the place of Trio.
+        self._passed: trio.Event | None = None  # Set after the next round, for whoever waits for one.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until drained or cancelled."""
@@ -159,6 +160,14 @@ class Pump:
         self._drained.set()
         return not limit.cancelled_caught
 
+    async def pass_round(self) -> None:
+        """Return after a round that begins from now on; never, if there is none: the pump has ended, or hangs."""
+        if self._passed is None:
+            self._passed = trio.Event()
+        if self._nursery is not None:
+            self._loop.wake()
+        await self._passed.wait()
+
     async def _serve(self) -> None:
         event_loop = await self._sockets.event_loop()
         try:
@@ -173,7 +182,15 @@ class Pump:
     async def _serve_rounds(self) -> None:
         assert self._nursery is not None
         loop = self._loop
-        while True:
+        while True:  # A round first: who woke the loop before it took the place of Trio did not ring for this task.
+            for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
+                self._begin(pending)
+            self._tell()
+            if self._passed is not None:
+                self._passed.set()
+                self._passed = None
+            if self._draining and loop.connection_count == 0:
+                self._drained.set()
             if loop.has_work and not self._rests:
                 await trio.lowlevel.checkpoint()
             elif (due_s := loop.due_s) is None:
@@ -181,11 +198,6 @@ class Pump:
             else:
                 with trio.move_on_after(due_s):
                     await self._sockets.wait_readable(loop)
-            for pending in loop.round(self._answers.answer, SERVE_US, ANSWER_US):
-                self._begin(pending)
-            self._tell()
-            if self._draining and loop.connection_count == 0:
-                self._drained.set()
 
     def _tell(self) -> None:
         """Pass on what became of peers, and defects that were noticed."""

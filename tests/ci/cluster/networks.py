@@ -5,7 +5,8 @@ Where there is no nftables a node can still *miss* another: its packets to that 
     switch   a user namespace and a network namespace; the bridge; 10.77.0.254, where the tests ask from
     n1 ...   a network namespace each; 10.77.0.1 ..., an end of a veth pair whose other end is on the bridge
 
-No right is needed where users may make namespaces.  Each namespace lives as long as a process that reads a pipe of
+No right is needed where users may make namespaces; `whole` machines, which have files and a name of their own as well,
+and all users of this one, take root's.  Each namespace lives as long as a process that reads a pipe of
 ours, so nothing is left behind, whatever becomes of the tests.
 """
 
@@ -48,13 +49,13 @@ for line in sys.stdin:
 """
 
 
-def missing(*, rules: bool = True) -> str | None:
+def missing(*, rules: bool = True, whole: bool = False) -> str | None:
     """Why there can be no such network here, if so; `rules`: one in which packets are judged by rules."""
-    for tool in ("unshare", "nsenter", "ip", *(("nft",) if rules else ())):
+    for tool in ("unshare", "nsenter", "ip", *(["nft"] if rules else []), *(["setpriv"] if whole else [])):
         if shutil.which(tool, path=PATH) is None:
             return f"there is no {tool}"
     try:
-        with Network(1) as network:
+        with Network(1, whole=whole) as network:
             if rules:
                 network.rule(1, "input", "counter")
     except (subprocess.CalledProcessError, RuntimeError) as error:
@@ -68,7 +69,8 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 class Network:
     """So many machines that reach each other; gone with the block."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, *, whole: bool = False) -> None:
+        self._whole = whole
         self._stack = ExitStack()
         self._count = nodes
         self._switch: list[str] = []
@@ -79,10 +81,12 @@ class Network:
 
     def __enter__(self) -> Self:
         with self._stack:
-            self._switch = self._namespace([], "--user", "--map-root-user", "--net")
+            self._switch = self._namespace([], *([] if self._whole else ["--user", "--map-root-user"]), "--net")
             links = ["link set lo up", "link add bridge type bridge", f"addr add {SWITCH}/24 dev bridge"]
             for node in range(1, self._count + 1):
-                self._machines[node] = self._namespace(self._switch, "--net")
+                self._machines[node] = self._namespace(
+                    self._switch, "--net", *(["--mount", "--uts"] if self._whole else [])
+                )
                 process = self._machines[node][2]
                 links += [
                     f"link add v{node} type veth peer name wire netns {process}",
@@ -111,8 +115,9 @@ class Network:
         self._stack.callback(holder.communicate)
         if holder.stdout.readline() != "made\n":
             raise RuntimeError(holder.stderr.read().strip())
-        user = ["--user"] if inside or "--user" in kinds else []
-        return ["nsenter", "--target", str(holder.pid), *user, "--net", "--preserve-credentials"]
+        entered = [kind for kind in kinds if kind not in {"--user", "--map-root-user"}]
+        user = [] if self._whole else ["--user", "--preserve-credentials"]
+        return ["nsenter", "--target", str(holder.pid), *user, *entered]
 
     @staticmethod
     def _ip(inside: list[str], commands: list[str]) -> None:
@@ -138,6 +143,10 @@ class Network:
         if "error" in reply:
             raise ConnectionError(reply["error"])
         return reply["result"]
+
+    def command_at(self, node: int, *command: str) -> list[str]:
+        """A command that runs at a node."""
+        return [*self._machines[node], *command]
 
     def command_at_switch(self, *command: str) -> list[str]:
         """A command that runs where the tests ask from."""

@@ -15,7 +15,7 @@ from gossipkv.client import blocking
 from gossipkv.errors import NotReady, UnknownDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 PATIENCE_S = 60
@@ -26,7 +26,8 @@ UNHURRIED = "from gossipkv.processes import niceness\nniceness.give_way = lambda
 class NodeProcess:
     """`gossipkv serve`, started and ready, with its address; killed at the end at the latest.
 
-    `changed` is Python that runs in it first, to change a constant; `environ` is added to its environment.
+    `changed` is Python that runs in it first, to change a constant; `environ` is added to its environment; `within` is
+    a command that becomes it.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class NodeProcess:
         soft_descriptors: int | None = None,
         changed: str = "",
         environ: Mapping[str, str] = MappingProxyType({}),
+        within: Sequence[str] = (),
     ) -> None:
         self.log = place / "node.log"
         program = ["-c", f"import sys\n{changed}\nfrom gossipkv import cli\nsys.exit(cli.run(sys.argv[1:]))"]
@@ -47,7 +49,9 @@ class NodeProcess:
             command = ["sh", "-c", f'ulimit -Sn {soft_descriptors}; exec "$@"', "sh", *command]
         cleared = {name: value for name, value in os.environ.items() if not name.startswith("GOSSIPKV_")}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=cleared | environ)
+            self.process = subprocess.Popen(
+                [*within, *command], stdout=subprocess.PIPE, stderr=log, env=cleared | environ
+            )
         self.address = ""
 
     def ready(self) -> str:

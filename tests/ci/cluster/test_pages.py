@@ -53,6 +53,8 @@ PROGRAMS = ("curl", "nvim", "redis-server")
 RUNNABLE = {"sh", "console", "python", "lua"}
 FILE = re.compile(r"# (\S+\.\w+)\n")
 TABLES = "tests/nightly/cluster/test_tables.py::"
+MACHINES = "docs/operators/three-machines.md"
+ON_MACHINES = "tests/ci/cluster/test_three_machines.py::test_the_page_on_machines"
 RECORDS = "tests/unit/client/test_tables_page.py::test_the_page_does_what_it_says"
 NVIM = "nvim --headless --clean -n -i NONE -c 'luafile {}' -c 'qa!'"
 
@@ -100,8 +102,6 @@ CLAIMS = (
     Claim("docs/operators/metrics.md", "console", 1, "not run: shows a node before it is ready", "not ready"),
     Claim("docs/operators/metrics.md", "toml", 1, f"{HERE}test_configurations_of_others_can_be_read"),
     Claim("docs/operators/metrics.md", "yaml", 2, f"{HERE}test_configurations_of_others_can_be_read"),
-    Claim("docs/operators/running.md", "ini", 1, f"{HERE}test_systemd_takes_the_unit"),
-    Claim("docs/operators/running.md", "dockerfile", 1, "not run: it needs a container's registry, and says so"),
     Claim("docs/operators/running.md", "sh", 1, "not run: installs a wheel for all users of a machine", "/opt/"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "--forget-tables"),
     Claim("docs/operators/running.md", "sh", 1, f"{HERE}test_tables_are_lost_and_put_back", "gossipkv backup"),
@@ -110,6 +110,10 @@ CLAIMS = (
     Claim("docs/operators/security.md", "ini", 1, "not run: needs two machines, and keys that are theirs"),
     Claim("docs/operators/security.md", "nginx", 1, "not run: needs nginx, a certificate and the port 443"),
     Claim("docs/operators/sizing.md", "python", 5, "tests/ci/cluster/test_sizing.py::test_the_example_is_right"),
+    Claim(MACHINES, "sh", 13, ON_MACHINES, "# on "),
+    Claim(MACHINES, "console", 4, ON_MACHINES),
+    Claim(MACHINES, "sh", 2, "not run: its machines reach no package index; a program is put there", "-m venv"),
+    Claim(MACHINES, "sh", 1, "not run: there is no ufw here, and the same rules are run with nftables", "ufw allow"),
     Claim("docs/operators/tables.md", "sh", 1, f"{TABLES}test_acceptors_that_were_forgotten_and_restored", "n3 n6"),
     Claim("docs/operators/cluster.md", "python", 1, f"{HERE}test_the_fixture_of_the_page_is_one"),
     Claim("docs/operators/command-line.md", "sh", 1, "not run: needs machines called seed-1 and seed-2", "seed-1"),
@@ -341,18 +345,6 @@ def test_json_is_json() -> None:
     for block in (block for block in all_blocks() if block.language in {"json", "jsonl"}):
         texts = [block.text] if block.language == "json" else block.text.splitlines()
         assert [json.loads(text) for text in texts], block.where
-
-
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze verify` has nothing to say of it, but that its program is elsewhere here."""
-    (block,) = (block for block in blocks_of("docs/operators/running.md") if block.language == "ini")
-    with Reader(tmp_path) as reader:
-        program = reader.directory / ".venv" / "bin" / "gossipkv"
-        unit = block.text.replace("/opt/gossipkv/bin/gossipkv", str(program)).replace("User=gossipkv", "User=root")
-        (tmp_path / "gossipkv.service").write_text(unit)
-        said = reader.run(f"systemd-analyze verify {tmp_path}/gossipkv.service 2>&1 | grep gossipkv.service; true")
-        assert said.text == ""
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -33,6 +33,7 @@ from tests.nightly.mutants.sessions import MUTANTS_OF_SESSIONS
 from tests.nightly.mutants.sorting import MUTANTS_OF_SORTING
 from tests.nightly.mutants.status import MUTANTS_OF_STATUS
 from tests.nightly.mutants.store import MUTANTS_OF_THE_STORE
+from tests.nightly.mutants.supervisor import MUTANTS_OF_THE_SUPERVISOR
 from tests.nightly.mutants.told import MUTANTS_OF_WHAT_IS_TOLD
 
 MUTANTS = (
@@ -363,6 +364,7 @@ MUTANTS = (
     *MUTANTS_OF_THE_DISK,
     *MUTANTS_OF_STATUS,
     *MUTANTS_OF_THE_STORE,
+    *MUTANTS_OF_THE_SUPERVISOR,
     *MUTANTS_OF_METRICS,
     *MUTANTS_OF_METADATA,
     *MUTANTS_OF_THE_PAGE,

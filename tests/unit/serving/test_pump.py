@@ -476,3 +476,44 @@ async def test_drain_without_connections(tmp_path: Path) -> None:
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(PATIENCE_S):
             assert await running.pump.drain(PATIENCE_S)
+
+
+async def test_a_round_is_waited_for_before_the_loop_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for one before the serving loop has taken Trio's place gets one, too."""
+    event_loop, asked = RealSockets.event_loop, trio.Event()
+
+    async def late(sockets: RealSockets) -> object:
+        await asked.wait()
+        return await event_loop(sockets)
+
+    monkeypatch.setattr(RealSockets, "event_loop", late)
+    async with serving(tmp_path) as running, trio.open_nursery() as nursery:
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(running.pump.pass_round)
+        await trio.testing.wait_all_tasks_blocked()
+        asked.set()
+        nursery.cancel_scope.deadline = trio.current_time() + PATIENCE_S
+    assert not nursery.cancel_scope.cancelled_caught
+
+
+async def test_a_round_is_waited_for(tmp_path: Path, rests: bool) -> None:
+    """It passes though nobody asks anything, once for each who waits; a pump that has ended has none."""
+    async with serving(tmp_path) as running:
+        with trio.fail_after(PATIENCE_S):
+            for _ in range(3):
+                await running.pump.pass_round()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(running.pump.pass_round)
+                nursery.start_soon(running.pump.pass_round)
+        await running.pump.drain(PATIENCE_S)
+        await trio.testing.wait_all_tasks_blocked()
+        passed: list[None] = []
+
+        async def ask() -> None:
+            passed.append(await running.pump.pass_round())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert passed == []

@@ -1,0 +1,86 @@
+"""Run a command with the system calls and address families of a unit; whoever makes another call is killed.
+
+    python confined.py UNIT COMMAND...
+
+`systemd-analyze` says which calls a set of systemd's has, libseccomp has the kernel hold everybody to it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+
+KILL, ALLOW, EQUAL = 0x80000000, 0x7FFF0000, 4  # seccomp.h
+PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
+
+
+class Comparison(ctypes.Structure):
+    """`struct scmp_arg_cmp`."""
+
+    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
+
+
+class Lines(dict[str, str]):
+    """The settings of a section; one that is given again adds to what was given."""
+
+    def __setitem__(self, name: str, value: str) -> None:
+        if isinstance(value, list) and name in self:
+            value = self[name] + value
+        super().__setitem__(name, value)
+
+
+def unit(path: str) -> configparser.RawConfigParser:
+    """The settings of a unit; a setting that is given twice has both values, a line each."""
+    parser = configparser.RawConfigParser(strict=False, dict_type=Lines, interpolation=None, delimiters=("=",))
+    parser.optionxform = str
+    parser.read(path)
+    return parser
+
+
+def calls(names: list[str]) -> set[str]:
+    """The system calls that these stand for: some are sets."""
+    found = set()
+    for name in names:
+        if name.startswith("@"):
+            said = subprocess.run(["systemd-analyze", "syscall-filter", name], check=True, stdout=-1, text=True).stdout
+            found |= calls([line.strip() for line in said.splitlines()[1:] if line.strip()[:1] not in {"", "#"}])
+        else:
+            found.add(name)
+    return found
+
+
+def allow(names: set[str], families: list[str]) -> None:
+    """Have whoever makes another call killed, from now on."""
+    library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
+    library.seccomp_init.restype = ctypes.c_void_p
+    rules = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(KILL)))
+    for name in sorted(names - {"socket"}):
+        number = library.seccomp_syscall_resolve_name(name.encode())
+        if number >= 0:  # Else it is one of other machines.
+            assert library.seccomp_rule_add_array(rules, ctypes.c_uint32(ALLOW), number, 0, None) == 0
+    number = library.seccomp_syscall_resolve_name(b"socket")
+    for family in families:
+        is_that = Comparison(0, EQUAL, getattr(socket, family), 0)
+        assert library.seccomp_rule_add_array(rules, ctypes.c_uint32(ALLOW), number, 1, ctypes.byref(is_that)) == 0
+    assert library.seccomp_load(rules) == 0
+
+
+def main() -> None:
+    """Confine this process, and become the command."""
+    path, *command = sys.argv[1:]
+    service = unit(path)["Service"]
+    wanted, unwanted = [], []
+    for line in service["SystemCallFilter"].splitlines():
+        (unwanted if line.startswith("~") else wanted).extend(line.removeprefix("~").split())
+    if service.getboolean("MemoryDenyWriteExecute"):
+        ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0)  # Kernels before 6.3 do not have it.
+    allow(calls(wanted) - calls(unwanted), service["RestrictAddressFamilies"].split())
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main()

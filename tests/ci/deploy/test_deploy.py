@@ -1,0 +1,196 @@
+"""What deploy/ has: a unit that systemd takes and a node lives under, an image and a compose file that fit the node."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gossipkv.settings.config import load
+from tests.ci.cluster.node_process import PATIENCE_S, NodeProcess, connect, wait_for
+from tests.ci.cluster.pages import ROOT
+from tests.ci.cluster.test_pages import unknown_words
+from tests.ci.deploy.confined import unit
+
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "gossipkv.service"
+HERE = Path(__file__).parent
+SCHEMA_SHA256 = "1f91e091f16b2dd50ab8860e02bb391d22df553d91c145eacedb1b6eff9c3f0e"  # Of compose-spec at 170098ba.
+EXPOSURE = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
+
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+
+
+def analyzed(place: Path, *words: str) -> str:
+    """What `systemd-analyze` says of the unit, whose program and user stand elsewhere here."""
+    program = place / "gossipkv"
+    program.touch(0o755)
+    text = UNIT.read_text().replace("/opt/gossipkv/bin/gossipkv", str(program)).replace("User=gossipkv", "User=root")
+    (place / "gossipkv.service").write_text(text)
+    command = ["systemd-analyze", *words, str(place / "gossipkv.service")]
+    return subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+
+@needs_systemd
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """`systemd-analyze verify` has nothing to say of it."""
+    assert [line for line in analyzed(tmp_path, "verify").splitlines() if "gossipkv.service" in line] == []
+
+
+@needs_systemd
+def test_little_is_exposed(tmp_path: Path) -> None:
+    """By systemd's own measure, under which 10 is a service without any hardening, as root it is 2.1 at most."""
+    found = EXPOSURE.search(analyzed(tmp_path, "security", "--offline=true"))
+    assert float(found[1]) <= 2.5
+
+
+def test_the_unit_fits_the_node() -> None:
+    """It is given the time that it takes to drain, and its command line exists."""
+    service = unit(str(UNIT))["Service"]
+    assert int(service["TimeoutStopSec"]) * 1000 > 2 * load(None, {}, {}).drain_timeout
+    assert unknown_words("gossipkv" + service["ExecStart"].partition("bin/gossipkv")[2]) == []
+
+
+@needs_systemd
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a tmpfs")
+def test_a_node_lives_under_the_unit(tmp_path: Path) -> None:
+    """Without a capability, on a read-only system, with the unit's system calls it builds, decides and ends."""
+    version = tmp_path / "source" / "geo" / "1"
+    version.mkdir(parents=True)
+    (version / "part-0").write_bytes(b"paris\tFrance\n")
+    ring = tmp_path / "keys"
+    subprocess.run([sys.executable, "-m", "gossipkv", "keys", "new", ring], check=True, stdout=subprocess.DEVNULL)
+    options = ("--http-listen", "127.0.0.1:0", "--key-ring", str(ring))
+    with NodeProcess(tmp_path, *options, source=tmp_path / "source", within=confinement(tmp_path)) as node:
+        node.ready()
+        wait_for(node.address, "geo", "1")
+        with connect(node.address) as client:
+            assert client.dataset("geo").get(b"paris") == b"France"
+            client.call("create_table", "carts", {"kind": "hash", "partitions": 1, "replication": 1})
+            client.table("carts").put(b"k", b"v")
+            assert client.table("carts").get(b"k") == b"v"
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{node.process.pid}/status").read_text().splitlines()
+        )
+        assert (int(status["CapEff"], 16), status["NoNewPrivs"], status["Seccomp"]) == (0, "1", "2")
+        assert node.stop() == 0
+        assert "build_failed" not in node.said()
+
+
+def confinement(place: Path) -> list[str]:
+    """What comes before the command of a node whose data is below `place`; the system is read-only for it."""
+    data = place / "data"
+    data.mkdir(0o700)
+    mounts = f"mount --bind {data} {data} && mount -o remount,bind,ro / && ! touch {place}/x 2>/dev/null"
+    drop = "setpriv --no-new-privs --bounding-set=-all --inh-caps=-all"
+    script = f'{mounts} && exec {drop} {sys.executable} {HERE}/confined.py {UNIT} "$@"'
+    return ["unshare", "--mount", "sh", "-c", script, "sh"]
+
+
+def test_the_unit_is_held_to(tmp_path: Path) -> None:
+    """Whoever makes a call that the unit does not name is killed: the test before would notice."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    for program, status in (("import os; os.getpid()", 0), ("import os; os.chown('/', 0, 0)", -31)):
+        command = [sys.executable, str(HERE / "confined.py"), str(UNIT), sys.executable, "-c", program]
+        assert subprocess.run(command, check=False).returncode == status
+
+
+# The image ------------------------------------------------------------------------------------------------------------
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Those of the Dockerfile, with what follows each."""
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    return [tuple(line.split(" ", 1)) for line in lines if line and not line.startswith("#")]
+
+
+def test_the_image_fits_the_program() -> None:
+    """Its commands exist, its settings are settings, its ports are theirs, and it is not root."""
+    (health,), (entry,), (command,) = (
+        [rest for word, rest in instructions() if word == wanted] for wanted in ("HEALTHCHECK", "ENTRYPOINT", "CMD")
+    )
+    assert unknown_words(" ".join(json.loads(health.partition("CMD ")[2]))) == []
+    assert unknown_words(" ".join(json.loads(entry) + json.loads(command))) == []
+    environ = dict(pair.split("=") for word, rest in instructions() if word == "ENV" for pair in rest.split())
+    config = load(None, environ, {})
+    assert (config.listen.port, config.http_listen.port, str(config.data)) == (7070, 8080, "/var/lib/gossipkv")
+    assert ("EXPOSE", "7070/tcp 7070/udp 8080/tcp") in instructions()
+    assert [rest for word, rest in instructions() if word == "USER"] == ["gossipkv"]
+
+
+def test_the_image_has_what_a_wheel_is_made_of() -> None:
+    """Whatever setup.py and the package's own files need is in the context of the build."""
+    lines = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    assert all((ROOT / name).exists() for name in kept)
+    assert {"gossipkv", "src_ext", "setup.py", "pyproject.toml", "README.md", "LICENSE"} <= kept
+
+
+# The compose file -----------------------------------------------------------------------------------------------------
+
+
+def read_yaml(name: str) -> dict[str, object]:
+    """A file of deploy/."""
+    return pytest.importorskip("yaml").safe_load((DEPLOY / name).read_text())
+
+
+def test_the_compose_file_is_one() -> None:
+    """By the schema of the Compose Specification, of which a copy stands here."""
+    fastjsonschema = pytest.importorskip("fastjsonschema")
+    schema = (HERE / "compose-spec.json").read_bytes()
+    assert hashlib.sha256(schema).hexdigest() == SCHEMA_SHA256
+    validate = fastjsonschema.compile(json.loads(schema))
+    compose = read_yaml("compose.yaml")
+    validate(compose)
+    compose["services"]["n1"]["port"] = compose["services"]["n1"].pop("ports")
+    with pytest.raises(fastjsonschema.JsonSchemaException, match="n1"):
+        validate(compose)
+
+
+def test_the_compose_file_fits_the_program() -> None:
+    """The settings of its nodes are settings, and each node joins the others; what it mounts from here is here."""
+    services = read_yaml("compose.yaml")["services"]
+    nodes = {name: found for name, found in services.items() if found["image"] == "gossipkv"}
+    assert list(nodes) == ["n1", "n2", "n3"]
+    for name, node in nodes.items():
+        config = load(None, node["environment"], {})
+        assert (config.node, [address.host for address in config.join]) == (name, list(nodes))
+        assert int(node["stop_grace_period"].removesuffix("s")) * 1000 > 2 * config.drain_timeout
+        assert (DEPLOY / node["build"]["context"] / node["build"]["dockerfile"]).resolve() == DEPLOY / "Dockerfile"
+    mounted = [volume for found in services.values() for volume in found["volumes"] if volume.startswith(("./", "../"))]
+    assert len(mounted) == 5
+    assert [volume for volume in mounted if not (DEPLOY / volume.split(":")[0]).is_file()] == []
+
+
+def test_prometheus_and_grafana_find_what_they_need() -> None:
+    """The job is the one that rules and dashboard are about, its targets are the nodes, and the rules are mounted."""
+    services = read_yaml("compose.yaml")["services"]
+    prometheus = read_yaml("prometheus.yml")
+    (job,) = prometheus["scrape_configs"]
+    rules = (ROOT / "docs" / "operators" / "alerts.yml").read_text()
+    assert set(re.findall(r'job="(\w+)"', rules)) == {job["job_name"]}
+    assert job["static_configs"] == [{"targets": ["n1:8080", "n2:8080", "n3:8080"]}]
+    targets = [volume.split(":")[1] for volume in services["prometheus"]["volumes"]]
+    assert f"/etc/prometheus/{prometheus['rule_files'][0]}" in targets
+    (source,) = read_yaml("grafana-datasource.yml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = read_yaml("grafana-dashboards.yml")["providers"]
+    dashboards = [volume.split(":")[1] for volume in services["grafana"]["volumes"] if ".json:" in volume]
+    assert [str(Path(path).parent) for path in dashboards] == [provider["options"]["path"]]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_takes_the_configuration(tmp_path: Path) -> None:
+    """With the rules where the compose file mounts them."""
+    shutil.copy(DEPLOY / "prometheus.yml", tmp_path)
+    shutil.copy(ROOT / "docs" / "operators" / "alerts.yml", tmp_path)
+    subprocess.run(["promtool", "check", "config", tmp_path / "prometheus.yml"], check=True, timeout=PATIENCE_S)

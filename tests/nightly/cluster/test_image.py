@@ -1,0 +1,106 @@
+"""The steps of deploy/Dockerfile, where there may be no container engine: each stage on a copy of this machine's files.
+
+A stage is what `FROM` begins: here an overlay over this machine's own files, whose changes nobody else sees, with a new
+environment of Python in the place of the official image's.  The step that installs the compiler is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ci.cluster.pages import ROOT
+from tests.ci.deploy.test_deploy import DEPLOY, instructions
+
+STAGE = """
+set -e
+mount -t tmpfs tmpfs {place}
+mkdir {place}/upper {place}/work {place}/root
+mount -t overlay overlay -o lowerdir=/,upperdir={place}/upper,workdir={place}/work {place}/root
+mount --rbind /dev {place}/root/dev
+mount --rbind /proc {place}/root/proc
+chmod o+x {place}/root{opened}
+mkdir {place}/root/wheels {place}/root/source {place}/root/image
+cp -R {context}/. {place}/root/source
+cp -R {wheels}/. {place}/root/wheels
+chroot {place}/root {python} -m venv /image
+chroot {place}/root env -C /source PATH=/image/bin:$PATH sh -e -c {steps}
+cp -R {place}/root/wheels/. {wheels} 2>/dev/null || true
+"""
+
+# As the image starts: user, settings and commands are the file's, the network is one of its own.
+LIVE = """
+ip link set lo up
+{drop} --inh-caps=-all env {settings} GOSSIPKV_INSECURE_GOSSIP=true {start} &
+node=$!
+until {health}; do kill -0 $node; sleep 0.2; done
+{drop} {health}
+kill -{signal} $node
+wait $node
+"""
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The instructions of each."""
+    found: list[list[tuple[str, str]]] = []
+    for word, rest in instructions():
+        if word == "FROM":
+            found.append([])
+        elif found:
+            found[-1].append((word, rest))
+    return found
+
+
+def words(stage: list[tuple[str, str]], wanted: str) -> list[str]:
+    """What follows an instruction, each time that it stands there."""
+    return [rest for word, rest in stage if word == wanted]
+
+
+def run(place: Path, wheels: Path, steps: list[str]) -> None:
+    """Run these steps in a stage of their own."""
+    context = place / "context"
+    kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
+    tracked = subprocess.run(["git", "ls-files", "--", *kept], cwd=ROOT, check=True, stdout=-1, text=True).stdout
+    for name in tracked.splitlines():
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, context / name)
+    stage = place / "stage"
+    stage.mkdir()
+    python = Path(sys.base_prefix) / "bin" / "python3"
+    opened = f" {stage}/root".join(map(str, python.parents[:-1]))  # A Python in somebody's home is not for all users.
+    steps = shlex.quote("\n".join(steps))
+    script = STAGE.format(place=stage, context=context, wheels=wheels, python=python, opened=opened, steps=steps)
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("GOSSIPKV_", "PYTHON", "VIRTUAL"))
+    }
+    subprocess.run(["unshare", "--mount", "sh", "-c", script], check=True, env=environ)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a tmpfs")
+def test_the_steps_of_the_image(tmp_path: Path) -> None:
+    """A wheel is made, installed, started without rights, found healthy, and ended by its signal."""
+    build, image = stages()
+    wheels = tmp_path / "wheels"
+    for name in ("wheels", "build", "image"):
+        (tmp_path / name).mkdir()
+    run(tmp_path / "build", wheels, [step for step in words(build, "RUN") if not step.startswith("apt-get ")])
+    (wheel,) = wheels.iterdir()
+    assert wheel.suffix == ".whl"
+    start = [part for word in ("ENTRYPOINT", "CMD") for line in words(image, word) for part in json.loads(line)]
+    (user,) = words(image, "USER")
+    live = LIVE.format(
+        drop=f"setpriv --reuid {user} --regid {user} --clear-groups",
+        settings=words(image, "ENV")[0],
+        start=shlex.join(start),
+        health=shlex.join(json.loads(words(image, "HEALTHCHECK")[0].partition("CMD ")[2])),
+        signal=words(image, "STOPSIGNAL")[0].removeprefix("SIG"),
+    )
+    run(tmp_path / "image", wheels, [*words(image, "RUN"), f"unshare --net sh -e -c {shlex.quote(live)}"])

@@ -1,0 +1,109 @@
+"""What a supervisor is told, at a real socket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gossipkv.log import fields_of
+from gossipkv.processes.program import environment
+from gossipkv.processes.supervisor import STATUS_PERIOD_S, Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=["path", "abstract"])
+def told(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A supervisor's socket, which the environment names."""
+    name = str(tmp_path / "notify") if request.param == "path" else f"@gossipkv-test-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(name.replace("@", "\0"))
+        listening.settimeout(0)
+        monkeypatch.setenv("NOTIFY_SOCKET", name)
+        yield listening
+
+
+def heard(listening: socket.socket) -> list[str]:
+    """What has come."""
+    found = []
+    try:
+        while True:
+            found.append(listening.recv(4096).decode())
+    except BlockingIOError:
+        return found
+
+
+def test_messages(told: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A datagram each, byte by byte; a status is one line, and what children inherit has no variable of it."""
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+    supervisor = Supervisor.take()
+    assert [name for name in environment() if name.startswith(("NOTIFY_", "WATCHDOG_"))] == []
+    assert (supervisor.is_there, supervisor.watches, supervisor.period_s) == (True, True, 15.0)
+    supervisor.doing("starts")
+    supervisor.ready("serves\nREADY=0")
+    supervisor.lives("serves")
+    supervisor.lives("serves")
+    supervisor.stopping("ends")
+    assert heard(told) == [
+        "STATUS=starts", "READY=1\nSTATUS=serves READY=0", "WATCHDOG=1\nSTATUS=serves", "WATCHDOG=1\nSTATUS=serves",
+        "STOPPING=1\nSTATUS=ends",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}])
+def test_without_a_watchdog(told: socket.socket, watchdog: dict[str, str]) -> None:
+    """Where there is none, or it waits for another process, a status alone is said, and once."""
+    environ = {"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"], **watchdog}
+    supervisor = Supervisor.take(environ)
+    assert (environ, supervisor.watches, supervisor.period_s) == ({}, False, STATUS_PERIOD_S)
+    supervisor.lives("serves")
+    supervisor.lives("serves")
+    assert heard(told) == ["STATUS=serves"]
+
+
+@pytest.mark.parametrize("named", [{"NOTIFY_SOCKET": "notify"}, {"NOTIFY_SOCKET": "@"}, {"NOTIFY_SOCKET": "vsock:2:1"}])
+def test_an_address_that_is_none(named: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    """It is told in the log, and the process goes on."""
+    Supervisor.take(named).ready("serves")
+    (line,) = caplog.records
+    assert (line.msg, "neither an absolute path nor @NAME" in str(fields_of(line)["reason"])) == ("not_notified", True)
+
+
+@pytest.mark.parametrize("time", ["0", "-1", "soon", "\u0663"])
+def test_a_watchdog_without_a_time(time: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Likewise: it is told the rest."""
+    supervisor = Supervisor.take({"NOTIFY_SOCKET": "@nobody", "WATCHDOG_USEC": time})
+    assert (supervisor.is_there, supervisor.watches) == (True, False)
+    assert [fields_of(line)["reason"] for line in caplog.records] == [
+        f"WATCHDOG_USEC={time} is no number of microseconds"
+    ]
+
+
+def test_a_supervisor_that_takes_nothing(told: socket.socket, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for one whose queue is full or that is gone; the log has it once, and again after it was back."""
+    supervisor = Supervisor.take()
+    while not caplog.records:
+        supervisor.doing("serves")
+    supervisor.doing("serves")
+    assert heard(told)
+    supervisor.doing("serves")
+    told.close()
+    supervisor.doing("serves")
+    supervisor.doing("serves")
+    assert [line.levelno for line in caplog.records] == [logging.WARNING] * 2
+
+
+def test_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was started by hand tells nobody."""
+    supervisor = Supervisor.take({"WATCHDOG_USEC": "1000000"})
+    assert (supervisor.is_there, supervisor.watches) == (False, False)
+    monkeypatch.setattr(socket, "socket", None)
+    supervisor.ready("serves")
