@@ -16,6 +16,12 @@ def band(partitions: int, most: int) -> int:
     return size
 
 
+def lacking(few, owners) -> set[int]:
+    """Which of those that are on too few nodes are drawn so: those of which no live node builds a further copy."""
+    live = [owner for owner in owners if owner["state"] != "dead"]
+    return {partition for partition in few if not any(partition in owner["building"] for owner in live)}
+
+
 def node_letter(partition, owner, few, disputed) -> str:
     """One partition in the row of a node: `owner` has `state`, `ready`, `building`."""
     if owner["state"] == "dead":

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 import h11
 import trio
 
-from gossipkv.errors import Unavailable, UnknownDatabase
+from gossipkv.errors import UnknownDatabase
 from gossipkv.http.answers import Answer, Request
 from gossipkv.http.page.pages import Pages
 from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.status.judging.judge import judge
+from gossipkv.status.tables import KINDS
+from gossipkv.status.verdict import Said, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -41,12 +44,67 @@ def told(scene: str):
     return copy.deepcopy(_read(scene))
 
 
-class ToldNode:
-    """A client of a node that says what was told; `failure` is raised instead."""
+def judged(said) -> Verdict:
+    """The verdict over what was said then."""
+    states = {member["node"]: member["state"] for member in said["members"]}
+    away = {name: state for name, state in states.items() if state in {"dead", "suspect"}}
+    reports, silent = {}, {}
+    for name in states:
+        here = said["local"].get(name, {}) if name != said["info"]["node"] else said["status"]
+        if here is not None:
+            databases = {each: reported(entry, here.get(each, {})) for each, entry in said["status"].items()}
+            reports[name] = {"away": away, "databases": databases, **said.get("reports", {}).get(name, {})}
+        elif states[name] != "dead":
+            silent[name] = "no node could be reached: connection refused"
+    return judge(Said(said["info"]["node"], states, reports, silent))
 
-    def __init__(self, said, *, local: str | None = None) -> None:
+
+def reported(entry, here):
+    """What a node says of a database: `entry` is what is told of it, `here` what it has itself."""
+    if entry.get("kind") in KINDS:
+        lags = {
+            node["node"]: {"records": node["lag_records"], "seconds": node["lag_s"]}
+            for node in entry["nodes"]
+            if node.get("lag_records")
+        }
+        return {"kind": entry["kind"], "unwell": entry["unwell"], "lags": lags}
+    active, versions = here.get("active", entry["active"]), here.get("versions", {})
+    told = {"kind": "dataset", "active": active, "error": entry.get("error"), "versions": {}}
+    newest = max(entry["versions"], default=None)
+    if newest != active:
+        told["awaits"] = newest
+    for name, shared in entry["versions"].items():
+        mine = versions.get(name, {})
+        noted = {key: mine[key] for key in ("error",) if key in mine}
+        if mine.get("state") == "BUILDING" or name == told.get("awaits"):
+            noted |= {"state": mine.get("state"), "progress": mine.get("progress")}
+        if name == active:
+            noted |= _lacks(entry, shared)
+        told["versions"][name] = noted
+    return told
+
+
+def _lacks(entry, version):
+    """What all say of an active version: partitions that nobody has, or too few."""
+    count, found = version["partition_count"], {}
+    for key in ("missing", "under_replicated"):
+        some = PartitionSet.from_bytes(count, version[key]["bitmap"]) if version[key]["count"] else ()
+        if some:
+            found[key] = {"count": len(some), "runs": some.in_words(8)}
+    away = [owner["node"] for owner in version["owners"] if owner["state"] == "dead"]
+    more = {"partition_count": count, "replication": entry["replication"], "away": away, "at_source": True}
+    return found | more | {"reassign_after_ms": 60_000, "switched_ms": entry.get("switched_ms")} if found else {}
+
+
+class ToldNode:
+    """A client of a node that says what was told; `failure` is raised instead.
+
+    `values` has what is under keys, by database; an error there is raised.
+    """
+
+    def __init__(self, said, values=None) -> None:
         self.said = said
-        self.local = local  # Name of the member that answers for itself alone.
+        self.values = values or {}
         self.failure: Exception | None = None
         self.asked: list[tuple[str, object]] = []
 
@@ -56,42 +114,77 @@ class ToldNode:
         self.asked.append((method, params[0] if params else None))
         if self.failure is not None:
             raise self.failure
+        if method == "get":
+            return self._get(*params)
+        if method == "verdict" and "verdict" not in self.said:
+            verdict = judged(self.said)
+            return (verdict.about(params[0]["database"]) if params else verdict).to_map()
+        if method == "partition_map":
+            return self._partition_map(*params)
         if method != "status":
             return self.said[method]
         options = params[0]
-        entries = self.said["local"][self.local] if options.get("local") else self.said["status"]
-        if options["database"] not in entries:
+        if options["database"] not in self.said["status"]:
             raise UnknownDatabase(f"no database {options['database']} here or at the source")
-        return {options["database"]: entries[options["database"]]}
+        return {options["database"]: self.said["status"][options["database"]]}
 
-    def reach(self, address: str):
-        """Connect to another member."""
-        names = {member["address"]: member["node"] for member in self.said["members"]}
-        return reached(ToldNode(self.said, local=names[address]), self.said["local"].get(names[address]) is not None)
+    def _get(self, database: str, key: bytes, options):
+        assert options == {"explain": True}
+        if database not in self.said["status"]:
+            raise UnknownDatabase(f"no database {database} here or at the source")
+        found = self.values.get(database, {}).get(key)
+        if isinstance(found, Exception):
+            raise found
+        return [found, self.said["status"][database].get("active"), {"node": "n2"}]
+
+    def _partition_map(self, table: str, options):
+        """Two partitions a page, as nodes page larger maps."""
+        hosts, start = self.said["hosts"][table], int(options.get("start", b"0"))
+        page = [
+            {"assignments": [{"node": name, "state": "AVAILABLE"} for name in names]}
+            for names in hosts[start : start + 2]
+        ]
+        more = {"next": str(start + 2).encode()} if start + 2 < len(hosts) else {}
+        return {"kind": "hash", "partitions": page, **more}
 
 
 @contextlib.asynccontextmanager
-async def reached(node: ToldNode, answers: bool) -> AsyncIterator[ToldNode]:
-    """A connection, or why there is none."""
-    await trio.lowlevel.checkpoint()
-    if not answers:
-        raise Unavailable("no node could be reached: connection refused")
-    yield node
-
-
-@contextlib.asynccontextmanager
-async def pages_of(node: ToldNode, **given) -> AsyncIterator[Pages]:
+async def pages_of(node: ToldNode) -> AsyncIterator[Pages]:
     """Pages whose sampler runs."""
-    pages = Pages(node, reach=given.pop("reach", node.reach), now_s=lambda: 1_795_342_320.0, **given)
+    pages = Pages(node, now_s=lambda: 1_795_342_320.0)
     async with trio.open_nursery() as nursery:
         await nursery.start(pages.run)
         yield pages
         nursery.cancel_scope.cancel()
 
 
-def request(accept: bytes = b"text/html,*/*;q=0.8") -> Request:
+def request(accept: bytes = b"text/html,*/*;q=0.8", target: bytes = b"/") -> Request:
     """What a browser asks."""
-    return Request(b"GET", b"/", {b"accept": accept})
+    return Request(b"GET", target, {b"accept": accept})
+
+
+CARTS = {
+    "kind": "hash",
+    "replication": 2,
+    "partition_count": 5,
+    "nodes": [
+        {"node": "n1", "state": "alive", "partitions": 4, "lag_records": 0, "lag_s": 0.0},
+        {"node": "n2", "state": "alive", "partitions": 3, "lag_records": 0, "lag_s": 0.0},
+        {"node": "n3", "state": "alive", "partitions": 3, "lag_records": 0, "lag_s": 0.0},
+    ],
+    "unwell": [],
+}
+
+
+def with_table(said):
+    """The same with a table `carts` of five partitions, whose acceptors are three nodes."""
+    said["status"]["carts"] = copy.deepcopy(CARTS)
+    said["databases"].append({"name": "carts"})
+    said["hosts"] = {"carts": [["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n2"], ["n1", "n3"]]}
+    said["reports"] = {
+        node: {"acceptors": ["n1", "n2", "n3"]} for node, here in said["local"].items() if here is not None
+    }
+    return said
 
 
 async def body_of(answer: Answer) -> str:
@@ -190,7 +283,7 @@ class Server:
         return connection.our_state is h11.DONE
 
     async def _answer(self, asked: h11.Request) -> Answer:
-        path, found = asked.target.decode(), Request(asked.method, asked.target, dict(asked.headers))
+        path, found = asked.target.decode().split("?")[0], Request(asked.method, asked.target, dict(asked.headers))
         if path == "/":
             return await self.pages.overview(found)
         if path.startswith("/static/"):

@@ -81,4 +81,5 @@ def test_the_policy_allows_what_the_page_has_and_nothing_else():
     rules = dict(rule.strip().split(" ", 1) for rule in POLICY.split(";"))
     assert rules["default-src"] == "'none'"
     assert {value for name, value in rules.items() if name.endswith("-src") and name != "default-src"} == {"'self'"}
+    assert rules["form-action"] == "'self'", "the look-up"
     assert "unsafe" not in POLICY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 
 import pytest
 import trio
@@ -52,9 +53,60 @@ async def test_the_upgrade_says_what_it_waits_for():
     """Who builds and how far; who does not answer, too."""
     async with pages_of(ToldNode(told("suspected"))) as pages:
         page = await body_of(await pages.overview(request()))
-    assert "waits for what n4 builds, 40 % done, 8 s left" in page
-    assert "n3 did not answer what it does: no node could be reached: connection refused" in page
+    assert "waits for what n4 builds, 40% done, 8 s left" in page
+    assert "did not answer: no node could be reached: connection refused" in page
     assert '<progress max="1" value="0.281"' in page
+
+
+VALUES = {
+    "geo": {
+        b"CH": b"Bern",
+        b"<script>alert(1)</script>": b"<script>alert(2)</script>",
+        b"\x00\xff": b"\x80\x81",
+        b"slow": TimedOut("no owner answered <b>"),
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (b"database=geo&key=CH&as=text", "&#39;CH&#39; in geo 2026-11-20, answered by n2: 4 bytes Bern"),
+        (b"database=geo&key=43%2048&as=hex", "&#39;CH&#39; in geo 2026-11-20, answered by n2: 4 bytes Bern"),
+        (b"database=geo&key=00ff&as=hex", "answered by n2: 2 bytes 80 81"),
+        (b"database=geo&key=CHX&as=hex", "Not read: &#39;CHX&#39; is no pairs of hexadecimal digits"),
+        (b"database=geo&key=nothing", "There is no key &#39;nothing&#39; in geo 2026-11-20, answered by n2."),
+        (b"database=geo&key=slow", "Not read: no owner answered &lt;b&gt;"),
+        (b"database=nowhere&key=CH", "Not read: no database nowhere here or at the source"),
+        (b"database=geo&key=%3Cscript%3Ealert(1)%3C/script%3E", "25 bytes &lt;script&gt;alert(2)&lt;/script&gt;"),
+        (b"database=geo", ""),
+        (b"key=CH", ""),
+    ],
+)
+async def test_a_key_is_looked_up(asked, words):
+    """By text or by hex, on both pages; what is under it, from which version, who answered, or why there is nothing."""
+    async with pages_of(ToldNode(told("calm"), VALUES)) as pages:
+        target = b"/?" + asked
+        bodies = [await body_of(await pages.overview(request(target=target)))]
+        if b"=geo" in asked:
+            target = b"/geo/?" + asked.removeprefix(b"database=geo&")
+            bodies.append(await body_of(await pages.database("geo", request(target=target))) if b"key" in asked else "")
+    for body in filter(None, bodies):
+        found = re.search(r'<div id="found"[^>]*>(.*?)</div>', body, re.DOTALL)[1]
+        assert " ".join(re.sub(r"<[^>]+>", " ", found).split()).endswith(words)
+        assert (words == "") is (found == "")
+        assert "<script>alert" not in body
+
+
+async def test_the_form_keeps_what_was_looked_up():
+    """The database, the key and how it is meant stand there when the answer comes, and nothing of it is markup."""
+    async with pages_of(ToldNode(told("calm"), VALUES)) as pages:
+        page = await body_of(await pages.overview(request(target=b"/?database=words&key=%22%3E%3Cb%3E&as=hex")))
+        plain = await body_of(await pages.overview(request()))
+    assert "<option selected>words</option>" in page
+    assert 'name="key" value="&#34;&gt;&lt;b&gt;"' in page
+    assert '<option value="hex" selected>' in page
+    assert "selected" not in plain
 
 
 async def test_json_is_what_status_says():
@@ -213,7 +265,7 @@ async def test_a_viewer_who_goes_takes_nobody_along(autojump_clock, virtual_time
 async def test_the_page_lives_with_a_node_that_says_little():
     """An older node says less of everything: what is not said is left out."""
     said = told("calm")
-    said["info"], said["members"] = {}, [{}]
+    said["info"], said["members"], said["verdict"] = {}, [{}], {}
     said["databases"] = [{"name": "geo"}, {"name": "empty"}]
     said["status"] = {"geo": {"versions": {"v1": {}, "v2": None}}, "empty": {}}
     async with pages_of(ToldNode(said)) as pages:

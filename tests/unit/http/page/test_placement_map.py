@@ -58,6 +58,7 @@ def test_each_cell_shows_the_worst_of_its_partitions(count, seed):
         [("zz", "alive")],
     )
     assert made is not None
+    few = oracle.lacking(few, owners)
     size = oracle.band(count, MOST_CELLS)
     assert made.band == size
     disputed = {partition for _, _, some in disputes for partition in some}
@@ -70,6 +71,18 @@ def test_each_cell_shows_the_worst_of_its_partitions(count, seed):
         assert row.cells == oracle.cells(letters, size, oracle.OF_NODE)
         assert row.counts == {letter: letters.count(letter) for letter in set(letters) - {"."}}
     assert made.rows[-1].words == "nothing"
+
+
+def test_a_copy_that_is_on_its_way_is_no_lack():
+    """Where a live node builds it, the others are just ready; where a dead one did, they are too few."""
+    whole, empty = as_told(PartitionSet.whole(4)), as_told(PartitionSet.empty(4))
+    builder = {"node": "n2", "state": "alive", "ready": empty, "building": as_told(PartitionSet.of(4, [1, 2]))}
+    owners = [{"node": "n1", "state": "alive", "ready": whole, "building": empty}, builder]
+    version = {"partition_count": 4, "missing": empty, "under_replicated": whole, "owners": owners}
+    made = placement_map(version, [])
+    assert [row.cells for row in (made.together, *made.rows)] == ["urru", "urru", ".bb."]
+    builder["state"] = "dead"
+    assert placement_map(version, []).together.cells == "uuuu"
 
 
 def test_who_is_alone_lacks_no_copies():

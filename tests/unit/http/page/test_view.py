@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -9,23 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossipkv.http.page.listing import MOST_ROWS, counted_states, draw
+from gossipkv.http.page.listing import MOST_ROWS, draw
 from gossipkv.http.page.placement_map import placement_map
 from gossipkv.http.page.rendering import failure, page
-from gossipkv.http.page.survey import Survey
-from gossipkv.http.page.view import MOST_DRAWN, view
-from tests.unit.http.page.nodes import SCENES, large, told
+from gossipkv.http.page.survey import Found, Survey
+from gossipkv.http.page.view import MOST_DRAWN, MOST_SHOWN, Asked, view
+from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.status.verdict import Coming, Reason, Verdict, verdict_of
+from tests.unit.http.page.nodes import SCENES, as_told, judged, large, told, with_table
 
 HOSTILE = (
     "<script>alert(1)</script>\"'`&amp;</title><img src=x onerror=alert(2)>\u202e\x00\x1b[31m{{ 7 * 7 }}{% raw %}\udcff"
 )
-VOID = {"meta", "link", "path", "col"}
+VOID = {"meta", "link", "path", "col", "input"}
 
 
-def survey(said):
+def survey(said, database=None):
     """What a page would have asked."""
-    answers = {name: entries for name, entries in said["local"].items() if entries is not None}
-    return Survey(1_795_342_320.0, said["info"], said["members"], said["status"], answers, {"n9": HOSTILE})
+    verdict, status, hosts = judged(said), said["status"], []
+    if database is not None:
+        verdict, status = verdict.about(database), {database: status[database]}
+        hosts = said.get("hosts", {}).get(database, [])
+    return Survey(1_795_342_320.0, said["info"], said["members"], status, verdict, hosts)
 
 
 class Read(HTMLParser):
@@ -80,14 +86,20 @@ def test_every_name_is_escaped(scene):
         for version in entry["versions"].values():
             version["error"] = {"message": HOSTILE, "file": HOSTILE}
             version["first_stray"] = {"key": HOSTILE.encode("utf-8", "surrogateescape"), "file": HOSTILE, "offset": 3}
-    said["info"] = spoiled(said["info"]) | {"source_error": HOSTILE, "silent": HOSTILE}
+    said["info"] = spoiled(said["info"])
     said["members"] = spoiled(said["members"])
-    said["status"] = {f"{HOSTILE}{name}": spoiled(entry) for name, entry in said["status"].items()}
-    said["local"] = {f"{HOSTILE}{name}": spoiled(entries) for name, entries in said["local"].items()}
-    body = page(view(survey(said), []))
+    names = {name: f"{HOSTILE}{name}" for name in said["status"]}
+    said["status"] = {names[name]: spoiled(entry) for name, entry in said["status"].items()}
+    reasons = tuple(Reason(level, HOSTILE, None, HOSTILE) for level in ("well", "attention", "trouble"))
+    coming = {name: Coming(HOSTILE + "v9", HOSTILE, 0.5, waits=(HOSTILE,)) for name in names.values()}
+    silent = {member["node"]: HOSTILE for member in said["members"]}
+    verdict = Verdict(HOSTILE, "trouble", HOSTILE, reasons, coming, 3, silent, {HOSTILE: False})
+    found = Found(HOSTILE, HOSTILE.encode("utf-8", "surrogateescape"), HOSTILE.encode("utf-8", "replace"), HOSTILE, HOSTILE)
+    shown = Survey(1.0, said["info"], said["members"], said["status"], verdict)
+    body = page(view(shown, [], None, Asked(HOSTILE, HOSTILE, is_hex=False), found))
     read = Read(body)
     tags = {tag for tag, _ in read.elements}
-    assert tags <= {tag for tag, _ in clean.elements} | {"code", "progress", "table", "svg", "ul", "li", "h3"}
+    assert tags <= {tag for tag, _ in clean.elements} | {"code", "progress", "table", "svg", "ul", "li", "h3", "pre"}
     assert [attrs for tag, attrs in read.elements if tag == "script"] == [{"src": "/static/page.js", "defer": None}]
     assert not any(name.startswith("on") or name == "style" for _, attrs in read.elements for name in attrs)
     assert "49" not in "".join(read.text).replace("{{ 7 * 7 }}", "")[:200]
@@ -99,13 +111,10 @@ def test_every_name_is_escaped(scene):
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("database", [None, "geo"])
+@pytest.mark.parametrize("database", [None, "geo", "carts"])
 def test_a_page_can_be_read_without_eyes(scene, database):
     """Landmarks, one first heading and no level left out, headers with a scope, words for every picture."""
-    said = told(scene)
-    if database is not None:
-        said["status"] = {database: said["status"][database]}
-    read = Read(page(view(survey(said), [], database)))
+    read = Read(page(view(survey(with_table(told(scene)), database), [], database)))
     tags = [tag for tag, _ in read.elements]
     for landmark in ("header", "nav", "main", "footer"):
         assert tags.count(landmark) == 1
@@ -135,7 +144,8 @@ def test_a_page_can_be_read_without_eyes(scene, database):
 ))  # fmt: skip
 def test_nothing_that_a_node_tells_breaks_a_page(told_of_it):
     """Whatever stands where something else belongs."""
-    survey = Survey(0.0, {"node": "n1"}, [], {"db": told_of_it}, {"n2": {"db": told_of_it}})
+    verdict = verdict_of({"coming": {"db": told_of_it}, "reasons": [told_of_it], "silent": told_of_it})
+    survey = Survey(0.0, {"node": "n1"}, [], {"db": told_of_it}, verdict)
     Read(page(view(survey, [])))
 
 
@@ -170,7 +180,7 @@ def test_many_databases_share_the_room_on_the_overview():
     assert sum(len(version.placement.rows) for database in made.databases for version in database.placed) <= MOST_DRAWN
     assert 'Placement of <a href="/db4/">' in page(made).decode()
     said["status"] = {"db4": said["status"]["db4"]}
-    assert view(survey(said), [], "db4").databases[0].placed
+    assert view(survey(said, "db4"), [], "db4").databases[0].placed
 
 
 def test_very_many_nodes_are_counted():
@@ -188,58 +198,122 @@ def test_very_many_nodes_are_counted():
     assert "and 40 more" in page(made).decode()
 
 
-def test_the_verdict_says_the_worst():
-    """In a line that changes only when something does."""
-    said = {scene: told(scene) for scene in SCENES}
-    verdicts = {scene: view(survey(each), []).verdict for scene, each in said.items()}
-    assert (verdicts["calm"].level, verdicts["calm"].text) == (
-        "well", "All is well. 3 databases, 4 members, all alive.",
-    )  # fmt: skip
-    assert verdicts["killed"].level == "trouble"
-    del said["killed"]["status"]["words"]
-    killed = view(survey(said["killed"]), [])
-    assert killed.verdict.level == "attention"
-    assert killed.verdict.text.endswith("2 databases, 4 members, 1 dead.")
-    assert "n3 is dead" in killed.notes
+def row_of(body, name):
+    """The element that begins the row of a database, and what stands in its first cell."""
+    found = re.search(rf'<tr role="row" class="first row-(\w+)">\s*<th[^>]*>((?:(?!</th>).)*?)<a href="/{name}/">', body.decode(), re.S)
+    return found[1], re.sub(r"<[^>]+>", "", found[2]).strip()
 
 
-def test_what_cannot_be_read_yet_is_not_well():
-    """A database of which no version serves here, though nothing is wrong with it: a first version that is built."""
+def test_the_page_says_the_verdict_and_whose_it_is():
+    """Its line, its reasons by level, what to do; and which node says so."""
+    said = told("two_killed")
+    made = survey(said)
+    text = " ".join("".join(Read(page(view(made, []))).text).split())
+    assert made.verdict.text in text
+    assert all(reason.text.replace("`", "") in text for reason in made.verdict.reasons)
+    assert all(line.replace("`", "") in text for line in made.verdict.advice)
+    assert "as n1 sees it" in text
+    assert "All is well. 3 databases, 4 members, all alive." in page(view(survey(told("calm")), [])).decode()
+
+
+def test_a_database_of_which_nothing_can_be_read_is_red_in_its_own_row():
+    """And the others are not."""
     said = told("calm")
-    for name, text in (("geo", "geo"), ("words", "geo and words")):
-        said["status"][name]["active"] = None
-        found = view(survey(said), []).verdict
-        assert (found.level, found.text) == (
-            "attention", f"{text} cannot be read here yet. 3 databases, 4 members, all alive.",
-        )  # fmt: skip
+    version = said["status"]["geo"]["versions"]["2026-11-20"]
+    version["missing"] = as_told(PartitionSet.whole(8))
+    body = page(view(survey(said), []))
+    assert row_of(body, "geo") == ("trouble", "✕trouble")
+    assert row_of(body, "words") == ("well", "")
+
+
+def further_copies(switched_ms):
+    """A calm cluster, in which the second copies of a half of `geo` are being built by n4."""
+    said = told("calm")
+    entry = said["status"]["geo"]
+    owner = entry["versions"]["2026-11-20"]["owners"][3]
+    owner["ready"], owner["building"] = owner["building"], owner["ready"]
+    entry["versions"]["2026-11-20"]["under_replicated"] = owner["building"]
+    entry["switched_ms"] = switched_ms
+    said["local"]["n4"]["geo"]["versions"]["2026-11-20"] |= {
+        "state": "BUILDING", "progress": {"done": 0.5, "remaining_s": 40.0},
+    }  # fmt: skip
+    return said
+
+
+def test_second_copies_on_their_way_are_no_warning():
+    """Until `reassign_after` they are worth knowing, and amber nowhere; the map has them as ready, and who builds."""
+    made = view(survey(further_copies(1_000)), [])
+    body = page(made).decode()
+    assert made.verdict.level == "well"
+    assert "further copies are on their way, 40 s left: 4 of 8 partitions" in body
+    assert "is-attention" not in body
+    assert 'class="c-u"' not in body
+    assert 'class="c-b"' in body
+    assert view(survey(further_copies(90_000)), []).verdict.level == "attention"
 
 
 @pytest.mark.parametrize("database", [None, "carts"])
 def test_tables_have_rows_of_their_own(database):
-    """Who holds them and what others lack, on the overview and alone; what takes no writes is trouble."""
-    said = told("calm")
-    nodes = [
-        {"node": "n1", "state": "alive", "partitions": 16, "lag_records": 0, "lag_s": 0.0},
-        {"node": HOSTILE, "state": "dead", "partitions": 16, "lag_records": 1234, "lag_s": 3.0},
-    ]
-    carts = {"kind": "hash", "replication": 2, "partition_count": 16, "nodes": nodes, "unwell": []}
-    said["status"] = {"carts": carts} if database else {**said["status"], "carts": carts}
-    shown = view(survey(said), [], database)
-    text = "".join(Read(page(shown)).text)
-    assert "16 of 16" in text
+    """Who holds them, what others lack and who decides, on the overview and alone; what takes no writes is trouble."""
+    said = with_table(told("killed"))
+    holder = said["status"]["carts"]["nodes"][1]
+    holder |= {"lag_records": 1234, "lag_s": 3.0}
+    text = "".join(Read(page(view(survey(said, database), [], database))).text)
+    assert "4 of 5" in text
     assert "1,234 records, for 3.0 s" in text
-    assert "<script>alert(1)</script>" in text
     assert "no version yet" not in text
-    assert shown.verdict.level == "attention"
-    carts["unwell"] = [{"partition": "00", "why": "refused"}]
-    assert view(survey(said), [], database).verdict.level == "trouble"
+    assert "Decided on by ●\xa0n1, ●\xa0n2, ✕\xa0n3 (no answer)." in text
+    said["status"]["carts"]["unwell"] = [{"partition": "00", "why": "refused"}]
+    body = page(view(survey(said, database), [], database))
+    assert row_of(body, "carts")[0] == "trouble"
+    assert b"carts: partition 00: refused" in body
 
 
-def test_members_are_counted_by_state():
-    """The worst first."""
-    states = ["alive", "alive", "dead", "suspect", "alive"]
-    assert counted_states([{"state": state} for state in states]) == "5 members, 1 dead, 1 suspect"
-    assert counted_states([{"state": "alive"}]) == "1 member, alive"
+def test_a_table_has_a_map_on_its_own_page():
+    """Who holds which partition, alive or not, and nothing of it on the overview; none where its map is not known."""
+    said = with_table(told("killed"))
+    drawn = view(survey(said, "carts"), [], "carts").table_map
+    assert {row.name: row.words for row in drawn.rows} == {
+        "n1": "2 under-replicated (1, 4); 2 ready (0, 2)",
+        "n2": "1 under-replicated (3); 2 ready (0, 2)",
+        "n3": "3 on a node that is dead (1, 3-4)",
+    }
+    assert "Placement of carts" in page(view(survey(said, "carts"), [], "carts")).decode()
+    assert view(survey(said), []).table_map is None
+    said["hosts"]["carts"] = []
+    assert view(survey(said, "carts"), [], "carts").table_map is None
+
+
+@pytest.mark.parametrize("partitions", [1, 8, 64, 65, 300])
+def test_a_map_fills_its_bar(partitions):
+    """The last cell of a row ends where the picture does, be it the only one."""
+    whole = as_told(PartitionSet.whole(partitions))
+    owner = {"node": "n1", "state": "alive", "ready": whole}
+    drawn = draw(placement_map({"partition_count": partitions, "owners": [owner]}, []))
+    (shape,) = drawn.together.shapes
+    starts = re.findall(r"M(\d+) 0h(\d+)", shape.path)
+    assert max(int(x) + int(width) for x, width in starts) == drawn.width
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "size"),
+    [
+        (b"Z\xc3\xbcrich", "Zürich", "7 bytes"),
+        (b"", "", "0 bytes"),
+        (b"a\tb\nc", "a\tb\nc", "5 bytes"),
+        (b"\xff\x00\x01", "ff 00 01", "3 bytes"),
+        (b"a\x00", "61 00", "2 bytes"),
+        (b"x" * 5000, "x" * MOST_SHOWN, f"5,000 bytes, of which the first {MOST_SHOWN:,} are shown"),
+        ("é".encode() * 1025, "é" * 1024, f"2,050 bytes, of which the first {MOST_SHOWN:,} are shown"),
+        (b"x" + "é".encode() * 1024, "x" + "é" * 1023, f"2,049 bytes, of which the first {MOST_SHOWN:,} are shown"),
+    ],
+)
+def test_a_value_is_shown_as_what_it_is(value, shown, size):
+    """As text where it is that, else by its bytes; a long one is cut, and says so."""
+    found = Found("geo", b"CH", value, "v1", "n2")
+    answer = view(survey(told("calm")), [], None, Asked("geo", "CH", is_hex=False), found).answer
+    assert (answer.value, answer.size) == (shown, size)
+    assert answer.note == "'CH' in geo v1, answered by n2:"
 
 
 def test_a_page_that_is_none_says_why():
