@@ -19,7 +19,7 @@ from gossipkv.errors import UnknownMethod
 from gossipkv.status import sentences
 from gossipkv.status.reading import count_of, list_of, map_of, maps_of, number_of
 from gossipkv.status.tables import datasets, tables
-from gossipkv.status.verdict import ATTENTION, STUCK, TROUBLE, WELL, verdict_of
+from gossipkv.status.verdict import ATTENTION, COMES, STUCK, TROUBLE, WELL, verdict_of
 from gossipkv.status.versions import versions
 from gossipkv.status.words import duration_text, plain, printable, size_text
 
@@ -151,7 +151,7 @@ def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Ve
         _draw_databases(datasets(told), is_one=is_one)
     if any(tables(told)):
         _draw_tables(told)
-    if made is not None and made.reasons:
+    if made is not None and (made.reasons or made.coming):
         click.echo()
         _draw_reasons(made)
 
@@ -164,9 +164,12 @@ def _draw_verdict(made: Verdict | None) -> None:
 
 
 def _draw_reasons(made: Verdict | None) -> None:
-    """Draw what is to be told, the most urgent first, and what to do."""
+    """Draw what is to be told, the most urgent first, what a version that comes waits for, and what to do."""
     for reason in () if made is None else made.reasons:
         draw(Text(printable(reason.text), COLOURS[reason.level] if reason.level != WELL else ""))
+    for name, each in () if made is None else made.coming.items():
+        for what in each.waits if each.state == COMES else ():
+            draw(Text(printable(f"{name} {each.version}: {what}")))
     for advice in () if made is None else made.advice:
         draw(Text(f"→ {printable(advice)}", "cyan"))
 

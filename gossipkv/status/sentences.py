@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.reading import map_of, partitions_of, whole_of
-from gossipkv.status.words import duration_text, plain, size_text
+from gossipkv.status.words import duration_text, plain, size_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +84,8 @@ def remarks(version: VersionStatus, progress: str = "", *, alike: bool = True) -
         said.append(f"{version.duplicates:,} duplicates")
     if version.scrub is not None:
         said.append(version.scrub)
+    if version.kept_for:
+        said.append(f"kept for {some_text(version.kept_for)}")
     if version.source_differs:
         said.append("source has changed since")
     return "; ".join(said)

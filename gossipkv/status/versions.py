@@ -40,6 +40,7 @@ class VersionStatus:
     duplicates: int | None
     stray: str | None
     scrub: str | None
+    kept_for: tuple[str, ...]  # Nodes that may still need it, of one that retires.
 
     @property
     def is_complete(self) -> bool:
@@ -104,6 +105,7 @@ def _version(database: str, name: str, told: dict[str, Value], entry: dict[str, 
         whole_of(told.get("duplicates")),
         stray_text(told) if isinstance(told.get("first_stray"), dict) else None,
         _scrub(told),
+        tuple(map(plain, list_of(told.get("kept_by")))),
     )
 
 
