@@ -80,6 +80,7 @@ class DatabaseRow:
     name: str
     level: str  # How well it is: well, attention, trouble.
     versions: tuple[VersionRow, ...]
+    is_placed_elsewhere: bool  # There is a map, for which there was no room: it is on the database's own page.
 
     @property
     def placed(self) -> tuple[VersionRow, ...]:
@@ -112,6 +113,7 @@ def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
         drawn = draw(made)
         if not maps or sum(len(each.rows) for each in maps.values()) + len(drawn.rows) <= most_drawn:
             maps[place] = drawn
+    left_out = {database for (database, _), _ in found} - {database for database, _ in maps}
     return [
         DatabaseRow(
             name,
@@ -120,6 +122,7 @@ def database_rows(survey: Survey, *, most_drawn: int) -> list[DatabaseRow]:
                 _version_row(survey, each, maps.get((name, each.name)))
                 for each in sorted(there, key=lambda each: in_order(each.name), reverse=True)
             ),
+            name in left_out,
         )
         for name, there in by_database.items()
     ]

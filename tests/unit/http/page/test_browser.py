@@ -6,6 +6,7 @@ import contextlib
 import functools
 import threading
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ import trio
 
 from gossipkv.errors import TimedOut
 from tests.chromium import PATIENCE_S, chromium_is_there, look, start, until, visit
-from tests.unit.http.page.nodes import Server, ToldNode, large, pages_of, told
+from tests.unit.http.page.nodes import Server, ToldNode, large, pages_of, told, with_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +40,9 @@ def browser(chromium):
 
 
 @contextlib.contextmanager
-def serving(said) -> Iterator[tuple[str, ToldNode, Server]]:
+def serving(said, values=None) -> Iterator[tuple[str, ToldNode, Server]]:
     """Pages in front of a node, in a thread; what the node says may be changed meanwhile."""
-    node, started, found = ToldNode(said), threading.Event(), []
+    node, started, found = ToldNode(said, values), threading.Event(), []
 
     async def serve() -> None:
         async with pages_of(node) as pages, trio.open_nursery() as nursery:
@@ -75,14 +76,19 @@ def refreshed(browser, server):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/geo/"])
+@pytest.mark.parametrize("path", ["/", "/geo/", "/carts/", "/?database=geo&key=KEY"])
 def test_the_page_fits_every_width(browser, path, scheme):
     """From a telephone to a wall: nothing has to be scrolled sideways, and nothing that can be read is cut off."""
-    said = told("two_killed")
+    path, said = path.replace("KEY", "k" * 400), with_table(told("two_killed"))
+    for name, like in (("d" * 100, "words"), ("t" * 90, "carts")):
+        said["status"][name] = said["status"][like]
+        said["databases"].append({"name": name})
+    for report in said["reports"].values():
+        report["acceptors"][1] = "a" * 200
     error = {"message": "x" * 300, "file": "/" + "y" * 300}
     said["status"]["geo"]["versions"]["w" * 120] = {"state": "ERROR", "error": error}
     said["status"]["geo"]["error"] = "z" * 200
-    with serving(said) as (address, _, server):
+    with serving(said, {"geo": {b"k" * 400: b"v" * 900}}) as (address, _, server):
         for width in (360, 480, 761, 901, 1280, 2560):
             look(browser, width, scheme)
             visit(browser, address + path)
@@ -91,7 +97,7 @@ def test_the_page_fits_every_width(browser, path, scheme):
             )
             assert too_wide == 0, (width, browser.get_log("browser"), server.requests)
             wide = browser.execute_script(
-                "return Array.from(document.querySelectorAll('p, h2, li, td:not(.counts), figcaption'))"
+                "return Array.from(document.querySelectorAll('p, h2, li, td:not(.counts), figcaption, form *, pre'))"
                 ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 90))"
             )
             assert wide == []
@@ -183,12 +189,14 @@ def test_the_keyboard_reaches_everything_in_order(browser):
                 break
             order.append(at)
         names = [name for name, _, _ in order]
+        kinds = [name.split()[0] for name in names]
         assert names[0] == "skip"
-        assert names[2:5] == ["A carts-by-day", "A geo", "A words"]
-        assert names[5:] == ["SUMMARY The same in words"] * 3
+        assert kinds[2:6] == ["SELECT", "INPUT", "SELECT", "BUTTON"]
+        assert names[6:9] == ["A carts-by-day", "A geo", "A words"]
+        assert names[9:] == ["SUMMARY The same in words"] * 3
         assert all(style != "none" for _, style, _ in order)
         tops = [top for _, _, top in order[1:]]
-        assert tops == sorted(tops)
+        assert all(after > before - 5 for before, after in pairwise(tops))  # Of one line, a select is a pixel off.
         visit(browser, address)
         press(browser, "Tab", 9)
         press(browser, "Enter", 13)
@@ -238,7 +246,31 @@ def test_what_is_read_aloud_changes_only_when_it_says_something_else(browser):
         assert browser.execute_script("return window.changes") == 0
         assert browser.execute_script(
             "return Array.from(document.querySelectorAll('[aria-live], [role=alert], [role=status]'), e => e.id)"
-        ) == ["stale", "summary"]
+        ) == ["stale", "summary", "found"]
+
+
+def test_who_types_is_not_disturbed(browser):
+    """What stands in the form, where the cursor is and what was found stay while the page is refreshed below."""
+    with serving(told("calm"), {"geo": {b"CH": b"Bern"}}) as (address, node, server):
+        visit(browser, address)
+        field = browser.find_element("name", "key")
+        field.send_keys("CH")
+        browser.execute_script("document.querySelector('[name=database]').value = 'geo'")
+        node.said = told("two_killed")
+        until(lambda: "2 dead" in text(browser, "#summary"))
+        refreshed(browser, server)
+        kept = "return [document.activeElement.name, document.activeElement.value, document.forms[0].database.value]"
+        assert browser.execute_script(kept) == ["key", "CH", "geo"]
+        field.send_keys("\n")
+        until(lambda: "Bern" in text(browser, "#found"))
+        assert "answered by n2" in text(browser, "#found")
+        field = browser.find_element("name", "key")
+        field.clear()
+        field.send_keys("next")
+        refreshed(browser, server)
+        assert browser.execute_script(kept) == ["key", "next", "geo"]
+        assert "Bern" in text(browser, "#found")
+        assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 def test_selected_text_stays_selected(browser):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gossipkv.http.page.history import History
 from gossipkv.http.page.listing import MOST_ROWS, draw
 from gossipkv.http.page.placement_map import placement_map
 from gossipkv.http.page.rendering import failure, page
@@ -181,6 +182,22 @@ def test_many_databases_share_the_room_on_the_overview():
     assert 'Placement of <a href="/db4/">' in page(made).decode()
     said["status"] = {"db4": said["status"]["db4"]}
     assert view(survey(said, "db4"), [], "db4").databases[0].placed
+
+
+def test_no_map_is_promised_where_there_is_none():
+    """Of a first version that is being built nobody has told how it is cut; a picture without lines is a sentence."""
+    said = told("upgrade")
+    entry = said["status"] = {"geo": said["status"]["geo"]}
+    del entry["geo"]["versions"]["2026-11-20"]
+    entry["geo"]["active"] = None
+    assert "on its own page" not in page(view(survey(said), [])).decode()
+    quiet = {"counters": {}, "latency": {}}
+    history = History()
+    history.add(1.0, quiet)
+    history.add(2.0, quiet)
+    body = page(view(survey(said), history.intervals())).decode()
+    assert "In this time no request was answered." in body
+    assert body.count('<div class="plot">') == 1
 
 
 def test_very_many_nodes_are_counted():
