@@ -49,12 +49,12 @@ def judged(said) -> Verdict:
     states = {member["node"]: member["state"] for member in said["members"]}
     away = {name: state for name, state in states.items() if state in {"dead", "suspect"}}
     reports, silent = {}, {}
-    for name in states:
+    for name, state in states.items():
         here = said["local"].get(name, {}) if name != said["info"]["node"] else said["status"]
         if here is not None:
             databases = {each: reported(entry, here.get(each, {})) for each, entry in said["status"].items()}
             reports[name] = {"away": away, "databases": databases, **said.get("reports", {}).get(name, {})}
-        elif states[name] != "dead":
+        elif state != "dead":
             silent[name] = "no node could be reached: connection refused"
     return judge(Said(said["info"]["node"], states, reports, silent))
 

@@ -95,7 +95,8 @@ def test_every_name_is_escaped(scene):
     coming = {name: Coming(HOSTILE + "v9", HOSTILE, 0.5, waits=(HOSTILE,)) for name in names.values()}
     silent = {member["node"]: HOSTILE for member in said["members"]}
     verdict = Verdict(HOSTILE, "trouble", HOSTILE, reasons, coming, 3, silent, {HOSTILE: False})
-    found = Found(HOSTILE, HOSTILE.encode("utf-8", "surrogateescape"), HOSTILE.encode("utf-8", "replace"), HOSTILE, HOSTILE)
+    key, value = HOSTILE.encode("utf-8", "surrogateescape"), HOSTILE.encode("utf-8", "replace")
+    found = Found(HOSTILE, key, value, HOSTILE, HOSTILE)
     shown = Survey(1.0, said["info"], said["members"], said["status"], verdict)
     body = page(view(shown, [], None, Asked(HOSTILE, HOSTILE, is_hex=False), found))
     read = Read(body)
@@ -217,7 +218,11 @@ def test_very_many_nodes_are_counted():
 
 def row_of(body, name):
     """The element that begins the row of a database, and what stands in its first cell."""
-    found = re.search(rf'<tr role="row" class="first row-(\w+)">\s*<th[^>]*>((?:(?!</th>).)*?)<a href="/{name}/">', body.decode(), re.S)
+    found = re.search(
+        rf'<tr role="row" class="first row-(\w+)">\s*<th[^>]*>((?:(?!</th>).)*?)<a href="/{name}/">',
+        body.decode(),
+        re.DOTALL,
+    )
     return found[1], re.sub(r"<[^>]+>", "", found[2]).strip()
 
 
