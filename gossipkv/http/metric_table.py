@@ -319,7 +319,11 @@ _CLUSTER: Final = (
         "Whether the cluster is well, as this node judged last: 0 well, 1 something deserves attention, 2 trouble.",
         "verdict.number",
     ),
-    _gauge("gossipkv_verdict_age_seconds", "How long ago that was; reading this has it made anew.", "verdict.age_s"),
+    _gauge(
+        "gossipkv_verdict_timestamp_seconds",
+        "When that was; reading this has it made anew, if it is old.",
+        "verdict.at_s",
+    ),
     _gauge("gossipkv_isolated", "Whether this node hears from none of the others it knows.", "isolated"),
     _gauge(
         "gossipkv_silent",
@@ -482,6 +486,7 @@ LEFT_OUT: Final[dict[Path, str]] = {
     ("name",): "the same for every node",
     ("memory", "residency"): "a setting",
     ("memory", "limit"): "where a limit stands; `gossipkv_mapped_room_bytes` has what it leaves",
+    ("verdict", "level"): "a word; `gossipkv_verdict` is its number",
     ("speaks",): "the releases that run, which whoever upgrades looks at",
     ("unreadable",): "names, of a moment in which two releases run; `status` tells them",
     ("tables", "state"): "`gossipkv_tables_closed` tells the state that matters",

@@ -120,7 +120,7 @@ class Measures:
     ready: Callable[[], Mapping[str, bool]]
     uptime_s: Callable[[], float]
     records: Callable[[], Mapping[str, Detail]]  # What is told of tables beside their store.
-    verdict: Callable[[], Mapping[str, Detail] | None]  # The one that was made last.
+    verdict: Callable[[], Mapping[str, Detail]]  # The one that was made last.
 
 
 @final
@@ -163,7 +163,7 @@ class Info:
             "members_by_state": {**cluster.members_by_state()},
             "silent": cluster.silence,
             "ready": {**measures.ready()},
-            "verdict": None if (verdict := measures.verdict()) is None else {**verdict},
+            "verdict": {**measures.verdict()},
             "uptime_s": round(measures.uptime_s(), 3),
             "process": {**measures.usage()},
             "databases": len(by_database),

@@ -25,7 +25,7 @@ from gossipkv.status.verdict import LEVELS, Said
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from gossipkv.environment.seam import Threads
+    from gossipkv.environment.seam import Clock, Threads
     from gossipkv.errors import Detail
     from gossipkv.gossip.member import Member
     from gossipkv.node.names import Names
@@ -133,13 +133,15 @@ class Verdicts:
         report: Report,
         ask: Callable[[bytes, str, list[Value], float], Awaitable[Value]],
         threads: Threads,
+        clock: Clock,
     ) -> None:
         """`ask` asks a member by its uuid, and raises a `GossipKVError` where it does not answer."""
         self._report = report
         self._ask = ask
         self._threads = threads
+        self._clock = clock
         self._last: Verdict | None = None
-        self._made_s = -LAST_S
+        self._made_s, self._made_ms = -LAST_S, 0  # When: the second since 1970, for people.
         self._making = trio.Lock()
         self._wanted = trio.Event()
         self._log = Log("gossipkv.node")
@@ -152,14 +154,13 @@ class Verdicts:
             await self.make()
             await trio.sleep(LAST_S)
 
-    def last(self) -> dict[str, Detail] | None:
-        """Return in few words the verdict that was made last, and have another made if that is old; None: none yet."""
+    def last(self) -> dict[str, Detail]:
+        """Return in few words the verdict that was made last, nothing in it before; have another made if it is old."""
         if trio.current_time() - self._made_s >= LAST_S:
             self._wanted.set()
         if self._last is None:
-            return None
-        age_s = round(trio.current_time() - self._made_s, 1)
-        return {"level": self._last.level, "number": LEVELS.index(self._last.level), "age_s": age_s}
+            return {"level": None, "number": None, "at_s": None}
+        return {"level": self._last.level, "number": LEVELS.index(self._last.level), "at_s": self._made_ms / 1000}
 
     async def make(self, *, fresh_s: float = FRESH_S) -> Verdict:
         """Ask everybody and judge; or return the last one, where that is not older."""
@@ -170,7 +171,7 @@ class Verdicts:
                 made = await self._threads.run(judge, said)
                 if self._last is None or made.level != self._last.level:
                     self._log.info("verdict", level=made.level, text=made.text)
-                self._last, self._made_s = made, trio.current_time()
+                self._last, self._made_s, self._made_ms = made, trio.current_time(), self._clock.wall_ms()
             return self._last
 
     async def _hear(self) -> Said:

@@ -298,7 +298,7 @@ class _Node:
         self._table_methods = TableMethods(self._deciding, environment.random, config)
         self._names = Names(self._library, self._table_methods, lambda: gossiping.names(DATABASES))
         self._report = self._make_report()
-        self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads)
+        self._verdicts = Verdicts(self._report, self._deciding.asking.ask, environment.threads, environment.clock)
         self._handlers = self._make_handlers(self._measures(elsewhere, usage))
 
     def _make_library(self, build: Build, read_back: ReadBack, cluster: Cluster) -> Library:

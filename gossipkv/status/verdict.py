@@ -65,7 +65,7 @@ class Coming(NamedTuple):
             return ""
         left = "" if self.remaining_s is None else f", {duration_text(round(self.remaining_s))} left"
         others = f"; {self.builders} nodes build" if self.builders > 1 else ""
-        return f"{self.done:.0%} done{left}{others}"
+        return f"{self.done * 100:.0f} % done{left}{others}"
 
 
 @dataclass(frozen=True, slots=True)

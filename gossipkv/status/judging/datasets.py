@@ -34,7 +34,7 @@ class Building(NamedTuple):
     def words(self) -> str:
         """How far it is."""
         left = "" if self.remaining_s is None else f", {duration_text(round(self.remaining_s))} left"
-        return f"{self.done:.0%} done{left}"
+        return f"{self.done * 100:.0f} % done{left}"
 
 
 @final
@@ -217,7 +217,7 @@ class Dataset:
         for each in building[:MOST_BUILDERS]:
             yield f"waits for what {each.name} builds, {each.words}"
         if more := building[MOST_BUILDERS:]:
-            yield f"waits for {len(more):,} more nodes that build, {more[0].done:.0%} to {more[-1].done:.0%} done"
+            yield f"waits for {len(more):,} more nodes that build, {more[0].done * 100:.0f} to {more[-1].done * 100:.0f} % done"
         for error, nodes, _ in self._failed(version):
             yield f"{some_text(nodes)} cannot build it: {error}"
         for why, nodes in grouped(said, "waiting_for").items():

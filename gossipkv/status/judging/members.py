@@ -40,7 +40,7 @@ _OF_NODES: Final = (
     (
         "log_damage",
         TROUBLE,
-        "{nodes}: log of tables that was kept for its readers alone is damaged, and was let go of: {why}",
+        "{nodes}: tables: log that was kept for its readers alone is damaged, and was let go of: {why}",
         None,
     ),
     (

@@ -176,7 +176,7 @@ def test_a_restart_on_a_read_only_disk(tmp_path, disk, source, start):
         eventually(lambda: known(node, "a")[0], "alive", node)
         until(lambda: published(node, "a") != [], node)
         assert known(node, "b")[0] == "silent"
-        assert "silent: nothing is built or switched" in command(node, "status").stdout
+        assert "silent, so nothing is built or switched there" in command(node, "status").stdout
         with pytest.raises(NotReady, match="Read-only file system"):
             ask(node, "refresh", None)
         with pytest.raises(Unavailable, match="this node is silent"):

@@ -422,7 +422,7 @@ def test_status_waits_until_everything_serves(run, monkeypatch):
     assert (done.status, done.err, len(told)) == (0, "", 1)
     assert shown == [
         {"completed": 0.0, "times": "waits for the source"},
-        {"completed": 0.25, "times": "25% done, 1 min 5 s left; 2 nodes build"},
+        {"completed": 0.25, "times": "25 % done, 1 min 5 s left; 2 nodes build"},
     ]
 
 

@@ -218,7 +218,7 @@ class Node:
             errors=lambda: self.handlers.errors,
             latency=lambda: {"local": latency},
             usage=lambda: {"cpu_s": 1.5},
-            verdict=lambda: None,
+            verdict=dict,
             ready=lambda: {"joined": True, "opened": True, "draining": False},
             uptime_s=lambda: 1.23456,
             records=lambda: {"copies": 3},

@@ -61,7 +61,7 @@ SITUATIONS = [
     ("silent", said(n2={"silent": "no space left"}), TROUBLE, "n2: silent, so nothing is built", None),
     ("no source anywhere", said(all_say={"source_error": "gone"}), TROUBLE, "n1, n2 and n3: source: gone", None),
     ("tables closed", said(n3={"tables_closed": "damaged"}), TROUBLE, "n3: tables are closed: damaged", None),
-    ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: log of tables", None),
+    ("log damaged", said(n3={"log_damage": "log 3"}), TROUBLE, "n3: tables: log that was kept", None),
     ("unpublished", said(n1={"publish_error": "full"}), TROUBLE, "n1: others do not learn of all", None),
     ("claimed twice", said(all_say={"claimed_twice": ["n2"]}), TROUBLE, "two nodes are called n2", None),
     ("unreadable", said(n1={"unreadable": ["n3"]}), TROUBLE, "n3: not every node can read", None),
@@ -80,7 +80,7 @@ SITUATIONS = [
         "the first version",
         said(databases={"geo": entry(None, "1", HALF)}),
         ATTENTION,
-        "geo cannot be read yet: version 1 is on its way, 50% done, 40 s left; 3 nodes build",
+        "geo cannot be read yet: version 1 is on its way, 50 % done, 40 s left; 3 nodes build",
         COMES,
     ),
     ("no version", said(databases={"geo": entry(None)}), TROUBLE, "geo: nothing of it can be read", None),
@@ -361,9 +361,9 @@ def test_what_a_version_waits_for_is_told_member_by_member():
     ))  # fmt: skip
     assert made.coming["geo"].waits == (
         "waits until every partition has an owner",
-        "waits for what n2 builds, 20% done",
-        "waits for what n1 builds, 50% done, 40 s left",
+        "waits for what n2 builds, 20 % done",
+        "waits for what n1 builds, 50 % done, 40 s left",
         "n3 cannot build it: EIO",
         "n3 waits for room",
     )
-    assert made.coming["geo"].progress == "20% done; 2 nodes build"
+    assert made.coming["geo"].progress == "20 % done; 2 nodes build"
