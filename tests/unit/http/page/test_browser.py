@@ -147,7 +147,7 @@ def test_it_is_whole_without_javascript(without_scripts):
     with serving(told("upgrade")) as (address, _, server):
         visit(browser, address)
         shown = browser.find_element("tag name", "body").text
-        assert "waits for what n1 builds, 20% done" in shown
+        assert "waits for what n1 builds, 20 % done" in shown
         assert "reload it" in browser.execute_script("return document.body.innerText")  # Selenium passes it over.
         assert browser.find_element("css selector", ".map svg path").is_displayed()
         browser.find_element("link text", "geo").click()

@@ -53,7 +53,7 @@ async def test_the_upgrade_says_what_it_waits_for():
     """Who builds and how far; who does not answer, too."""
     async with pages_of(ToldNode(told("suspected"))) as pages:
         page = await body_of(await pages.overview(request()))
-    assert "waits for what n4 builds, 40% done, 8 s left" in page
+    assert "waits for what n4 builds, 40 % done, 8 s left" in page
     assert "did not answer: no node could be reached: connection refused" in page
     assert '<progress max="1" value="0.281"' in page
 

@@ -324,6 +324,7 @@ def test_a_map_fills_its_bar(partitions):
         (b"", "", "0 bytes"),
         (b"a\tb\nc", "a\tb\nc", "5 bytes"),
         (b"\xff\x00\x01", "ff 00 01", "3 bytes"),
+        (b"\xff\xfe", "ff fe", "2 bytes"),
         (b"a\x00", "61 00", "2 bytes"),
         (b"x" * 5000, "x" * MOST_SHOWN, f"5,000 bytes, of which the first {MOST_SHOWN:,} are shown"),
         ("é".encode() * 1025, "é" * 1024, f"2,050 bytes, of which the first {MOST_SHOWN:,} are shown"),
