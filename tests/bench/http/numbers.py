@@ -17,7 +17,7 @@ from tests.bench.network import rows
 from tests.bench.network.rows import Shape
 from tests.bench.processes import DATABASE, Cores, wait_for_records
 from tests.bench.sources import write_database
-from tests.unit.http.page.nodes import large
+from tests.unit.http.page.nodes import judged, large
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def _looked_at(gateway: Server) -> Iterator[None]:
 def page(bench: Bench, *, nodes: int = 100, partitions: int = 4_096, rounds: int = 5) -> None:
     """What the page of a large cluster takes to make, and how large it is."""
     said = large(nodes, partitions)
-    survey = Survey(0.0, said["info"], said["members"], said["status"])
+    survey = Survey(0.0, said["info"], said["members"], said["status"], judged(said))
 
     def rendered() -> dict[Row, float]:
         before_ns = process_time_ns()
@@ -102,5 +102,5 @@ def page(bench: Bench, *, nodes: int = 100, partitions: int = 4_096, rounds: int
     bench.compare(goals.HTTP_PAGE, {goals.GATEWAY: rendered}, rounds)
     bench.notes.append(
         f"the page: a database of {partitions:,} partitions, two copies of each, on {nodes} nodes, as "
-        "`status` tells it; processor time from that to HTML, in the process of the benchmark"
+        "`status` and the verdict tell it; processor time from that to HTML, in the process of the benchmark"
     )
