@@ -321,7 +321,7 @@ _CLUSTER: Final = (
     ),
     _gauge(
         "gossipkv_verdict_timestamp_seconds",
-        "When that was; reading this has it made anew, if it is old.",
+        "When that was; reading this has an old one made anew.",
         "verdict.at_s",
     ),
     _gauge("gossipkv_isolated", "Whether this node hears from none of the others it knows.", "isolated"),

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
-MEMBER_S: Final = 1.0  # For a member to answer: nobody waits longer for one that is gone.
+MEMBER_S: Final = 1.0  # For a member to answer: nobody waits longer for one that is gone,
+SUSPECT_S: Final = 0.2  # and less for one that is suspected to be.
 FRESH_S: Final = 0.5  # What was judged for one is told to others.
 LAST_S: Final = 10.0  # Between two verdicts that only metrics and probes want.
 
@@ -182,7 +183,8 @@ class Verdicts:
 
         async def hear(member: Member) -> None:
             try:
-                reports[member.name] = map_of(await self._ask(member.uuid, "report", [], MEMBER_S))
+                patience_s = SUSPECT_S if member.state is State.SUSPECT else MEMBER_S
+                reports[member.name] = map_of(await self._ask(member.uuid, "report", [], patience_s))
             except UnknownMethod:
                 silent[member.name] = "an older release, which is not asked that"
             except GossipKVError as error:

@@ -217,7 +217,8 @@ class Dataset:
         for each in building[:MOST_BUILDERS]:
             yield f"waits for what {each.name} builds, {each.words}"
         if more := building[MOST_BUILDERS:]:
-            yield f"waits for {len(more):,} more nodes that build, {more[0].done * 100:.0f} to {more[-1].done * 100:.0f} % done"
+            least, most = more[0].done * 100, more[-1].done * 100
+            yield f"waits for {len(more):,} more nodes that build, {least:.0f} to {most:.0f} % done"
         for error, nodes, _ in self._failed(version):
             yield f"{some_text(nodes)} cannot build it: {error}"
         for why, nodes in grouped(said, "waiting_for").items():

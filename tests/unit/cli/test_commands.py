@@ -429,7 +429,7 @@ def test_status_waits_until_everything_serves(run, monkeypatch):
 def test_status_wait_ends_where_nothing_will_come(run):
     """At once, with status 3 and why; what else is on its way is waited for before."""
     stuck = judged(REASONS[0], geo=Coming("2", STUCK, waits=("n2 cannot build it: no TAB",)))
-    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", stuck))) as fake:
+    with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", [stuck, judged()]))) as fake:
         done = run("status", "geo", "--wait", "--node", fake.address)
     assert (done.status, done.err) == (3, "gossipkv: geo 2 does not come: n2 cannot build it: no TAB\n")
 

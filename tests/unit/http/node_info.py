@@ -75,7 +75,7 @@ def info(databases=("geo",), **more):
             "waiting": 5, "waiting_bytes": 640, "waiting_limit": 6_400,
         },
         "ready": {"joined": True, "opened": True, "draining": False},
-        "verdict": {"level": "attention", "number": 1, "age_s": 2.5},
+        "verdict": {"level": "attention", "number": 1, "at_s": 1_795_342_320.5},
     } | more  # fmt: skip
 
 

@@ -367,3 +367,22 @@ def test_what_a_version_waits_for_is_told_member_by_member():
         "n3 waits for room",
     )
     assert made.coming["geo"].progress == "20 % done; 2 nodes build"
+
+
+def test_what_is_cut_off_is_not_believed_of_others():
+    """What it knows of them is of another time; what it says of itself counts."""
+    lost = entry(version={**LACKS, "missing": some(1)}, error="EIO")
+    made = judge(said(n2={"isolated": True, "geo": lost}))
+    texts = [reason.text for reason in made.reasons]
+    assert "geo: EIO (n2)" in texts
+    assert not any("without a live owner" in text for text in texts)
+    alone = judge(said(members={"n1": "dead", "n3": "dead"}, asked="n2", n2={"isolated": True, "geo": lost}))
+    assert any("without a live owner" in reason.text for reason in alone.reasons)
+
+
+@pytest.mark.parametrize(("away", "is_told"), [(("n3",), False), (("n2", "n3"), True)])
+def test_who_decides_on_tables_needs_a_majority(away, is_told):
+    """With one of three nothing can be created or dropped; with two everything can."""
+    told = said(all_say={"acceptors": ["n1", "n2", "n3"]}, members=dict.fromkeys(away, "dead"))
+    words = "1 of the 3 nodes that decide on tables answers: no table can be created or dropped"
+    assert (words in [reason.text for reason in judge(told).reasons]) is is_told
