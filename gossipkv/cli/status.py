@@ -114,7 +114,7 @@ def _wait(client: Client, database: str | None, deadline_s: float) -> Iterator[s
             time.sleep(min(POLL_S, max(0.0, deadline_s - time.monotonic())))
     for name, each in coming.items():
         why = "; ".join(each.waits) or "it is not known yet who builds it"
-        yield f"{name} {each.version} {'does not come' if each.state == STUCK else 'does not serve yet'}: {why}"
+        yield f"{name}: {each.name} {'does not come' if each.state == STUCK else 'does not serve yet'}: {why}"
 
 
 def _advance(bar: Progress, coming: Mapping[str, Coming]) -> None:
@@ -169,7 +169,7 @@ def _draw_reasons(made: Verdict | None) -> None:
         draw(Text(printable(reason.text), COLOURS[reason.level] if reason.level != WELL else ""))
     for name, each in () if made is None else made.coming.items():
         for what in each.waits if each.state == COMES else ():
-            draw(Text(printable(f"{name} {each.version}: {what}")))
+            draw(Text(printable(f"{name}: {each.name}: {what}")))
     for advice in () if made is None else made.advice:
         draw(Text(f"→ {printable(advice)}", "cyan"))
 

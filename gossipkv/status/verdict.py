@@ -50,13 +50,18 @@ class Reason(NamedTuple):
 class Coming(NamedTuple):
     """A version that is to serve and does not yet, at everybody."""
 
-    version: str
+    version: str  # Empty: it is not known yet which.
     state: str  # COMES or STUCK.
     done: float | None = None  # Of the slowest that builds it.
     remaining_s: float | None = None
     builders: int = 0
     waits: tuple[str, ...] = ()  # For what, a sentence each.
     is_first: bool = False  # Nothing of the database can be read before.
+
+    @property
+    def name(self) -> str:
+        """The version, in a sentence."""
+        return f"version {self.version}" if self.version else "a version"
 
     @property
     def progress(self) -> str:

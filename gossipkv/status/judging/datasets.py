@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 MOST_BUILDERS: Final = 8  # Named one by one; of the others there is the number.
-MOST_ALIKE: Final = 2  # Fewer versions are active than so many: all have the same.
 CONTENTS: Final = frozenset(("conflicts", "disputes", "unpublished"))
 DIGEST_DIGITS: Final = 8  # Of a digest in a line: enough to tell two of them apart.
 
@@ -67,14 +66,14 @@ class Dataset:
         if not awaited:
             return None
         version = max(awaited)
-        building = self.builders(version)
+        building = self._builders(version)
         state = STUCK if self._is_stuck(version) else COMES
         done, remaining_s = (building[0].done, building[0].remaining_s) if building else (None, None)
         is_first = all(entry.get("active") is None for entry in self._entries.values())
         waits = tuple(self._waits(version, building))
         return Coming(version, state, done, remaining_s, len(building), waits, is_first)
 
-    def builders(self, version: str) -> list[Building]:
+    def _builders(self, version: str) -> list[Building]:
         """Return who builds a version, as each says itself, the slowest first."""
         found = []
         for name, told in self._said(version).items():
@@ -114,10 +113,10 @@ class Dataset:
             empty = "Put a first version at the source: DATABASE/VERSION/FILES below its root."
             yield TROUBLE, ": nothing of it can be read: there is no version of it", empty
         elif coming.state == STUCK:
-            yield TROUBLE, f": nothing of it can be read: version {coming.version} does not come", None
+            yield TROUBLE, f": nothing of it can be read: {coming.name} does not come", None
         else:
             progress = f", {coming.progress}" if coming.progress else ""
-            yield ATTENTION, f" cannot be read yet: version {coming.version} is on its way{progress}", None
+            yield ATTENTION, f" cannot be read yet: {coming.name} is on its way{progress}", None
 
     def _lost(self) -> Iterator[tuple[str, str, str | None]]:
         """Partitions of the active version that nobody has, or too few."""
@@ -143,7 +142,7 @@ class Dataset:
 
     def _few(self, version: str, told: Entry) -> tuple[str, str, str | None]:
         """Say whether further copies are on their way, or lacking."""
-        some, building = map_of(told.get("under_replicated")), self.builders(version)
+        some, building = map_of(told.get("under_replicated")), self._builders(version)
         few = f"on fewer than {plain(told.get('replication'))} live nodes"
         for_ms, patience_ms = whole_of(told.get("switched_ms")), whole_of(told.get("reassign_after_ms")) or 0
         is_young = for_ms is not None and for_ms < patience_ms
@@ -199,7 +198,7 @@ class Dataset:
         places: dict[str, list[Value]] = {}
         for node, entry in self._entries.items():
             places.setdefault("none" if entry.get("active") is None else plain(entry["active"]), []).append(node)
-        if len(places) < MOST_ALIKE or ("none" in places and len(places) == MOST_ALIKE and coming is not None):
+        if len(places) == 1 or (coming is not None and len(places.keys() - {"none"}) == 1):
             return
         told = (f"{version} on {some_text(nodes)}" for version, nodes in sorted(places.items(), reverse=True))
         is_meant = coming is not None and coming.state == COMES

@@ -94,7 +94,7 @@ def test_a_version_that_fails_where_one_is_not_asked(tmp_path):
             status, out, err = command(address, "--wait", "--timeout", "60s")
             assert status == 3
             assert "1 thing is wrong" in out
-            assert err.startswith("gossipkv: geo v2 does not come: ")
+            assert err.startswith("gossipkv: geo: version v2 does not come: ")
         status, out, err = command(address, "words", "--wait", "--timeout", "60s")
         assert (status, err) == (0, "")
         assert json.loads(command(address, "words", "--verdict", "--json")[1])["level"] == "well"

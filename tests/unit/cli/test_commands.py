@@ -431,7 +431,7 @@ def test_status_wait_ends_where_nothing_will_come(run):
     stuck = judged(REASONS[0], geo=Coming("2", STUCK, waits=("n2 cannot build it: no TAB",)))
     with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", [stuck, judged()]))) as fake:
         done = run("status", "geo", "--wait", "--node", fake.address)
-    assert (done.status, done.err) == (3, "gossipkv: geo 2 does not come: n2 cannot build it: no TAB\n")
+    assert (done.status, done.err) == (3, "gossipkv: geo: version 2 does not come: n2 cannot build it: no TAB\n")
 
 
 def test_status_wait_ends_at_its_deadline(run):
@@ -441,8 +441,8 @@ def test_status_wait_ends_at_its_deadline(run):
         done = run("status", "--wait", "--timeout", "50ms", "--node", fake.address)
     assert done.status == 3
     assert done.err.splitlines() == [
-        "gossipkv: geo 2 does not serve yet: it is not known yet who builds it",
-        "gossipkv: words 7 does not serve yet: waits for n3",
+        "gossipkv: geo: version 2 does not serve yet: it is not known yet who builds it",
+        "gossipkv: words: version 7 does not serve yet: waits for n3",
     ]
     with FakeNode(answering(("status", {}), ("info", INFO), ("verdict", judged()))) as fake:
         assert run("status", "--wait", "--node", fake.address).status == 0

@@ -83,6 +83,14 @@ SITUATIONS = [
         "geo cannot be read yet: version 1 is on its way, 50 % done, 40 s left; 3 nodes build",
         COMES,
     ),
+    (
+        "not looked at yet",
+        said(databases={"geo": entry(None, "")}),
+        ATTENTION,
+        "geo cannot be read yet: a version is on its way",
+        COMES,
+    ),
+    ("a newcomer", said(n3={"geo": entry(None, "")}), WELL, None, COMES),
     ("no version", said(databases={"geo": entry(None)}), TROUBLE, "geo: nothing of it can be read", None),
     (
         "the first version is broken",
