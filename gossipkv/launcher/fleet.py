@@ -189,7 +189,8 @@ class Fleet:
                 self._plan = self._plan.with_node(dataclasses.replace(node, http_port=0))
             return
         here = [node for node in self._plan.nodes if not node.wrapper and node.index not in self._http_reservations]
-        taken = {port for node in self._plan.nodes for port in (node.port, node.http_port)}
+        others = [node for node in self._plan.nodes if base_port is None or node not in here]  # Theirs go anew.
+        taken = {node.port for node in self._plan.nodes} | {node.http_port for node in others}
         if base_port is None:
             for node in here:
                 held = ports.reserve(node.host, node.http_port) if node.http_port else None

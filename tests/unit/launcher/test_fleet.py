@@ -115,6 +115,9 @@ def test_exactly_these_ports_for_http(tmp_path):
     (wanted,) = quiet_ports(1)
     with at_rest(tmp_path, NodePlan(1, 0), http=True, http_base_port=wanted):
         assert load(tmp_path).nodes[0].http_port == wanted
+    remembered = load(tmp_path).nodes
+    with at_rest(tmp_path, *remembered, http=True, http_base_port=wanted):  # Its own of the last time is its own.
+        assert load(tmp_path).nodes[0].http_port == wanted
 
 
 def test_a_full_disk_does_not_end_the_cluster(tmp_path, monkeypatch):
