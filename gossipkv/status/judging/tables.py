@@ -63,6 +63,6 @@ def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:
     here, away = ([name for name, answers in answering.items() if answers is wanted] for wanted in (True, False))
     if answering and len(here) * 2 <= len(answering):
         verb = "answers" if len(here) == 1 else "answer"
-        advice = f"Start {some_text(away)} again, or replace who is lost for good (`gossipkv metadata replace`)."
+        advice = f"Replace those of {some_text(away)} that are lost for good (`gossipkv metadata replace`)."
         words = f"{len(here):,} of the {len(answering):,} nodes that decide on tables {verb}"
         yield Reason(TROUBLE, f"{words}: no table can be created or dropped", None, advice)
