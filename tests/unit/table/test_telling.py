@@ -110,7 +110,7 @@ def test_why_writes_are_refused(records, monkeypatch):
     copy = write(records, 1)
     copy.aside = "an older copy of the store"
     assert [one["why"] for one in status(records)["unwell"]] == [
-        "its copy here takes no writes: an older copy of the store"
+        "its copy at n1 takes no writes: an older copy of the store"
     ]
     copy.aside = None
     n1.comparing.differ[copy] = {n3.uuid}
