@@ -307,7 +307,8 @@ def _without_database(asked: Sequence[Target]) -> str:
         return f"{said}, as --db geo"
     try:
         with connect(nodes, ASKING_TIMEOUT_MS) as client:
-            names = sorted(dict.fromkeys(printable(str(each.get("name"))) for each in client.databases()))
+            listed = [each for each in client.databases() if each.get("kind") == "dataset"]
+            names = sorted(dict.fromkeys(printable(str(each.get("name"))) for each in listed))
             shown = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED))
             return f"{said}: {client.address} has {shown or 'none'}"
     except GossipKVError:

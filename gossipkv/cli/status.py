@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 POLL_S: Final = 0.2
-PATIENCE_MS: Final = 10_000  # At least: the node asks all members, and a build may keep the machine busy.
+PATIENCE_MS: Final = 10_000  # Unless told: the node asks all members, and a build may keep the machine busy.
 WIDE_COLUMNS: Final = 110  # From here on there is room for remarks beside the table; else they come below it.
 STYLES: Final = {
     "ACTIVE": "green",
@@ -75,7 +75,7 @@ def status(
     """
     is_given = context.get_parameter_source("timeout_ms") is not ParameterSource.DEFAULT
     deadline_s = time.monotonic() + timeout_ms / 1000 if wait and is_given else math.inf
-    with connect(nodes, max(timeout_ms, PATIENCE_MS)) as client:
+    with connect(nodes, timeout_ms if is_given else PATIENCE_MS) as client:
         lacking = list(_wait(client, database, deadline_s)) if wait else []
         made = _verdict(client, database)
         if is_short:

@@ -382,6 +382,10 @@ class Library:
         found = self._databases.get(database)
         return found is not None and self._shows(found)
 
+    def met(self, database: str) -> bool:
+        """Whether there is such a database here, or was since the start."""
+        return database in self._databases
+
     def joining(self) -> bool:
         """Whether there may be databases that only others know, since this node has not come to know them yet."""
         cluster = self._shared.cluster

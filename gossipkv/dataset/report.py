@@ -114,7 +114,7 @@ def condition(database: Database, now_ms: int) -> dict[str, Detail]:
     more: dict[str, Detail] = {"error": database.trouble, "hold": database.hold, "awaits": awaited}
     versions = {name: _noteworthy(database, life, awaited, now_ms) for name, life in sorted(database.lives.items())}
     if awaited is not None and database.hold_trouble is not None:
-        versions[awaited] = {"error": {"message": database.hold_trouble}}
+        versions[awaited] = {"nowhere": True}
     found: dict[str, Detail] = {name: version for name, version in versions.items() if version}
     more |= {"versions": found or None}
     return told | {name: value for name, value in more.items() if value is not None}
@@ -124,12 +124,10 @@ def _to_serve(database: Database) -> str | None:
     """The version that is to serve and does not: the one that is held, else the newest that the source has whole."""
     wanted, served = database.hold, database.served
     if wanted is None:
-        if not database.lives and (
-            database.looking or not database.looked or Spread(database.view).is_active_elsewhere
-        ):
+        if not database.lives and (not database.looked or Spread(database.view).is_active_elsewhere):
             return ""
         whole = (name for name, life in database.lives.items() if _is_whole(life) or life is served)
-        wanted = max(whole, default=None)
+        wanted = max(whole, default=None if served is not None else max(database.lives, default=None))
     return None if served is not None and wanted == served.name else wanted
 
 
@@ -142,10 +140,11 @@ def _noteworthy(database: Database, life: Life, awaited: str | None, now_ms: int
     """What is to be said of a version; nothing of one that is as it is to be."""
     told: dict[str, Detail] = {}
     copy, view, version = life.copy, database.view, database.copies.versions.get(life.name)
-    if copy is not None and copy.trouble is not None:
-        told["error"] = {"message": copy.trouble.message, **copy.trouble.details}
     if life.word is Word.BUILDING:
         told |= {"state": life.word.value, "progress": progress(database.copies.builder, now_ms)}
+    elif copy is not None and copy.trouble is not None:
+        again = {} if copy.trouble.lasting else {"again": True}
+        told["error"] = {"message": copy.trouble.message, **copy.trouble.details, **again}
     if copy is not None and copy.shortage is not None and life.waiting_for is not None:
         told |= {"needed_bytes": copy.shortage.needed_bytes, "waiting_for": life.waiting_for}
     if life.name == awaited:

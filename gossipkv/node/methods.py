@@ -357,7 +357,8 @@ class Handlers:
 
         async def tell() -> Value:
             made = await (self._verdicts.make(fresh_s=LAST_S) if is_last else self._verdicts.make())
-            return (made if database is None else made.about(database)).to_map()
+            is_table = database is not None and not self._datasets.known(database)
+            return (made if database is None else made.about(database, is_table=is_table)).to_map()
 
         return Waiting(tell, shared_by=("verdict", database, is_last))
 

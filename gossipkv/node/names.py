@@ -27,6 +27,10 @@ class NamedDatasets(Protocol):
         """Whether there is such a database, here or at the source."""
         ...
 
+    def met(self, database: str) -> bool:
+        """Whether there is such a dataset, or was since the start."""
+        ...
+
     def refused(self) -> Collection[str]:
         """Return those that gave way to tables of their names."""
         ...
@@ -97,7 +101,7 @@ class Names:
         """Refuse a name for a table that a dataset has.  Raises Conflict."""
         if self._datasets.known(name):
             where = "this node serves or sees"
-        elif name in self._published():
+        elif name in self._published() and not self._datasets.met(name):  # Else there is nothing of it any more.
             where = "members publish"
         else:
             return

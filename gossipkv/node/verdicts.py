@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import Verdict
     from gossipkv.wire.rpc import Value
 
-MEMBER_S: Final = 1.0  # For a member to answer: nobody waits longer for one that is gone,
-SUSPECT_S: Final = 0.2  # and less for one that is suspected to be.
+MEMBER_S: Final = 0.7  # For a member to answer: who asks with a second's patience is answered,
+SUSPECT_S: Final = 0.2  # and for one that is suspected to be dead, which costs others less.
 FRESH_S: Final = 0.5  # What was judged for one is told to others.
 LAST_S: Final = 10.0  # Between two verdicts that only metrics and probes want.
 

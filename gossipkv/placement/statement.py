@@ -107,6 +107,11 @@ class DatabaseStatement:
     refuted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     told: bool = False  # This life of the node has told all its copies: what a former one said is over.
 
+    @property
+    def names_any(self) -> bool:
+        """Whether it names a version: else there is nothing of the database there any more."""
+        return any(each is not None for each in (self.active, self.next, self.newest, self.hold))
+
 
 def encode(statement: Statement) -> list[bytes]:
     """Return a version's statement in pieces of 8,192 partitions."""

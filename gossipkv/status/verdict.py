@@ -45,6 +45,7 @@ class Reason(NamedTuple):
     text: str
     database: str | None = None  # What it is about, if it is one database.
     advice: str | None = None  # What to do.
+    is_of_tables: bool = False  # It is about all tables, and no dataset.
 
 
 class Coming(NamedTuple):
@@ -91,12 +92,16 @@ class Verdict:
         """What to do, each thing once, the most urgent first."""
         return list(dict.fromkeys(reason.advice for reason in self.reasons if reason.advice is not None))
 
-    def about(self, database: str) -> Verdict:
+    def about(self, database: str, *, is_table: bool = False) -> Verdict:
         """Return what concerns one database: what is said of it, and of no other."""
-        reasons = tuple(reason for reason in self.reasons if reason.database in {None, database})
+        reasons = tuple(
+            reason
+            for reason in self.reasons
+            if reason.database in {None, database} and (is_table or not reason.is_of_tables)
+        )
         coming = {name: each for name, each in self.coming.items() if name == database}
         level = worst(reason.level for reason in reasons)
-        text = headline(reasons, coming, database)
+        text = headline(reasons, coming, database, is_sure=not self.silent)
         return Verdict(self.node, level, text, reasons, coming, 1, self.silent, self.acceptors)
 
     def level_of(self, database: str) -> str:
@@ -106,7 +111,7 @@ class Verdict:
     def to_map(self) -> dict[str, Value]:
         """Return it as it is told on the wire."""
         reasons: list[Value] = [
-            {name: told for name, told in reason._asdict().items() if told is not None}
+            {name: told for name, told in reason._asdict().items() if told not in {None, False}}
             for reason in self.reasons[:MOST_REASONS]
         ]
         coming: dict[str, Value] = {
@@ -144,7 +149,8 @@ def verdict_of(told: Mapping[str, Value]) -> Verdict:
 
 def _reason(told: Mapping[str, Value]) -> Reason:
     level, database, advice = (text_of(told.get(name)) for name in ("level", "database", "advice"))
-    return Reason(level if level in LEVELS else ATTENTION, str(told.get("text")), database, advice)
+    is_of_tables = told.get("is_of_tables") is True
+    return Reason(level if level in LEVELS else ATTENTION, str(told.get("text")), database, advice, is_of_tables)
 
 
 def _coming(told: Mapping[str, Value]) -> Coming:
@@ -164,8 +170,8 @@ def worst(levels: Iterable[str]) -> str:
     return max(levels, key=LEVELS.index, default=WELL)
 
 
-def headline(reasons: Iterable[Reason], coming: Mapping[str, Coming], about: str) -> str:
-    """Return the whole in a line; what it is about stands behind it."""
+def headline(reasons: Iterable[Reason], coming: Mapping[str, Coming], about: str, *, is_sure: bool = True) -> str:
+    """Return the whole in a line; what it is about stands behind it.  `is_sure`: everybody has answered."""
     counts = dict.fromkeys(LEVELS, 0)
     for reason in reasons:
         counts[reason.level] += 1
@@ -175,5 +181,5 @@ def headline(reasons: Iterable[Reason], coming: Mapping[str, Coming], about: str
     if unread := [name for name, each in coming.items() if each.is_first]:
         return f"{some_text(unread)} cannot be read yet. {about}."
     if counts[ATTENTION]:
-        return f"Everything can be read; something deserves attention. {about}."
+        return f"{'Everything can be read; something' if is_sure else 'Something'} deserves attention. {about}."
     return f"All is well. {about}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, NotReady
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +134,8 @@ class TableMethods:
         for name, table in ({} if catalogue is None else catalogue.tables()).items():
             try:
                 told[name] = await self._told().condition(name)
+            except NotReady as error:
+                told[name] = {"kind": table.kind, "pending": error.message}
             except GossipKVError as error:
                 told[name] = {"kind": table.kind, "error": error.message}
         return told

@@ -176,7 +176,10 @@ class DatabaseView:
     @property
     def is_known_elsewhere(self) -> bool:
         """Whether any other member has said anything of this database."""
-        return any(said.versions or said.former or said.database for _, said in self._others)
+        return any(
+            said.versions or said.former or (said.database is not None and said.database.names_any)
+            for _, said in self._others
+        )
 
     @property
     def has_ring(self) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.http.page.survey import Survey
 
 SAMPLE_S: Final = 1.0
+REPLACED: Final = "\N{REPLACEMENT CHARACTER}"  # What stands for bytes that are no text.
 LOOKED_S: Final = 60.0  # Since somebody looked: so long it is sampled.
 FRESH_S: Final = 0.5  # What was asked for one is given to others.
 MOST_SURVEYS: Final = 8  # Kept of different databases.
@@ -118,7 +119,9 @@ class Pages:
         try:
             key = bytes.fromhex(asked.key) if asked.is_hex else asked.key.encode()
         except ValueError:
-            return asked, Found(asked.database, b"", None, "", "", f"{asked.key!r} is no pairs of hexadecimal digits")
+            return asked, Found(asked.database, b"", None, "", "", f"{asked.key!r} is not pairs of hexadecimal digits")
+        if REPLACED in asked.key and not asked.is_hex:
+            return asked, Found(asked.database, b"", None, "", "", "the key is no UTF-8: give it as hex")
         return asked, await look_up(self._ask, asked.database, key)
 
     async def _survey(self, database: str | None) -> Survey:

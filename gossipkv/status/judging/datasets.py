@@ -99,11 +99,8 @@ class Dataset:
         yield from self._differing(coming)
         for hold, nodes in grouped(self._entries, "hold").items():
             if coming is None:
-                yield (
-                    WELL,
-                    f" is held on {hold} at {some_text(nodes)}",
-                    f"Remove the hold of {self.name} when a newer version is good.",
-                )
+                release = f"`gossipkv databases release {self.name}` when a newer one is good"
+                yield WELL, f" is held on {hold} at {some_text(nodes)}: {release}", None
 
     def _unread(self, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
         """Whether nothing of it can be read, since no version is active anywhere."""
@@ -112,20 +109,21 @@ class Dataset:
         if coming is None:
             empty = "Put a first version at the source: DATABASE/VERSION/FILES below its root."
             yield TROUBLE, ": nothing of it can be read: there is no version of it", empty
-        elif coming.state == STUCK:
-            yield TROUBLE, f": nothing of it can be read: {coming.name} does not come", None
-        else:
+        elif coming.state == COMES:
             progress = f", {coming.progress}" if coming.progress else ""
-            yield ATTENTION, f" cannot be read yet: {coming.name} is on its way{progress}", None
+            waits = grouped(self._said(coming.version), "waiting_for")
+            how = f"waits for {next(iter(waits))}" if waits and not progress else f"is on its way{progress}"
+            yield ATTENTION, f" cannot be read yet: {coming.name} {how}", None
 
     def _lost(self) -> Iterator[tuple[str, str, str | None]]:
         """Partitions of the active version that nobody has, or too few."""
         worst, few = self._most("missing"), self._most("under_replicated")
         if worst is not None:
             version, told = worst
-            start = self._start(told)
-            if self._able and not all(self._is_gone(node, version) for node in self._able):
-                start += " After `reassign_after` others build what is missing."
+            start = self._back(told)
+            able = self._able - {node for _, nodes, _, _ in self._failed(version) for node in map(plain, nodes)}
+            if able and not all(self._is_gone(node, version) for node in able):
+                start += " After `reassign_after` others build it."
             if count_of(told.get("missing")) >= (whole_of(told.get("partition_count")) or 0):
                 yield TROUBLE, f" {version}: nothing of it can be read: no partition has a live owner", start
             else:
@@ -147,7 +145,10 @@ class Dataset:
         for_ms, patience_ms = whole_of(told.get("switched_ms")), whole_of(told.get("reassign_after_ms")) or 0
         is_young = for_ms is not None and for_ms < patience_ms
         if not (is_young or building) or any(owner in self._dead for owner in map(plain, list_of(told.get("away")))):
-            return ATTENTION, f" {version}: {_counted(some, told)} {few}: {runs_of(some, told)}", None
+            more = "Have as many nodes as there are to be copies (`replication`)."
+            is_small = len(self._shared) < (whole_of(told.get("replication")) or 0) and not list_of(told.get("away"))
+            text = f" {version}: {_counted(some, told)} {few}: {runs_of(some, told)}"
+            return ATTENTION, text, more if is_small else None
         left_s = max((each.remaining_s for each in building if each.remaining_s is not None), default=None)
         left = "" if left_s is None else f", {duration_text(round(left_s))} left"
         return (
@@ -159,12 +160,14 @@ class Dataset:
     def _of_version(self, version: str, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
         """What is wrong with one version, or noteworthy."""
         is_awaited = coming is not None and coming.version == version
-        others_can = is_awaited and coming is not None and coming.state == COMES
-        for error, nodes, file in self._failed(version):
+        comes = is_awaited and coming is not None and coming.state == COMES
+        lost = "nothing of it can be read: " if is_awaited and coming is not None and coming.is_first else ""
+        for error, nodes, file, again in self._failed(version):
             there = f"or take {self.name} {version} away there; it is tried again by itself"
-            mend = None if file is None else f"Mend {file} at the source, {there}."
-            more = "; others can" if others_can else ""
-            yield ATTENTION if others_can else TROUBLE, f"{some_text(nodes)} cannot build it{more}: {error}", mend
+            mend = None if file is None or again else f"Mend {file} at the source, {there}."
+            how = "; it is tried again" if again else "; others can" if comes else ""
+            text = f"{'' if comes else lost}{some_text(nodes)} cannot build it{how}: {error}"
+            yield ATTENTION if comes else TROUBLE, text, mend
         for node, told in self._said(version).items():
             if told.get("needed_bytes") is not None:
                 room = f"Make room on the disk of {node}: {self.name} {version} waits for it."
@@ -218,30 +221,39 @@ class Dataset:
         if more := building[MOST_BUILDERS:]:
             least, most = more[0].done * 100, more[-1].done * 100
             yield f"waits for {len(more):,} more nodes that build, {least:.0f} to {most:.0f} % done"
-        for error, nodes, _ in self._failed(version):
+        for error, nodes, _, _ in self._failed(version):
             yield f"{some_text(nodes)} cannot build it: {error}"
+        if any(told.get("nowhere") is True for told in said.values()):
+            yield from grouped(self._entries, "error")
         for why, nodes in grouped(said, "waiting_for").items():
             yield f"{some_text(nodes)} {'waits' if len(nodes) == 1 else 'wait'} for {why}"
 
-    def _failed(self, version: str) -> list[tuple[str, list[Value], str | None]]:
-        """Why nodes cannot build a version, and the file at the source that is to blame."""
-        found: dict[str, tuple[list[Value], str | None]] = {}
+    def _failed(self, version: str) -> list[tuple[str, list[Value], str | None, bool]]:
+        """Why nodes cannot build a version, the file at the source that is to blame, and whether it may change yet.
+
+        A file that changes is one cause, whatever each node has seen of it.
+        """
+        found: dict[str, tuple[str, list[Value], str | None, bool]] = {}
         for node, told in self._said(version).items():
             error = map_of(told.get("error"))
             if error:
-                file = error.get("file")
-                found.setdefault(plain(error.get("message")), ([], None if file is None else plain(file)))[0].append(
-                    node
-                )
-        return [(why, nodes, file) for why, (nodes, file) in found.items()]
+                why, file = plain(error.get("message")), error.get("file")
+                again = error.get("again") is True and file is not None
+                cause = why if file is None or not again else plain(file)
+                found.setdefault(cause, (why, [], None if file is None else plain(file), again))[1].append(node)
+        return list(found.values())
 
     def _is_stuck(self, version: str) -> bool:
         """Whether somebody cannot build it, and nobody else can: a file at the source is as it is for everybody."""
-        failed = self._failed(version)
-        if not failed or any(told.get("brought") is True for _, told in self._said(version).items()):
+        said, failed = self._said(version), self._failed(version)
+        if any(told.get("nowhere") is True for told in said.values()):
+            return True
+        if not failed or any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):
             return False
-        nodes = {node for _, some, _ in failed for node in some}
-        return any(file is not None for _, _, file in failed) or not self._able - nodes
+        nodes = {plain(node) for _, some, _, _ in failed for node in some}
+        if any(again for _, _, _, again in failed):
+            return False
+        return any(file is not None for _, _, file, _ in failed) or not self._able - nodes
 
     # How members' words are read
 
@@ -262,9 +274,10 @@ class Dataset:
         """What is said of a version by those whose word of others counts."""
         return ((node, told) for node, told in self._said(version).items() if node in self._shared)
 
-    def _start(self, told: Entry) -> str:
+    def _back(self, told: Entry) -> str:
+        """Who is to come back, for what is missing."""
         away = list_of(told.get("away"))
-        return f"Start {some_text(away) if away else 'the nodes that had them'} again."
+        return f"What is missing of {self.name} comes back with {some_text(away) if away else 'those that had it'}."
 
     def _is_gone(self, node: str, version: str) -> bool:
         """Whether a member does not see a version at its source any more."""

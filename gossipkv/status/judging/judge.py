@@ -30,7 +30,7 @@ def judge(said: Said) -> Verdict:
     judged = _Databases(said, states, entries)
     answering = acceptors(said.reports)
     reasons = [*of_members(said, states), *of_nodes(said), *of_acceptors(answering), *judged.reasons]
-    if not entries:
+    if not entries and not any(report.get("source_error") for report in said.reports.values()):
         empty = "Put a first version at the source, DATABASE/VERSION/FILES, or make a table (`gossipkv table create`)."
         reasons.append(Reason(WELL, "no databases: nothing is built, and the source shows none", None, empty))
     reasons.sort(key=lambda reason: -LEVELS.index(reason.level))  # Stable: that a node is cut off comes first.
@@ -38,7 +38,7 @@ def judge(said: Said) -> Verdict:
     return Verdict(
         said.node,
         worst(reason.level for reason in reasons),
-        headline(reasons, judged.coming, f"{counted}, {counted_members(states.values())}"),
+        headline(reasons, judged.coming, f"{counted}, {counted_members(states.values())}", is_sure=not said.silent),
         tuple(reasons),
         judged.coming,
         len(entries),
@@ -57,7 +57,7 @@ class _Databases:
         able = {
             name
             for name, report in said.reports.items()
-            if not (report.get("silent") or report.get("source_error") or report.get("sourceless"))
+            if not any(report.get(key) for key in ("silent", "source_error", "sourceless", "isolated"))
         }
         self._shared = frozenset(said.reports.keys() - cut_off) or frozenset(said.reports)
         self._able, self._dead = frozenset(able), frozenset(name for name, state in states.items() if state == "dead")

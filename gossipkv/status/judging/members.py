@@ -58,6 +58,8 @@ _OF_NODES: Final = (
     ("draining", ATTENTION, "{nodes}: about to end", None),
 )  # fmt: skip
 
+_OF_TABLES: Final = frozenset(("tables_closed", "log_damage", "copies_aside"))
+
 
 def of_members(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
     """Yield who is not there, and first of all that the asked node hears nobody."""
@@ -102,7 +104,8 @@ def of_nodes(said: Said) -> Iterator[Reason]:
     for key, level, words, advice in _OF_NODES:
         for why, nodes in grouped(reports, key).items():
             names = some_text(nodes)
-            yield Reason(level, words.format(nodes=names, why=why), None, advice and advice.format(nodes=names))
+            text, do = words.format(nodes=names, why=why), advice and advice.format(nodes=names)
+            yield Reason(level, text, None, do, is_of_tables=key in _OF_TABLES)
     if twice := _named(said, "claimed_twice"):
         words = f"two nodes are called {twice}; `gossipkv tree duplicates` says where"
         yield Reason(TROUBLE, words, None, f"Give one of the two that are called {twice} another name (`node`).")

@@ -21,6 +21,8 @@ LONG_S: Final = 60.0  # and for more than that is none that keeps up.
 
 def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
     """Yield what is wrong with a table and its partitions, and who is late."""
+    for why, nodes in grouped(entries, "pending").items():
+        yield Reason(ATTENTION, f"{name}: {why}{at(nodes, entries)}", name)
     for error, nodes in grouped(entries, "error").items():
         yield Reason(TROUBLE, f"{name}: {error}{at(nodes, entries)}", name)
     unwell: dict[str, set[str]] = {}
@@ -65,4 +67,4 @@ def of_acceptors(answering: Mapping[str, bool]) -> Iterator[Reason]:
         verb = "answers" if len(here) == 1 else "answer"
         advice = f"Replace those of {some_text(away)} that are lost for good (`gossipkv metadata replace`)."
         words = f"{len(here):,} of the {len(answering):,} nodes that decide on tables {verb}"
-        yield Reason(TROUBLE, f"{words}: no table can be created or dropped", None, advice)
+        yield Reason(TROUBLE, f"{words}: no table can be created or dropped", None, advice, is_of_tables=True)

@@ -172,12 +172,14 @@ def test_a_node_that_is_silent_is_asked_again_for_keys(run, engine, monkeypatch)
 
 def test_without_a_database(run, engine, keys):
     """One line says what to give, and which there are, where a node tells."""
-    names = [{"name": name} for name in ("numbers", "geo", "geo")]
-    with FakeNode(answering(("databases", [names]))) as node:
+    names = [{"name": name, "kind": "dataset"} for name in ("numbers", "geo", "geo")]
+    with FakeNode(answering(("databases", [[*names, {"name": "carts", "kind": "hash"}]]))) as node:
         done = run("loadtest", "--node", node.address, *keys)
     assert (done.status, done.out, engine.plans, one_line(done.err)) == (2, "", [], True)
     assert f"say which database to read with --db: {node.address} has geo, numbers (see " in done.err
-    with FakeNode(answering(("databases", [[{"name": f"db{number}"} for number in range(10)]]))) as node:
+    with FakeNode(
+        answering(("databases", [[{"name": f"db{number}", "kind": "dataset"} for number in range(10)]]))
+    ) as node:
         assert "db7 and 2 more (see " in run("loadtest", "--node", node.address).err
     for nobody in (["--node", "127.0.0.1:1"], ["--target", "http://127.0.0.1:1"]):
         done = run("loadtest", *nobody, *keys)

@@ -50,6 +50,9 @@ class MadeUpLibrary:
     local: list[bool] = field(default_factory=list)  # Which of the two views each status was.
     bitmaps: list[bool] = field(default_factory=list)  # Likewise.
 
+    def met(self, database: str) -> bool:
+        return database == "gone" or self.known(database)
+
     def known(self, database: str) -> bool:
         """A name of ours."""
         return database in self.names
@@ -200,7 +203,7 @@ class Node:
                 self.measures(),
             ).to_map,
             deciding=(tables := MadeUpTables()),
-            names=Names(self.library, tables, lambda: {"x", "y"}),
+            names=Names(self.library, tables, lambda: {"x", "y", "gone"}),
             serves=lambda database, wire_id, asker: {"ready": wire_id + f"{database} {asker}".encode()},
             report=NoVerdicts().report,
             verdicts=NoVerdicts(),

@@ -18,6 +18,11 @@ HALF = {"state": "BUILDING", "progress": {"done": 0.5, "remaining_s": 40.0}}
 MAJORITY = {"partition": "01", "why": "a majority is 2 of 3, and 1 can confirm a write: it is refused"}
 
 
+def changing(size):
+    """What is said of a build that met a file that somebody still writes."""
+    return {"state": "ERROR", "error": {"message": f"part-1 changed: {size} bytes", "file": "part-1", "again": True}}
+
+
 def lacking(key, *partitions, **more):
     """What all say of an active version of which nobody, or too few, have some partitions."""
     return {"databases": {"geo": entry(version={**LACKS, key: some(*partitions), **more})}}
@@ -96,7 +101,7 @@ SITUATIONS = [
         "the first version is broken",
         said(databases={"geo": entry(None, "1", BROKEN)}),
         TROUBLE,
-        "geo: nothing of it can be read: version 1 does not come",
+        "geo 1: nothing of it can be read: n1, n2 and n3 cannot build it: part-0: line 2: no TAB",
         STUCK,
     ),
     (
@@ -139,6 +144,48 @@ SITUATIONS = [
         TROUBLE,
         "geo 2: n2 cannot build it: EIO",
         STUCK,
+    ),
+    (
+        "a mended file is read again",
+        said(
+            databases={"geo": entry(awaits="2", version=BROKEN)},
+            n1={"geo": entry(awaits="2", version=HALF)},
+        ),
+        ATTENTION,
+        "geo 2: n2 and n3 cannot build it; others can: part-0",
+        COMES,
+    ),
+    (
+        "files that are still written",
+        said(
+            n1={"geo": entry(awaits="2", version=changing(5))},
+            n2={"geo": entry(awaits="2", version=changing(9))},
+            n3={"geo": entry(awaits="2", version=changing(7))},
+        ),
+        ATTENTION,
+        "geo 2: n1, n2 and n3 cannot build it; it is tried again: part-1 changed: 5 bytes",
+        COMES,
+    ),
+    (
+        "the first version waits for its files",
+        said(databases={"geo": entry(None, "1", {"state": "SEEN", "waiting_for": "a data file"})}),
+        ATTENTION,
+        "geo cannot be read yet: version 1 waits for a data file",
+        COMES,
+    ),
+    (
+        "held on what is nowhere",
+        said(databases={"geo": entry(awaits="7", version={"nowhere": True}, error="hold: version 7 is nowhere")}),
+        TROUBLE,
+        "geo: hold: version 7 is nowhere",
+        STUCK,
+    ),
+    (
+        "too few nodes for so many copies",
+        said(**lacking("under_replicated", 1, replication=4)),
+        ATTENTION,
+        "geo 1: 1 of 8 partitions on fewer than 4 live nodes",
+        None,
     ),
     (
         "no room",
@@ -290,7 +337,7 @@ def test_an_empty_cluster_is_told_how_to_begin():
         (said(n2={"geo": entry(awaits="2", version=BROKEN)}), "Mend part-0 at the source, or take geo 2 away"),
         (
             said(**lacking("missing", 1, away=["n3"])),
-            "Start n3 again. After `reassign_after` others build what is missing.",
+            "What is missing of geo comes back with n3. After `reassign_after` others build it.",
         ),
     ],
 )
@@ -303,9 +350,11 @@ def test_what_to_do(told, advice):
 def test_nobody_is_said_to_build_where_nobody_can(beside):
     """Without a source, or without the version in it, what is missing comes from nobody else."""
     missing = lacking("missing", 1, away=["n3"])
-    assert "Start n3 again." in judge(said(**missing, **beside)).advice
+    assert "What is missing of geo comes back with n3." in judge(said(**missing, **beside)).advice
     gone = lacking("missing", 1, away=["n3"], at_source=False)
-    assert judge(said(**gone)).advice == ["Start n3 again."]
+    assert judge(said(**gone)).advice == ["What is missing of geo comes back with n3."]
+    alone = said(members={"n2": "dead", "n3": "dead"}, n1={"isolated": True}, **missing)
+    assert "What is missing of geo comes back with n3." in judge(alone).advice
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=[each[0] for each in SITUATIONS])
@@ -394,3 +443,27 @@ def test_who_decides_on_tables_needs_a_majority(away, is_told):
     told = said(all_say={"acceptors": ["n1", "n2", "n3"]}, members=dict.fromkeys(away, "dead"))
     words = "1 of the 3 nodes that decide on tables answers: no table can be created or dropped"
     assert (words in [reason.text for reason in judge(told).reasons]) is is_told
+
+
+def test_one_cause_is_one_reason():
+    """What keeps a version from coming is told once, with the one thing to do, or none where it comes by itself."""
+    for name in ("files that are still written", "the first version is broken", "held on what is nowhere"):
+        (told,) = (each[1] for each in SITUATIONS if each[0] == name)
+        assert len([reason for reason in judge(told).reasons if reason.level != WELL]) == 1, name
+    (writing,) = (each[1] for each in SITUATIONS if each[0] == "files that are still written")
+    assert judge(writing).advice == []
+
+
+@pytest.mark.parametrize(
+    ("told", "is_sure"),
+    [(said(members={"n3": "dead"}), True), (said(members={"n3": "suspect"}, silent={"n3": "x"}), False)],
+)
+def test_that_everything_can_be_read_is_said_where_all_have_answered(told, is_sure):
+    """What a member has that is suspected, nobody may have at this moment."""
+    assert judge(told).text.startswith("Everything can be read; something" if is_sure else "Something") is True
+
+
+def test_what_is_wrong_with_tables_is_no_matter_of_a_dataset():
+    """Nor the other way round: what is said of one dataset."""
+    made = judge(said(n2={"tables_closed": "lost"}, databases={"carts": TABLE}))
+    assert (made.about("geo").level, made.about("carts", is_table=True).level) == (WELL, TROUBLE)
