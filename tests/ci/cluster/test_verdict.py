@@ -159,3 +159,23 @@ def test_a_cluster_without_databases_waits_for_nothing(tmp_path):
     assert (status, err) == (0, "")
     assert "All is well. 0 databases, 1 member, alive." in out
     assert "→ Put a first version at the source" in out
+
+
+def test_who_does_what_the_advice_says_is_told_that_it_helps(tmp_path):
+    """A broken file that is mended is built, and waited for; a directory that goes away is gone for everybody."""
+    parts = tmp_path / "source" / "geo" / "v1"
+    parts.mkdir(parents=True)
+    (parts / "part-0.tsv").write_bytes(b"no tabulator\n")
+    (tmp_path / "source" / "empty").mkdir()
+    with running(tmp_path, 3, 2) as cluster:
+        addresses = addresses_of(cluster)
+        told = agreed(addresses, lambda told: told["coming"].get("geo", {}).get("state") == "stuck")
+        assert any(text.startswith("empty: nothing of it can be read") for text in texts(told))
+        (parts / "part-0.tsv").write_bytes(b"".join(b"key%d\tvalue\n" % number for number in range(200_000)))
+        (tmp_path / "source" / "empty").rmdir()
+        agreed(addresses, lambda told: told["coming"].get("geo", {}).get("state") != "stuck")
+        for address in addresses:
+            assert command(address, "geo", "--wait", "--timeout", "60s")[::2] == (0, "")
+        agreed(addresses, lambda told: (told["level"], told["databases"]) == ("well", 1))
+        with connect(addresses[0]) as client:
+            client.call("create_table", "empty", {"kind": "hash", "partitions": 4, "replication": 1}, timeout_ms=60_000)
