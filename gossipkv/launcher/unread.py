@@ -18,7 +18,7 @@ ANY_KEY: Final = b"any"
 
 
 class Unread(NamedTuple):
-    """A dataset that a node does not answer for."""
+    """A dataset that a node does not answer for, or the source as a whole."""
 
     database: str
     node: str
@@ -31,6 +31,8 @@ def unread(nodes: Iterable[NodeStatus]) -> Iterator[Unread]:
     for node in nodes:
         try:
             with blocking.connect(node.address, timeout_ms=ANSWER_MS) as client:
+                if (why := client.info().get("source_error")) is not None:
+                    yield Unread("the source", node.name, str(why), is_coming=False)
                 for told in client.databases():
                     if told.get("kind", "dataset") == "dataset":
                         yield from _unread(client, str(told["name"]), node)

@@ -16,8 +16,9 @@ def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
     """A table is none; a node that is silent may have any, and one that is gone has none that is coming."""
     monkeypatch.setattr(unread, "ANSWER_MS", 200)
     answers = {"geo": [[None, "1"]], "names": STUCK}
-    first = answering(("databases", [DATABASES]), ("get", lambda database, *_: answers[database]))
-    second = answering(("databases", [DATABASES[:1]]), ("get", [COMING]))
+    info = ("info", {"source_error": None})
+    first = answering(info, ("databases", [DATABASES]), ("get", lambda database, *_: answers[database]))
+    second = answering(("info", {"source_error": "/s: gone"}), ("databases", [DATABASES[:1]]), ("get", [COMING]))
     silent = FakeNode(lambda connection: [*iter(connection.next_request, None)])
     gone = FakeNode(first)
     gone.close()
@@ -25,9 +26,12 @@ def test_each_node_is_asked_for_a_key_of_each_dataset(monkeypatch):
         fakes = [*(stack.enter_context(each) for each in (FakeNode(first), FakeNode(second), silent)), gone]
         nodes = [NodeStatus(at, f"n{at}", each.address, "ready") for at, each in enumerate(fakes, 1)]
         found = [*unread.unread(nodes)]
-    assert [each[:3] for each in found[:2]] == [("names", "n1", STUCK[1]), ("geo", "n2", COMING[1])]
+    assert [each[:3] for each in found[:3]] == [
+        ("names", "n1", STUCK[1]), ("the source", "n2", "/s: gone"), ("geo", "n2", COMING[1]),
+    ]  # fmt: skip
     assert [(each.database, each.node, each.is_coming) for each in found] == [
         ("names", "n1", False),
+        ("the source", "n2", False),
         ("geo", "n2", True),
         ("any dataset", "n3", True),
         ("any dataset", "n4", False),
