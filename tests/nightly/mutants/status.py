@@ -70,14 +70,14 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "a broken file at the source is waited for",
         "gossipkv.status.judging.datasets:Dataset._is_stuck",
-        "return any(file is not None for _, _, file in failed) or not self._able - nodes",
+        "return any(file is not None for _, _, file, _ in failed) or not self._able - nodes",
         "return not self._able - nodes",
         VERDICT,
     ),
     planted(
         "a build that fails is the end though others bring it",
         "gossipkv.status.judging.datasets:Dataset._is_stuck",
-        'if not failed or any(told.get("brought") is True for _, told in self._said(version).items()):',
+        'if not failed or any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):',
         "if not failed:",
         VERDICT,
     ),
@@ -91,7 +91,7 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "others are said to build what none can",
         "gossipkv.status.judging.datasets:Dataset._lost",
-        "if self._able and not all(self._is_gone(node, version) for node in self._able):",
+        "if able and not all(self._is_gone(node, version) for node in able):",
         "if True:",
         VERDICT,
     ),
@@ -100,6 +100,13 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
         "gossipkv.status.judging.tables:of_acceptors",
         "if answering and len(here) * 2 <= len(answering):",
         "if answering and not here:",
+        VERDICT,
+    ),
+    planted(
+        "a file that is still written is broken",
+        "gossipkv.status.judging.datasets:Dataset._is_stuck",
+        "if any(again for _, _, _, again in failed):",
+        "if False:",
         VERDICT,
     ),
 )
