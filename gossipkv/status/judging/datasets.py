@@ -248,12 +248,12 @@ class Dataset:
         said, failed = self._said(version), self._failed(version)
         if any(told.get("nowhere") is True for told in said.values()):
             return True
-        if not failed or any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):
+        if any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):
             return False
         nodes = {plain(node) for _, some, _, _ in failed for node in some}
         if any(again for _, _, _, again in failed):
             return False
-        return any(file is not None for _, _, file, _ in failed) or not self._able - nodes
+        return bool(failed) and (any(file is not None for _, _, file, _ in failed) or not self._able - nodes)
 
     # How members' words are read
 

@@ -70,15 +70,15 @@ MUTANTS_OF_STATUS: tuple[Mutant, ...] = (
     planted(
         "a broken file at the source is waited for",
         "gossipkv.status.judging.datasets:Dataset._is_stuck",
-        "return any(file is not None for _, _, file, _ in failed) or not self._able - nodes",
-        "return not self._able - nodes",
+        "return bool(failed) and (any(file is not None for _, _, file, _ in failed) or not self._able - nodes)",
+        "return bool(failed) and not self._able - nodes",
         VERDICT,
     ),
     planted(
         "a build that fails is the end though others bring it",
         "gossipkv.status.judging.datasets:Dataset._is_stuck",
-        'if not failed or any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):',
-        "if not failed:",
+        'if any(told.get("brought") is True or told.get("state") == "BUILDING" for told in said.values()):',
+        "if not said:",
         VERDICT,
     ),
     planted(
