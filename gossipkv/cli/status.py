@@ -134,7 +134,8 @@ def _write_verdict(made: Verdict | None, *, as_json: bool) -> None:
         print_json(None if made is None else made.to_map())
     else:
         _draw_verdict(made)
-        _draw_reasons(made)
+        if made is not None:
+            _draw_reasons(made)
 
 
 def _draw(info: dict[str, Value], address: str, told: dict[str, Value], made: Verdict | None, *, is_one: bool) -> None:
@@ -163,14 +164,14 @@ def _draw_verdict(made: Verdict | None) -> None:
         draw(Text(f"{SIGNS[made.level]} {printable(made.text)}", f"bold {COLOURS[made.level]}"))
 
 
-def _draw_reasons(made: Verdict | None) -> None:
+def _draw_reasons(made: Verdict) -> None:
     """Draw what is to be told, the most urgent first, what a version that comes waits for, and what to do."""
-    for reason in () if made is None else made.reasons:
+    for reason in made.reasons:
         draw(Text(printable(reason.text), COLOURS[reason.level] if reason.level != WELL else ""))
-    for name, each in () if made is None else made.coming.items():
+    for name, each in made.coming.items():
         for what in each.waits if each.state == COMES else ():
             draw(Text(printable(f"{name}: {each.name}: {what}")))
-    for advice in () if made is None else made.advice:
+    for advice in made.advice:
         draw(Text(f"→ {printable(advice)}", "cyan"))
 
 

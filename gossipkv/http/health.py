@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gossipkv.errors import GossipKVError
 from gossipkv.http.answers import TEXT, Answer, document, refusal, text
-from gossipkv.status.reading import map_of
+from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.verdict import WELL, verdict_of
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ READY: Final = (
 async def healthz(ask: Asker) -> Answer:
     """Answer with the state of each version, by database, version and node; 404 unless one of them is ACTIVE."""
     try:
-        info = _map(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
+        info = map_of(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
         databases = await ask.call("databases", timeout_ms=PROBE_TIMEOUT_MS)
     except GossipKVError as error:
         return refusal(error)
     node = str(info.get("node"))
-    told = {str(entry.get("name")): _states(entry) for entry in _maps(databases)}
+    told = {str(entry.get("name")): _states(entry) for entry in map(map_of, list_of(databases))}
     is_active = any(state == ACTIVE for states in told.values() for state in states.values())
     by_node = {name: {version: {node: state} for version, state in states.items()} for name, states in told.items()}
     return document(200 if is_active else 404, by_node)
@@ -59,10 +59,10 @@ async def livez(ask: Asker) -> Answer:
 async def readyz(ask: Asker, *, verbose: bool) -> Answer:
     """Answer whether the node should get requests; `verbose`: check by check, with what is wrong besides."""
     try:
-        info = _map(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
+        info = map_of(await ask.call("info", timeout_ms=PROBE_TIMEOUT_MS))
     except GossipKVError as error:
         return _gone(error)
-    ready = _map(info.get("ready"))
+    ready = map_of(info.get("ready"))
     # What an older node does not say is no reason against it: it answers.
     checks = [(ready[name] is wanted, good, bad) for name, wanted, good, bad in READY if name in ready]
     reasons = [bad for is_good, _, bad in checks if not is_good]
@@ -101,11 +101,3 @@ async def _of_cluster(ask: Asker) -> list[str]:
     if verdict.level == WELL:
         return []
     return [f"the cluster: {verdict.text}", *(reason.text for reason in verdict.reasons if reason.level != WELL)]
-
-
-def _map(value: object) -> dict[str, object]:
-    return {str(key): inner for key, inner in value.items()} if isinstance(value, dict) else {}
-
-
-def _maps(value: object) -> list[dict[str, object]]:
-    return [_map(each) for each in value] if isinstance(value, list) else []

@@ -329,8 +329,7 @@ class Handlers:
         local, bitmaps = options.flag("local"), options.flag("bitmaps")
         database = options.text("database")
         is_dataset = database is not None and self._datasets.known(database)
-        if database is not None and not is_dataset and not self._deciding.has(database):
-            self._check_known(database)
+        self._check_named(database)
         told = {} if database and not is_dataset else self._datasets.status(database, local=local, bitmaps=bitmaps)
         more = {"isolated": self._cluster.isolated(), "silent": self._cluster.silence is not None}
 
@@ -352,13 +351,13 @@ class Handlers:
     def _verdict(self, arguments: Arguments) -> Waiting:
         options = arguments.options("database", "last")
         database, is_last = options.text("database"), options.flag("last")
-        if database is not None and not self._datasets.known(database) and not self._deciding.has(database):
-            self._check_known(database)
+        self._check_named(database)
 
         async def tell() -> Value:
             made = await (self._verdicts.make(fresh_s=LAST_S) if is_last else self._verdicts.make())
-            is_table = database is not None and not self._datasets.known(database)
-            return (made if database is None else made.about(database, is_table=is_table)).to_map()
+            if database is not None:
+                made = made.about(database, is_table=self._names.is_table(database))
+            return made.to_map()
 
         return Waiting(tell, shared_by=("verdict", database, is_last))
 
@@ -427,6 +426,11 @@ class Handlers:
             return [*await self._cluster.many_entries(path, keys, everything=everything)]
 
         return Waiting(list_them, shared_by=("entries", path, everything))
+
+    def _check_named(self, database: str | None) -> None:
+        """Refuse the name of neither a dataset nor a table; None names none."""
+        if database is not None and not self._deciding.has(database):
+            self._check_known(database)
 
     def _check_known(self, database: str) -> None:
         if not self._datasets.known(database):

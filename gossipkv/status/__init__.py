@@ -5,5 +5,8 @@ Read in this order:
     words.py        values, sizes and durations as people read them
     reading.py      answers of a node, of which any part may be missing
     versions.py     one version of a database, as a node tells it
-    sentences.py    what an operator has to see at once
+    tables.py       tables, as a node tells them beside datasets
+    sentences.py    how a node and a version stand
+    verdict.py      whether all is well: what is said of it, and how that travels
+    judging/        how it is judged
 """

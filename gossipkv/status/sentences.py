@@ -1,11 +1,11 @@
-"""What an operator has to see at once, in sentences: of a node, of databases, of who has what of them."""
+"""How a node stands, and a version on it, in sentences; whether that is well, and why not, is for `judging`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.reading import map_of, partitions_of, whole_of
-from gossipkv.status.words import duration_text, plain, size_text, some_text
+from gossipkv.status.words import duration_text, left_text, plain, size_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,8 +95,7 @@ def progress_text(version: VersionStatus) -> str:
     """How far its build is, and how long it will go on; nothing where that is not told."""
     if version.done is None:
         return ""
-    left = "" if version.remaining_s is None else f", {duration_text(round(version.remaining_s))} left"
-    return f"{version.done:.0%}{left}"
+    return f"{version.done:.0%}{left_text(version.remaining_s)}"
 
 
 # Of partitions

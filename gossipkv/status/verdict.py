@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.status.reading import list_of, map_of, maps_of, number_of, text_of, whole_of
-from gossipkv.status.words import duration_text, some_text
+from gossipkv.status.words import done_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,9 +69,8 @@ class Coming(NamedTuple):
         """How far the slowest is that builds it; nothing where nobody does."""
         if self.done is None:
             return ""
-        left = "" if self.remaining_s is None else f", {duration_text(round(self.remaining_s))} left"
         others = f"; {self.builders} nodes build" if self.builders > 1 else ""
-        return f"{self.done * 100:.0f} % done{left}{others}"
+        return f"{done_text(self.done, self.remaining_s)}{others}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One version of a database as a node tells it, and which of them is to serve."""
+"""One version of a database as a node tells it."""
 
 from __future__ import annotations
 
@@ -29,28 +29,14 @@ class VersionStatus:
     remaining_s: float | None
     waited_s: float | None
     waiting_for: str | None
-    waits_until: str | None
     lacks_space: bool
     source_differs: bool
     held: bool
-    active: bool
-    error: str | None
     format: str | None
     functions: tuple[str, ...]  # The one that it is grouped by, and those that no key tells from it.
     duplicates: int | None
-    stray: str | None
     scrub: str | None
     kept_for: tuple[str, ...]  # Nodes that may still need it, of one that retires.
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the source has all of it, or clients get it from other nodes, which have it all."""
-        return self.active or self.waiting_for is None or self.lacks_space
-
-    @property
-    def serves(self) -> bool:
-        """Whether clients get it, from wherever it is; what is to be here of it may still be built."""
-        return self.active or self.state == "ACTIVE"
 
 
 def versions(told: Mapping[str, Value]) -> Iterator[VersionStatus]:
@@ -61,28 +47,8 @@ def versions(told: Mapping[str, Value]) -> Iterator[VersionStatus]:
                 yield _version(database, name, version, entry)
 
 
-def newest(told: Mapping[str, Value]) -> list[VersionStatus]:
-    """The version of each database that is to serve: the one that is held, else the newest complete one.
-
-    Versions are ordered as strings.  A newer one that retires is one that a hold has led back from.
-    """
-    complete = [version for version in versions(told) if version.is_complete and version.state != "RETIRING"]
-    found = {version.database: version for version in complete}
-    for database, entry in told.items():
-        if isinstance(entry, dict) and (hold := entry.get("hold")) is not None:
-            held = [version for version in versions({database: entry}) if version.held]
-            found[database] = held[0] if held else _missing(database, str(hold), text_of(entry.get("error")))
-    return list(found.values())
-
-
-def _missing(database: str, hold: str, error: str | None) -> VersionStatus:
-    """A version that is held and of which the node knows nothing (yet)."""
-    told: dict[str, Value] = {"state": "SEEN"} if error is None else {"state": "ERROR", "error": {"message": error}}
-    return _version(database, hold, told, {"hold": hold})
-
-
 def _version(database: str, name: str, told: dict[str, Value], entry: dict[str, Value]) -> VersionStatus:
-    building, error = map_of(told.get("progress")), told.get("error")
+    building = map_of(told.get("progress"))
     return VersionStatus(
         database,
         name,
@@ -94,16 +60,12 @@ def _version(database: str, name: str, told: dict[str, Value], entry: dict[str, 
         number_of(building.get("remaining_s")),
         number_of(told.get("waited_s")),
         text_of(told.get("waiting_for")),
-        text_of(told.get("waits_until")),
         told.get("needed_bytes") is not None,
         told.get("source_differs") is True,
         entry.get("hold") == name,
-        entry.get("active") == name,
-        str(error.get("message")) if isinstance(error, dict) else None,
         text_of(told.get("format")),
         _functions(told),
         whole_of(told.get("duplicates")),
-        stray_text(told) if isinstance(told.get("first_stray"), dict) else None,
         _scrub(told),
         tuple(map(plain, list_of(told.get("kept_by")))),
     )

@@ -57,6 +57,16 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def left_text(remaining_s: float | None) -> str:
+    """How long something will go on, behind how far it is; nothing where that is not told."""
+    return "" if remaining_s is None else f", {duration_text(round(remaining_s))} left"
+
+
+def done_text(done: float, remaining_s: float | None) -> str:
+    """How far something is, 0 to 1, and how long it will go on."""
+    return f"{done * 100:.0f} % done{left_text(remaining_s)}"
+
+
 def duration_text(seconds: int) -> str:
     """A length of time, in its largest two units."""
     days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60

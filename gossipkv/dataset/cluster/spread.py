@@ -60,23 +60,11 @@ class Spread:
         holders = self._view.holders(version)
         if holders is not None:
             told |= self._owners(holders)
-        if version in self._conflicts:
-            told["conflicts"] = _contents(self._conflicts[version])
-        if version in self._disputes:
-            told["disputes"] = [self._dispute(dispute) for dispute in self._disputes[version]]
-        if version in self._left_out:
-            told["unpublished"] = True
-        return told
+        return told | self._differences(version)
 
     def faults(self, version: str, *, is_active: bool) -> dict[str, Detail]:
         """Return what is not as it is to be of a version: files that differ, and of the active one too few owners."""
-        told: dict[str, Detail] = {}
-        if version in self._conflicts:
-            told["conflicts"] = _contents(self._conflicts[version])
-        if version in self._disputes:
-            told["disputes"] = [self._dispute(dispute) for dispute in self._disputes[version]]
-        if version in self._left_out:
-            told["unpublished"] = True
+        told = self._differences(version)
         holders = self._view.holders(version)
         if holders is not None and is_active:
             replication, is_alone = self._view.terms.replication, len(self._view.membership.others) == 0
@@ -91,6 +79,17 @@ class Spread:
                 told["away"] = _names(lost)
         if holders is not None and told:
             told["partition_count"] = holders.identity.partitions
+        return told
+
+    def _differences(self, version: str) -> dict[str, Detail]:
+        """Where files by a version's name differ, and whether others do not learn of what is here."""
+        told: dict[str, Detail] = {}
+        if version in self._conflicts:
+            told["conflicts"] = _contents(self._conflicts[version])
+        if version in self._disputes:
+            told["disputes"] = [self._dispute(dispute) for dispute in self._disputes[version]]
+        if version in self._left_out:
+            told["unpublished"] = True
         return told
 
     def kept_by(self, version: str, now_ms: int) -> Detail:

@@ -94,15 +94,16 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
     if len({*dict(nodes), *(str(owner.get("node")) for owner in owners)}) == 1:
         few = PartitionSet.empty(count)  # As in words: who is alone has as many copies as there can be.
     disputed, disputed_by = _disputes(version, count)
+    builds = [partitions_of(owner.get("building"), count) for owner in owners]
     built = PartitionSet.empty(count)
-    for owner in owners:
+    for owner, building in zip(owners, builds, strict=True):
         if owner.get("state") != "dead":
-            built |= partitions_of(owner.get("building"), count)
+            built |= building
     few -= built  # Of these a further copy is on its way: the row of who builds it shows that.
     states, layers = dict(nodes), {}
-    for owner in owners:
+    for owner, building in zip(owners, builds, strict=True):
         name, state = str(owner.get("node")), str(owner.get("state"))
-        ready, building = (partitions_of(owner.get(word), count) for word in ("ready", "building"))
+        ready = partitions_of(owner.get("ready"), count)
         states[name] = state
         if state == "dead":
             layers[name] = [Layer(GONE, ready)]

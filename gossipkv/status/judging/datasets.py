@@ -9,7 +9,7 @@ from gossipkv.status.reading import count_of, list_of, map_of, number_of, whole_
 from gossipkv.status.sentences import runs_of
 from gossipkv.status.verdict import ATTENTION, COMES, STUCK, TROUBLE, WELL, Coming, Reason
 from gossipkv.status.versions import stray_text
-from gossipkv.status.words import duration_text, names_text, plain, some_text
+from gossipkv.status.words import done_text, left_text, names_text, plain, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,8 +32,7 @@ class Building(NamedTuple):
     @property
     def words(self) -> str:
         """How far it is."""
-        left = "" if self.remaining_s is None else f", {duration_text(round(self.remaining_s))} left"
-        return f"{self.done * 100:.0f} % done{left}"
+        return done_text(self.done, self.remaining_s)
 
 
 @final
@@ -150,12 +149,8 @@ class Dataset:
             text = f" {version}: {_counted(some, told)} {few}: {runs_of(some, told)}"
             return ATTENTION, text, more if is_small else None
         left_s = max((each.remaining_s for each in building if each.remaining_s is not None), default=None)
-        left = "" if left_s is None else f", {duration_text(round(left_s))} left"
-        return (
-            WELL if is_young else ATTENTION,
-            f" {version}: further copies are on their way{left}: {_counted(some, told)}",
-            None,
-        )
+        text = f" {version}: further copies are on their way{left_text(left_s)}: {_counted(some, told)}"
+        return WELL if is_young else ATTENTION, text, None
 
     def _of_version(self, version: str, coming: Coming | None) -> Iterator[tuple[str, str, str | None]]:
         """What is wrong with one version, or noteworthy."""

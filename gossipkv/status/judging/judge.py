@@ -8,6 +8,7 @@ from gossipkv.status.judging.datasets import Dataset
 from gossipkv.status.judging.members import of_members, of_nodes, states_of
 from gossipkv.status.judging.tables import acceptors, of_acceptors, of_table
 from gossipkv.status.reading import map_of
+from gossipkv.status.tables import KINDS
 from gossipkv.status.verdict import LEVELS, WELL, Coming, Reason, Verdict, headline, worst
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from gossipkv.status.verdict import Said
     from gossipkv.wire.rpc import Value
 
-KINDS: Final = ("hash", "range")
 STATES: Final = ("dead", "suspect", "silent", "alive")
 
 

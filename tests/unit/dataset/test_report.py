@@ -16,6 +16,7 @@ from gossipkv.dataset.local.manifest import read_manifest, write_manifest
 from gossipkv.environment.real_files import RealFiles
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.placement.statement import DatabaseStatement, Named, Statement
+from gossipkv.settings.databases import DatabaseSettings
 from tests.unit.dataset.sources import lines
 from tests.unit.dataset.world import active, state, until
 
@@ -270,3 +271,29 @@ async def test_what_info_tells_where_nothing_is_served(world):
         await library.rescan()
         assert library.by_database() == {"db": {"version": None, "time": None, "versions": {"SEEN": 1}}}
         assert not library.serves_any
+
+
+async def test_the_newest_complete_one_is_to_serve_but_for_a_hold(world):
+    """One that waits for its source is not complete; a hold names another."""
+    world.put("v1", *files("v1"))
+    async with world.node(among(member("b", "2"))) as library:
+        wanted = "every partition has an owner: 2 of 4 have none (1, 3)"
+        await until(lambda: library.known("db") and library.unready("db") == f"version v1 waits until {wanted}")
+        told = library.conditions()["db"]
+        assert (told["awaits"], told["versions"]["v1"]["waits_until"]) == ("v1", wanted)
+    (world.root / "data").rename(world.root / "before")  # Half of it; alone, a node is to have all.
+    async with world.node() as library:
+        await active(library, "v1")
+        (world.source / "db/v2").mkdir()
+        await library.rescan()
+        await until(lambda: state(library, "v2") == "SEEN")
+        assert library.status()["db"]["versions"]["v2"]["waiting_for"] is not None
+        assert "awaits" not in library.conditions()["db"]
+        library.reconfigure({"db": DatabaseSettings(hold="v1")})
+        assert {**library.conditions()["db"], "versions": None} == {
+            "kind": "dataset", "active": "v1", "hold": "v1", "versions": None,
+        }  # fmt: skip
+        library.reconfigure({"db": DatabaseSettings(hold="v9")})
+        told = library.conditions()["db"]
+        assert (told["awaits"], told["versions"]["v9"]) == ("v9", {"nowhere": True})
+        assert told["error"] == "hold: version v9 is neither here nor at the source; v1 goes on being served"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossipkv.status.versions import newest, versions
+from gossipkv.status.versions import versions
 
 BITMAP = {"count": 3, "bitmap": b"\x07"}
 
@@ -16,21 +16,3 @@ def test_partitions_are_counted_in_both_forms():
         "4": {"state": "SEEN", "partition_count": 8},
     }}}  # fmt: skip
     assert [version.partitions for version in versions(told)] == ["3 of 8", "3 of 8", "3", "0 of 8"]
-
-
-def test_the_newest_complete_one_is_to_serve_but_for_a_hold():
-    """One that waits for its source is not complete; a hold names another."""
-    entry = {
-        "active": "1",
-        "versions": {
-            "1": {"state": "ACTIVE"},
-            "2": {"state": "BUILDING", "waits_until": "every partition has an owner"},
-            "3": {"state": "SEEN", "waiting_for": "the source"},
-        },
-    }
-    assert [(version.name, version.waits_until) for version in newest({"db": entry})] == [
-        ("2", "every partition has an owner")
-    ]
-    assert [version.name for version in newest({"db": {**entry, "hold": "1"}})] == ["1"]
-    (missing,) = newest({"db": {**entry, "hold": "9", "error": "9 is nowhere"}})
-    assert (missing.name, missing.state, missing.error) == ("9", "ERROR", "9 is nowhere")
