@@ -6,6 +6,9 @@ beside another of its slot, that one is LEAVING from then on.  Invariants of eve
 * ids are unique, a node is there once, slots are below the replication;
 * a slot has at most two assignments, of which one at most is AVAILABLE; somebody is, in some slot;
 * at most one slot moves: has an assignment that is not AVAILABLE.
+
+An assignment that was AVAILABLE once and is none any more is *former* until all copies have said the same of what it
+had originated; where it was taken by force, it keeps an *end*: the highest counter of it that is known to be kept.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_OF_SLOT: Final = 2
+MOST_FORMER: Final = 64
+MOST_ENDS: Final = 64  # Beyond that the oldest is let go of: a token of then is not told any more that it is lost.
 
 
 class State(IntEnum):
@@ -37,11 +42,20 @@ class Assignment(NamedTuple):
     state: State
 
 
+class End(NamedTuple):
+    """Where the records of an assignment end that was taken by force."""
+
+    assignment: int
+    counter: int
+
+
 class Partition(NamedTuple):
     """A part of a table."""
 
     id: int
     assignments: tuple[Assignment, ...]  # In the order of slots and ids.
+    former: tuple[int, ...] = ()  # Ids, in order.
+    ends: tuple[End, ...] = ()  # In the order in which they were forced.
 
     @classmethod
     def of(cls, id_: int, assignments: Iterable[Assignment]) -> Partition:
@@ -52,11 +66,16 @@ class Partition(NamedTuple):
         """Find an assignment."""
         return next((one for one in self.assignments if one.id == id_), None)
 
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The assignments that clocks have an entry for: the present ones and the former, in order."""
+        return tuple(sorted((*(one.id for one in self.assignments), *self.former)))
+
 
 def fault_of(partition: Partition, replication: int) -> str:
     """Which invariant a partition breaks; empty: none."""
-    assignments = partition.assignments
-    if _is_at_rest(assignments, replication):
+    assignments, former = partition.assignments, partition.former
+    if not former and _is_at_rest(assignments, replication):
         return ""
     slots: dict[int, list[State]] = {}
     for one in assignments:
@@ -71,6 +90,8 @@ def fault_of(partition: Partition, replication: int) -> str:
         (any(held.count(State.AVAILABLE) > 1 for held in states), "a slot has more than one that is AVAILABLE"),
         (not any(State.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
         (sum(held != [State.AVAILABLE] for held in states) > 1, "more than one slot moves"),
+        (list(former) != sorted({*former}) or len(former) > MOST_FORMER, "its former assignments are not in order"),
+        (not {*former}.isdisjoint(one.id for one in assignments), "a former assignment is there still"),
     )
     return next((words for is_broken, words in broken if is_broken), "")
 

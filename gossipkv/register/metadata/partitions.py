@@ -4,9 +4,17 @@ An entry's key is the partition's first: of a hash table the shard's number in 4
 first user's key, `b""` for the lowest.  So ranges tile the key space whatever happens to them.  Its record:
 
     [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...]]    in the order of slots and ids
+    [2, partition id, the same, [former assignment's id, ...], [[assignment id, end], ...]]
 
-The map's meta is `[1, table id (16 bytes), name, kind, replication, shards]`; a range table has 0 shards.  Partitions
-and assignments have ids of 64 random bits, which are never used again.
+The map's meta is one of
+
+    [1, table id (16 bytes), name, kind, replication, shards]
+    [2, the same, partitioner, [uuids of a group's nodes, one behind the other, ...]]
+
+A range table has 0 shards.  Of two forms the one is written that is enough: programs of before read the first alone,
+and it says `murmur3`, no groups, nothing former.  Partitions and assignments have ids of 64 random bits, which are
+never used again.  Where there are groups, shard s lies on nodes of group s modulo their number alone (seed 004's
+shards); shards are never re-cut.
 
 Every record that is made or received keeps the invariants of a partition (`placement/partition.py`).
 
@@ -15,11 +23,16 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
     assign 1    [key, partition, assignment, node, slot]            the assignment is there
     advance 1   [key, partition, assignment, state]                 it has that state, or one behind it
     unassign 1  [key, partition, assignment]                        it is not there
+    unassign 2  [key, partition, assignment, [[assignment, end], ...]]      likewise
+    settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
     divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
+    set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 
-`unassign` cancels a move, or ends it; who is AVAILABLE goes by a move.  `divide` puts children in a range's place, each
-on the nodes that the parent is on: they have the records, so nothing has to travel.  A hash table is not divided: a
-key's shard is its hash modulo their number.
+`unassign` cancels a move, or ends it; who is AVAILABLE goes by a move, and who was is former from then on.  By force
+(2) also an AVAILABLE one goes, while another slot has one: with the ends, of it and of all that are former, beyond
+which records are lost.  `settle` is for former ones of which all copies say the same counter; an end of one is raised
+to that, and stays.  `divide` puts children in a range's place, each on the nodes that the parent is on: they have the
+records, so nothing has to travel.  A hash table is not divided: a key's shard is its hash modulo their number.
 """
 
 from __future__ import annotations
@@ -28,7 +41,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
-from gossipkv.placement.partition import Assignment, Partition, State, fault_of
+from gossipkv.placement.partition import MOST_ENDS, MOST_FORMER, Assignment, End, Partition, State, fault_of
 from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.register.metadata.operations import Edits, Refusal
 from gossipkv.register.metadata.pages import MOST_KEY_BYTES, MOST_META_BYTES, MOST_RECORD_BYTES, is_whole, pack, unpack
@@ -42,8 +55,12 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import Changed
 
 FORMAT: Final = 1
+MOVING_FORMAT: Final = 2  # With what moves leave, and of tables with groups or another partitioner.
 HASH: Final = "hash"
 RANGE: Final = "range"
+MURMUR3: Final = "murmur3"
+SHA1: Final = "sha1"
+PARTITIONERS: Final = (MURMUR3, SHA1)
 
 TABLE_ID_BYTES: Final = 16
 SHARD_BYTES: Final = 4
@@ -67,10 +84,14 @@ class Table(NamedTuple):
     kind: str
     replication: int
     shards: int  # 0: a range table.
+    partitioner: str = MURMUR3  # The hash whose remainder is a key's shard.
+    groups: tuple[tuple[bytes, ...], ...] = ()  # Uuids of nodes: shard s lies in group s modulo their number.
 
     def encode(self) -> bytes:
         """The meta."""
-        return pack((FORMAT, *self))
+        if (self.partitioner, self.groups) == (MURMUR3, ()):
+            return pack((FORMAT, *self[:5]))
+        return pack((MOVING_FORMAT, *self[:6], [b"".join(group) for group in self.groups]))
 
     def check_entry(self, key: bytes, record: bytes) -> None:
         """Raise ProtocolError if a record may not stand at that key."""
@@ -93,19 +114,52 @@ def decode_table(meta: bytes) -> Table:
     Raises:
         ProtocolError: it describes no table.
     """
+    partitioner: object = MURMUR3
+    groups: object = ()
     match unpack(meta, MOST_META_BYTES):
-        case (format_, bytes(id_), str(name), str(kind), replication, shards) if (
-            is_whole(format_) and format_ == FORMAT and len(id_) == TABLE_ID_BYTES and is_name(name)
+        case (format_, *_) as fields if is_whole(format_) and (format_, len(fields)) == (FORMAT, 6):
+            pass
+        case (format_, *_, partitioner, groups) as fields if is_whole(format_) and (
+            (format_, len(fields)) == (MOVING_FORMAT, 8)
+        ):
+            pass
+        case _:
+            fields = ()
+    match fields[1:6]:
+        case (bytes(id_), str(name), str(kind), replication, shards) if (
+            len(id_) == TABLE_ID_BYTES and is_name(name)
             and is_whole(replication, MOST_REPLICATION) and replication > 0
             and is_whole(shards, MOST_SHARDS) and kind == (HASH if shards else RANGE)
+            and partitioner in (PARTITIONERS if shards else (MURMUR3,))
         ):  # fmt: skip
-            return Table(id_, name, kind, replication, shards)
-    raise ProtocolError("a table is [1, id of 16 bytes, name, kind, replication, shards]", {"got": repr(meta)[:80]})
+            assert isinstance(partitioner, str)
+            return Table(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
+    raise ProtocolError(
+        "a table is [1 or 2, id of 16 bytes, name, kind, replication, shards] and, in form 2, partitioner and groups",
+        {"got": repr(meta)[:80]},
+    )
+
+
+def _groups_of(value: object) -> tuple[tuple[bytes, ...], ...]:
+    """Read groups of nodes.  Raises ProtocolError."""
+    groups = tuple(map(_uuids_of, value)) if isinstance(value, tuple) else ((),)
+    nodes = [node for group in groups for node in group]
+    if not all(groups) or len(nodes) != len({*nodes}):
+        raise ProtocolError("a group is uuids of 16 bytes, at least one, each of which is in one group alone")
+    return groups
+
+
+def _uuids_of(value: object) -> tuple[bytes, ...]:
+    if not isinstance(value, bytes) or len(value) % UUID_BYTES:
+        return ()
+    return tuple(value[at : at + UUID_BYTES] for at in range(0, len(value), UUID_BYTES))
 
 
 def encode_partition(partition: Partition) -> bytes:
     """A partition's record."""
     rows = [(one.id, one.node, one.slot, one.state.value) for one in partition.assignments]
+    if partition.former or partition.ends:
+        return pack((MOVING_FORMAT, partition.id, rows, partition.former, partition.ends))
     return pack((FORMAT, partition.id, rows))
 
 
@@ -118,7 +172,17 @@ def decode_partition(record: bytes) -> Partition:
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, id_, tuple(rows)) if is_whole(format_) and format_ == FORMAT and is_whole(id_):
             return Partition(id_, tuple(map(_assignment_of, rows)))
+        case (format_, id_, tuple(rows), tuple(former), tuple(ends)) if (
+            is_whole(format_) and format_ == MOVING_FORMAT and is_whole(id_) and all(map(is_whole, former))
+            and len(ends) <= MOST_ENDS
+        ):  # fmt: skip
+            return Partition(id_, tuple(map(_assignment_of, rows)), former, tuple(map(_end_of, ends)))
     raise ProtocolError("a partition is [1, id, [assignment, ...]]", {"got": repr(record)[:80]})
+
+
+def least_of_group(replication: int) -> int:
+    """How many nodes a group has at least: one may be lost, or go, and another of it takes its place."""
+    return max(2, replication)
 
 
 def shard_key(number: int) -> bytes:
@@ -158,6 +222,13 @@ def _assignment_of(value: object) -> Assignment:
     raise ProtocolError("an assignment is [id, uuid, slot, state]", {"got": repr(value)[:80]})
 
 
+def _end_of(value: object) -> End:
+    match value:
+        case (assignment, counter) if is_whole(assignment) and is_whole(counter):
+            return End(assignment, counter)
+    raise ProtocolError("an end is [assignment, counter]", {"got": repr(value)[:80]})
+
+
 # Operations.
 
 
@@ -173,6 +244,10 @@ def _assign(view: View, argument: object) -> Edits:
     known = found.assignment(assignment)
     if known is not None and (known.node, known.slot) == (node, slot):
         return Edits()
+    if assignment in found.former or len(found.former) >= MOST_FORMER - MOST_REPLICATION:  # Forces come in between.
+        raise Refusal(
+            INVALID, f"the partition at {key[:40]!r} has {len(found.former)} former assignments to be settled"
+        )
     return _changed(view, key, found, [*found.assignments, Assignment(assignment, node, slot, State.PROPOSED)])
 
 
@@ -213,7 +288,59 @@ def _unassign(view: View, argument: object) -> Edits:
         return Edits()
     if known.state == State.AVAILABLE:
         raise Refusal(INVALID, f"assignment {assignment} is AVAILABLE: another takes its place first")
-    return _changed(view, key, found, [one for one in found.assignments if one is not known])
+    return _without(view, key, found, known)
+
+
+def _unassign_by_force(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, assignment, tuple(rows)):
+            ends = _ends_asked(rows)
+        case _:
+            raise Refusal(INVALID, "unassign takes [key, partition, assignment, [[assignment, end], ...]]")
+    found = _partition_at(view, key, partition)
+    known = found.assignment(assignment) if is_whole(assignment) else None
+    if known is None:
+        return Edits()
+    if ends.keys() != {known.id, *found.former}:
+        raise Refusal(
+            INVALID, f"ends are told of {len(ends)} assignments: not of the one that goes and all former ones"
+        )
+    known_ends = dict(found.ends)
+    forced = {**known_ends, **{one: max(counter, known_ends.get(one, 0)) for one, counter in sorted(ends.items())}}
+    rows = tuple(End(*end) for end in forced.items())
+    return _without(view, key, found._replace(ends=rows[-MOST_ENDS:]), known)
+
+
+def _without(view: View, key: bytes, found: Partition, gone: Assignment) -> Edits:
+    """Take an assignment away; who never was AVAILABLE has originated nothing, and is not former."""
+    former = found.former
+    if gone.state in {State.AVAILABLE, State.LEAVING}:
+        former = tuple(sorted((*former, gone.id)))
+    return _changed(view, key, found._replace(former=former), [one for one in found.assignments if one is not gone])
+
+
+def _settle(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, tuple(rows)):
+            counters = _ends_asked(rows)
+        case _:
+            raise Refusal(INVALID, "settle takes [key, partition, [[assignment, counter], ...]]")
+    found = _partition_at(view, key, partition)
+    former = tuple(one for one in found.former if one not in counters)
+    if former == found.former:
+        return Edits()
+    ends = tuple(End(one, max(counter, counters.get(one, 0))) for one, counter in found.ends)
+    return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
+
+
+def _ends_asked(rows: tuple[object, ...]) -> dict[int, int]:
+    try:
+        ends = dict(map(_end_of, rows))
+    except ProtocolError as error:
+        raise Refusal(INVALID, error.message) from error
+    if not ends or len(ends) != len(rows):
+        raise Refusal(INVALID, "of each assignment one counter is told, and of one at least")
+    return ends
 
 
 def _divide(view: View, argument: object) -> Edits:
@@ -230,6 +357,8 @@ def _divide(view: View, argument: object) -> Edits:
     found = _partition_at(view, key, partition)
     if any(one.state != State.AVAILABLE for one in found.assignments):
         raise Refusal(INVALID, f"the partition at {key[:40]!r} is moving")
+    if found.former or found.ends:
+        raise Refusal(INVALID, f"the partition at {key[:40]!r} has former assignments that are not settled")
     end = view.next_key(key)
     firsts = [child.first for child in children]
     if (
@@ -250,11 +379,27 @@ def _divide(view: View, argument: object) -> Edits:
     return Edits(puts)
 
 
+def _set_groups(view: View, argument: object) -> Edits:
+    table = decode_table(view.meta)
+    try:
+        wanted = table._replace(groups=_groups_of(argument))
+    except ProtocolError as error:
+        raise Refusal(INVALID, error.message) from error
+    if table.kind != HASH:
+        raise Refusal(INVALID, "groups are of the shards of a hash table, and this one has ranges")
+    if any(len(group) < least_of_group(table.replication) for group in wanted.groups):
+        raise Refusal(INVALID, f"a group has at least {least_of_group(table.replication)} nodes")
+    return Edits() if wanted == table else Edits(meta=wanted.encode())
+
+
 OPERATIONS: Final[Functions] = {
     ("assign", 1): _assign,
     ("advance", 1): _advance,
     ("unassign", 1): _unassign,
+    ("unassign", 2): _unassign_by_force,
+    ("settle", 1): _settle,
     ("divide", 1): _divide,
+    ("set_groups", 1): _set_groups,
 }
 
 
@@ -281,7 +426,7 @@ def _partition_at(view: View, key: bytes, partition: object) -> Partition:
 
 def _changed(view: View, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:
     """The edit that gives a partition these assignments, if that breaks nothing."""
-    after = Partition.of(partition.id, assignments)
+    after = partition._replace(assignments=Partition.of(partition.id, assignments).assignments)
     if fault := fault_of(after, decode_table(view.meta).replication):
         raise Refusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
     return Edits({key: encode_partition(after)})

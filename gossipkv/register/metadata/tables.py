@@ -1,8 +1,15 @@
-"""The catalogue: which tables there are.
+r"""The catalogue: which tables there are, and which nodes they are laid on.
 
 An entry's key is a table's name, which is as a database's may be; its record:
 
     [1, table id (16 bytes), kind, [[node's uuid, store id], ...], config id]
+
+Or its key is `\0` and the uuid of a node of tables (M3's placement); its record:
+
+    [1, name, isolation group, weight]      weight 0: it is to hold nothing, and goes when that is so
+
+Who holds a partition of a table at its creation is put in; nobody else, and nobody goes, but by the word of people:
+a node that is dead keeps its place.  Who holds a partition and stands here no more is gone for good.
 
 Of the id the first half is drawn at random; the other is of what was wanted under which operation's id (`catalogue`).
 
@@ -15,6 +22,11 @@ Operations, their arguments, and how each knows that it is done:
 
     add_table 1     [name, table id, kind, [acceptor, ...], config id]    the name has that id
     remove_table 1  [name, table id]                                      the name has another id, or is not there
+    set_node 1      [uuid, name, isolation group, weight, uuid that it replaces, or nil, nodes that stay]
+                                                                          it stands so, and the other with weight 0
+    remove_node 1   [uuid, nodes that stay]                               it is not there
+
+Of nodes that have a weight at least so many stay, or the operation is refused.
 """
 
 from __future__ import annotations
@@ -22,19 +34,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
-from gossipkv.register.configuration import AcceptorId, members_of
+from gossipkv.register.configuration import UUID_BYTES, AcceptorId, members_of
 from gossipkv.register.metadata.operations import Edits, Refusal
 from gossipkv.register.metadata.pages import MOST_RECORD_BYTES, is_whole, pack, unpack
 from gossipkv.register.metadata.partitions import HASH, INVALID, RANGE, TABLE_ID_BYTES
 from gossipkv.register.metadata.tree import Kind
-from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.settings.databases import MAX_NAME_CHARACTERS, NAMES, is_name
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from gossipkv.register.metadata.operations import Functions, View
 
 FORMAT: Final = 1
 
 EXISTS: Final = "EXISTS"  # Why an operation was refused: another table has the name.
+TOO_FEW: Final = "TOO_FEW"  # Likewise: tables would have fewer nodes than replicas.
+
+NODE: Final = b"\0"  # Begins the key of a node; no table's name has it.
+MOST_WEIGHT: Final = 1000  # Times the least.
 
 
 class NamedTable(NamedTuple):
@@ -65,10 +83,40 @@ def decode_named(record: bytes) -> NamedTable:
     raise ProtocolError("a table is [1, id of 16 bytes, kind, acceptors, config id]", {"got": repr(record)[:80]})
 
 
+class NamedNode(NamedTuple):
+    """A node of tables as the catalogue knows it."""
+
+    name: str  # As it was when it was put in.
+    isolation_group: str  # Empty: one of its own.
+    weight: int  # 0: it is to hold nothing.
+
+    def encode(self) -> bytes:
+        """The record."""
+        return pack((FORMAT, *self))
+
+
+def decode_node(record: bytes) -> NamedNode:
+    """Read the record of a node.
+
+    Raises:
+        ProtocolError: it does not have that form.
+    """
+    match unpack(record, MOST_RECORD_BYTES):
+        case (format_, str(name), str(group), weight) if (
+            is_whole(format_) and format_ == FORMAT and len(name) <= MAX_NAME_CHARACTERS
+            and len(group) <= MAX_NAME_CHARACTERS and is_whole(weight, MOST_WEIGHT)
+        ):  # fmt: skip
+            return NamedNode(name, group, weight)
+    raise ProtocolError("a node of tables is [1, name, isolation group, weight]", {"got": repr(record)[:80]})
+
+
 class _Rules:
     """The rules of the catalogue's entries."""
 
     def check_entry(self, key: bytes, record: bytes) -> None:
+        if _is_node(key):
+            decode_node(record)
+            return
         if not _is_key(key):
             raise ProtocolError(f"no table is called {key[:40]!r}: {NAMES}")
         decode_named(record)
@@ -84,6 +132,10 @@ def _rules(meta: bytes) -> _Rules:
 
 
 CATALOGUE: Final = Kind("tables", _rules)
+
+
+def _is_node(key: bytes) -> bool:
+    return key.startswith(NODE) and len(key) == len(NODE) + UUID_BYTES
 
 
 def _is_key(key: bytes) -> bool:
@@ -117,4 +169,57 @@ def _remove_table(view: View, argument: object) -> Edits:
     raise Refusal(INVALID, "remove_table takes [name, table id]")
 
 
-OPERATIONS: Final[Functions] = {("add_table", 1): _add_table, ("remove_table", 1): _remove_table}
+def _set_node(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(node), name, group, weight, None | bytes() as replaced, stay) if is_whole(stay):
+            key, record = NODE + node, pack((FORMAT, name, group, weight))
+        case _:
+            raise Refusal(INVALID, "set_node takes [uuid, name, isolation group, weight, uuid or nil, nodes that stay]")
+    try:
+        wanted = decode_node(record)
+    except ProtocolError as error:
+        raise Refusal(INVALID, error.message) from error
+    if not _is_node(key) or node == replaced:
+        raise Refusal(INVALID, "a node has a uuid of 16 bytes, and does not take its own place")
+    puts: dict[bytes, bytes | None] = {}
+    if (entry := view.get(key)) is None or entry.record != record:
+        puts[key] = record
+    if replaced is not None and (entry := view.get(NODE + replaced)) is not None:
+        left = decode_node(entry.record)
+        if left.weight:
+            puts[NODE + replaced] = left._replace(weight=0).encode()
+    if puts and (replaced is not None or not wanted.weight):
+        _check_enough(view, {node, replaced}, stay - (wanted.weight > 0))
+    return Edits(puts)
+
+
+def _remove_node(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(node), stay) if is_whole(stay):
+            key = NODE + node
+        case _:
+            raise Refusal(INVALID, "remove_node takes [uuid, nodes that stay]")
+    if not _is_node(key) or view.get(key) is None:
+        return Edits()
+    _check_enough(view, {node}, stay)
+    return Edits({key: None})
+
+
+def _check_enough(view: View, but: Container[bytes | None], stay: int) -> None:
+    """Raise Refusal where too few others have a weight; all are looked at, so of two changes at once one is judged anew."""
+    left, key = 0, view.next_key(b"")
+    while key is not None and key.startswith(NODE):
+        entry = view.get(key)
+        assert entry is not None, key
+        left += decode_node(entry.record).weight > 0 and key[len(NODE) :] not in but
+        key = view.next_key(key)
+    if left < stay:
+        raise Refusal(TOO_FEW, f"{left} other nodes have a weight, and tables need {stay} of them")
+
+
+OPERATIONS: Final[Functions] = {
+    ("add_table", 1): _add_table,
+    ("remove_table", 1): _remove_table,
+    ("set_node", 1): _set_node,
+    ("remove_node", 1): _remove_node,
+}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import Assignment, End, Partition, State
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata import operations, pages, partitions, tables, tree
 from gossipkv.register.metadata.operations import Operation
@@ -49,7 +49,10 @@ def example():
 
 def test_every_byte_that_is_drawn():
     """Pages, records and an operation are those bytes, and no others."""
-    assert drawn() == [*example(), encode_partition(PARTITION), TABLE.encode(), NAMED.encode(), OPERATION.encode()]
+    records = [PARTITION, PARTITION._replace(former=(5,), ends=(End(5, 12),))]
+    grouped = Table(b"T" * 16, "t", "hash", 1, 4, "sha1", ((b"M" * 16, b"N" * 16),))
+    others = [TABLE, grouped, NAMED, tables.NamedNode("n", "rack", 2), OPERATION]
+    assert drawn() == [*example(), *map(encode_partition, records), *(one.encode() for one in others)]
 
 
 def test_every_number_has_its_word():

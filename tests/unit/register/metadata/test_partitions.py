@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
-from gossipkv.placement.partition import Assignment, Partition, fault_of
+from gossipkv.placement.partition import MOST_ENDS, MOST_FORMER, Assignment, End, Partition, fault_of
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import pack
 from gossipkv.register.metadata.partitions import (
@@ -30,6 +32,7 @@ from tests.unit.register.metadata.maps import new_store
 
 RANGES = Table(b"r" * 16, "ranges", RANGE, 3, 0)
 SHARDS = Table(b"s" * 16, "shards", HASH, 3, 4)
+GROUPS = ((node(1), node(2), node(3)), (node(4), node(5), node(6)))
 
 
 class Map:
@@ -43,16 +46,21 @@ class Map:
         check_change(self.store.read, MAP, None, first, 1)
         self.root = self.store.take(first)
 
-    def ask(self, name, *argument):
+    def ask(self, name, *argument, version=1):
         """Judge one operation, based on the head; return its code, or its outcome."""
         self.asked += 1
-        operation = Operation(b"%020d" % self.asked, self.config, name, 1, argument)
+        operation = Operation(b"%020d" % self.asked, self.config, name, version, argument)
         judgement = judge(self.store.open(self.root, MAP.name), [operation], self.config + 1, OPERATIONS)
         self.config += 1
         check_change(self.store.read, MAP, self.root, judgement.changed, self.config)
         self.root = self.store.take(judgement.changed)
         check_all(self.store.read, MAP, self.root)
         return judgement.answers[0].code or judgement.answers[0].outcome.name
+
+    @property
+    def table(self):
+        """What its meta says."""
+        return decode_table(self.store.open(self.root, MAP.name).root.meta)
 
     @property
     def partitions(self):
@@ -65,7 +73,17 @@ def test_records_are_read_as_they_were_written():
     """Partitions and tables."""
     assert decode_partition(encode_partition(WHOLE)) == WHOLE
     assert decode_table(RANGES.encode()) == RANGES
-    assert decode_table(SHARDS.encode()) == SHARDS
+    moved = WHOLE._replace(former=(4, 9), ends=(End(9, 3), End(4, 0)))
+    assert decode_partition(encode_partition(moved)) == moved
+    for table in (SHARDS, SHARDS._replace(partitioner="sha1"), SHARDS._replace(groups=GROUPS)):
+        assert decode_table(table.encode()) == table
+
+
+@pytest.mark.parametrize("former", [(2, 1), (1,), (8, 8), tuple(range(100, 165))])
+def test_former_assignments_that_are_none(former):
+    """Out of order, there still, twice, too many."""
+    with pytest.raises(ProtocolError, match="former"):
+        RANGES.check_entry(b"", encode_partition(WHOLE._replace(former=former)))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +92,8 @@ def test_records_are_read_as_they_were_written():
         [], [2, 7, []], [True, 7, []], [1, -1, []], [1, 7, None], [1, 7, [[1, node(1), 0]]], [1, 7, [], 0],
         [1, 7, [[1, b"short", 0, 3]]], [1, 7, [[1, node(1), 0, 0]]], [1, 7, [[1, node(1), 0, 5]]],
         [1, 7, [[1, node(1), -1, 3]]], [1, 7, [[None, node(1), 0, 3]]], [1, 7, [[1, node(1), 0, True]]], None,
+        [1, 7, [], [], []], [2, 7, [], [-1], []], [2, 7, [], [], [[1]]], [2, 7, [], [], [[1, -1]]],
+        [2, 7, [], [], [[1, 1]] * 65], [2, 7, [], None, []],
     ],
 )  # fmt: skip
 def test_what_is_no_partition(fields):
@@ -90,6 +110,8 @@ def test_what_is_no_partition(fields):
         RANGES._replace(kind="other"), RANGES._replace(shards=4), SHARDS._replace(shards=0),
         RANGES._replace(replication=0),
         RANGES._replace(replication=10), SHARDS._replace(shards=(1 << 17) + 1), SHARDS._replace(shards=True),
+        SHARDS._replace(partitioner="md5"), RANGES._replace(partitioner="sha1"), SHARDS._replace(groups=((),)),
+        SHARDS._replace(groups=((b"short",),)), SHARDS._replace(groups=((node(1),), (node(2), node(1)))),
     ],
 )  # fmt: skip
 def test_what_is_no_table(table):
@@ -99,7 +121,7 @@ def test_what_is_no_table(table):
     with pytest.raises(ProtocolError):
         first_body(table, {b"": WHOLE}, 1)
     with pytest.raises(ProtocolError):
-        decode_table(pack((2, *RANGES)))
+        decode_table(pack((3, *RANGES)))
 
 
 def test_a_partition_that_breaks_an_invariant():
@@ -144,7 +166,72 @@ def test_a_move_from_its_beginning_to_its_end():
         assert table.partitions[b""] == after
     for _ in range(2):
         assert table.ask("unassign", b"", 7, 3) == "DONE"
+        assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (4, 2, A))._replace(former=(3,))
+    assert table.ask("assign", b"", 7, 3, node(9), 2) == INVALID  # An id of before is of who had it.
+    for _ in range(2):
+        assert table.ask("settle", b"", 7, ((3, 12), (99, 1))) == "DONE"
         assert table.partitions[b""] == hosted(7, (1, 0, A), (2, 1, A), (4, 2, A))
+
+
+def test_one_that_is_gone_for_good():
+    """Its place is free at once, and what is beyond its end is lost; a settled counter raises that, and it stays."""
+    table = Map(RANGES, {b"": WHOLE})
+    force = partial(table.ask, "unassign", b"", 7, version=2)
+    for wrong in (((1, 5),), (), ((3, 5), (1, 1)), ((3, -1),), ((3, 5), (3, 6))):
+        assert force(3, wrong) == INVALID
+    for _ in range(2):
+        assert force(3, ((3, 5),)) == "DONE"
+        two = hosted(7, (1, 0, A), (2, 1, A))
+        assert table.partitions[b""] == two._replace(former=(3,), ends=(End(3, 5),))
+    assert force(2, ((2, 8),)) == INVALID  # Nothing is told of the one that is former.
+    assert force(2, ((2, 8), (3, 4))) == "DONE"
+    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(former=(2, 3), ends=(End(3, 5), End(2, 8)))
+    assert force(1, ((1, 1), (2, 8), (3, 5))) == INVALID  # Somebody is AVAILABLE.
+    assert table.ask("settle", b"", 7, ((3, 6), (2, 7))) == "DONE"
+    assert table.partitions[b""] == hosted(7, (1, 0, A))._replace(ends=(End(3, 6), End(2, 8)))
+
+
+def test_who_was_never_there_leaves_nothing():
+    """A target that is given up has originated nothing."""
+    table = Map(RANGES, {b"": WHOLE})
+    table.ask("assign", b"", 7, 4, node(4), 2)
+    assert table.ask("unassign", b"", 7, 4, ((4, 0),), version=2) == "DONE"
+    assert table.partitions[b""] == WHOLE._replace(ends=(End(4, 0),))
+
+
+def test_what_is_former_and_forced_has_bounds():
+    """A partition that is moved without end waits until former assignments are settled, and forgets the oldest ends."""
+    table = Map(RANGES, {b"": WHOLE})
+    for id_ in range(10, 200):
+        if table.ask("assign", b"", 7, id_, node(id_), 2) != "DONE":
+            break
+        at = next(one.id for one in table.partitions[b""].assignments if one.slot == 2)
+        for state in (2, 3):
+            assert table.ask("advance", b"", 7, id_, state) == "DONE"
+        ends = tuple((one, 1) for one in (at, *table.partitions[b""].former))
+        assert table.ask("unassign", b"", 7, at, ends, version=2) == "DONE"
+    former = table.partitions[b""].former
+    assert MOST_FORMER - 9 <= len(former) <= MOST_FORMER
+    assert table.ask("settle", b"", 7, tuple((one, 2) for one in former)) == "DONE"
+    for id_ in range(300, 320):
+        assert table.ask("assign", b"", 7, id_, node(id_), 2) == "DONE"
+        assert table.ask("unassign", b"", 7, id_, ((id_, 0),), version=2) == "DONE"
+    ends = table.partitions[b""].ends
+    assert len(ends) == MOST_ENDS
+    assert ends[-1] == End(319, 0)
+
+
+def test_groups_of_nodes():
+    """They stand in the meta, of shards alone, each with enough nodes; none of them is as before."""
+    table = Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)})
+    packed = tuple(b"".join(group) for group in GROUPS)
+    for groups, told in ((GROUPS, packed), ((), ())):
+        for _ in range(2):
+            assert table.ask("set_groups", *told) == "DONE"
+            assert table.table == SHARDS._replace(groups=groups)
+    for wrong in ((b"",), (packed[0], packed[0]), (packed[0][:32], packed[1]), (b"short",), (1,)):
+        assert table.ask("set_groups", *wrong) == INVALID
+    assert Map(RANGES, {b"": WHOLE}).ask("set_groups", *packed) == INVALID
 
 
 def test_a_move_is_cancelled():
@@ -222,6 +309,7 @@ ASKED = st.one_of(
     st.tuples(st.just("assign"), KEYS, IDS, IDS, IDS.map(node), SLOTS),
     st.tuples(st.just("advance"), KEYS, IDS, IDS, st.integers(1, 4)),
     st.tuples(st.just("unassign"), KEYS, IDS, IDS),
+    st.tuples(st.just("settle"), KEYS, IDS, st.lists(st.tuples(IDS, IDS), max_size=2).map(tuple)),
     st.tuples(
         st.just("divide"), KEYS, IDS,
         st.lists(CHILDREN, min_size=2, max_size=3).map(tuple),

@@ -9,7 +9,17 @@ from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import pack
 from gossipkv.register.metadata.partitions import INVALID
-from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, OPERATIONS, NamedTable, decode_named
+from gossipkv.register.metadata.tables import (
+    CATALOGUE,
+    EXISTS,
+    NODE,
+    OPERATIONS,
+    TOO_FEW,
+    NamedNode,
+    NamedTable,
+    decode_named,
+    decode_node,
+)
 from gossipkv.register.metadata.tree import check_all, check_change
 from tests.unit.register.metadata.maps import new_store, put_all
 
@@ -40,7 +50,16 @@ class Catalogue:
     @property
     def tables(self):
         """What it has."""
-        return {entry.key: decode_named(entry.record) for entry in self.store.open(self.root, CATALOGUE.name).scan()}
+        return {key: decode_named(record) for key, record in self.scan() if key[:1] != NODE}
+
+    @property
+    def nodes(self):
+        """The nodes of tables, by uuid."""
+        return {key[1:]: decode_node(record) for key, record in self.scan() if key[:1] == NODE}
+
+    def scan(self):
+        """Keys and records."""
+        return [(entry.key, entry.record) for entry in self.store.open(self.root, CATALOGUE.name).scan()]
 
 
 def added(name, id_):
@@ -119,3 +138,64 @@ def test_what_a_server_does_not_take(puts, meta):
     changed = put_all(store.open(None, CATALOGUE.name), 1, puts, meta=meta)
     with pytest.raises(ProtocolError):
         check_change(store.read, CATALOGUE, None, changed, 1)
+
+
+def put_in(number, *, weight=1, replaced=None, stay=0):
+    """The operation that puts a node of tables in, or changes it."""
+    return ("set_node", b"%016d" % number, f"n{number}", "rack", weight, replaced, stay)
+
+
+def test_nodes_come_and_go():
+    """Said again each is done; a table of any name stands beside them."""
+    catalogue = Catalogue()
+    catalogue.ask(added(b"t", ONE), put_in(1), put_in(2))
+    for _ in range(2):
+        assert catalogue.ask(put_in(1, weight=3)) == ["DONE"]
+        assert catalogue.nodes == {b"%016d" % 1: NamedNode("n1", "rack", 3), b"%016d" % 2: NamedNode("n2", "rack", 1)}
+    assert catalogue.ask(put_in(1, weight=0, stay=2)) == [TOO_FEW]
+    for _ in range(2):
+        assert catalogue.ask(put_in(1, weight=0, stay=1)) == ["DONE"]
+    assert catalogue.ask(("remove_node", b"%016d" % 2, 1)) == [TOO_FEW]
+    for _ in range(2):
+        assert catalogue.ask(("remove_node", b"%016d" % 1, 1)) == ["DONE"]
+    assert [*catalogue.nodes] == [b"%016d" % 2]
+    assert catalogue.tables == {b"t": TABLE}
+
+
+def test_a_node_takes_the_place_of_another():
+    """In one step, so there are as many as before; the other holds nothing any more when that is done."""
+    catalogue = Catalogue()
+    catalogue.ask(put_in(1), put_in(2))
+    for _ in range(2):
+        assert catalogue.ask(put_in(3, replaced=b"%016d" % 1, stay=2)) == ["DONE"]
+        assert {int(key): node.weight for key, node in catalogue.nodes.items()} == {1: 0, 2: 1, 3: 1}
+    assert catalogue.ask(put_in(2, weight=0, replaced=b"%016d" % 3, stay=1)) == [TOO_FEW]
+
+
+def test_two_who_take_the_last_but_one_out():
+    """Each has seen enough nodes; together they would leave too few, so the second is judged anew."""
+    catalogue = Catalogue()
+    catalogue.ask(put_in(1), put_in(2), put_in(3))
+    base = catalogue.config
+    assert catalogue.ask(put_in(1, weight=0, stay=2), base=base) == ["DONE"]
+    assert catalogue.ask(put_in(2, weight=0, stay=2), base=base) == ["CONFLICT"]
+    assert catalogue.ask(("remove_node", b"%016d" % 2, 2), base=base) == ["CONFLICT"]
+    assert catalogue.ask(put_in(2, weight=0, stay=2)) == [TOO_FEW]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ("set_node",), ("set_node", b"short", "n", "", 1, None, 0), ("set_node", ONE, "n", "", 1001, None, 0),
+        ("set_node", ONE, "n", "", -1, None, 0), ("set_node", ONE, "n", "", True, None, 0),
+        ("set_node", ONE, "n" * 201, "", 1, None, 0), ("set_node", ONE, 1, "", 1, None, 0),
+        ("set_node", ONE, "n", "", 1, ONE, 0), ("set_node", ONE, "n", "", 1, "n", 0),
+        ("set_node", ONE, "n", "", 1, None, -1), ("remove_node", "n", 0), ("remove_node", ONE, None),
+    ],
+)  # fmt: skip
+def test_what_is_no_node(told):
+    """Fields that are missing, of another type, out of their range."""
+    catalogue = Catalogue()
+    catalogue.ask(put_in(1))
+    assert catalogue.ask(told) == [INVALID]
+    assert [*catalogue.nodes] == [b"%016d" % 1]
