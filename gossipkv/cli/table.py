@@ -14,7 +14,7 @@ from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import NotReady, Unknown, UnknownDatabase
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
-from gossipkv.register.metadata.partitions import HASH, RANGE
+from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.words import plain, shown
 from gossipkv.table.requests import DECISION_MS, KINDS
@@ -39,6 +39,7 @@ def table() -> None:
 @click.argument("name")
 @click.option("--kind", type=click.Choice(KINDS), required=True, help="Partitions by hash, or by ranges of keys.")
 @click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Of a hash table.  [default: 64]")
+@click.option("--partitioner", type=click.Choice(PARTITIONERS), help="Hash of a hash table.  [default: murmur3]")
 @click.option(
     "--replication",
     type=click.IntRange(min=1),
@@ -64,6 +65,7 @@ def create(
     timeout_ms: int,
     *,
     partitions: int | None,
+    partitioner: str | None,
     replication: int | None,
     as_json: bool,
 ) -> None:
@@ -73,11 +75,14 @@ def create(
     """
     if kind == HASH and bounds:
         raise click.UsageError("--bound is for range tables")
+    if kind == RANGE and partitioner is not None:
+        raise click.UsageError("--partitioner is for hash tables")
     if kind == RANGE and partitions is not None:
         raise click.UsageError("--partitions is for hash tables; a range table has one more than it has bounds")
     asked: dict[str, Value] = {
         "kind": kind,
         "partitions": partitions,
+        **({"partitioner": partitioner} if partitioner is not None else {}),  # A node of the last release knows none.
         "replication": replication,
         "bounds": [*sorted(bounds)],
         "operation": secrets.token_bytes(OPERATION_ID_BYTES),

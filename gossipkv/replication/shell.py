@@ -129,6 +129,11 @@ class Replication:
         """Why the store takes no writes now; None: it does."""
         return self._store.refusal
 
+    def sizes(self, table: bytes) -> dict[int, int]:
+        """About how many bytes each copy of a table takes, by partition.  Raises StorageError, Corrupt."""
+        copies = [copy for copy in self.replicas.copies.values() if copy.partition[0] == table]
+        return {copy.partition[1]: self._store.size_bytes(copy.space) for copy in copies}
+
     def goes_by(self, table: bytes, config: int) -> None:
         """All copies of a table are placed as its map of that config id says."""
         self.maps[table] = config

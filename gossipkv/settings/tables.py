@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gossipkv.settings.setting import copies, duration, size
+from gossipkv.settings.setting import copies, count, duration, plain, read_name, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,19 @@ class TableSettings:
         "64KiB", "4KiB", "64KiB",
         meaning="longest token of a session over tables; with a longer one a request is refused as TOO_LARGE",
         why="grows only while replicas are away: 4,000 entries, each of which every write of the session keeps",
+    )  # fmt: skip
+    isolation_group: str = field(
+        default="",
+        metadata=plain(
+            "name", "none", "a name, or none", lambda text: "" if text in {"", "none"} else read_name(text),
+            meaning="what fails together with this node: a rack, a zone; no two replicas are in one where that can be",
+            why="none: the node is one of its own",
+        ),
+    )  # fmt: skip
+    weight: int = count(
+        1, 1, 1000,
+        meaning="share of the partitions of tables that this node gets when it is put in, beside others'",
+        why="equal machines; `gossipkv node weight` changes it later",
     )  # fmt: skip
     metadata_copies: int = copies(
         5, (1, 3, 5),

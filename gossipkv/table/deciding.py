@@ -18,7 +18,7 @@ from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.table.asking import Asking
+from gossipkv.table.asking import SPEAKS_OF_MOVES, Asking
 from gossipkv.table.ended import Ended
 from gossipkv.table.founding import may_not_found
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gossipkv.gossip.member import Member
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.replication.shell import Replication
     from gossipkv.table.hints import Hint
     from gossipkv.table.holding import Holding
@@ -75,6 +76,16 @@ class DecidingSettings(Protocol):
     @property
     def move_stall(self) -> int:
         """Milliseconds that a load waits for its source."""
+        ...
+
+    @property
+    def isolation_group(self) -> str:
+        """What fails together with this node."""
+        ...
+
+    @property
+    def weight(self) -> int:
+        """Its share of partitions."""
         ...
 
     @property
@@ -486,6 +497,28 @@ class Deciding:
         if not isinstance(answer, int) or not answer:
             raise Unavailable(f"{node.hex()[:8]} does not say under which store it takes part")
         return AcceptorId(node, answer)
+
+    async def describe(self, node: bytes) -> NamedNode:
+        """What a node says of itself as one of tables.
+
+        Raises:
+            Unavailable: it does not say, or not all members that live read yet what is said of nodes.
+        """
+        from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # As `_begin` does.
+
+        if self._cluster.speaks() < SPEAKS_OF_MOVES:
+            raise Unavailable("not all nodes run a release that moves partitions: upgrade them first")
+        if node.hex() == self._identity.record.uuid:
+            return decode_node(self.described())
+        answer = await self.asking.ask(node, "metadata_describe", [], INVITE_S)
+        return decode_node(answer if isinstance(answer, bytes) else b"")
+
+    def described(self) -> bytes:
+        """What this node says of itself as one of tables: a record of the catalogue."""
+        from gossipkv.register.metadata.tables import NamedNode  # noqa: PLC0415  # As `_begin` does.
+
+        settings = self._settings
+        return NamedNode(self._identity.record.node, settings.isolation_group, settings.weight).encode()
 
     async def invited(self, cluster_id: bytes) -> int:
         """Take part, since a node of that cluster asks for it; the id of this node's store.

@@ -30,7 +30,7 @@ from gossipkv.register.metadata.pages import (
     generation_of,
     sequence_of,
 )
-from gossipkv.register.metadata.partitions import decode_partition, decode_table
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.proposer import End
 from gossipkv.table import requests as table_requests
 from gossipkv.wire.results import Waiting
@@ -112,9 +112,16 @@ class ClientMethods:
                 for one in partition.assignments
             ]
             partitions.append({"id": partition.id, "start": entry.key, "assignments": assignments})
-        kind = decode_table(tree.root.meta).kind
+        described = decode_table(tree.root.meta)
+        of_hash: dict[str, Value] = {
+            "partitioner": described.partitioner,
+            "partition_count": described.shards,
+            "groups": [[names.get(node) or node.hex() for node in group] for group in described.groups],
+        }
         return {
-            "kind": kind,
+            "kind": described.kind,
+            "replication": described.replication,
+            **(of_hash if described.kind == HASH else {}),
             "table": table.id.hex(),
             "config": tree.root.config,
             "partitions": partitions,
@@ -142,7 +149,7 @@ class ClientMethods:
                 return made
             metadata, catalogue = self._deciding.taking_part()
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            made_of = Wanted(wanted.name, wanted.kind, wanted.replication, keys)
+            made_of = Wanted(wanted.name, wanted.kind, wanted.replication, keys, wanted.partitioner)
             table = await catalogue.create(made_of, operation, deadline.left_s())
             known = metadata.known.get(table.id)
             config = table.config if known is None else known.head.config

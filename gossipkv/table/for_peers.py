@@ -8,6 +8,8 @@ metadata_transact   [register, [operation, …], timeout_ms]              [[id, 
 metadata_outcome    [register, operation id, base]                      an outcome's number
 metadata_known      [register, {config, wait_ms}]                       what is said of it in the tree, once it is there
 metadata_invite     [cluster id]                                        the id of the store with which it takes part
+metadata_describe   []                                                  what it says of itself as a node of tables
+table_sizes         [table id]                                          [[partition, bytes], …] of copies, packed
 metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
 
 An offer is what belongs to a value that is to be accepted, or nothing: source, base or nil, root, config, [page, …].
@@ -18,6 +20,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, final
 
+import msgpack
 import trio
 
 from gossipkv.errors import (
@@ -71,6 +74,8 @@ class PeerMethods:
             b"metadata_outcome": self._outcome,
             b"metadata_known": self._known,
             b"metadata_invite": self._invite,
+            b"metadata_describe": self._describe,
+            b"table_sizes": self._sizes,
             b"metadata_discover": self._discover,
         }
 
@@ -156,6 +161,16 @@ class PeerMethods:
             return await self._deciding.invited(cluster_id)
 
         return Waiting(invite)
+
+    def _describe(self, arguments: Arguments) -> Value:
+        arguments.end()
+        return self._deciding.described()
+
+    def _sizes(self, arguments: Arguments) -> Value:
+        table = _blob(arguments, "table", REGISTER_BYTES)
+        arguments.end()
+        packed: bytes = msgpack.packb([*self._deciding.replicating().sizes(table).items()])
+        return packed
 
     def _discover(self, arguments: Arguments) -> Waiting:
         node, table = _blob(arguments, "node", UUID_BYTES), _blob(arguments, "table", REGISTER_BYTES)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.for_clients import ClientMethods
     from gossipkv.table.for_peers import PeerMethods
+    from gossipkv.table.placing import PlacingMethods
     from gossipkv.table.records import Limits, RecordMethods
     from gossipkv.table.telling import Telling
     from gossipkv.wire.arguments import Arguments
@@ -30,6 +31,14 @@ FOR_CLIENTS: Final = (
     b"metadata_replace",
     b"metadata_force",
 )
+FOR_PLACING: Final = (
+    b"add_node",
+    b"remove_node",
+    b"replace_node",
+    b"set_weight",
+    b"reshard",
+    b"plan",
+)
 FOR_PEERS: Final = (
     b"register",
     b"metadata_hold",
@@ -38,6 +47,8 @@ FOR_PEERS: Final = (
     b"metadata_outcome",
     b"metadata_known",
     b"metadata_invite",
+    b"metadata_describe",
+    b"table_sizes",
     b"metadata_discover",
 )
 OF_RECORDS: Final = (
@@ -68,9 +79,11 @@ class TableMethods:
         self._records: RecordMethods | None = None
         self._telling: Telling | None = None
         self._clients: ClientMethods | None = None
+        self._placing: PlacingMethods | None = None
         self._peers: PeerMethods | None = None
         self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
             **{name: partial(self._answer_client, name) for name in FOR_CLIENTS},
+            **{name: partial(self._answer_placing, name) for name in FOR_PLACING},
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
             **{name: partial(self._answer_records, name) for name in OF_RECORDS},
         }
@@ -94,6 +107,13 @@ class TableMethods:
 
     def _answer_client(self, name: bytes, arguments: Arguments) -> Value | Waiting:
         return self._for_clients().methods[name](arguments)
+
+    def _answer_placing(self, name: bytes, arguments: Arguments) -> Waiting:
+        if self._placing is None:
+            from gossipkv.table.placing import PlacingMethods  # noqa: PLC0415  # See the module.
+
+            self._placing = PlacingMethods(self._deciding, self._random)
+        return self._placing.methods[name](arguments)
 
     def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | Waiting:
         if self._peers is None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import BadRequest
 from gossipkv.register.metadata.pages import MOST_CONFIG, MOST_KEY_BYTES, OPERATION_ID_BYTES
-from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, RANGE
+from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, MURMUR3, PARTITIONERS, RANGE
+from gossipkv.register.metadata.tables import MOST_WEIGHT
 from gossipkv.settings.databases import NAMES, is_name
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 
@@ -40,6 +41,7 @@ class CreateTable(NamedTuple):
     bounds: tuple[bytes, ...]  # Of a range table: where each partition but the first begins, in order.
     operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
     timeout_ms: int = DECISION_MS  # For all of it.
+    partitioner: str = MURMUR3
 
     def options(self) -> dict[str, Value]:
         """Return the options by which another node is asked for it."""
@@ -49,6 +51,7 @@ class CreateTable(NamedTuple):
             "partitions": partitions,
             "replication": self.replication or None,
             "bounds": [*self.bounds] if self.kind == RANGE else None,
+            **({"partitioner": self.partitioner} if self.partitioner != MURMUR3 else {}),  # Not all members know it.
         }
 
 
@@ -83,6 +86,25 @@ class Force(NamedTuple):
     survivors: tuple[str, ...]
 
 
+class Node(NamedTuple):
+    """A node of tables that comes, goes, or gets another share."""
+
+    node: str
+    instead_of: str | None = None  # Whose place it takes.
+    is_gone: bool = False  # Who goes is gone for good, with its disk.
+    isolation_group: str | None = None  # None: as it says itself, or stays.
+    weight: int | None = None  # Likewise.
+    timeout_ms: int = DECISION_MS
+
+
+class Reshard(NamedTuple):
+    """Groups of nodes into which a table's shards are to be put."""
+
+    table: str
+    groups: int  # 0: none.
+    timeout_ms: int = DECISION_MS
+
+
 class RecordOptions(NamedTuple):
     """What the options of a read or a write of records say."""
 
@@ -94,17 +116,20 @@ class RecordOptions(NamedTuple):
 
 
 def create_table(arguments: Arguments) -> CreateTable:
-    """Read `[name, {kind, partitions, replication, bounds, operation, timeout_ms}]`.
+    """Read `[name, {kind, partitions, partitioner, replication, bounds, operation, timeout_ms}]`.
 
     Raises:
         BadRequest: it is something else, or no such table can be.
     """
     name = table_name(arguments)
-    options = arguments.options("kind", "partitions", "replication", "bounds", "operation", "timeout_ms")
+    options = arguments.options("kind", "partitions", "partitioner", "replication", "bounds", "operation", "timeout_ms")
     kind, operation = options.text("kind"), _operation(arguments.method, options)
     if kind not in KINDS:
         raise BadRequest(f"{arguments.method}: the kind must be {' or '.join(KINDS)}, not {kind}", {"option": "kind"})
-    bounds = _bounds(arguments.method, options)
+    bounds, partitioner = _bounds(arguments.method, options), options.text("partitioner")
+    if partitioner not in {None, *PARTITIONERS} or (partitioner and kind == RANGE):
+        words = f"{' or '.join(PARTITIONERS)} of a hash table, not {partitioner}"
+        raise BadRequest(f"{arguments.method}: the partitioner must be {words}", {"option": "partitioner"})
     partitions = options.number("partitions", least=1, most=MOST_SHARDS)
     if kind == HASH and bounds:
         raise BadRequest(f"{arguments.method}: a hash table has no bounds", {"option": "bounds"})
@@ -121,6 +146,7 @@ def create_table(arguments: Arguments) -> CreateTable:
         bounds,
         operation,
         _timeout_ms(options),
+        partitioner or MURMUR3,
     )
 
 
@@ -186,6 +212,54 @@ def force(arguments: Arguments) -> Force:
     if len(set(survivors)) < len(survivors):
         raise BadRequest(f"{arguments.method}: a survivor is named twice")
     return Force(table, tuple(survivors))
+
+
+def add_node(arguments: Arguments) -> Node:
+    """Read `[node, {isolation_group, weight, timeout_ms}]`.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    node, options = arguments.text("node"), arguments.options("isolation_group", "weight", "timeout_ms")
+    return Node(
+        node,
+        isolation_group=options.text("isolation_group"),
+        weight=options.number("weight", least=1, most=MOST_WEIGHT),
+        timeout_ms=_timeout_ms(options),
+    )
+
+
+def remove_node(arguments: Arguments) -> Node:
+    """Read `[node, {force, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    node, options = arguments.text("node"), arguments.options("force", "timeout_ms")
+    return Node(node, is_gone=options.flag("force"), timeout_ms=_timeout_ms(options))
+
+
+def replace_node(arguments: Arguments) -> Node:
+    """Read `[old node, new node, {force, isolation_group, weight, timeout_ms}]`.
+
+    Raises:
+        BadRequest: it is something else.
+    """
+    old, new = arguments.text("old node"), arguments.text("new node")
+    options = arguments.options("force", "isolation_group", "weight", "timeout_ms")
+    weight = options.number("weight", least=1, most=MOST_WEIGHT)
+    return Node(new, old, options.flag("force"), options.text("isolation_group"), weight, _timeout_ms(options))
+
+
+def set_weight(arguments: Arguments) -> Node:
+    """Read `[node, weight, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+    node, weight = arguments.text("node"), arguments.whole("weight", MOST_WEIGHT)
+    options = arguments.options("timeout_ms")
+    if not weight:
+        raise BadRequest(f"{arguments.method}: a weight is 1 to {MOST_WEIGHT}; who is to hold nothing is removed")
+    return Node(node, weight=weight, timeout_ms=_timeout_ms(options))
+
+
+def reshard(arguments: Arguments) -> Reshard:
+    """Read `[table, groups, {timeout_ms}]`.  Raises BadRequest: it is something else."""
+    table, groups = arguments.text("table"), arguments.whole("groups", MOST_SHARDS)
+    return Reshard(table, groups, _timeout_ms(arguments.options("timeout_ms")))
 
 
 def record_options(arguments: Arguments, *known: str) -> RecordOptions:

@@ -16,7 +16,7 @@ import contextlib
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -34,21 +34,24 @@ from gossipkv.errors import (
     UnknownDatabase,
 )
 from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.spread import spread
 from gossipkv.register.ballot import ZERO, Ballot, draw_id
 from gossipkv.register.configuration import Acceptors, Forced, Value
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, Head, drop
 from gossipkv.register.metadata.ledger import Offer
+from gossipkv.register.metadata.nodes import Nodes
 from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Answer, Operation
 from gossipkv.register.metadata.pages import (
+    MOST_JUDGED,
     OPERATION_ID_BYTES,
     Outcome,
     config_id,
     pack,
 )
-from gossipkv.register.metadata.partitions import HASH, TABLE_ID_BYTES, Table, first_body, shard_key
-from gossipkv.register.metadata.tables import CATALOGUE, EXISTS, NamedTable, decode_named
+from gossipkv.register.metadata.partitions import HASH, MURMUR3, TABLE_ID_BYTES, Table, first_body, shard_key
+from gossipkv.register.metadata.tables import CATALOGUE, END_OF_NODES, EXISTS, NamedTable, decode_named
 from gossipkv.register.metadata.tree import Changed, Tree
 from gossipkv.register.proposer import End, Reconfigure
 
@@ -56,7 +59,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
+    from gossipkv.placement.spread import Node
     from gossipkv.register.configuration import AcceptorId
+    from gossipkv.register.metadata.nodes import Host, Members
     from gossipkv.register.metadata.server import Metadata, Others
     from gossipkv.wire.rpc import Value as WireValue
 
@@ -74,18 +79,6 @@ REPLICATION: Final = 3  # With two, a majority is both: one that is away stops a
 _STEPS: Final = {size: larger - size for size, larger in pairwise(SIZES)}
 
 
-class Members(Protocol):
-    """The nodes of the cluster, as the catalogue knows them."""
-
-    def alive(self) -> Sequence[bytes]:
-        """Return uuids of nodes that seem to be alive, in their order, this one among them."""
-        ...
-
-    async def invite(self, node: bytes) -> AcceptorId:
-        """Have a node take part: it is pinned, and has a store, when this returns.  Raises GossipKVError."""
-        ...
-
-
 class _IdUsed(Conflict):
     """Another operation had the id before."""
 
@@ -97,6 +90,7 @@ class Wanted(NamedTuple):
     kind: str
     replication: int  # 0: as far as there are nodes, `REPLICATION`.
     keys: Sequence[bytes]  # The first key of each partition, in order.
+    partitioner: str = MURMUR3
 
 
 class Dropped(NamedTuple):
@@ -118,6 +112,7 @@ class Catalogue:
         self._ask, self._beside = others.ask, others.beside
         self._random = random
         self._most_copies = most_copies
+        self.nodes = Nodes(metadata, members, self.tables)
         self._read: tuple[bytes, Mapping[str, NamedTable]] = b"", {}  # Of which root, and what that says.
         self._grown_for: tuple[int, Sequence[bytes]] | None = None  # So many maps and these alive: nothing is to grow.
         self._grown_until_s = 0.0  # So long that counts.
@@ -135,7 +130,7 @@ class Catalogue:
         root, tables = self._read
         if root != known.head.root:  # It is asked for at each step, and a thousand tables take 20 ms.
             tree = self._metadata.tree(self.register)
-            tables = {entry.key.decode(): decode_named(entry.record) for entry in tree.scan()}
+            tables = {entry.key.decode(): decode_named(entry.record) for entry in tree.scan(END_OF_NODES)}
             self._read = known.head.root, tables
         return tables
 
@@ -315,21 +310,24 @@ class Catalogue:
         if wanted.name in self.tables():
             raise Conflict(f"there is a table {wanted.name} already")
         with deadline.step("asking nodes to take part"):
-            hosts = await self._hosts(wanted.replication or 1)
+            hosts = await self.nodes.hosts(wanted.replication or 1)
         replication = wanted.replication or min(len(hosts), REPLICATION)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
-        table = Table(id_, wanted.name, wanted.kind, replication, shards)
-        nodes = [host.node for host in hosts]
-        place = partial(_first_map, table, wanted.keys, nodes, self._random)
+        table = Table(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner)
+        place = partial(_first_map, table, wanted.keys, [host.placed for host in hosts], self._random)
         try:
             first = await self._beside(place) if len(wanted.keys) > FEW_PARTITIONS else place()
         except (ProtocolError, LimitExceeded) as error:
             raise BadRequest(f"no such table can be: {error.message}", error.details) from error
-        self._random.shuffle(hosts)  # Not the same for all tables.
-        servers = Acceptors.of(hosts[: max(size for size in SIZES if size <= min(len(hosts), self._most_copies))])
+        acceptors = [host.acceptor for host in hosts]
+        self._random.shuffle(acceptors)  # Not the same for all tables.
+        size = max(size for size in SIZES if size <= min(len(hosts), self._most_copies))
+        servers = Acceptors.of(acceptors[:size])
         with deadline.step("its first map at all of its servers"):
             await self._write_first(table.id, servers, first)
+        with deadline.step("putting in the nodes that hold it"):
+            await self.put_in(hosts, known.config)
         named = NamedTable(table.id, table.kind, servers.new, FIRST_CONFIG)
         adding = _adding(wanted.name, named, operation, known.config)
         with contextlib.suppress(_IdUsed):  # Maybe it was asked for twice at once: which table there is, the id tells.
@@ -345,6 +343,23 @@ class Catalogue:
         with deadline.rest(), contextlib.suppress(GossipKVError):  # It is made, whatever is known of its map here.
             await self._metadata.quorum_read(made.id, Acceptors.of(made.acceptors))
         return made
+
+    async def put_in(self, hosts: Sequence[Host], base: int) -> None:
+        """Have the catalogue name these nodes, or, where there are none, those that hold partitions already.
+
+        Raises:
+            Conflict: it refuses.
+            GossipKVError: as `transact` and `Nodes.unnamed` do.
+        """
+        unnamed = await self.nodes.unnamed(hosts)
+        puts = [
+            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, "set_node", 1, (uuid, *node, None, 0))
+            for uuid, node in unnamed.items()
+        ]
+        for at in range(0, len(puts), MOST_JUDGED):
+            for answer in await self.transact(self.register, puts[at : at + MOST_JUDGED]):
+                if answer.outcome not in {Outcome.DONE, Outcome.CONFLICT}:  # Somebody else has put it in.
+                    raise Conflict(answer.message or "the nodes of tables were changed meanwhile; try again")
 
     def _made(self, wanted: Wanted, operation: bytes) -> NamedTable | None:
         """The table that an operation has made, asked for again; None: no operation of that id is known.
@@ -464,26 +479,6 @@ class Catalogue:
             case Outcome.UNKNOWN:
                 raise Unknown("whether it was done is not known: ask by its id", {"operation": operation.id.hex()})
 
-    async def _hosts(self, wanted: int) -> list[AcceptorId]:
-        """Nodes that take part, of those that seem to be alive.  Raises `Unavailable`: fewer than are wanted."""
-        found: dict[bytes, AcceptorId] = {}
-        failed: list[str] = []
-
-        async def invite(node: bytes) -> None:
-            try:
-                found[node] = await self._members.invite(node)
-            except GossipKVError as error:
-                failed.append(f"{node.hex()[:8]}: {error.message}")
-
-        with trio.move_on_after(ASK_S):
-            async with trio.open_nursery() as nursery:
-                for node in self._members.alive():
-                    nursery.start_soon(invite, node)
-        if len(found) < wanted:
-            said = "; ".join(failed) or "no others are known"
-            raise Unavailable(f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {said}")
-        return [found[node] for node in sorted(found)]
-
     async def _write_first(self, register: bytes, servers: Acceptors, first: Changed) -> None:
         """Have every server hold the first map, then ballot 0.  Raises `Unavailable`: one did not."""
         metadata = self._metadata
@@ -543,17 +538,15 @@ class Catalogue:
         await self._metadata.let_go(named, known.head.config)
 
 
-def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[bytes], draw: Random) -> Changed:
-    """Every partition on nodes in turn, each of them AVAILABLE at once: there is nothing to load yet."""
+def _first_map(table: Table, keys: Sequence[bytes], nodes: Sequence[Node], draw: Random) -> Changed:
+    """Every partition where it is to be, each assignment AVAILABLE at once: there is nothing to load yet."""
+    wanted = spread(nodes, table.replication, [()] * len(keys))
     partitions = {
         key: Partition.of(
             draw_id(draw),
-            [
-                Assignment(draw_id(draw), nodes[(at + slot) % len(nodes)], slot, State.AVAILABLE)
-                for slot in range(table.replication)
-            ],
+            [Assignment(draw_id(draw), node, slot, State.AVAILABLE) for slot, node in enumerate(slots) if node],
         )
-        for at, key in enumerate(keys)
+        for key, slots in zip(keys, wanted, strict=True)
     }
     return first_body(table, partitions, FIRST_CONFIG)
 
@@ -575,7 +568,8 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
 
 def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
     """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
-    return sha256(pack((operation, *wanted))).digest()[:MARK_BYTES]
+    marked = wanted[:-1] if wanted.partitioner == MURMUR3 else wanted  # As programs of before mark it.
+    return sha256(pack((operation, *marked))).digest()[:MARK_BYTES]
 
 
 def _adding(name: str, named: NamedTable, operation: bytes, base: int) -> Operation:

@@ -6,10 +6,10 @@ An entry's key is a table's name, which is as a database's may be; its record:
 
 Or its key is `\0` and the uuid of a node of tables (M3's placement); its record:
 
-    [1, name, isolation group, weight]      weight 0: it is to hold nothing, and goes when that is so
+    [1, name, isolation group, weight]      weight 0: it is to hold nothing; nil: it is gone for good, with its disk
 
-Who holds a partition of a table at its creation is put in; nobody else, and nobody goes, but by the word of people:
-a node that is dead keeps its place.  Who holds a partition and stands here no more is gone for good.
+Who holds a partition of a table at its creation is put in; nobody else, and nobody is taken out, but by the word of
+people: a node that is dead keeps its place.  Who was taken out stays named, so that no later table is laid on it.
 
 Of the id the first half is drawn at random; the other is of what was wanted under which operation's id (`catalogue`).
 
@@ -22,9 +22,9 @@ Operations, their arguments, and how each knows that it is done:
 
     add_table 1     [name, table id, kind, [acceptor, ...], config id]    the name has that id
     remove_table 1  [name, table id]                                      the name has another id, or is not there
-    set_node 1      [uuid, name, isolation group, weight, uuid that it replaces, or nil, nodes that stay]
-                                                                          it stands so, and the other with weight 0
-    remove_node 1   [uuid, nodes that stay]                               it is not there
+    set_node 1      [uuid, name, isolation group, weight, nil or [uuid whose place it takes, is gone], nodes that stay]
+                                                                          it stands so, and the other is taken out
+    remove_node 1   [uuid, is gone, nodes that stay]                      it is taken out
 
 Of nodes that have a weight at least so many stay, or the operation is refused.
 """
@@ -51,7 +51,9 @@ FORMAT: Final = 1
 EXISTS: Final = "EXISTS"  # Why an operation was refused: another table has the name.
 TOO_FEW: Final = "TOO_FEW"  # Likewise: tables would have fewer nodes than replicas.
 
-NODE: Final = b"\0"  # Begins the key of a node; no table's name has it.
+NODE: Final = b"\0"  # Begins the key of a node; no table's name has it, and all of them are behind.
+END_OF_NODES: Final = b"\1"
+_REPLACED: Final = "nil or [uuid whose place it takes, is gone]"
 MOST_WEIGHT: Final = 1000  # Times the least.
 
 
@@ -88,7 +90,7 @@ class NamedNode(NamedTuple):
 
     name: str  # As it was when it was put in.
     isolation_group: str  # Empty: one of its own.
-    weight: int  # 0: it is to hold nothing.
+    weight: int | None  # 0: it is to hold nothing; None: it is gone for good.
 
     def encode(self) -> bytes:
         """The record."""
@@ -104,7 +106,7 @@ def decode_node(record: bytes) -> NamedNode:
     match unpack(record, MOST_RECORD_BYTES):
         case (format_, str(name), str(group), weight) if (
             is_whole(format_) and format_ == FORMAT and len(name) <= MAX_NAME_CHARACTERS
-            and len(group) <= MAX_NAME_CHARACTERS and is_whole(weight, MOST_WEIGHT)
+            and len(group) <= MAX_NAME_CHARACTERS and (weight is None or is_whole(weight, MOST_WEIGHT))
         ):  # fmt: skip
             return NamedNode(name, group, weight)
     raise ProtocolError("a node of tables is [1, name, isolation group, weight]", {"got": repr(record)[:80]})
@@ -170,48 +172,63 @@ def _remove_table(view: View, argument: object) -> Edits:
 
 
 def _set_node(view: View, argument: object) -> Edits:
+    replaced: bytes | None = None
+    is_gone = False
     match argument:
-        case (bytes(node), name, group, weight, None | bytes() as replaced, stay) if is_whole(stay):
-            key, record = NODE + node, pack((FORMAT, name, group, weight))
+        case (bytes(node), name, group, weight, None, stay):
+            pass
+        case (bytes(node), name, group, weight, (bytes(replaced), bool(is_gone)), stay):
+            pass
         case _:
-            raise Refusal(INVALID, "set_node takes [uuid, name, isolation group, weight, uuid or nil, nodes that stay]")
+            raise Refusal(
+                INVALID, f"set_node takes [uuid, name, isolation group, weight, {_REPLACED}, nodes that stay]"
+            )
+    key, record = NODE + node, pack((FORMAT, name, group, weight))
     try:
         wanted = decode_node(record)
     except ProtocolError as error:
         raise Refusal(INVALID, error.message) from error
-    if not _is_node(key) or node == replaced:
-        raise Refusal(INVALID, "a node has a uuid of 16 bytes, and does not take its own place")
-    puts: dict[bytes, bytes | None] = {}
-    if (entry := view.get(key)) is None or entry.record != record:
-        puts[key] = record
-    if replaced is not None and (entry := view.get(NODE + replaced)) is not None:
-        left = decode_node(entry.record)
-        if left.weight:
-            puts[NODE + replaced] = left._replace(weight=0).encode()
-    if puts and (replaced is not None or not wanted.weight):
-        _check_enough(view, {node, replaced}, stay - (wanted.weight > 0))
+    if not _is_node(key) or node == replaced or not wanted.weight or not is_whole(stay):
+        raise Refusal(INVALID, "a node has a uuid of 16 bytes, and a weight, and does not take its own place")
+    entry = view.get(key)
+    puts: dict[bytes, bytes | None] = {} if entry is not None and entry.record == record else {key: record}
+    if replaced is not None and (edits := _taken_out(view, replaced, is_gone=is_gone)):
+        puts |= edits
+        _check_enough(view, {node, replaced}, stay - 1)
     return Edits(puts)
 
 
 def _remove_node(view: View, argument: object) -> Edits:
     match argument:
-        case (bytes(node), stay) if is_whole(stay):
-            key = NODE + node
+        case (bytes(node), bool(is_gone), stay) if is_whole(stay):
+            puts = _taken_out(view, node, is_gone=is_gone)
         case _:
-            raise Refusal(INVALID, "remove_node takes [uuid, nodes that stay]")
-    if not _is_node(key) or view.get(key) is None:
-        return Edits()
-    _check_enough(view, {node}, stay)
-    return Edits({key: None})
+            raise Refusal(INVALID, "remove_node takes [uuid, is gone, nodes that stay]")
+    if puts:
+        _check_enough(view, {node}, stay)
+    return Edits(puts)
 
 
-def _check_enough(view: View, but: Container[bytes | None], stay: int) -> None:
-    """Raise Refusal where too few others have a weight; all are looked at, so of two changes at once one is judged anew."""
+def _taken_out(view: View, node: bytes, *, is_gone: bool) -> dict[bytes, bytes | None]:
+    """What takes a node out, if it is not: who is gone for good does not come back by being taken out gently."""
+    key = NODE + node
+    entry = view.get(key) if _is_node(key) else None
+    stands = None if entry is None else decode_node(entry.record)
+    if stands is None or stands.weight is None or (stands.weight == 0 and not is_gone):
+        return {}
+    return {key: stands._replace(weight=None if is_gone else 0).encode()}
+
+
+def _check_enough(view: View, but: Container[bytes], stay: int) -> None:
+    """Raise Refusal where too few others have a weight.
+
+    All are looked at: of two changes at once the second is judged anew.
+    """
     left, key = 0, view.next_key(b"")
     while key is not None and key.startswith(NODE):
         entry = view.get(key)
         assert entry is not None, key
-        left += decode_node(entry.record).weight > 0 and key[len(NODE) :] not in but
+        left += bool(decode_node(entry.record).weight) and key[len(NODE) :] not in but
         key = view.next_key(key)
     if left < stay:
         raise Refusal(TOO_FEW, f"{left} other nodes have a weight, and tables need {stay} of them")

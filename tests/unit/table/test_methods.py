@@ -32,7 +32,7 @@ from tests.world.nodes.whole_cluster import simulate
 PAGE = (Path(__file__).parents[3] / "docs" / "users" / "wire.md").read_text(encoding="utf-8")
 BETWEEN_NODES = {
     "register", "metadata_hold", "metadata_pages", "metadata_transact", "metadata_outcome", "metadata_known",
-    "metadata_invite", "metadata_discover", "table_digest",
+    "metadata_invite", "metadata_describe", "metadata_discover", "table_digest", "table_sizes",
 }  # fmt: skip
 ONE_COPY = {"kind": "hash", "partitions": 2, "replication": 1}
 
@@ -77,8 +77,8 @@ def test_the_life_of_a_table():
         assert [one["table"] for one in registers] == [None, "orders"]
         (acceptor,) = registers[0]["new"]
         assert (acceptor["node"], acceptor["answers"], acceptor["why"]) == ("n1", True, None)
-        options = {*ONE_COPY, "operation", "bounds", "timeout_ms"}
-        page = keys_on_the_page("tables") - options - {"partitioner", "owners"}
+        options = {"kind", "partitions", "operation", "bounds", "timeout_ms"}
+        page = keys_on_the_page("tables") - options - {"owners"}
         assert {*shown, *registers[0]} - {"partitions", "kind"} - page <= {"next"}
         assert page <= {*shown, *registers[0]}
         dropped = await cluster.ask(machine, "drop_table", "orders")
@@ -186,7 +186,8 @@ def test_no_request_is_a_defect(seed):
         "create_table": 2, "drop_table": 1, "partition_map": 2, "metadata_status": 1, "metadata_join": 2,
         "metadata_leave": 2, "register": 1, "metadata_hold": 6, "metadata_pages": 2, "metadata_transact": 3,
         "metadata_outcome": 3, "metadata_known": 1, "metadata_invite": 1, "metadata_discover": 4,
-        "verify_table": 2, "table_digest": 4,
+        "verify_table": 2, "table_digest": 4, "table_sizes": 1, "add_node": 2, "remove_node": 2, "replace_node": 3,
+        "set_weight": 2, "reshard": 2, "plan": 1,
     }  # fmt: skip
 
     async def scenario(cluster):

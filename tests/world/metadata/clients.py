@@ -123,6 +123,8 @@ class Clients:
             if one.state is State.LEAVING or happens(draw, 0.2):
                 return "unassign", (one.id,)
             return "advance", (one.id, min(one.state + 1, State.AVAILABLE))
+        if partition.former and happens(draw, 0.5):
+            return "settle", (tuple((one, 0) for one in partition.former),)
         slot = draw.choice(partition.assignments).slot
         return "assign", (draw.getrandbits(64), draw.choice(self._nodes).uuid, slot)
 

@@ -20,6 +20,7 @@ from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import decode_operation
 from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
+from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.register.metadata.tree import Changed
 from gossipkv.table.deciding import RETRY_S
 from tests.world.metadata.chance import happens
@@ -170,6 +171,10 @@ class Life:
         """Return uuids of nodes that seem to be alive, see `Members`."""
         now_s = trio.current_time()
         return sorted([self.node, *(node for node, at_s in self._heard.items() if at_s > now_s - HEARD_S)])
+
+    async def describe(self, node: bytes) -> NamedNode:
+        """What a node says of itself, see `Members`."""
+        return NamedNode(node.hex(), "", 1)
 
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part, see `Members`."""

@@ -260,7 +260,7 @@ class Witness:
         """The committed catalogue."""
         chain = self.chain(self._catalogue)
         entries = chain.content.entries.values() if chain.content is not None else ()
-        return {entry.key.decode(): decode_named(entry.record) for entry in entries}
+        return {one.key.decode(): decode_named(one.record) for one in entries if one.key >= tables.END_OF_NODES}
 
     def is_ended(self, register: bytes) -> bool:
         """Whether a table was dropped, in its register."""

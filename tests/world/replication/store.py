@@ -125,6 +125,10 @@ class RunningStore:
         """The spaces that are there."""
         return self.opened.spaces()
 
+    def size_bytes(self, space: int) -> int:
+        """About how many bytes a space takes."""
+        return self.opened.size_bytes(space)
+
     def reserve_space(self) -> int:
         """The number of a space that a batch may make."""
         return self.opened.reserve_space()

@@ -16,6 +16,7 @@ from gossipkv.register.metadata.ledger import Offer
 from gossipkv.register.metadata.operations import Operation, decode_operation
 from gossipkv.register.metadata.pages import name_of
 from gossipkv.register.metadata.server import Metadata
+from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.register.metadata.tree import Changed
 
 if TYPE_CHECKING:
@@ -101,6 +102,10 @@ class FewNodes:
 
     def alive(self) -> Sequence[bytes]:
         return sorted(self.nodes.keys() - self.silent)
+
+    async def describe(self, node: bytes) -> NamedNode:
+        """What a node says of itself."""
+        return NamedNode(node.hex(), "", 1)
 
     async def invite(self, node: bytes) -> AcceptorId:
         self.on_ask(node, "metadata_invite")

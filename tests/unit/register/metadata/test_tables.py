@@ -142,45 +142,55 @@ def test_what_a_server_does_not_take(puts, meta):
 
 def put_in(number, *, weight=1, replaced=None, stay=0):
     """The operation that puts a node of tables in, or changes it."""
-    return ("set_node", b"%016d" % number, f"n{number}", "rack", weight, replaced, stay)
+    return ("set_node", uuid(number), f"n{number}", "rack", weight, replaced, stay)
+
+
+def uuid(number):
+    """A node's uuid."""
+    return b"%016d" % number
 
 
 def test_nodes_come_and_go():
-    """Said again each is done; a table of any name stands beside them."""
+    """Said again each is done; who is gone for good stays so; a table of any name stands beside them."""
     catalogue = Catalogue()
     catalogue.ask(added(b"t", ONE), put_in(1), put_in(2))
     for _ in range(2):
         assert catalogue.ask(put_in(1, weight=3)) == ["DONE"]
-        assert catalogue.nodes == {b"%016d" % 1: NamedNode("n1", "rack", 3), b"%016d" % 2: NamedNode("n2", "rack", 1)}
-    assert catalogue.ask(put_in(1, weight=0, stay=2)) == [TOO_FEW]
-    for _ in range(2):
-        assert catalogue.ask(put_in(1, weight=0, stay=1)) == ["DONE"]
-    assert catalogue.ask(("remove_node", b"%016d" % 2, 1)) == [TOO_FEW]
-    for _ in range(2):
-        assert catalogue.ask(("remove_node", b"%016d" % 1, 1)) == ["DONE"]
-    assert [*catalogue.nodes] == [b"%016d" % 2]
+        assert catalogue.nodes == {uuid(1): NamedNode("n1", "rack", 3), uuid(2): NamedNode("n2", "rack", 1)}
+    assert catalogue.ask(("remove_node", uuid(1), False, 2)) == [TOO_FEW]
+    for is_gone, weight in ((False, 0), (False, 0), (True, None), (False, None)):
+        assert catalogue.ask(("remove_node", uuid(1), is_gone, 1)) == ["DONE"]
+        assert catalogue.nodes[uuid(1)] == NamedNode("n1", "rack", weight)
+    assert catalogue.ask(("remove_node", uuid(2), False, 1)) == [TOO_FEW]
+    assert catalogue.ask(("remove_node", uuid(9), True, 0)) == ["DONE"]
+    assert catalogue.ask(put_in(1)) == ["DONE"]
+    assert {node.weight for node in catalogue.nodes.values()} == {1}
     assert catalogue.tables == {b"t": TABLE}
 
 
 def test_a_node_takes_the_place_of_another():
-    """In one step, so there are as many as before; the other holds nothing any more when that is done."""
+    """In one step, so there are as many as before."""
     catalogue = Catalogue()
     catalogue.ask(put_in(1), put_in(2))
-    for _ in range(2):
-        assert catalogue.ask(put_in(3, replaced=b"%016d" % 1, stay=2)) == ["DONE"]
-        assert {int(key): node.weight for key, node in catalogue.nodes.items()} == {1: 0, 2: 1, 3: 1}
-    assert catalogue.ask(put_in(2, weight=0, replaced=b"%016d" % 3, stay=1)) == [TOO_FEW]
+    for is_gone, weight in ((False, 0), (True, None)):
+        for _ in range(2):
+            assert catalogue.ask(put_in(3, replaced=(uuid(1), is_gone), stay=2)) == ["DONE"]
+            assert {int(key): node.weight for key, node in catalogue.nodes.items()} == {1: weight, 2: 1, 3: 1}
+    assert catalogue.ask(put_in(2, replaced=(uuid(3), False), stay=2)) == [TOO_FEW]
+    assert catalogue.ask(put_in(2, replaced=(uuid(3), False), stay=1)) == ["DONE"]
 
 
 def test_two_who_take_the_last_but_one_out():
     """Each has seen enough nodes; together they would leave too few, so the second is judged anew."""
     catalogue = Catalogue()
-    catalogue.ask(put_in(1), put_in(2), put_in(3))
+    catalogue.ask(put_in(1))
+    catalogue.ask(put_in(2))
+    catalogue.ask(put_in(3))
     base = catalogue.config
-    assert catalogue.ask(put_in(1, weight=0, stay=2), base=base) == ["DONE"]
-    assert catalogue.ask(put_in(2, weight=0, stay=2), base=base) == ["CONFLICT"]
-    assert catalogue.ask(("remove_node", b"%016d" % 2, 2), base=base) == ["CONFLICT"]
-    assert catalogue.ask(put_in(2, weight=0, stay=2)) == [TOO_FEW]
+    assert catalogue.ask(("remove_node", uuid(1), False, 2), base=base) == ["DONE"]
+    assert catalogue.ask(("remove_node", uuid(2), False, 2), base=base) == ["CONFLICT"]
+    assert catalogue.ask(put_in(4, replaced=(uuid(2), True), stay=2), base=base) == ["CONFLICT"]
+    assert catalogue.ask(("remove_node", uuid(2), True, 2)) == [TOO_FEW]
 
 
 @pytest.mark.parametrize(
@@ -188,9 +198,11 @@ def test_two_who_take_the_last_but_one_out():
     [
         ("set_node",), ("set_node", b"short", "n", "", 1, None, 0), ("set_node", ONE, "n", "", 1001, None, 0),
         ("set_node", ONE, "n", "", -1, None, 0), ("set_node", ONE, "n", "", True, None, 0),
+        ("set_node", ONE, "n", "", 0, None, 0), ("set_node", ONE, "n", "", None, None, 0),
         ("set_node", ONE, "n" * 201, "", 1, None, 0), ("set_node", ONE, 1, "", 1, None, 0),
-        ("set_node", ONE, "n", "", 1, ONE, 0), ("set_node", ONE, "n", "", 1, "n", 0),
-        ("set_node", ONE, "n", "", 1, None, -1), ("remove_node", "n", 0), ("remove_node", ONE, None),
+        ("set_node", ONE, "n", "", 1, (ONE, True), 0), ("set_node", ONE, "n", "", 1, ONE, 0),
+        ("set_node", ONE, "n", "", 1, None, -1), ("remove_node", "n", True, 0), ("remove_node", ONE, True, None),
+        ("remove_node", ONE, 1, 0),
     ],
 )  # fmt: skip
 def test_what_is_no_node(told):
@@ -198,4 +210,4 @@ def test_what_is_no_node(told):
     catalogue = Catalogue()
     catalogue.ask(put_in(1))
     assert catalogue.ask(told) == [INVALID]
-    assert [*catalogue.nodes] == [b"%016d" % 1]
+    assert [*catalogue.nodes] == [uuid(1)]

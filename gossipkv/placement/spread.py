@@ -1,0 +1,442 @@
+"""Which nodes are to hold which partition of a table: the map that is wanted, from the nodes and the map that is.
+
+Pure, and the same wherever it is computed.  Invariants of every wanted map (`fault_of_map`):
+
+* a partition has min(replication, nodes) slots, and no node twice;
+* its slots lie as far apart as can be: the numbers of them in each isolation group differ as little as the groups'
+  sizes allow, so that with enough isolation groups no two share one;
+* a node's load is its ideal, rounded down or up.  The ideal is by weight as far as a partition allows, filled like
+  water: a node holds it at most once, an isolation group no more of it than the line above says.
+
+Of all such maps the wanted one is one with the **fewest moves** from the map that is.  All else follows: wanted from
+wanted is no move, a node more takes no more than its share, and wherever a move towards it has been made one fewer is
+left, whatever map of that kind is found then.
+
+The fewest are found as a flow of least cost.  Slots pass from node to node within a partition, where that leaves it as
+far apart as it was: for a move (cost 1), for one that is taken back (-1), or neither.  A round of nodes with negative
+cost is turned, one slot each, until there is none: the map is then the best (Klein's theorem).  A load outside its
+bounds costs more than all moves of a round.  Sets of partitions are bits of whole numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections import Counter
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil, floor
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+Slots = tuple[bytes | None, ...]  # Of one partition: the node in each slot; None: nobody.
+
+_NEVER: Final = 1 << 60  # Costs more than all else together.
+LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
+
+
+class Node(NamedTuple):
+    """What a node says of itself for being given its share."""
+
+    id: bytes
+    isolation_group: str  # What fails together; empty: this node alone.
+    weight: int  # 1 or more.
+
+
+def spread(
+    nodes: Sequence[Node], replication: int, now: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
+) -> list[Slots]:
+    """Return the map wanted: of each partition its slots, the last of them not empty.
+
+    Partition s lies on nodes of `groups[s % len(groups)]` alone, where there are groups.  Who stays keeps its slot, who
+    comes takes that of one who goes, or else the lowest that is empty.
+
+    Requires: a node is in one group at most.
+    """
+    wanted: list[Slots] = [()] * len(now)
+    for shape, partitions in _shapes(nodes, replication, len(now), groups):
+        index = {node: at for at, node in enumerate(shape.nodes)}
+        was = [[index[node] for node in now[at] if node in index] for at in partitions]
+        for at, seats in zip(partitions, _Seating(shape, was).best(), strict=True):
+            wanted[at] = _in_slots(now[at], [shape.nodes[seat] for seat in seats])
+    return wanted
+
+
+def fault_of_map(
+    nodes: Sequence[Node], replication: int, wanted: Sequence[Slots], groups: Sequence[Collection[bytes]] = ()
+) -> str:
+    """Which invariant a map breaks that is wanted; empty: none."""
+    for shape, partitions in _shapes(nodes, replication, len(wanted), groups):
+        isolation = dict(zip(shape.nodes, shape.isolation, strict=True))
+        load: Counter[bytes] = Counter()
+        for at in partitions:
+            held = [node for node in wanted[at] if node is not None]
+            load.update(held)
+            if len(set(held)) < len(held):
+                return f"partition {at} has a node twice"
+            if not isolation.keys() >= set(held):
+                return f"partition {at} lies on a node that is none of its own"
+            if len(held) != shape.slots:
+                return f"partition {at} has {len(held)} slots, not {shape.slots}"
+            of_group = Counter(isolation[node] for node in held)
+            if any(not low <= of_group[at] <= high for at, (low, high) in enumerate(shape.of_group)):
+                return f"partition {at} is not as far apart as can be"
+        for node, ideal in zip(shape.nodes, shape.ideal, strict=True):
+            if abs(load[node] - ideal * len(partitions)) >= 1:
+                return f"node {node.hex()} has {load[node]} slots, its ideal is {float(ideal * len(partitions)):.1f}"
+    return ""
+
+
+def lacks(nodes: Sequence[Node], replication: int, groups: Sequence[Collection[bytes]] = ()) -> str:
+    """Say where there are fewer isolation groups than replicas; empty: nowhere."""
+    for shape, _ in _shapes(nodes, replication, 0, groups):
+        if len(shape.of_group) < replication:
+            return (
+                f"{len(shape.nodes)} nodes in {len(shape.of_group)} isolation groups are to hold {replication} "
+                "replicas: some share a group, or are missing"
+            )
+    return ""
+
+
+def regroup(
+    nodes: Sequence[Node], count: int, replication: int, now: Sequence[Sequence[bytes]] = ()
+) -> tuple[tuple[bytes, ...], ...]:
+    """Put nodes into so many groups for a reshard, each with as many isolation groups as can be; 0: none.
+
+    Into as many as there are now, only newcomers move: to the group that has lost most, then to the smallest; and
+    whoever is needed where a group has too few.
+
+    Raises:
+        ValueError: too few nodes.
+    """
+    least = max(replication, LEAST_OF_GROUP)
+    if count and len(nodes) < count * least:
+        raise ValueError(f"{len(nodes)} nodes are too few for {count} groups of {least} at least")
+    isolation = {node.id: _isolation(node) for node in sorted(nodes)}
+    if len(now) != count:
+        sizes = Counter(isolation.values())
+        dealt = sorted(isolation, key=lambda one: (-sizes[isolation[one]], repr(isolation[one]), one))
+        return tuple(tuple(sorted(dealt[at::count])) for at in range(count))
+    kept = [[node for node in group if node in isolation] for group in now]
+    lost = [len(group) - len(here) for group, here in zip(now, kept, strict=True)]
+
+    def alike(node: bytes, at: int) -> int:
+        return sum(isolation[other] == isolation[node] for other in kept[at])
+
+    for node in sorted(isolation.keys() - {node for group in kept for node in group}):
+        at = min(range(count), key=lambda at: (-lost[at], len(kept[at]), alike(node, at), at))
+        kept[at].append(node)
+        lost[at] = max(0, lost[at] - 1)
+    while count and len(min(kept, key=len)) < least:
+        small = kept.index(min(kept, key=len))
+        large = kept.index(max(kept, key=len))
+        node = max(sorted(kept[large]), key=lambda node: alike(node, large) - alike(node, small))
+        kept[large].remove(node)
+        kept[small].append(node)
+    return tuple(tuple(sorted(group)) for group in kept)
+
+
+def _isolation(node: Node) -> str | bytes:
+    return node.isolation_group or node.id
+
+
+def _in_slots(now: Slots, held: Collection[bytes]) -> Slots:
+    """Put who is to hold a partition into its slots."""
+    slots = [node if node in held else None for node in now]
+    slots += [None] * len(held)
+    empty = [at for at, node in enumerate(slots) if node is None]
+    empty.sort(key=lambda at: (at >= len(now) or now[at] is None, at))  # First where one goes: it is replaced.
+    for at, node in zip(empty, sorted(set(held) - set(now)), strict=False):
+        slots[at] = node
+    return tuple(slots[: max((at + 1 for at, node in enumerate(slots) if node is not None), default=0)])
+
+
+class _Shape(NamedTuple):
+    """What every partition looks like that lies on these nodes."""
+
+    nodes: list[bytes]
+    isolation: list[int]  # By node: the number of its isolation group.
+    slots: int
+    of_group: list[tuple[int, int]]  # By isolation group: the least and the most slots of a partition in it.
+    ideal: list[Fraction]  # By node: of how many of the partitions it is to have a slot.
+
+
+def _shapes(
+    nodes: Sequence[Node], replication: int, partitions: int, groups: Sequence[Collection[bytes]]
+) -> Iterator[tuple[_Shape, range]]:
+    """Of each group of nodes, its shape and its partitions; without groups, all are one."""
+    assert len({node.id for node in nodes}) == len(nodes), "a node is told twice"
+    assert all(node.weight >= 1 for node in nodes), nodes
+    for number, group in enumerate(groups or [{node.id for node in nodes}]):
+        chosen = sorted(node for node in nodes if node.id in group)
+        yield _shape(chosen, replication), range(number, partitions, len(groups) or 1)
+
+
+def _shape(nodes: list[Node], replication: int) -> _Shape:
+    slots = min(replication, len(nodes))
+    numbers: dict[str | bytes, int] = {}
+    isolation = [numbers.setdefault(_isolation(node), len(numbers)) for node in nodes]
+    weights: list[list[int]] = [[] for _ in numbers]
+    for node, number in zip(nodes, isolation, strict=True):
+        weights[number].append(node.weight)
+    sizes = [len(some) for some in weights]
+    level = max(level for level in range(slots + 1) if sum(min(size, level) for size in sizes) <= slots)
+    low = [min(size, level) for size in sizes]
+    spare = slots - sum(low)
+    of_group = [(least, min(size, least + 1) if spare else least) for size, least in zip(sizes, low, strict=True)]
+
+    def of_all(water: Fraction) -> Fraction:
+        return sum(map(of_one, weights, of_group, [water] * len(weights)), Fraction())
+
+    def of_one(some: list[int], bounds: tuple[int, int], water: Fraction) -> Fraction:
+        return min(max(_share(some, water), Fraction(bounds[0])), Fraction(bounds[1]))
+
+    kinks = {_water(some, Fraction(bound)) for some, bounds in zip(weights, of_group, strict=True) for bound in bounds}
+    kinks |= {Fraction(1, node.weight) for node in nodes}
+    water = _level(of_all, kinks, Fraction(slots))
+    waters = [_water(some, of_one(some, bounds, water)) for some, bounds in zip(weights, of_group, strict=True)]
+    ideal = [min(Fraction(1), node.weight * waters[at]) for node, at in zip(nodes, isolation, strict=True)]
+    return _Shape([node.id for node in nodes], isolation, slots, of_group, ideal)
+
+
+def _share(weights: list[int], water: Fraction) -> Fraction:
+    """What nodes hold together of a partition, each up to the water times its weight, and up to 1."""
+    return sum((min(Fraction(1), water * weight) for weight in weights), Fraction())
+
+
+def _water(weights: list[int], share: Fraction) -> Fraction:
+    """How high the water stands where nodes hold so much together."""
+    return _level(lambda water: _share(weights, water), {Fraction(1, weight) for weight in weights}, share)
+
+
+def _level(filled: Callable[[Fraction], Fraction], kinks: Collection[Fraction], wanted: Fraction) -> Fraction:
+    """Where a function that ascends from 0, straight between its kinks, reaches what is wanted."""
+    levels = [Fraction(), *sorted(kinks)]
+    at = bisect_left(levels, wanted, key=filled)
+    if at == 0:
+        return levels[0]
+    low, high = filled(levels[at - 1]), filled(levels[at])
+    return levels[at - 1] + (levels[at] - levels[at - 1]) * (wanted - low) / (high - low)
+
+
+class _Seating:
+    """Partitions of one shape, and who has a seat in each; nodes and partitions go by their numbers.
+
+    Invariant from `_seat` on: each partition has its slots, no node twice, and is as far apart as can be.
+    """
+
+    def __init__(self, shape: _Shape, was: list[list[int]]) -> None:
+        """`was`: who has a seat in each partition."""
+        self._shape = shape
+        self._seats = was
+        self._numbers = range(len(shape.nodes))
+        self._was = self._bits(was)
+        self._held = list(self._was)
+        self._bounds = [(floor(ideal * len(was)), ceil(ideal * len(was))) for ideal in shape.ideal]
+        self._ideal = [float(ideal * len(was)) for ideal in shape.ideal]
+        self._spare = shape.slots - sum(low for low, _ in shape.of_group)
+        self._all = (1 << len(was)) - 1
+        self._loads = len(shape.nodes)
+        self._huge = 2 * len(shape.nodes) + 3  # More than the moves of any round.
+
+    def best(self) -> list[list[int]]:
+        """Return who is to have a seat in each partition."""
+        self._seat()
+        self._look()
+        while (around := self._negative_round()) is not None:
+            self._turn(around)
+            self._look()
+        assert all(low <= self._load(at) <= high for at, (low, high) in enumerate(self._bounds)), self._bounds
+        seats: list[list[int]] = [[] for _ in self._seats]
+        for node in self._numbers:
+            for partition in _each(self._held[node]):
+                seats[partition].append(node)
+        return seats
+
+    def _bits(self, seats: list[list[int]]) -> list[int]:
+        digits = [bytearray(b"0" * len(seats)) for _ in self._numbers]
+        for partition, some in enumerate(seats, start=1):
+            for node in some:
+                digits[node][-partition] = ord("1")
+        return [int(some or b"0", 2) for some in digits]
+
+    def _load(self, node: int) -> int:
+        return self._held[node].bit_count()
+
+    def _seat(self) -> None:
+        """Let who may stay, and seat in the other places who is farthest from its ideal: a good beginning, no more."""
+        load = [self._load(node) for node in self._numbers]
+        order = sorted((load[node] - self._ideal[node], node) for node in self._numbers)
+
+        def count(node: int, change: int) -> None:
+            del order[bisect_left(order, (load[node] - self._ideal[node], node))]
+            load[node] += change
+            insort(order, (load[node] - self._ideal[node], node))
+
+        seats = []
+        for was in self._seats:
+            here: list[int] = []
+            for node in sorted(was, key=lambda node: (load[node] - self._ideal[node], node)):
+                if load[node] <= self._bounds[node][1] and self._fits(node, here):
+                    here.append(node)
+                else:
+                    count(node, -1)
+            while len(here) < self._shape.slots:
+                node = next(node for _, node in order if node not in here and self._fits(node, here))
+                here.append(node)
+                count(node, +1)
+            seats.append(here)
+        self._held = self._bits(seats)
+
+    def _fits(self, node: int, here: list[int]) -> bool:
+        """Whether a partition with these may take one more, and still be as far apart as can be when it is full."""
+        isolation, of_group = self._shape.isolation, self._shape.of_group
+        group = isolation[node]
+        mine = sum(isolation[other] == group for other in here)
+        low, high = of_group[group]
+        if mine < low or mine >= high:
+            return mine < low
+        filled = Counter(isolation[other] for other in here)
+        return sum(max(0, filled[at] - of_group[at][0]) for at in filled) < self._spare
+
+    # A pass (n, m): n gives m its seat in a partition.  The last number, `self._loads`, stands for the loads: a pass from
+    # it makes n's load one less, one to it m's one more.
+
+    def _look(self) -> None:
+        """See which passes there are, and what each costs."""
+        group_of = self._shape.isolation
+        spare, room = [], []  # Of each isolation group the partitions in which it may become one less, one more.
+        for group, (low, high) in enumerate(self._shape.of_group):
+            members = [held for held, at in zip(self._held, group_of, strict=True) if at == group]
+            spare.append(self._with(members, low + 1))
+            room.append(~self._with(members, high))
+        self._gives, self._takes = [], []
+        for held, was, at in zip(self._held, self._was, group_of, strict=True):
+            old, new, back, fresh = held & was, held & ~was, was & ~held, self._all & ~was & ~held
+            self._gives.append(((old & spare[at], new & spare[at]), (old, new)))
+            self._takes.append(((back & room[at], fresh & room[at]), (back, fresh)))
+        self._cost = [[self._pass(giver, taker)[0] for taker in self._numbers] for giver in self._numbers]
+        self._cost.append([])
+        for node, (low, high) in enumerate(self._bounds):
+            load = self._load(node)
+            self._cost[self._loads].append(-self._huge if load > high else self._huge if load <= low else 0)
+            self._cost[node].append(-self._huge if load < low else self._huge if load >= high else 0)
+        self._cost[self._loads].append(_NEVER)
+
+    def _with(self, members: list[int], count: int) -> int:
+        """The partitions in which so many of the members have a seat."""
+        reached = [self._all] + [0] * count
+        for held in members:
+            for times in range(count, 0, -1):
+                reached[times] |= reached[times - 1] & held
+        return reached[count]
+
+    def _pass(self, giver: int, taker: int) -> tuple[int, int]:
+        """Return what a pass costs at least, and in which partitions it costs so much."""
+        is_within = self._is_within(giver, taker)
+        (old, new), (back, fresh) = self._gives[giver][is_within], self._takes[taker][is_within]
+        if found := new & back:
+            return -1, found
+        if found := new & fresh | old & back:
+            return 0, found
+        return (1, found) if (found := old & fresh) else (_NEVER, 0)
+
+    def _is_within(self, giver: int, taker: int) -> bool:
+        return self._shape.isolation[giver] == self._shape.isolation[taker]
+
+    def _negative_round(self) -> list[int] | None:
+        """Find numbers of which each passes on to the next, the last to the first, that cost less than nothing."""
+        cheapest = [0] * len(self._cost)  # From anywhere (Bellman and Ford).
+        before = [-1] * len(self._cost)
+        changed = True
+        while changed:
+            changed = False
+            for giver, costs in enumerate(self._cost):
+                base = cheapest[giver]
+                for taker, cost in enumerate(costs):
+                    if base + cost < cheapest[taker]:
+                        cheapest[taker] = base + cost
+                        before[taker] = giver
+                        changed = True
+            if (found := _round_in(before)) is not None:
+                return found
+        return None
+
+    def _turn(self, around: list[int]) -> None:
+        """Pass on along a round, in as many partitions at once as it costs the same."""
+        steps = list(pairwise([*around, around[0]]))
+        passes = [step for step in steps if self._loads not in step]
+        found = [self._pass(*step)[1] for step in passes]
+        count = min([bits.bit_count() // len(found) for bits in found] + [self._slack(*step) for step in steps])
+        taken = 0
+        chosen: dict[tuple[int, int], int] = {}
+        for step, bits in zip(passes, found, strict=True):
+            # Two passes between isolation groups may be too much for one partition.
+            is_within = self._is_within(*step)
+            free = bits if is_within else bits & ~taken
+            if not free:
+                self._turn(
+                    self._cut(
+                        around,
+                        steps.index(step),
+                        next(
+                            steps.index(other)
+                            for other in chosen
+                            if chosen[other] & bits and not self._is_within(*other)
+                        ),
+                    )
+                )
+                return
+            chosen[step] = _lowest(free, max(1, count))
+            taken |= 0 if is_within else chosen[step]
+        for (giver, taker), bits in chosen.items():
+            self._held[giver] ^= bits
+            self._held[taker] ^= bits
+
+    def _slack(self, giver: int, taker: int) -> int:
+        """How many seats may pass before the cost of a load changes; of any but a load, all."""
+        if giver == self._loads:
+            load, (low, high) = self._load(taker), self._bounds[taker]
+            return load - high if load > high else load - low
+        if taker == self._loads:
+            load, (low, high) = self._load(giver), self._bounds[giver]
+            return low - load if load < low else high - load
+        return len(self._seats)
+
+    def _cut(self, around: list[int], late: int, early: int) -> list[int]:
+        """Make two rounds of one that needs a partition twice, where its givers change their takers.
+
+        They cost together what the one does: return that which costs less than nothing.
+        """
+        inner, outer = around[early + 1 : late + 1], around[late + 1 :] + around[: early + 1]
+        cost = sum(self._cost[giver][taker] for giver, taker in pairwise([*inner, inner[0]]))
+        return inner if cost < 0 else outer
+
+
+def _round_in(before: list[int]) -> list[int] | None:
+    """Find a round in what names for each number the one before it, or -1; in the order of passing on."""
+    seen = [-1] * len(before)
+    for start in range(len(before)):
+        at, path = start, []
+        while at != -1 and seen[at] == -1:
+            seen[at] = start
+            path.append(at)
+            at = before[at]
+        if at != -1 and seen[at] == start:
+            return path[path.index(at) :][::-1]
+    return None
+
+
+def _lowest(bits: int, count: int) -> int:
+    """The lowest of the bits that are set, so many at most."""
+    rest = bits
+    for _ in range(count):
+        rest &= rest - 1
+    return bits ^ rest
+
+
+def _each(bits: int) -> Iterator[int]:
+    """Yield which bits are set, from the lowest."""
+    return (found.start() for found in re.finditer("1", f"{bits:b}"[::-1]))

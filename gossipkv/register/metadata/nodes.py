@@ -1,0 +1,140 @@
+"""The nodes that tables are laid on: which the catalogue names, and who of the living a new table goes to.
+
+Who holds a partition of a table at its creation is put in (`tables`).  A catalogue of before names none: then who holds
+a partition of any table is put in as well, since who is not named is taken for one that is to hold nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import trio
+
+from gossipkv.errors import GossipKVError, Unavailable
+from gossipkv.placement.spread import Node
+from gossipkv.register.metadata.partitions import decode_partition
+from gossipkv.register.metadata.tables import END_OF_NODES, NODE, NamedNode, decode_node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gossipkv.register.configuration import AcceptorId
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tables import NamedTable
+
+ASK_S: Final = 5.0
+FEW: Final = 256  # Partitions that are looked at before others have a turn.
+
+
+class Members(Protocol):
+    """The nodes of the cluster, as the catalogue knows them."""
+
+    def alive(self) -> Sequence[bytes]:
+        """Return uuids of nodes that seem to be alive, in their order, this one among them."""
+        ...
+
+    async def invite(self, node: bytes) -> AcceptorId:
+        """Have a node take part: it is pinned, and has a store, when this returns.  Raises GossipKVError."""
+        ...
+
+    async def describe(self, node: bytes) -> NamedNode:
+        """What a node says of itself as one of tables.
+
+        Raises:
+            Unavailable: it does not say, or not all members read yet what the catalogue says of nodes.
+        """
+        ...
+
+
+class Host(NamedTuple):
+    """A node that a new table may be laid on."""
+
+    acceptor: AcceptorId
+    node: NamedNode
+    is_named: bool  # In the catalogue; or it is not to be.
+
+    @property
+    def placed(self) -> Node:
+        """As what places partitions knows it."""
+        return Node(self.acceptor.node, self.node.isolation_group, self.node.weight or 1)
+
+
+@final
+class Nodes:
+    """The nodes of tables."""
+
+    def __init__(self, metadata: Metadata, members: Members, tables: Callable[[], Mapping[str, NamedTable]]) -> None:
+        self._metadata = metadata
+        self._members = members
+        self._tables = tables
+        self._read: tuple[bytes, Mapping[bytes, NamedNode]] = b"", {}  # Of which root, and what that says.
+
+    def named(self) -> Mapping[bytes, NamedNode]:
+        """The nodes that the catalogue names by uuid, in order, who was taken out among them.  Raises `NotReady`."""
+        metadata = self._metadata
+        known = metadata.known.get(metadata.catalogue)
+        if known is None:
+            return {}
+        root, nodes = self._read
+        if root != known.head.root:
+            found = metadata.tree(metadata.catalogue).scan(NODE, END_OF_NODES)
+            nodes = {entry.key[len(NODE) :]: decode_node(entry.record) for entry in found}
+            self._read = known.head.root, nodes
+        return nodes
+
+    async def hosts(self, wanted: int) -> list[Host]:
+        """The nodes that take part, seem to be alive, and were not taken out, in order.
+
+        Raises:
+            Unavailable: fewer than are wanted.
+        """
+        named = self.named()
+        found: dict[bytes, Host] = {}
+        failed: list[str] = []
+
+        async def invite(node: bytes) -> None:
+            try:
+                acceptor = await self._members.invite(node)
+            except GossipKVError as error:
+                failed.append(f"{node.hex()[:8]}: {error.message}")
+                return
+            known = named.get(node)
+            found[node] = Host(acceptor, known or NamedNode(node.hex(), "", 1), is_named=True)
+            if known is None:
+                with contextlib.suppress(GossipKVError):  # Such as one of the last release.
+                    found[node] = Host(acceptor, await self._members.describe(node), is_named=False)
+
+        with trio.move_on_after(ASK_S):
+            async with trio.open_nursery() as nursery:
+                for node in self._members.alive():
+                    if node not in named or named[node].weight:
+                        nursery.start_soon(invite, node)
+        if len(found) < wanted:
+            said = "; ".join(failed) or "no others are known"
+            raise Unavailable(f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {said}")
+        return [found[node] for node in sorted(found)]
+
+    async def unnamed(self, hosts: Sequence[Host]) -> dict[bytes, NamedNode]:
+        """Whom the catalogue does not name yet of these; where it names nobody, those who hold a partition as well.
+
+        Raises:
+            NotReady: it names nobody, and the map of a table is not known here.
+        """
+        unnamed = {host.acceptor.node: host.node for host in hosts if not host.is_named}
+        if (unnamed or not hosts) and not self.named():
+            for holder in sorted(await self._holders() - unnamed.keys()):
+                unnamed[holder] = NamedNode(holder.hex(), "", 1)
+                with contextlib.suppress(GossipKVError):  # It may be down.
+                    unnamed[holder] = await self._members.describe(holder)
+        return unnamed
+
+    async def _holders(self) -> set[bytes]:
+        """Who holds a partition of any table."""
+        holders: set[bytes] = set()
+        for table in self._tables().values():
+            for number, entry in enumerate(self._metadata.tree(table.id).scan()):
+                holders.update(one.node for one in decode_partition(entry.record).assignments)
+                if number % FEW == FEW - 1:
+                    await trio.lowlevel.checkpoint()
+        return holders

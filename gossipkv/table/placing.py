@@ -1,0 +1,381 @@
+"""The methods by which people change which nodes tables are laid on, and see what that will move.
+
+Each changes what is wanted by one operation, which finds itself done when it is said again: who it was that was put in,
+taken out or given another weight stands in the catalogue, the groups of a reshard in the table's own map.  What follows
+is moves, which nobody waits for here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Unknown
+from gossipkv.placement.moves import standing
+from gossipkv.placement.spread import Node, lacks, regroup, spread
+from gossipkv.register.metadata.deadline import Deadline
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, least_of_group
+from gossipkv.register.metadata.tables import NamedNode
+from gossipkv.replication.messages import unpacked
+from gossipkv.table import requests as table_requests
+from gossipkv.wire.results import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.spread import Slots
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.partitions import Table
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tree import Tree
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+SIZES_S: Final = 5.0  # In which nodes say how much they have.
+MOST_TOLD: Final = 4096  # Moves of one table in one answer.
+
+
+class Plan(NamedTuple):
+    """A table's map as it will be when the moves under way are done, and the one that is wanted."""
+
+    table: Table
+    partitions: Sequence[Partition]
+    wanted: Sequence[Slots]
+
+    def moves(self) -> list[tuple[Partition, int, bytes | None, bytes]]:
+        """Of each move that is left its partition, slot, source and target."""
+        return [
+            (partition, slot, stands[slot] if slot < len(stands) else None, target)
+            for partition, slots in zip(self.partitions, self.wanted, strict=True)
+            for stands in [standing(partition)]
+            for slot, target in enumerate(slots)
+            if target is not None and target not in stands
+        ]
+
+
+def placed(named: Mapping[bytes, NamedNode]) -> list[Node]:
+    """The nodes that are to hold something, as what places partitions knows them."""
+    return [Node(uuid, node.isolation_group, node.weight) for uuid, node in named.items() if node.weight]
+
+
+def planned(tree: Tree, nodes: Sequence[Node]) -> Plan:
+    """What is wanted of a table's map; it takes long, where there are thousands of shards."""
+    table, partitions = decode_table(tree.root.meta), [decode_partition(entry.record) for entry in tree.scan()]
+    wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, table.groups)])
+    return Plan(table, partitions, wanted)
+
+
+@final
+class PlacingMethods:
+    """The door for people who place tables."""
+
+    def __init__(self, deciding: Deciding, random: Random) -> None:
+        self._deciding = deciding
+        self._random = random
+        self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
+            b"add_node": self._add,
+            b"remove_node": self._remove,
+            b"replace_node": self._replace,
+            b"set_weight": self._weigh,
+            b"reshard": self._reshard,
+            b"plan": self._plan,
+        }
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _add(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.add_node(arguments)
+
+        async def add() -> Value:
+            newcomer = await self._newcomer(wanted)
+
+            def operation(named: Mapping[bytes, NamedNode], _stay: int) -> Argued:
+                stands = named.get(newcomer.uuid)
+                return "set_node", (newcomer.uuid, *newcomer.beside(stands), None, 0)
+
+            return await self._change(operation, wanted.timeout_ms)
+
+        return Waiting(add)
+
+    def _replace(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.replace_node(arguments)
+
+        async def replace() -> Value:
+            newcomer = await self._newcomer(wanted)
+
+            def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
+                assert wanted.instead_of is not None
+                old = self._named(named, wanted.instead_of, but=newcomer.uuid)
+                self._check_gone(old, is_gone=wanted.is_gone)
+                # The same share, unless it is told: of the old one, or its own where this is said again.
+                stands = named.get(newcomer.uuid) or named[old]._replace(isolation_group=newcomer.said.isolation_group)
+                return "set_node", (newcomer.uuid, *newcomer.beside(stands), (old, wanted.is_gone), stay)
+
+            return await self._change(operation, wanted.timeout_ms)
+
+        return Waiting(replace)
+
+    def _remove(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.remove_node(arguments)
+
+        async def remove() -> Value:
+            def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
+                node = self._named(named, wanted.node)
+                self._check_gone(node, is_gone=wanted.is_gone)
+                self._check_groups(node, named)
+                return "remove_node", (node, wanted.is_gone, stay)
+
+            return await self._change(operation, wanted.timeout_ms)
+
+        return Waiting(remove)
+
+    def _weigh(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.set_weight(arguments)
+
+        async def weigh() -> Value:
+            def operation(named: Mapping[bytes, NamedNode], _stay: int) -> Argued:
+                node = self._named(named, wanted.node)
+                if not named[node].weight:
+                    raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
+                return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
+
+            return await self._change(operation, wanted.timeout_ms)
+
+        return Waiting(weigh)
+
+    async def _change(
+        self, argued: Callable[[Mapping[bytes, NamedNode], int], Argued], timeout_ms: int
+    ) -> dict[str, Value]:
+        """Have one operation done on the catalogue, made anew where another change comes first."""
+        deadline = Deadline(timeout_ms / 1000)
+        with deadline.step("looking for the catalogue"):
+            metadata, catalogue = await self._informed()
+        while True:
+            with deadline.step("a read of the catalogue"):
+                known = await metadata.quorum_read(catalogue.register)
+                if not catalogue.nodes.named():
+                    await catalogue.put_in((), known.config)
+                    known = await metadata.quorum_read(catalogue.register)
+            before = catalogue.nodes.named()
+            name, argument = argued(before, self._most_replicas(metadata, catalogue))
+            if not await self._is_done(catalogue, catalogue.register, (known.config, name, argument), deadline):
+                continue
+            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+                await metadata.quorum_read(catalogue.register)
+            node = argument[0]
+            assert isinstance(node, bytes)
+            return self._told(before, catalogue.nodes.named(), node)
+
+    async def _is_done(
+        self, catalogue: Catalogue, register: bytes, asked: tuple[int, str, object], deadline: Deadline
+    ) -> bool:
+        """Have an operation done; False: another change came first.
+
+        Raises:
+            Conflict: it is refused.
+            Unknown: it may have been done; said again it is done once.
+            GossipKVError: as `Catalogue.transact`.
+        """
+        base, name, argument = asked
+        operation = Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument)
+        (answer,) = await catalogue.transact(register, [operation], deadline.left_s())
+        match answer.outcome:
+            case Outcome.REFUSED:
+                raise Conflict(f"{name}: {answer.message or answer.code}")
+            case Outcome.UNKNOWN:
+                raise Unknown(f"{name}: whether it was done is not known; it may be said again, and is done once")
+        return answer.outcome is Outcome.DONE
+
+    def _told(
+        self, before: Mapping[bytes, NamedNode], after: Mapping[bytes, NamedNode], node: bytes
+    ) -> dict[str, Value]:
+        alive = self._deciding.alive()
+        waits = [uuid for uuid, one in after.items() if one.weight == 0 and uuid not in alive and uuid in before]
+        return {
+            "node": self._deciding.name_of(node),
+            "changed": before != after,
+            "nodes": [
+                {
+                    "node": self._deciding.names().get(uuid) or one.name,
+                    "uuid": uuid.hex(),
+                    "isolation_group": one.isolation_group,
+                    "weight": one.weight,
+                    "alive": uuid in alive,
+                }
+                for uuid, one in after.items()
+            ],
+            "waits_for": [self._deciding.names().get(uuid) or after[uuid].name for uuid in waits],
+        }
+
+    async def _informed(self) -> tuple[Metadata, Catalogue]:
+        """What this node decides with; all members read what it will say.  Raises NotReady, Unavailable."""
+        metadata, catalogue = await self._deciding.informed()
+        await self._deciding.describe(metadata.me.node)
+        return metadata, catalogue
+
+    async def _newcomer(self, wanted: table_requests.Node) -> _Newcomer:
+        """The member that is to come, which takes part from now on.  Raises Unavailable."""
+        node = self._deciding.uuid_of(wanted.node)
+        if node not in self._deciding.alive():
+            raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
+        await self._deciding.invite(node)
+        return _Newcomer(node, await self._deciding.describe(node), wanted)
+
+    def _named(self, named: Mapping[bytes, NamedNode], name: str, *, but: bytes = b"") -> bytes:
+        """A node that the catalogue names, by its name now or then, or by the digits of its uuid; not `but`.
+
+        Raises:
+            BadRequest: there is none, or several.
+        """
+        names = self._deciding.names()
+        found = [uuid for uuid in named if name in {names.get(uuid), uuid.hex()} and uuid != but]
+        if not found:  # Who is no member any more.
+            strangers = [uuid for uuid in named if uuid not in names and uuid != but]
+            found = [uuid for uuid in strangers if named[uuid].name == name]
+        if len(found) > 1:
+            raise BadRequest(f"{name} was the name of several nodes: say {' or '.join(uuid.hex() for uuid in found)}")
+        if not found:
+            known = ", ".join(sorted(names.get(uuid) or node.name for uuid, node in named.items())) or "none"
+            raise BadRequest(f"{name} is no node of tables; these are: {known}")
+        return found[0]
+
+    def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
+        """Raise Conflict where a node that lives is said to be gone for good."""
+        if is_gone and node in self._deciding.alive():
+            raise Conflict(
+                f"{self._deciding.name_of(node)} is alive, and --force is for nodes that are gone for good: what it "
+                "alone has would be lost. Stop it first, or leave --force out"
+            )
+
+    def _check_groups(self, node: bytes, named: Mapping[bytes, NamedNode]) -> None:
+        """Raise Conflict where a group of nodes of a table would have too few.  Raises NotReady."""
+        metadata, catalogue = self._deciding.taking_part()
+        for name, table in catalogue.tables().items():
+            described = decode_table(metadata.tree(table.id).root.meta)
+            for group in described.groups:
+                left = sum(bool(one in named and named[one].weight) for one in group if one != node)
+                if node in group and left < least_of_group(described.replication):
+                    raise Conflict(
+                        f"{left} nodes would be left in a group of the table {name}, and it needs "
+                        f"{least_of_group(described.replication)}: replace it, or reshard to fewer groups first"
+                    )
+
+    @staticmethod
+    def _most_replicas(metadata: Metadata, catalogue: Catalogue) -> int:
+        """The most replicas that any table wants: so many nodes stay.  Raises NotReady: a map is not known here."""
+        tables = catalogue.tables().values()
+        return max((decode_table(metadata.tree(table.id).root.meta).replication for table in tables), default=1)
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def _reshard(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.reshard(arguments)
+
+        async def reshard() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            with deadline.step("looking for the catalogue"):
+                metadata, catalogue = await self._informed()
+            register = catalogue.table(wanted.table).id
+            while True:
+                with deadline.step("a read of the table's map"):
+                    known = await metadata.quorum_read(register)
+                table, nodes = decode_table(metadata.tree(register).root.meta), placed(catalogue.nodes.named())
+                if table.kind != HASH:
+                    raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
+                try:
+                    groups = regroup(nodes, wanted.groups, table.replication, table.groups)
+                except ValueError as error:
+                    raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
+                asked = known.config, "set_groups", tuple(b"".join(group) for group in groups)
+                if await self._is_done(catalogue, register, asked, deadline):
+                    break
+            names: list[Value] = [[self._deciding.name_of(node) for node in group] for group in groups]
+            return {"table": wanted.table, "changed": groups != table.groups, "groups": names}
+
+        return Waiting(reshard)
+
+    def _plan(self, arguments: Arguments) -> Waiting:
+        name = arguments.text_or_nil("table")
+        arguments.end()
+
+        async def plan() -> Value:
+            metadata, catalogue = await self._deciding.informed()
+            names = [*catalogue.tables()] if name is None else [name]
+            nodes = placed(catalogue.nodes.named())
+            told: list[Value] = []
+            for each in names:
+                table = catalogue.table(each)
+                made = await self._deciding.asking.beside(partial(planned, metadata.tree(table.id), nodes))
+                told.append(await self._tell(each, made, nodes))
+            return told
+
+        return Waiting(plan)
+
+    async def _tell(self, name: str, plan: Plan, nodes: Sequence[Node]) -> dict[str, Value]:
+        name_of, moves = self._deciding.name_of, plan.moves() if nodes else []
+        sizes = await self._sizes(plan) if moves else {}
+        rows: list[Value] = [
+            {
+                "partition": partition.id,
+                "slot": slot,
+                "from": None if source is None else name_of(source),
+                "to": name_of(target),
+                "bytes": sizes.get(partition.id),
+            }
+            for partition, slot, source, target in moves
+        ]
+        return {
+            "table": name,
+            "moves": rows[:MOST_TOLD],
+            "moves_count": len(moves),
+            "bytes": sum(sizes.get(partition.id, 0) for partition, *_ in moves),
+            "unknown": sum(partition.id not in sizes for partition, *_ in moves),
+            "warning": lacks(nodes, plan.table.replication, [*map(set, plan.table.groups)]) or None,
+        }
+
+    async def _sizes(self, plan: Plan) -> dict[int, int]:
+        """About how many bytes each partition takes, as who holds it says; what nobody says is missing."""
+        sizes: dict[int, int] = {}
+
+        async def ask(node: bytes) -> None:
+            with contextlib.suppress(GossipKVError):
+                if node == self._deciding.taking_part()[0].me.node:
+                    told: Value = [[*row] for row in self._deciding.replicating().sizes(plan.table.id).items()]
+                else:
+                    told = unpacked(await self._deciding.asking.ask(node, "table_sizes", [plan.table.id], SIZES_S))
+                for row in told if isinstance(told, list) else ():
+                    match row:
+                        case [int(partition), int(size_bytes)]:
+                            sizes[partition] = max(size_bytes, sizes.get(partition, 0))
+
+        async with trio.open_nursery() as nursery:
+            for node in {one.node for each in plan.partitions for one in each.assignments}:
+                nursery.start_soon(ask, node)
+        return sizes
+
+
+Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.
+
+
+class _Newcomer(NamedTuple):
+    uuid: bytes
+    said: NamedNode  # By itself.
+    wanted: table_requests.Node
+
+    def beside(self, stands: NamedNode | None) -> NamedNode:
+        """How it is to stand: what is told, else as it stands, else as it says itself."""
+        base = stands if stands is not None and stands.weight else self.said
+        group, weight = self.wanted.isolation_group, self.wanted.weight
+        return NamedNode(
+            self.said.name,
+            base.isolation_group if group is None else group,
+            base.weight if weight is None else weight,
+        )
