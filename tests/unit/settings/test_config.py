@@ -34,7 +34,8 @@ OTHERS = {
     "scrub_period": ("2d", 172_800_000), "residency": ("paged", "paged"),
     "build_memory": ("1GiB", 1 << 30), "build_priority": ("low", "low"),
     "table_log": ("2GiB", 2 << 30), "table_segment": ("1MiB", 1 << 20), "table_merge_memory": ("64MiB", 64 << 20),
-    "isolation_group": ("rack-7", "rack-7"), "weight": ("3", 3), "metadata_copies": ("3", 3), "relay_after": ("1s", 1000), "max_clock_skew": ("2s", 2000),
+    "isolation_group": ("rack-7", "rack-7"), "weight": ("3", 3),
+    "metadata_copies": ("3", 3), "relay_after": ("1s", 1000), "max_clock_skew": ("2s", 2000),
     "move_stall": ("2s", 2000), "max_token": ("8KiB", 8 << 10),
     "presharded": ("declared", "declared"), "compression": ("lz4", "lz4"), "max_frame": ("64KiB", 65_536),
     "max_key": ("100B", 100),
@@ -257,7 +258,8 @@ def test_an_unknown_name_names_the_nearest(source, name, near, tmp_path):
     ("require_success_file", "maybe", "true or false"), ("cluster", "a b", "1 to 64"), ("cluster", "", "1 to 64"),
     ("join", "a", "HOST:PORT"), ("join", "a:1,b:0", "port other than 0"), ("advertise", "0.0.0.0:1", "can reach"),
     ("shard_id", "0.5", "whole number"), ("seal", "maybe", "accept or send or require"),
-    ("isolation_group", "a b", "a name, or none"), ("weight", "0", "1 to 1000"), ("metadata_copies", "4", "1 or 3 or 5"), ("metadata_copies", "03", "not one of the numbers"),
+    ("isolation_group", "a b", "a name, or none"), ("weight", "0", "1 to 1000"),
+    ("metadata_copies", "4", "1 or 3 or 5"), ("metadata_copies", "03", "not one of the numbers"),
     ("data", "", "path"), ("source", "~nobody-of-that-name/x", "home"),
 ])  # fmt: skip
 def test_a_wrong_value_says_what_where_and_what_is_allowed(name, text, said):
