@@ -16,7 +16,8 @@ Read in this order:
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node
-    writes.py, table.py, metadata.py   records of tables, tables, and who decides on them
+    writes.py, table.py   records of tables, and tables
+    placement.py, metadata.py   on which nodes tables lie, and who decides on them
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py, restore.py   without a node
@@ -75,7 +76,8 @@ COMMANDS: Final = {
     "status": ("status", "What a node holds, builds and serves."),
     "members": ("gossip", "The members of the cluster."),
     "tree": ("gossip", "What the members publish."),
-    "table": ("table", "Make, drop, list and show tables."),
+    "table": ("table", "Make, drop, list and show tables; what is to move, and reshard."),
+    "node": ("placement", "Show and change which nodes tables are laid on."),
     "metadata": ("metadata", "Show and change who decides on tables."),
     "refresh": ("node", "Have a node look at its source now."),
     "keys": ("keys", "Make and change the key ring that seals gossip."),

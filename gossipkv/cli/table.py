@@ -1,4 +1,4 @@
-"""`table`: makes, drops, lists and shows tables."""
+"""`table`: makes, drops, lists and shows tables; what `placement` has of them stands there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import Group
+from gossipkv.cli import Group, placement
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
@@ -32,7 +32,11 @@ SEQUENCE_BITS: Final = 48
 
 @click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
 def table() -> None:
-    """Make, drop, list and show tables."""
+    """Make, drop, list and show tables, and change how they are laid on nodes."""
+
+
+table.add_command(placement.plan)
+table.add_command(placement.reshard)
 
 
 @table.command()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 Slots = tuple[bytes | None, ...]  # Of one partition: the node in each slot; None: nobody.
 
+_MIXED: Final = 1 << 32
 _NEVER: Final = 1 << 60  # Costs more than all else together.
 LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
 
@@ -185,7 +186,8 @@ def _shape(nodes: list[Node], replication: int) -> _Shape:
     level = max(level for level in range(slots + 1) if sum(min(size, level) for size in sizes) <= slots)
     low = [min(size, level) for size in sizes]
     spare = slots - sum(low)
-    of_group = [(least, min(size, least + 1) if spare else least) for size, least in zip(sizes, low, strict=True)]
+    most = [min(size, least + 1) if spare else least for size, least in zip(sizes, low, strict=True)]
+    of_group = list(zip(low, most, strict=True))
 
     def of_all(water: Fraction) -> Fraction:
         return sum(map(of_one, weights, of_group, [water] * len(weights)), Fraction())
@@ -221,6 +223,12 @@ def _level(filled: Callable[[Fraction], Fraction], kinks: Collection[Fraction], 
     return levels[at - 1] + (levels[at] - levels[at - 1]) * (wanted - low) / (high - low)
 
 
+# Partitions in which a node passes a seat: to or from another isolation group, within its own; of each those that it
+# had in the map that is, and those that it had not.
+_Kinds = tuple[tuple[int, int], tuple[int, int]]
+_NOWHERE: Final[_Kinds] = ((0, 0), (0, 0))
+
+
 class _Seating:
     """Partitions of one shape, and who has a seat in each; nodes and partitions go by their numbers.
 
@@ -235,10 +243,12 @@ class _Seating:
         self._was = self._bits(was)
         self._held = list(self._was)
         self._bounds = [(floor(ideal * len(was)), ceil(ideal * len(was))) for ideal in shape.ideal]
-        self._ideal = [float(ideal * len(was)) for ideal in shape.ideal]
+        self._ideal = [float(ideal) for ideal in shape.ideal]
         self._spare = shape.slots - sum(low for low, _ in shape.of_group)
         self._all = (1 << len(was)) - 1
         self._loads = len(shape.nodes)
+        self._gives = self._takes = [_NOWHERE] * len(shape.nodes)
+        self._cost = [[_NEVER] * (self._loads + 1) for _ in range(self._loads + 1)]
         self._huge = 2 * len(shape.nodes) + 3  # More than the moves of any round.
 
     def best(self) -> list[list[int]]:
@@ -268,26 +278,33 @@ class _Seating:
     def _seat(self) -> None:
         """Let who may stay, and seat in the other places who is farthest from its ideal: a good beginning, no more."""
         load = [self._load(node) for node in self._numbers]
-        order = sorted((load[node] - self._ideal[node], node) for node in self._numbers)
+
+        def turn(node: int) -> tuple[float, int]:
+            """The less a node has of its ideal the sooner; mixed, so that it meets each of the others somewhere."""
+            return (load[node] + _mixed(node, load[node]) / _MIXED) / self._ideal[node], node
 
         def count(node: int, change: int) -> None:
-            del order[bisect_left(order, (load[node] - self._ideal[node], node))]
+            del order[bisect_left(order, turn(node))]
             load[node] += change
-            insort(order, (load[node] - self._ideal[node], node))
+            insort(order, turn(node))
 
-        seats = []
-        for was in self._seats:
-            here: list[int] = []
-            for node in sorted(was, key=lambda node: (load[node] - self._ideal[node], node)):
-                if load[node] <= self._bounds[node][1] and self._fits(node, here):
+        order = sorted(map(turn, self._numbers))
+        seats: list[list[int]] = [[] for _ in self._seats]
+        for was, here in zip(self._seats, seats, strict=True):
+            for node in sorted(was, key=turn):
+                if self._fits(node, here):
                     here.append(node)
                 else:
+                    count(node, -1)
+        for here in seats:
+            for node in list(here):
+                if load[node] > self._bounds[node][1]:
+                    here.remove(node)
                     count(node, -1)
             while len(here) < self._shape.slots:
                 node = next(node for _, node in order if node not in here and self._fits(node, here))
                 here.append(node)
                 count(node, +1)
-            seats.append(here)
         self._held = self._bits(seats)
 
     def _fits(self, node: int, here: list[int]) -> bool:
@@ -301,29 +318,39 @@ class _Seating:
         filled = Counter(isolation[other] for other in here)
         return sum(max(0, filled[at] - of_group[at][0]) for at in filled) < self._spare
 
-    # A pass (n, m): n gives m its seat in a partition.  The last number, `self._loads`, stands for the loads: a pass from
-    # it makes n's load one less, one to it m's one more.
+    # A pass (n, m): n gives m its seat in a partition.  The last number, `self._loads`, stands for the loads: a pass
+    # from it makes n's load one less, one to it m's one more.
 
     def _look(self) -> None:
-        """See which passes there are, and what each costs."""
+        """See which passes there are and what each costs, where that has changed."""
+        gives, takes = self._gives, self._takes
+        self._gives, self._takes = self._partitions()
+        for giver in self._numbers:
+            if gives[giver] != self._gives[giver]:
+                self._cost[giver][: self._loads] = [self._pass(giver, taker)[0] for taker in self._numbers]
+        for taker in self._numbers:
+            if takes[taker] != self._takes[taker]:
+                for giver in self._numbers:
+                    self._cost[giver][taker] = self._pass(giver, taker)[0]
+        for node, (low, high) in enumerate(self._bounds):
+            load = self._load(node)
+            self._cost[self._loads][node] = -self._huge if load > high else self._huge if load <= low else 0
+            self._cost[node][self._loads] = -self._huge if load < low else self._huge if load >= high else 0
+
+    def _partitions(self) -> tuple[list[_Kinds], list[_Kinds]]:
+        """Of each node, the partitions in which it may give its seat, and in which it may take one."""
         group_of = self._shape.isolation
-        spare, room = [], []  # Of each isolation group the partitions in which it may become one less, one more.
+        spare, room = [], []  # Of each isolation group, where it may become one less, one more.
         for group, (low, high) in enumerate(self._shape.of_group):
             members = [held for held, at in zip(self._held, group_of, strict=True) if at == group]
             spare.append(self._with(members, low + 1))
             room.append(~self._with(members, high))
-        self._gives, self._takes = [], []
+        gives, takes = [], []
         for held, was, at in zip(self._held, self._was, group_of, strict=True):
             old, new, back, fresh = held & was, held & ~was, was & ~held, self._all & ~was & ~held
-            self._gives.append(((old & spare[at], new & spare[at]), (old, new)))
-            self._takes.append(((back & room[at], fresh & room[at]), (back, fresh)))
-        self._cost = [[self._pass(giver, taker)[0] for taker in self._numbers] for giver in self._numbers]
-        self._cost.append([])
-        for node, (low, high) in enumerate(self._bounds):
-            load = self._load(node)
-            self._cost[self._loads].append(-self._huge if load > high else self._huge if load <= low else 0)
-            self._cost[node].append(-self._huge if load < low else self._huge if load >= high else 0)
-        self._cost[self._loads].append(_NEVER)
+            gives.append(((old & spare[at], new & spare[at]), (old, new)))
+            takes.append(((back & room[at], fresh & room[at]), (back, fresh)))
+        return gives, takes
 
     def _with(self, members: list[int], count: int) -> int:
         """The partitions in which so many of the members have a seat."""
@@ -367,50 +394,40 @@ class _Seating:
     def _turn(self, around: list[int]) -> None:
         """Pass on along a round, in as many partitions at once as it costs the same."""
         steps = list(pairwise([*around, around[0]]))
-        passes = [step for step in steps if self._loads not in step]
-        found = [self._pass(*step)[1] for step in passes]
-        count = min([bits.bit_count() // len(found) for bits in found] + [self._slack(*step) for step in steps])
-        taken = 0
+        found = {step: self._pass(*step)[1] for step in steps if self._loads not in step}
+        count = min(bits.bit_count() // len(found) for bits in found.values())
+        count = max(1, min(count, *(self._slack(*step) for step in steps)))
         chosen: dict[tuple[int, int], int] = {}
-        for step, bits in zip(passes, found, strict=True):
-            # Two passes between isolation groups may be too much for one partition.
+        taken = 0  # By passes between isolation groups: two of them may be too much for one partition.
+        for step, bits in found.items():
             is_within = self._is_within(*step)
             free = bits if is_within else bits & ~taken
             if not free:
-                self._turn(
-                    self._cut(
-                        around,
-                        steps.index(step),
-                        next(
-                            steps.index(other)
-                            for other in chosen
-                            if chosen[other] & bits and not self._is_within(*other)
-                        ),
-                    )
-                )
+                early = next(other for other in chosen if chosen[other] & bits and not self._is_within(*other))
+                self._turn(self._cut(around, steps.index(early) + 1, steps.index(step) + 1))
                 return
-            chosen[step] = _lowest(free, max(1, count))
+            chosen[step] = _some(free, count, _mixed(self._held[step[0]].bit_count(), step[1]) % len(self._seats))
             taken |= 0 if is_within else chosen[step]
         for (giver, taker), bits in chosen.items():
             self._held[giver] ^= bits
             self._held[taker] ^= bits
 
     def _slack(self, giver: int, taker: int) -> int:
-        """How many seats may pass before the cost of a load changes; of any but a load, all."""
+        """How many seats may pass before the cost to a load changes; between nodes, all."""
+        if self._loads not in {giver, taker}:
+            return len(self._seats)
+        node = min(giver, taker)
+        load, (low, high) = self._load(node), self._bounds[node]
         if giver == self._loads:
-            load, (low, high) = self._load(taker), self._bounds[taker]
             return load - high if load > high else load - low
-        if taker == self._loads:
-            load, (low, high) = self._load(giver), self._bounds[giver]
-            return low - load if load < low else high - load
-        return len(self._seats)
+        return low - load if load < low else high - load
 
-    def _cut(self, around: list[int], late: int, early: int) -> list[int]:
-        """Make two rounds of one that needs a partition twice, where its givers change their takers.
+    def _cut(self, around: list[int], at: int, after: int) -> list[int]:
+        """Make two rounds of one of which two passes need one partition: their givers change their takers.
 
-        They cost together what the one does: return that which costs less than nothing.
+        The two cost together what the one does.  Return one that costs less than nothing.
         """
-        inner, outer = around[early + 1 : late + 1], around[late + 1 :] + around[: early + 1]
+        inner, outer = around[at:after], around[after:] + around[:at]
         cost = sum(self._cost[giver][taker] for giver, taker in pairwise([*inner, inner[0]]))
         return inner if cost < 0 else outer
 
@@ -429,12 +446,20 @@ def _round_in(before: list[int]) -> list[int] | None:
     return None
 
 
-def _lowest(bits: int, count: int) -> int:
-    """The lowest of the bits that are set, so many at most."""
-    rest = bits
+def _some(bits: int, count: int, start: int) -> int:
+    """So many of the bits that are set, from one on and round the end."""
+    above = bits >> start << start
+    rest = [above, bits ^ above]
     for _ in range(count):
-        rest &= rest - 1
-    return bits ^ rest
+        at = 0 if rest[0] else 1
+        rest[at] &= rest[at] - 1
+    return bits ^ rest[0] ^ rest[1]
+
+
+def _mixed(one: int, other: int) -> int:
+    """A number below `_MIXED` that looks as if drawn, the same for the same two (SplitMix64's constants)."""
+    mixed = (one * 0x9E3779B97F4A7C15 + other * 0xBF58476D1CE4E5B9) % 2**64
+    return (mixed ^ mixed >> 30) * 0x94D049BB133111EB % 2**64 >> 32
 
 
 def _each(bits: int) -> Iterator[int]:

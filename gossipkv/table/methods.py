@@ -38,6 +38,7 @@ FOR_PLACING: Final = (
     b"set_weight",
     b"reshard",
     b"plan",
+    b"placement_nodes",
 )
 FOR_PEERS: Final = (
     b"register",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, GossipKVError, Unavailable, Unknown
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
 from gossipkv.placement.moves import standing
 from gossipkv.placement.spread import Node, lacks, regroup, spread
+from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
@@ -26,7 +27,7 @@ from gossipkv.table import requests as table_requests
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from random import Random
 
     from gossipkv.placement.partition import Partition
@@ -39,8 +40,12 @@ if TYPE_CHECKING:
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
+T = TypeVar("T")
+
 SIZES_S: Final = 5.0  # In which nodes say how much they have.
+LATELY_S: Final = 0.5  # In which the newest catalogue is read, or that which is known here is told.
 MOST_TOLD: Final = 4096  # Moves of one table in one answer.
+MET_S: Final = 3.0  # Until who has just come has heard of tables, and all have heard which messages it reads.
 
 
 class Plan(NamedTuple):
@@ -49,6 +54,7 @@ class Plan(NamedTuple):
     table: Table
     partitions: Sequence[Partition]
     wanted: Sequence[Slots]
+    groups: Sequence[Sequence[bytes]]  # Of nodes, newcomers among them.
 
     def moves(self) -> list[tuple[Partition, int, bytes | None, bytes]]:
         """Of each move that is left its partition, slot, source and target."""
@@ -66,11 +72,27 @@ def placed(named: Mapping[bytes, NamedNode]) -> list[Node]:
     return [Node(uuid, node.isolation_group, node.weight) for uuid, node in named.items() if node.weight]
 
 
+def grouped(table: Table, nodes: Sequence[Node]) -> Sequence[Sequence[bytes]]:
+    """A table's groups with the nodes that there are: who has come since they were formed is in one, too."""
+    if not table.groups:
+        return ()
+    try:
+        return regroup(nodes, len(table.groups), table.replication, table.groups)
+    except ValueError:  # Too few are left, by a reshard and a removal at once.
+        return table.groups
+
+
 def planned(tree: Tree, nodes: Sequence[Node]) -> Plan:
     """What is wanted of a table's map; it takes long, where there are thousands of shards."""
     table, partitions = decode_table(tree.root.meta), [decode_partition(entry.record) for entry in tree.scan()]
-    wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, table.groups)])
-    return Plan(table, partitions, wanted)
+    groups = grouped(table, nodes)
+    wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
+    return Plan(table, partitions, wanted, groups)
+
+
+def holders(trees: Sequence[Tree]) -> set[bytes]:
+    """Who holds a partition of any of these tables; it takes long as well."""
+    return {one.node for tree in trees for entry in tree.scan() for one in decode_partition(entry.record).assignments}
 
 
 @final
@@ -87,6 +109,7 @@ class PlacingMethods:
             b"set_weight": self._weigh,
             b"reshard": self._reshard,
             b"plan": self._plan,
+            b"placement_nodes": self._list,
         }
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -95,13 +118,14 @@ class PlacingMethods:
         wanted = table_requests.add_node(arguments)
 
         async def add() -> Value:
-            newcomer = await self._newcomer(wanted)
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            newcomer = await self._newcomer(wanted, deadline)
 
             def operation(named: Mapping[bytes, NamedNode], _stay: int) -> Argued:
                 stands = named.get(newcomer.uuid)
                 return "set_node", (newcomer.uuid, *newcomer.beside(stands), None, 0)
 
-            return await self._change(operation, wanted.timeout_ms)
+            return await self._change(operation, deadline)
 
         return Waiting(add)
 
@@ -109,17 +133,21 @@ class PlacingMethods:
         wanted = table_requests.replace_node(arguments)
 
         async def replace() -> Value:
-            newcomer = await self._newcomer(wanted)
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            newcomer = await self._newcomer(wanted, deadline)
 
             def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
                 assert wanted.instead_of is not None
                 old = self._named(named, wanted.instead_of, but=newcomer.uuid)
                 self._check_gone(old, is_gone=wanted.is_gone)
-                # The same share, unless it is told: of the old one, or its own where this is said again.
-                stands = named.get(newcomer.uuid) or named[old]._replace(isolation_group=newcomer.said.isolation_group)
+                stands = named.get(newcomer.uuid)
+                if stands is not None and stands.weight:  # It has a place, and the old one's stays empty.
+                    self._check_groups(old, named)
+                else:  # It has the old one's share, unless it is told.
+                    stands = named[old]._replace(isolation_group=newcomer.said.isolation_group)
                 return "set_node", (newcomer.uuid, *newcomer.beside(stands), (old, wanted.is_gone), stay)
 
-            return await self._change(operation, wanted.timeout_ms)
+            return await self._change(operation, deadline)
 
         return Waiting(replace)
 
@@ -127,13 +155,15 @@ class PlacingMethods:
         wanted = table_requests.remove_node(arguments)
 
         async def remove() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+
             def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
                 node = self._named(named, wanted.node)
                 self._check_gone(node, is_gone=wanted.is_gone)
                 self._check_groups(node, named)
                 return "remove_node", (node, wanted.is_gone, stay)
 
-            return await self._change(operation, wanted.timeout_ms)
+            return await self._change(operation, deadline)
 
         return Waiting(remove)
 
@@ -141,38 +171,71 @@ class PlacingMethods:
         wanted = table_requests.set_weight(arguments)
 
         async def weigh() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+
             def operation(named: Mapping[bytes, NamedNode], _stay: int) -> Argued:
                 node = self._named(named, wanted.node)
                 if not named[node].weight:
                     raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
                 return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
 
-            return await self._change(operation, wanted.timeout_ms)
+            return await self._change(operation, deadline)
 
         return Waiting(weigh)
 
+    def _list(self, arguments: Arguments) -> Waiting:
+        arguments.end()
+
+        async def tell() -> Value:
+            _, catalogue = await self._lately()
+            return await self._told(catalogue.nodes.named())
+
+        return Waiting(tell)
+
     async def _change(
-        self, argued: Callable[[Mapping[bytes, NamedNode], int], Argued], timeout_ms: int
+        self, argued: Callable[[Mapping[bytes, NamedNode], int], Argued], deadline: Deadline
     ) -> dict[str, Value]:
         """Have one operation done on the catalogue, made anew where another change comes first."""
-        deadline = Deadline(timeout_ms / 1000)
-        with deadline.step("looking for the catalogue"):
-            metadata, catalogue = await self._informed()
+        metadata, catalogue = await self._informed(deadline)
         while True:
-            with deadline.step("a read of the catalogue"):
-                known = await metadata.quorum_read(catalogue.register)
-                if not catalogue.nodes.named():
-                    await catalogue.put_in((), known.config)
-                    known = await metadata.quorum_read(catalogue.register)
+            config = await self._read(metadata, catalogue, deadline)
             before = catalogue.nodes.named()
-            name, argument = argued(before, self._most_replicas(metadata, catalogue))
-            if not await self._is_done(catalogue, catalogue.register, (known.config, name, argument), deadline):
+            name, argument = argued(before, self._most_replicas())
+            if not await self._is_done(catalogue, catalogue.register, (config, name, argument), deadline):
                 continue
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await metadata.quorum_read(catalogue.register)
             node = argument[0]
             assert isinstance(node, bytes)
-            return self._told(before, catalogue.nodes.named(), node)
+            after = catalogue.nodes.named()
+            return {
+                "node": self._deciding.name_of(node), "changed": before != after, **await self._told(after)
+            }  # fmt: skip
+
+    async def _lately(self) -> tuple[Metadata, Catalogue]:
+        """What this node decides with, and the newest catalogue if it can be read.  Raises NotReady."""
+        metadata, catalogue = await self._deciding.informed()
+        with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
+            await metadata.quorum_read(catalogue.register)
+        return metadata, catalogue
+
+    @staticmethod
+    async def _read(metadata: Metadata, catalogue: Catalogue, deadline: Deadline) -> int:
+        """Read the catalogue by a quorum, and have it name its nodes if it names none; its config id.
+
+        Some map of each table is known then: what a table is, but for its groups, never changes.
+        """
+        with deadline.step("a read of the catalogue"):
+            known = await metadata.quorum_read(catalogue.register)
+            if not catalogue.nodes.named():
+                await catalogue.put_in((), known.config)
+                known = await metadata.quorum_read(catalogue.register)
+        with deadline.step("a read of the tables' maps"):
+            for table in catalogue.tables().values():
+                if table.id not in metadata.known:  # Who has just come has none yet.
+                    with contextlib.suppress(UnknownDatabase):  # It is dropped, and named yet.
+                        await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
+        return known.config
 
     async def _is_done(
         self, catalogue: Catalogue, register: bytes, asked: tuple[int, str, object], deadline: Deadline
@@ -194,40 +257,59 @@ class PlacingMethods:
                 raise Unknown(f"{name}: whether it was done is not known; it may be said again, and is done once")
         return answer.outcome is Outcome.DONE
 
-    def _told(
-        self, before: Mapping[bytes, NamedNode], after: Mapping[bytes, NamedNode], node: bytes
-    ) -> dict[str, Value]:
-        alive = self._deciding.alive()
-        waits = [uuid for uuid, one in after.items() if one.weight == 0 and uuid not in alive and uuid in before]
+    async def _told(self, named: Mapping[bytes, NamedNode]) -> dict[str, Value]:
+        """What is told of all nodes of tables, and which of them partitions wait for."""
+        alive, names = self._deciding.alive(), self._deciding.names()
+        down = [uuid for uuid, one in named.items() if one.weight == 0 and uuid not in alive]
+        held = await self._held() if down else set()
         return {
-            "node": self._deciding.name_of(node),
-            "changed": before != after,
             "nodes": [
                 {
-                    "node": self._deciding.names().get(uuid) or one.name,
+                    "node": names.get(uuid) or one.name,
                     "uuid": uuid.hex(),
+                    "member": uuid in names,
                     "isolation_group": one.isolation_group,
                     "weight": one.weight,
                     "alive": uuid in alive,
                 }
-                for uuid, one in after.items()
+                for uuid, one in named.items()
             ],
-            "waits_for": [self._deciding.names().get(uuid) or after[uuid].name for uuid in waits],
+            "waits_for": [names.get(uuid) or named[uuid].name for uuid in down if held is None or uuid in held],
         }
 
-    async def _informed(self) -> tuple[Metadata, Catalogue]:
+    async def _held(self) -> set[bytes] | None:
+        """Who holds a partition of any table; None: a map is not known here."""
+        metadata, catalogue = self._deciding.taking_part()
+        try:
+            trees = [metadata.tree(table.id) for table in catalogue.tables().values()]
+            return await self._deciding.asking.beside(partial(holders, trees))
+        except NotReady:
+            return None
+
+    async def _informed(self, deadline: Deadline) -> tuple[Metadata, Catalogue]:
         """What this node decides with; all members read what it will say.  Raises NotReady, Unavailable."""
-        metadata, catalogue = await self._deciding.informed()
-        await self._deciding.describe(metadata.me.node)
+        with deadline.step("looking for the catalogue"):
+            metadata, catalogue = await _soon(self._deciding.informed)
+            if catalogue.register not in metadata.known:
+                raise NotReady(
+                    "no catalogue of tables is known here: whom the first table is laid on is put in by that"
+                )
+            await self._describe(metadata.me.node)
         return metadata, catalogue
 
-    async def _newcomer(self, wanted: table_requests.Node) -> _Newcomer:
-        """The member that is to come, which takes part from now on.  Raises Unavailable."""
+    async def _describe(self, node: bytes) -> NamedNode:
+        """What a node says of itself.  Raises Unavailable."""
+        return await _soon(partial(self._deciding.describe, node))
+
+    async def _newcomer(self, wanted: table_requests.Node, deadline: Deadline) -> _Newcomer:
+        """The member that is to come, which takes part from now on.  Raises NotReady, Unavailable."""
+        await self._informed(deadline)
         node = self._deciding.uuid_of(wanted.node)
         if node not in self._deciding.alive():
             raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
-        await self._deciding.invite(node)
-        return _Newcomer(node, await self._deciding.describe(node), wanted)
+        with deadline.step(f"asking {wanted.node} to take part"):
+            await self._deciding.invite(node)
+            return _Newcomer(node, await self._describe(node), wanted)
 
     def _named(self, named: Mapping[bytes, NamedNode], name: str, *, but: bytes = b"") -> bytes:
         """A node that the catalogue names, by its name now or then, or by the digits of its uuid; not `but`.
@@ -243,8 +325,9 @@ class PlacingMethods:
         if len(found) > 1:
             raise BadRequest(f"{name} was the name of several nodes: say {' or '.join(uuid.hex() for uuid in found)}")
         if not found:
-            known = ", ".join(sorted(names.get(uuid) or node.name for uuid, node in named.items())) or "none"
-            raise BadRequest(f"{name} is no node of tables; these are: {known}")
+            others = sorted(names.get(uuid) or node.name for uuid, node in named.items() if uuid != but)
+            what = "no other node of tables" if but else "no node of tables"
+            raise BadRequest(f"{name} is {what}; these are: {', '.join(others) or 'none'}")
         return found[0]
 
     def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
@@ -257,22 +340,26 @@ class PlacingMethods:
 
     def _check_groups(self, node: bytes, named: Mapping[bytes, NamedNode]) -> None:
         """Raise Conflict where a group of nodes of a table would have too few.  Raises NotReady."""
-        metadata, catalogue = self._deciding.taking_part()
-        for name, table in catalogue.tables().items():
-            described = decode_table(metadata.tree(table.id).root.meta)
-            for group in described.groups:
-                left = sum(bool(one in named and named[one].weight) for one in group if one != node)
-                if node in group and left < least_of_group(described.replication):
-                    raise Conflict(
-                        f"{left} nodes would be left in a group of the table {name}, and it needs "
-                        f"{least_of_group(described.replication)}: replace it, or reshard to fewer groups first"
-                    )
+        if not named[node].weight:  # It is counted in none.
+            return
+        for table in self._tables():
+            least = least_of_group(table.replication)
+            if any(node in group and len(group) <= least for group in grouped(table, placed(named))):
+                raise Conflict(
+                    f"the table {table.name} needs {least} nodes in each group, and in that of "
+                    f"{self._deciding.name_of(node)} are no more: replace it, or reshard to fewer groups first"
+                )
 
-    @staticmethod
-    def _most_replicas(metadata: Metadata, catalogue: Catalogue) -> int:
+    def _most_replicas(self) -> int:
         """The most replicas that any table wants: so many nodes stay.  Raises NotReady: a map is not known here."""
-        tables = catalogue.tables().values()
-        return max((decode_table(metadata.tree(table.id).root.meta).replication for table in tables), default=1)
+        return max((table.replication for table in self._tables()), default=1)
+
+    def _tables(self) -> Iterator[Table]:
+        """Yield the tables that are not dropped, with their groups as known here.  Raises NotReady."""
+        metadata, catalogue = self._deciding.taking_part()
+        for table in catalogue.tables().values():
+            with contextlib.suppress(UnknownDatabase):  # It is dropped, and named yet.
+                yield decode_table(metadata.tree(table.id).root.meta)
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -281,17 +368,17 @@ class PlacingMethods:
 
         async def reshard() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
-            with deadline.step("looking for the catalogue"):
-                metadata, catalogue = await self._informed()
-            register = catalogue.table(wanted.table).id
+            metadata, catalogue = await self._informed(deadline)
             while True:
+                await self._read(metadata, catalogue, deadline)  # For the nodes that it names now.
+                register = catalogue.table(wanted.table).id
                 with deadline.step("a read of the table's map"):
                     known = await metadata.quorum_read(register)
                 table, nodes = decode_table(metadata.tree(register).root.meta), placed(catalogue.nodes.named())
                 if table.kind != HASH:
                     raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
                 try:
-                    groups = regroup(nodes, wanted.groups, table.replication, table.groups)
+                    groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
                 except ValueError as error:
                     raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
                 asked = known.config, "set_groups", tuple(b"".join(group) for group in groups)
@@ -307,7 +394,7 @@ class PlacingMethods:
         arguments.end()
 
         async def plan() -> Value:
-            metadata, catalogue = await self._deciding.informed()
+            metadata, catalogue = await self._lately()
             names = [*catalogue.tables()] if name is None else [name]
             nodes = placed(catalogue.nodes.named())
             told: list[Value] = []
@@ -320,7 +407,7 @@ class PlacingMethods:
         return Waiting(plan)
 
     async def _tell(self, name: str, plan: Plan, nodes: Sequence[Node]) -> dict[str, Value]:
-        name_of, moves = self._deciding.name_of, plan.moves() if nodes else []
+        name_of, moves = self._deciding.name_of, plan.moves()
         sizes = await self._sizes(plan) if moves else {}
         rows: list[Value] = [
             {
@@ -338,7 +425,8 @@ class PlacingMethods:
             "moves_count": len(moves),
             "bytes": sum(sizes.get(partition.id, 0) for partition, *_ in moves),
             "unknown": sum(partition.id not in sizes for partition, *_ in moves),
-            "warning": lacks(nodes, plan.table.replication, [*map(set, plan.table.groups)]) or None,
+            # A catalogue that names nobody yet lacks nobody.
+            "warning": (nodes and lacks(nodes, plan.table.replication, [*map(set, plan.groups)])) or None,
         }
 
     async def _sizes(self, plan: Plan) -> dict[int, int]:
@@ -360,6 +448,17 @@ class PlacingMethods:
             for node in {one.node for each in plan.partitions for one in each.assignments}:
                 nursery.start_soon(ask, node)
         return sizes
+
+
+async def _soon(ask: Callable[[], Awaitable[T]]) -> T:
+    """What is asked, where need be after the moment that a node takes to meet the others."""
+    with trio.move_on_after(MET_S):
+        while True:
+            try:
+                return await ask()
+            except (NotReady, Unavailable):
+                await trio.sleep(MET_S / 30)
+    return await ask()
 
 
 Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.

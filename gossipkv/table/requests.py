@@ -14,6 +14,7 @@ from gossipkv.register.metadata.pages import MOST_CONFIG, MOST_KEY_BYTES, OPERAT
 from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.register.metadata.tables import MOST_WEIGHT
 from gossipkv.settings.databases import NAMES, is_name
+from gossipkv.settings.setting import NAME_FORM, read_name
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def add_node(arguments: Arguments) -> Node:
     node, options = arguments.text("node"), arguments.options("isolation_group", "weight", "timeout_ms")
     return Node(
         node,
-        isolation_group=options.text("isolation_group"),
+        isolation_group=_isolation_group(arguments.method, options),
         weight=options.number("weight", least=1, most=MOST_WEIGHT),
         timeout_ms=_timeout_ms(options),
     )
@@ -244,7 +245,8 @@ def replace_node(arguments: Arguments) -> Node:
     old, new = arguments.text("old node"), arguments.text("new node")
     options = arguments.options("force", "isolation_group", "weight", "timeout_ms")
     weight = options.number("weight", least=1, most=MOST_WEIGHT)
-    return Node(new, old, options.flag("force"), options.text("isolation_group"), weight, _timeout_ms(options))
+    group = _isolation_group(arguments.method, options)
+    return Node(new, old, options.flag("force"), group, weight, _timeout_ms(options))
 
 
 def set_weight(arguments: Arguments) -> Node:
@@ -297,6 +299,19 @@ def _operation(method: str, options: Options) -> bytes | None:
 def _timeout_ms(options: Options) -> int:
     """The time allowed for a decision."""
     return min(options.number("timeout_ms", least=1) or DECISION_MS, MOST_TIMEOUT_MS)
+
+
+def _isolation_group(method: str, options: Options) -> str | None:
+    """What fails together with a node, as its settings say it: empty for `none`; None: it is not told."""
+    group = options.text("isolation_group")
+    if group in {"", "none"}:
+        return ""
+    if group is not None:
+        try:
+            read_name(group)
+        except ValueError:
+            raise BadRequest(f"{method}: an isolation group's name is {NAME_FORM}, not {group!r}") from None
+    return group
 
 
 def _bounds(method: str, options: Options) -> tuple[bytes, ...]:

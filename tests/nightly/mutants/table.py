@@ -23,6 +23,7 @@ from tests.nightly.mutants.metadata import MUTANTS_OF_METADATA
 from tests.nightly.mutants.metrics import MUTANTS_OF_METRICS
 from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
+from tests.nightly.mutants.placement import MUTANTS_OF_PLACEMENT
 from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
 from tests.nightly.mutants.replication import MUTANTS_OF_REPLICATION
@@ -349,6 +350,7 @@ MUTANTS = (
     *MUTANTS_OF_DATASETS,
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
+    *MUTANTS_OF_PLACEMENT,
     *MUTANTS_OF_RECORDS,
     *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,

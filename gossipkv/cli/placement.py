@@ -1,0 +1,348 @@
+"""`node`: which nodes tables are laid on, and `plan` and `reshard` of `table`.
+
+Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out.  Said twice it is
+done once, so a command that gets no answer asks again, once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv.cli import WRONG_USE, Group
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.errors import Unknown
+from gossipkv.register.metadata.partitions import MOST_SHARDS
+from gossipkv.register.metadata.tables import MOST_WEIGHT
+from gossipkv.status.reading import list_of, map_of, whole_of
+from gossipkv.status.words import names_text, plain, size_text
+from gossipkv.table.requests import DECISION_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from click.decorators import FC
+    from rich.table import Table
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.wire.rpc import Value
+
+    Row = dict[str, Value]
+
+DECISION: Final = timeout("10s", "the decision, and again for asking what became of it")
+PLAN: Final = timeout("60s", "the plans, which take a second or two of a table with thousands of partitions")
+ISOLATION_GROUP: Final = click.option(
+    "--isolation-group", metavar="G", help="What fails together with it; `none`: itself.  [default: as its settings]"
+)
+WEIGHT: Final = click.IntRange(1, MOST_WEIGHT)
+TAKEN_OUT: Final = {0: "removed", None: "gone"}  # In the place of a weight.
+
+
+def _weight(default: str) -> Callable[[FC], FC]:
+    return click.option(
+        "--weight", type=WEIGHT, metavar="W", help=f"Share of partitions beside others'.  [default: {default}]"
+    )
+
+
+YES: Final = click.option("--yes", is_flag=True, help="With --force: do it; without this, only say what may be lost.")
+
+
+def _force(of: str) -> Callable[[FC], FC]:
+    return click.option("--force", is_flag=True, help=f"{of} is gone for good: nobody waits for what it alone has.")
+
+
+@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+def node() -> None:
+    """Show and change which nodes tables are laid on, and by which shares."""
+
+
+@node.command()
+@click.argument("name", metavar="NODE")
+@ISOLATION_GROUP
+@_weight("as its settings say")
+@NODE
+@DECISION
+@JSON
+def add(
+    name: str,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    isolation_group: str | None,
+    weight: int | None,
+    as_json: bool,
+) -> None:
+    """Lay tables on the node named NODE, too.
+
+    Of one that is there already, what is told is changed, and nothing else.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = _change(client, "add_node", name, _options(timeout_ms, isolation_group=isolation_group, weight=weight))
+    _tell(told, f"{name}: {_place(told, name)}", as_json=as_json)
+
+
+@node.command()
+@click.argument("name", metavar="NODE")
+@_force("NODE")
+@YES
+@NODE
+@DECISION
+@JSON
+def remove(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, force: bool, yes: bool, as_json: bool) -> int:
+    """Lay tables on NODE no longer.
+
+    Other nodes get its partitions.  One that is no member any more is named by its uuid, as `node list` tells it.
+    While it is down, its partitions wait for what it has; with --force they do not.
+    """
+    if force and not yes:
+        return _warn(name)
+    with connect(nodes, timeout_ms) as client:
+        told = _change(client, "remove_node", name, _options(timeout_ms, force=force or None))
+    how = "gone for good; nobody waits for what it alone has" if force else "others get its partitions"
+    _tell(told, f"{name}: {how}", as_json=as_json)
+    return 0
+
+
+@node.command()
+@click.argument("old")
+@click.argument("new")
+@_force("OLD")
+@YES
+@ISOLATION_GROUP
+@_weight("that of OLD")
+@NODE
+@DECISION
+@JSON
+def replace(
+    old: str,
+    new: str,
+    nodes: tuple[Address, ...],
+    timeout_ms: int,
+    *,
+    isolation_group: str | None,
+    weight: int | None,
+    force: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Have NEW take the place of OLD.
+
+    It gets the share of OLD, unless --weight tells another.  The same name twice: a node that has lost its disk takes
+    its own place.
+    """
+    if force and not yes:
+        return _warn(old)
+    options = _options(timeout_ms, force=force or None, isolation_group=isolation_group, weight=weight)
+    with connect(nodes, timeout_ms) as client:
+        told = _change(client, "replace_node", old, new, options)
+    _tell(told, f"{new}: in the place of {old}; {_place(told, new)}", as_json=as_json)
+    return 0
+
+
+@node.command()
+@click.argument("name", metavar="NODE")
+@click.argument("share", metavar="W", type=WEIGHT)
+@NODE
+@DECISION
+@JSON
+def weight(name: str, share: int, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Give NODE another share.
+
+    It is to hold partitions by the weight W, beside the weights of the others.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = _change(client, "set_weight", name, share, _options(timeout_ms))
+    _tell(told, f"{name}: {_place(told, name)}", as_json=as_json)
+
+
+@node.command(name="list")
+@NODE
+@TIMEOUT
+@JSON
+def list_(nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """List the nodes of tables.
+
+    Those that were removed, or are gone for good, are listed, too: no table is laid on them.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = map_of(client.call("placement_nodes"))
+    found = [map_of(each) for each in list_of(told.get("nodes"))]
+    if as_json:
+        print_json(told)
+    elif found:
+        draw(_nodes_table(found))
+    else:
+        note("no nodes: the catalogue of tables names none yet")
+    _note_waiting(told)
+
+
+def _nodes_table(found: list[Row]) -> Table:
+    made = columns("node", "uuid", "isolation group", "weight", "alive", kept=("uuid", "alive"), right=("weight",))
+    for each in sorted(found, key=lambda each: (plain(each.get("node")), plain(each.get("uuid")))):
+        uuid = "" if each.get("member") is True else plain(each.get("uuid"))  # By which it is named then.
+        share = whole_of(each.get("weight"))
+        add_row(
+            made,
+            plain(each.get("node")),
+            uuid,
+            plain(each.get("isolation_group")) or "-",
+            TAKEN_OUT.get(share) or plain(share),
+            "yes" if each.get("alive") is True else "no",
+        )
+    return made
+
+
+# What `table` has of placement.
+
+
+@click.command()
+@click.argument("name", metavar="[TABLE]", required=False)
+@NODE
+@PLAN
+@JSON
+def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Write what is to be moved yet.
+
+    Of TABLE, or of all tables; nothing is moved by this.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = [map_of(each) for each in list_of(client.call("plan", name))]
+    if as_json:
+        print_json([*told])
+    else:
+        if moves := _moves(told):
+            draw(_moves_table(moves))
+        for each in told:
+            click.echo(f"{plain(each.get('table'))}: {_sum(each)}")
+    if not told:
+        note("no tables")
+    for each in told:
+        if (warning := each.get("warning")) is not None:
+            note(f"gossipkv: {plain(each.get('table'))}: {plain(warning)}")
+
+
+def _moves(told: list[Row]) -> dict[tuple[str, str, str], list[int | None]]:
+    """The sizes of the moves of each table from a node to another."""
+    found: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
+    for each in told:
+        for move in map(map_of, list_of(each.get("moves"))):
+            ends = plain(each.get("table")), plain(move.get("from")), plain(move.get("to"))
+            found[ends].append(whole_of(move.get("bytes")))
+    return found
+
+
+def _moves_table(moves: dict[tuple[str, str, str], list[int | None]]) -> Table:
+    made = columns("table", "from", "to", "moves", "size", kept=("size",), right=("moves", "size"))
+    for ends, sizes in sorted(moves.items()):
+        known = [size for size in sizes if size is not None]
+        add_row(made, *ends, f"{len(sizes):,}", size_text(sum(known)) if known else "-")
+    return made
+
+
+def _sum(told: Row) -> str:
+    """How much is to be moved of a table."""
+    count = whole_of(told.get("moves_count")) or 0
+    if not count:
+        return "nothing to move"
+    text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(whole_of(told.get('bytes')) or 0)}"
+    if unknown := whole_of(told.get("unknown")):
+        text += f" and {unknown:,} of which nobody says how large they are"
+    if count > (listed := len(list_of(told.get("moves")))):
+        text += f"; the first {listed:,} are listed"
+    return text
+
+
+@click.command()
+@click.argument("name")
+@click.argument("groups", type=click.IntRange(0, MOST_SHARDS))
+@NODE
+@DECISION
+@JSON
+def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
+    """Put each shard on one group of nodes.
+
+    The nodes are put into GROUPS groups, and shard s of the table NAME lies on nodes of group s modulo GROUPS alone.
+    0: no groups.
+    """
+    with connect(nodes, timeout_ms) as client:
+        told = _change(client, "reshard", name, groups, _options(timeout_ms))
+    if as_json:
+        print_json(told)
+        return
+    formed = [list_of(group) for group in list_of(told.get("groups"))]
+    if formed:
+        made = columns("group", "nodes", right=("group",))
+        for number, group in enumerate(formed):
+            add_row(made, str(number), " ".join(sorted(map(plain, group))))
+        draw(made)
+    else:
+        click.echo(f"{name}: no groups: each shard may lie on any node")
+    _note_unchanged(told)
+
+
+# What several of them do.
+
+
+def _options(timeout_ms: int, **told: Value) -> dict[str, Value]:
+    """What was told, and the time allowed where it is not what a node allows by itself."""
+    allowed = None if timeout_ms == DECISION_MS else timeout_ms
+    return {name: value for name, value in {**told, "timeout_ms": allowed}.items() if value is not None}
+
+
+def _change(client: Client, method: str, *params: Value) -> Row:
+    """Ask for a change, and once more where it is not known what became of it: twice is once."""
+    try:
+        return map_of(client.call(method, *params))
+    except Unknown as error:
+        note(f"gossipkv: {error}; asking what became of it")
+        return map_of(client.call(method, *params))
+
+
+def _warn(gone: str) -> int:
+    """Say what may be lost."""
+    note(
+        f"gossipkv: nothing was done.  {gone} would count as gone for good, with its disk, and nobody would wait for "
+        "what it has: records that no other node has would be lost, also if they were acknowledged.  If it is only "
+        "down, start it again instead.  If that is to be, repeat this with --yes"
+    )
+    return WRONG_USE
+
+
+def _place(told: Row, name: str) -> str:
+    """How a node stands now."""
+    found = [map_of(each) for each in list_of(told.get("nodes"))]
+    for each in sorted(found, key=lambda each: each.get("member") is not True):
+        if name in {each.get("node"), each.get("uuid")}:
+            group = plain(each.get("isolation_group"))
+            return f"weight {plain(each.get('weight'))}" + (f", isolation group {group}" if group else "")
+    return "put in"
+
+
+def _tell(told: Row, line: str, *, as_json: bool) -> None:
+    """Write what a change has come to."""
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(line)
+        _note_unchanged(told)
+    _note_waiting(told)
+
+
+def _note_unchanged(told: Row) -> None:
+    if told.get("changed") is False:
+        note("nothing to do: it was so already")
+
+
+def _note_waiting(told: Row) -> None:
+    """Say for whom partitions wait, and what to do if that is for ever."""
+    if waits := list_of(told.get("waits_for")):
+        note(
+            f"gossipkv: {names_text(waits)} {'is' if len(waits) == 1 else 'are'} down, and partitions wait for what is "
+            "there.  Start it again; of a node that is gone for good, `gossipkv node remove NODE --force` says what "
+            "may be lost"
+        )

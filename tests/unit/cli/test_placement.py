@@ -1,0 +1,222 @@
+"""`node`, `table plan` and `table reshard` against a fake node: what they ask, what they write, how they end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gossipkv.errors import BadRequest, Conflict, NotReady, Unavailable, UnknownDatabase
+from tests.unit.cli.asked_node import AskedNode
+
+
+def row(node, weight=1, **more):
+    """A node of tables, as a node tells it."""
+    told = {"node": node, "uuid": f"{int(node[1:]):032x}", "member": True, "isolation_group": "", "alive": True}
+    return {**told, "weight": weight, **more}
+
+
+def changed(*rows, is_new=True, waits_for=()):
+    """What a change has come to."""
+    return {"node": "n4", "changed": is_new, "nodes": [*rows], "waits_for": [*waits_for]}
+
+
+@pytest.fixture
+def ask(run, monkeypatch):
+    """Runs a command line against a node with these methods; how that ended, and what the node was asked."""
+
+    def command(*arguments, **methods):
+        with AskedNode(**methods) as node:
+            monkeypatch.setenv("GOSSIPKV_NODE", node.address)
+            return run(*arguments), node.asked
+
+    return command
+
+
+COMMANDS = [
+    (["add", "n4"], ("add_node", ["n4", {}]), "n4: weight 3, isolation group r"),
+    (["add", "n4", "--isolation-group", "r", "--weight", "3"],
+     ("add_node", ["n4", {"isolation_group": "r", "weight": 3}]), "n4: weight 3, isolation group r"),
+    (["remove", "n4"], ("remove_node", ["n4", {}]), "n4: others get its partitions"),
+    (["remove", "n4", "--force", "--yes"], ("remove_node", ["n4", {"force": True}]),
+     "n4: gone for good; nobody waits for what it alone has"),
+    (["replace", "n2", "n4"], ("replace_node", ["n2", "n4", {}]),
+     "n4: in the place of n2; weight 3, isolation group r"),
+    (["replace", "n2", "n4", "--force", "--yes", "--weight", "3", "--isolation-group", "r", "--timeout", "2s"],
+     ("replace_node", ["n2", "n4", {"force": True, "isolation_group": "r", "weight": 3, "timeout_ms": 2000}]),
+     "n4: in the place of n2; weight 3, isolation group r"),
+    (["weight", "n4", "3"], ("set_weight", ["n4", 3, {}]), "n4: weight 3, isolation group r"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "question", "line"), COMMANDS)
+def test_a_change(ask, arguments, question, line):
+    """One question, and one line of how it stands; where all was so a note says that, and --json all that is told."""
+    for is_new in (True, False):
+        told = changed(row("n1"), row("n4", 3, isolation_group="r"), is_new=is_new)
+        done, asked = ask("node", *arguments, **{question[0]: lambda *_, told=told: told})
+        assert (done.status, done.out, asked) == (0, f"{line}\n", [question])
+        assert done.err == ("" if is_new else "nothing to do: it was so already\n")
+        done, _ = ask("node", *arguments, "--json", **{question[0]: lambda *_, told=told: told})
+        assert (json.loads(done.out), done.err) == (told, "")
+
+
+def test_a_name_that_two_nodes_have(ask):
+    """The one that is a member is told of; the former is named by its uuid."""
+    rows = row("n4", None, member=False, uuid="ab" * 16), row("n4", 7)
+    done, _ = ask("node", "weight", "n4", "7", set_weight=lambda *_: changed(*rows))
+    assert done.out == "n4: weight 7\n"
+
+
+@pytest.mark.parametrize(("arguments", "gone"), [(["remove", "n3"], "n3"), (["replace", "n2", "n4"], "n2")])
+def test_force_says_first_what_may_be_lost(ask, arguments, gone):
+    """Nothing is done and nobody is asked: status 2."""
+    for more in ([], ["--json"]):
+        done, asked = ask("node", *arguments, "--force", *more)
+        assert (done.status, done.out, asked) == (2, "", [])
+        for words in "nothing was done", f"{gone} would count as gone for good", "would be lost", "--yes":
+            assert words in done.err
+
+
+@pytest.mark.parametrize(("waits", "words"), [(["n3"], "n3 is down"), (["n2", "n3"], "n2 and n3 are down")])
+def test_partitions_that_wait(ask, waits, words):
+    """Who is waited for is said, and what to do if that is for ever; with --json, too, where it is told as well."""
+    told = changed(row("n3", 0, alive=False), waits_for=waits)
+    for arguments, method in (("remove", "n3"), "remove_node"), (("list",), "placement_nodes"):
+        for more in ([], ["--json"]):
+            done, _ = ask("node", *arguments, *more, **{method: lambda *_: told})
+            assert (done.status, done.err.count("\n")) == (0, 1)
+            assert f"gossipkv: {words}, and partitions wait" in done.err
+            assert "gossipkv node remove NODE --force" in done.err
+
+
+def test_what_is_unknown_is_asked_again(ask):
+    """The connection ends before the answer: the same again, once."""
+    answers = [EOFError(), changed(row("n4"), is_new=False)]
+
+    def add_node(*_):
+        answer = answers.pop(0)
+        if isinstance(answer, EOFError):
+            raise answer
+        return answer
+
+    done, asked = ask("node", "add", "n4", add_node=add_node)
+    assert (done.status, done.out, asked[0]) == (0, "n4: weight 1\n", asked[1])
+    assert "asking what became of it" in done.err
+    answers = [EOFError(), EOFError()]
+    done, asked = ask("node", "add", "n4", add_node=add_node)
+    assert (done.status, len(asked)) == (3, 2)
+
+
+def raising(error):
+    """A method that refuses."""
+
+    def method(*_):
+        raise error
+
+    return method
+
+
+@pytest.mark.parametrize(("error", "status"), [
+    (Conflict("too few"), 3), (BadRequest("n9 is no node of tables"), 2), (Unavailable("no member n9"), 3),
+    (NotReady("no table was ever made here"), 3), (UnknownDatabase("there is no table t"), 1),
+])  # fmt: skip
+def test_what_the_node_refuses(ask, error, status):
+    """One line, and the status of the interface."""
+    for arguments, method in (
+        ("node add n4", "add_node"), ("node remove n4", "remove_node"), ("node replace n2 n4", "replace_node"),
+        ("node weight n4 2", "set_weight"), ("node list", "placement_nodes"), ("table plan t", "plan"),
+        ("table reshard t 2", "reshard"),
+    ):  # fmt: skip
+        done, asked = ask(*arguments.split(), **{method: raising(error)})
+        assert (done.status, done.out, done.err, len(asked)) == (status, "", f"gossipkv: {error}\n", 1)
+
+
+@pytest.mark.parametrize("arguments", [
+    "node", "node add", "node add n4 --weight 0", "node add n4 --weight 1001", "node weight n4", "node weight n4 0",
+    "node weight n4 -5", "node weight n4 many", "node replace n4", "node remove", "node remove n4 n5", "node list n4",
+    "table reshard t", "table reshard t -1", "table reshard t two", "table plan t u",
+    "table create t --kind range --partitioner sha1", "table create t --kind hash --partitioner md5",
+])  # fmt: skip
+def test_wrong_use(ask, arguments):
+    """Status 2, and no node is asked."""
+    done, asked = ask(*arguments.split())
+    assert (done.status, done.out, asked) == (2, "", [])
+
+
+def test_a_table_of_another_hash(ask):
+    """Its partitioner is asked for; where none is told, nothing is said of it, which nodes of the last release know."""
+    for arguments, partitioner in (["--partitioner", "sha1"], "sha1"), ([], None):
+        command = ["table", "create", "t", "--kind", "hash", *arguments]
+        _, ((_, (_, options)),) = ask(*command, create_table=lambda *_: {"table": "ab" * 16, "config": 1})
+        assert options.get("partitioner") == partitioner
+
+
+def test_nodes_are_listed(ask):
+    """Each with its share, or that it was taken out, and with its uuid where it has to be named by that."""
+    told = {"waits_for": [], "nodes": [
+        row("n2", 0), row("n3", None, member=False, alive=False, uuid="cd" * 16), row("n1", 3, isolation_group="r[1]"),
+    ]}  # fmt: skip
+    done, asked = ask("node", "list", placement_nodes=lambda: told)
+    assert (done.status, done.err, asked) == (0, "", [("placement_nodes", [])])
+    rows = [line.split() for line in done.out.splitlines()]
+    assert rows[0] == ["node", "uuid", "isolation", "group", "weight", "alive"]
+    assert rows[1:] == [["n1", "r[1]", "3", "yes"], ["n2", "-", "removed", "yes"], ["n3", "cd" * 16, "-", "gone", "no"]]
+    done, _ = ask("node", "list", "--json", placement_nodes=lambda: told)
+    assert json.loads(done.out) == told
+    done, _ = ask("node", "list", placement_nodes=lambda: {"nodes": [], "waits_for": []})
+    assert (done.status, done.out, "names none yet" in done.err) == (0, "", True)
+
+
+def move(source, target, size):
+    """A move, as a node tells it."""
+    return {"partition": 7, "slot": 0, "from": source, "to": target, "bytes": size}
+
+
+def plan(table, *moves, count=None, unknown=0, warning=None):
+    """What is to be moved of a table, as a node tells it."""
+    size = sum(one["bytes"] or 0 for one in moves)
+    told = {"table": table, "moves": [*moves], "moves_count": len(moves) if count is None else count, "bytes": size}
+    return {**told, "unknown": unknown, "warning": warning}
+
+
+def test_a_plan(ask):
+    """A row for each pair of nodes, a line for each table, what nobody knows, and a warning; nothing is changed."""
+    told = [
+        plan("carts", move("n1", "n4", 1024), move("n1", "n4", 1024), move(None, "n4", None), count=5000, unknown=1),
+        plan("logs", warning="3 nodes in 1 isolation groups"), plan("one", move("n2", "n4", 0)),
+    ]  # fmt: skip
+    done, asked = ask("table", "plan", plan=lambda _: told)
+    assert (done.status, asked) == (0, [("plan", [None])])
+    lines = done.out.splitlines()
+    assert [line.split() for line in lines[:4]] == [
+        ["table", "from", "to", "moves", "size"], ["carts", "-", "n4", "1", "-"],
+        ["carts", "n1", "n4", "2", "2.0", "KiB"], ["one", "n2", "n4", "1", "0", "B"],
+    ]  # fmt: skip
+    assert lines[4:] == [
+        "carts: 5,000 moves, 2.0 KiB and 1 of which nobody says how large they are; the first 3 are listed",
+        "logs: nothing to move", "one: 1 move, 0 B",
+    ]  # fmt: skip
+    assert done.err == "gossipkv: logs: 3 nodes in 1 isolation groups\n"
+    done, asked = ask("table", "plan", "carts", "--json", plan=lambda _: told[:1])
+    assert (json.loads(done.out), asked) == (told[:1], [("plan", ["carts"])])
+    done, _ = ask("table", "plan", plan=lambda _: [])
+    assert (done.status, done.out, done.err) == (0, "", "no tables\n")
+
+
+def test_a_reshard(ask):
+    """Who is in which group then; without groups, that; twice, that there was nothing to do."""
+    told = {"table": "carts", "changed": True, "groups": [["n3", "n1"], ["n2", "n4"]]}
+    done, asked = ask("table", "reshard", "carts", "2", "--timeout", "3s", reshard=lambda *_: told)
+    assert (done.status, asked) == (0, [("reshard", ["carts", 2, {"timeout_ms": 3000}])])
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["group", "nodes"],
+        ["0", "n1", "n3"],
+        ["1", "n2", "n4"],
+    ]
+    done, _ = ask("table", "reshard", "carts", "2", "--json", reshard=lambda *_: told)
+    assert json.loads(done.out) == told
+    none = {"table": "carts", "changed": False, "groups": []}
+    done, _ = ask("table", "reshard", "carts", "0", reshard=lambda *_: none)
+    assert done.out == "carts: no groups: each shard may lie on any node\n"
+    assert done.err == "nothing to do: it was so already\n"

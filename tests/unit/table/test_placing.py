@@ -1,0 +1,429 @@
+"""People change which nodes tables are laid on, and see what that moves: whole nodes in virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
+from gossipkv.register.metadata.catalogue import Catalogue
+from tests.world.nodes.phases import begin, shown
+from tests.world.nodes.whole_cluster import USUAL, simulate
+
+TWO_COPIES = {"kind": "hash", "partitions": 12, "replication": 2}
+
+
+async def refused(cluster, machine, method, *params):
+    """The error of a question that has to have one."""
+    try:
+        told = await cluster.ask(machine, method, *params, timeout_s=60)
+    except GossipKVError as error:
+        return error
+    raise AssertionError(f"{method}{params} was answered with {told!r}")
+
+
+async def made(cluster, options=TWO_COPIES, *, but=None):
+    """All machines run, `but` one, and a table is laid on them; the first one, which is asked."""
+    await begin(cluster, but)
+    one = cluster.machines[0]
+    await cluster.ask(one, "create_table", "t", options, timeout_s=30)
+    return one
+
+
+async def come(cluster, machine):
+    """Start a machine that has not run, and return when it is a member."""
+    machine.config = replace(machine.config, join=(cluster.machines[0].address,))
+    await machine.start()
+    await shown(cluster, machine, "alive", 60)
+
+
+async def die(cluster, machine):
+    """Kill a machine, and return when all know."""
+    machine.kill()
+    await shown(cluster, machine, "dead", 60)
+
+
+async def say(cluster, machine, method, *params):
+    """A command: whether it has changed anything, and how the nodes stand then."""
+    told = await cluster.ask(machine, method, *params, timeout_s=60)
+    return told["changed"], standing(told)
+
+
+def standing(told):
+    """The weight of each node, beside its isolation group, if it has one."""
+    return {
+        one["node"]: (one["weight"], one["isolation_group"]) if one["isolation_group"] else one["weight"]
+        for one in told["nodes"]
+    }
+
+
+async def planned(cluster, machine, table="t"):
+    """How many moves there are from each node to each other, and all that is told of them."""
+    (told,) = await cluster.ask(machine, "plan", table, timeout_s=60)
+    assert len(told["moves"]) == told["moves_count"]
+    return Counter((move["from"], move["to"]) for move in told["moves"]), told
+
+
+async def holding(cluster, machine, table):
+    """Who holds a partition of a table."""
+    told = await cluster.ask(machine, "partition_map", table)
+    return {one["node"] for partition in told["partitions"] for one in partition["assignments"]}
+
+
+def test_each_command_once_and_twice():
+    """It changes what is wanted and nothing else, at whichever node it is said; the second time it finds that done."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        one = await made(cluster, but=newcomer)
+        await come(cluster, newcomer)
+        held = await cluster.ask(one, "partition_map", "t")
+        steps = [
+            ("add_node", ["n4"], 1), ("add_node", ["n4", {"weight": 3, "isolation_group": "r"}], (3, "r")),
+            ("add_node", ["n4", {"isolation_group": "none"}], 3), ("set_weight", ["n4", 1000], 1000),
+            ("remove_node", ["n4"], 0), ("add_node", ["n4", {"weight": 2}], 2),
+        ]  # fmt: skip
+        for method, params, expected in steps:
+            for machine, is_new in ((newcomer, True), (one, False)):
+                nodes = {"n1": 1, "n2": 1, "n3": 1, "n4": expected}
+                assert await say(cluster, machine, method, *params) == (is_new, nodes), (method, params)
+        for is_new in (True, False):
+            assert await say(cluster, one, "remove_node", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 0, "n4": 2})
+        for is_new in (True, False):  # With the share of the one whose place it takes.
+            assert await say(cluster, one, "replace_node", "n4", "n3") == (is_new, {"n1": 1, "n2": 1, "n3": 2, "n4": 0})
+        assert "was taken out" in (await refused(cluster, one, "set_weight", "n4", 5)).message
+        told = await cluster.ask(newcomer, "placement_nodes")
+        assert standing(told) == {"n1": 1, "n2": 1, "n3": 2, "n4": 0}
+        assert {(row["member"], row["alive"], len(row["uuid"])) for row in told["nodes"]} == {(True, True, 32)}
+        assert await cluster.ask(one, "partition_map", "t") == held
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_what_is_said_at_once():
+    """Each is done or refused as after another: all nodes come, or of two that may not both go one stays."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        one = await made(cluster, but=newcomer)
+        await come(cluster, newcomer)
+        errors = []
+
+        async def ask(machine, method, *params):
+            try:
+                await cluster.ask(machine, method, *params, timeout_s=60)
+            except GossipKVError as error:
+                errors.append(error)
+
+        async def at_once(*commands):
+            errors.clear()
+            async with trio.open_nursery() as nursery:
+                for number, command in enumerate(commands):
+                    nursery.start_soon(ask, cluster.machines[number % 4], *command)
+            return standing(await cluster.ask(one, "placement_nodes")), [type(error) for error in errors]
+
+        same = {"n1": 1, "n2": 1, "n3": 1}
+        assert await at_once(*[("add_node", "n4")] * 4) == ({**same, "n4": 1}, [])
+        weights = [("set_weight", f"n{number}", number) for number in range(1, 5)]
+        assert await at_once(*weights) == ({"n1": 1, "n2": 2, "n3": 3, "n4": 4}, [])
+        nodes, failed = await at_once(("set_weight", "n4", 1), ("remove_node", "n4"), ("add_node", "n4"))
+        assert nodes["n4"] in {0, 1, 4}
+        assert {*failed} <= {BadRequest}  # Its weight, once it is out.
+        await cluster.ask(one, "remove_node", "n4", timeout_s=60)
+        nodes, failed = await at_once(("remove_node", "n2"), ("remove_node", "n3"))
+        assert (sorted(map(bool, nodes.values())), failed) == ([False, False, True, True], [Conflict])
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_nodes_that_are_none():
+    """One that never was, of another cluster, or not alive comes nowhere; only one that is there goes."""
+
+    async def scenario(cluster):
+        *_, stranger = cluster.machines
+        one = await made(cluster, but=stranger)
+        await die(cluster, cluster.machines[2])
+        await stranger.start()
+        await trio.sleep(5)  # Until it has a cluster of its own.
+        await cluster.ask(stranger, "create_table", "t", {"kind": "hash", "replication": 1})
+        uuid = (await cluster.ask(stranger, "placement_nodes"))["nodes"][0]["uuid"]
+        for name, words in {
+            "n9": "no member n9 is known", "n4": "no member n4 is known", "": "no member  is known",
+            "n3": "no member of this cluster that is alive", uuid: "no member of this cluster that is alive",
+        }.items():  # fmt: skip
+            for params in (("add_node", name), ("replace_node", "n2", name)):
+                error = await refused(cluster, one, *params)
+                assert (type(error), words in error.message) == (Unavailable, True), (params, error)
+        for params in (
+            ("remove_node", "n9"),
+            ("remove_node", uuid),
+            ("set_weight", "n4", 2),
+            ("replace_node", "n9", "n2"),
+        ):
+            error = await refused(cluster, one, *params)
+            assert (type(error), "node of tables; these are: n1, " in error.message) == (BadRequest, True), (
+                params,
+                error,
+            )
+        error = await refused(cluster, one, "replace_node", "n1", "n1")
+        assert error.message == "n1 is no other node of tables; these are: n2, n3"
+        assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": 1, "n2": 1, "n3": 1}
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_shares_and_groups_that_cannot_be():
+    """Are refused before anybody is asked, as wrong requests."""
+    wrong = [0, -1, 1001, 1 << 63, "1", 0.5, True, None]
+
+    async def scenario(cluster):
+        one = await made(cluster, {"kind": "hash", "replication": 1})
+        questions = [("set_weight", "n1", weight) for weight in wrong]
+        questions += [("add_node", "n1", {"weight": weight}) for weight in wrong if weight is not None]
+        questions += [
+            ("replace_node", "n1", "n1", {"weight": 0}),
+            ("reshard", "t", -1),
+            ("reshard", "t", (1 << 17) + 1),
+        ]
+        questions += [("add_node", "n1", {"isolation_group": group}) for group in ("a b", "x" * 65, "ä", 1)]
+        for method, *params in questions:
+            assert isinstance(await refused(cluster, one, method, *params), BadRequest), (method, params)
+        assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": 1}
+
+    simulate(scenario, 1, machines=1)
+
+
+def test_as_many_nodes_stay_as_there_are_replicas():
+    """The last of them do not go, in no order; they may be replaced.  A table with more replicas cannot be."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        one = await made(cluster, but=newcomer)
+        assert isinstance(
+            await refused(cluster, one, "create_table", "u", {"kind": "hash", "replication": 4}), Unavailable
+        )
+        await cluster.ask(one, "remove_node", "n2", timeout_s=30)
+        error = await refused(cluster, one, "remove_node", "n3")
+        assert (type(error), "1 other nodes have a weight, and tables need 2" in error.message) == (Conflict, True)
+        assert isinstance(await refused(cluster, one, "replace_node", "n3", "n1"), Conflict)
+        await come(cluster, newcomer)
+        assert (await say(cluster, one, "replace_node", "n3", "n4"))[1] == {"n1": 1, "n2": 0, "n3": 0, "n4": 1}
+        moves, _ = await planned(cluster, one)
+        assert {target for _, target in moves} <= {"n1", "n4"}
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_groups():
+    """As many as have enough nodes each; twice is once; a group's nodes do not go below that; who replaces inherits."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
+
+        async def grouped(count):
+            told = await cluster.ask(one, "reshard", "t", count, timeout_s=30)
+            return told["changed"], sorted(map(len, told["groups"]))
+
+        for count in (4, 7):
+            error = await refused(cluster, one, "reshard", "t", count)
+            assert f"t cannot have {count} groups: 7 nodes are too few" in error.message
+        assert await grouped(0) == (False, [])
+        for count, sizes in {1: [7], 2: [3, 4], 3: [2, 2, 3], 0: []}.items():
+            assert await grouped(count) == (True, sizes)
+            assert await grouped(count) == (False, sizes)
+        assert (await planned(cluster, one))[1]["moves_count"] == 0
+        await grouped(3)
+        groups = (await cluster.ask(one, "reshard", "t", 3))["groups"]
+        small = next(group for group in groups if len(group) == 2)
+        old = next(name for name in small if name != "n1")
+        error = await refused(cluster, one, "remove_node", old)
+        assert (type(error), "needs 2 nodes in each group" in error.message) == (Conflict, True)
+        other = next(name for group in groups if group != small for name in group)
+        assert isinstance(await refused(cluster, one, "replace_node", old, other), Conflict)
+        await come(cluster, newcomer)
+        await cluster.ask(one, "replace_node", old, "n8", timeout_s=30)
+        moves, _ = await planned(cluster, one)
+        targets = Counter(target for (_, target), count in moves.items() for _ in range(count))
+        assert (targets["n8"], targets[old]) == (8, 0)  # Of 24 shards its group has 8, each on both of its nodes.
+        assert isinstance(await refused(cluster, one, "remove_node", "n8"), Conflict)
+        machine = cluster.machines[int(old[1:]) - 1]
+        await die(cluster, machine)
+        assert (await say(cluster, one, "remove_node", old, {"force": True}))[1][old] is None
+        told = await cluster.ask(one, "reshard", "t", 3, timeout_s=30)
+        assert sorted("n8" if name == old else name for name in small) in [sorted(group) for group in told["groups"]]
+
+    simulate(scenario, 1, machines=8)
+
+
+def test_tables_without_groups():
+    """One of ranges has none, and of one that there is not nothing is planned."""
+
+    async def scenario(cluster):
+        one = await made(cluster, {"kind": "range", "bounds": [b"m"], "replication": 2})
+        assert "has ranges" in (await refused(cluster, one, "reshard", "t", 1)).message
+        for method, *params in (("reshard", "u", 1), ("plan", "u")):
+            assert isinstance(await refused(cluster, one, method, *params), UnknownDatabase)
+        await cluster.ask(one, "create_table", "u", TWO_COPIES, timeout_s=30)
+        assert [told["table"] for told in await cluster.ask(one, "plan", None)] == ["t", "u"]
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_a_plan_has_its_moves_and_their_bytes():
+    """A newcomer gets its share, of which holders say the sizes; of too few isolation groups it is warned."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        one = await made(cluster, {**TWO_COPIES, "partitions": 24}, but=newcomer)
+        for number in range(100):
+            await cluster.ask(one, "put", "t", b"%d" % number, bytes(100))
+        await come(cluster, newcomer)
+        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+        moves, told = await planned(cluster, one)
+        assert moves == {("n1", "n4"): 4, ("n2", "n4"): 4, ("n3", "n4"): 4}
+        assert (told["unknown"], told["warning"]) == (0, None)
+        assert told["bytes"] == sum(move["bytes"] for move in told["moves"]) > 12 * 200
+        assert (await planned(cluster, newcomer))[0] == moves
+        for name in ("n1", "n2", "n3", "n4"):
+            await cluster.ask(one, "add_node", name, {"isolation_group": "r"}, timeout_s=30)
+        assert "4 nodes in 1 isolation groups are to hold 2 replicas" in (await planned(cluster, one))[1]["warning"]
+
+    simulate(scenario, 1, machines=4)
+
+
+@pytest.mark.parametrize(("method", "params"), [
+    ("add_node", ["n1"]), ("set_weight", ["n2", 5]), ("remove_node", ["n2"]), ("reshard", ["t", 1]),
+])  # fmt: skip
+def test_a_catalogue_that_names_no_nodes(monkeypatch, method, params):
+    """As of before there were such: nothing is planned; the first command has those named that hold partitions."""
+
+    async def nothing(*_):
+        """Name nobody."""
+
+    async def scenario(cluster):
+        with monkeypatch.context() as patched:
+            patched.setattr(Catalogue, "put_in", nothing)
+            one = await made(cluster)
+        assert (await cluster.ask(one, "placement_nodes"))["nodes"] == []
+        moves, told = await planned(cluster, one)
+        assert (moves, told["warning"]) == ({}, None)
+        await cluster.ask(one, method, *params, timeout_s=30)
+        named = standing(await cluster.ask(one, "placement_nodes"))
+        assert named == {"n1": 1, "n2": {"set_weight": 5, "remove_node": 0}.get(method, 1), "n3": 1}
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_who_was_removed_and_lives_has_no_part_of_later_tables():
+    """Nor has one that is gone for good and lives after all; what they hold stays until it is moved."""
+
+    async def scenario(cluster):
+        one, _, third, fourth = cluster.machines
+        await made(cluster)
+        await cluster.ask(one, "remove_node", "n3", timeout_s=30)
+        await die(cluster, fourth)
+        await cluster.ask(one, "remove_node", "n4", {"force": True}, timeout_s=30)
+        await fourth.start()
+        await shown(cluster, fourth, "alive", 60)
+        await cluster.ask(third, "create_table", "u", TWO_COPIES, timeout_s=30)
+        assert await holding(cluster, one, "u") == {"n1", "n2"}
+        assert await holding(cluster, one, "t") == {"n1", "n2", "n3", "n4"}
+        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+        await cluster.ask(one, "create_table", "v", TWO_COPIES, timeout_s=30)
+        assert await holding(cluster, one, "v") == {"n1", "n2", "n4"}
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_a_name_that_is_used_again():
+    """The node that has lost its disk is another one under the name: it takes the place of the former, or is put in."""
+
+    async def scenario(cluster):
+        one, _, third = cluster.machines
+        await made(cluster)
+        await cluster.ask(one, "set_weight", "n3", 7, timeout_s=30)
+        await die(cluster, third)
+        third.lose_disk()
+        await come(cluster, third)
+        assert "is no other node" in (await refused(cluster, one, "replace_node", "n2", "n2")).message
+        for is_new in (True, False):
+            told = await cluster.ask(one, "replace_node", "n3", "n3", {"force": True}, timeout_s=60)
+            rows = sorted(
+                (row["node"], row["member"], row["alive"], row["weight"])
+                for row in told["nodes"]
+                if row["node"] == "n3"
+            )
+            assert (told["changed"], told["node"], told["waits_for"]) == (is_new, "n3", [])
+            assert rows == [("n3", False, False, None), ("n3", True, True, 7)]
+        await cluster.ask(one, "set_weight", "n3", 2, timeout_s=30)  # That which lives.
+        named = (await cluster.ask(one, "placement_nodes"))["nodes"]
+        assert {row["weight"] for row in named if row["node"] == "n3"} == {None, 2}
+        former = next(row["uuid"] for row in named if not row["member"])
+        assert "was taken out" in (await refused(cluster, one, "set_weight", former, 2)).message
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_partitions_wait_for_who_is_down():
+    """And has some, until it is said to be gone for good, which of one that lives is refused."""
+
+    async def scenario(cluster):
+        *_, third, newcomer = cluster.machines
+        one = await made(cluster, but=newcomer)
+        await come(cluster, newcomer)
+        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+
+        async def waits(method, *params):
+            return (await cluster.ask(one, method, *params, timeout_s=30))["waits_for"]
+
+        for method, *params in (("remove_node", "n3"), ("replace_node", "n3", "n4")):
+            error = await refused(cluster, one, method, *params, {"force": True})
+            assert (type(error), "n3 is alive, and --force" in error.message) == (Conflict, True)
+        for machine in (third, newcomer):
+            await die(cluster, machine)
+        assert await waits("remove_node", "n4") == []
+        assert await waits("remove_node", "n3") == ["n3"] == await waits("placement_nodes")
+        assert isinstance(await refused(cluster, one, "add_node", "n3"), Unavailable)
+        assert await waits("remove_node", "n3", {"force": True}) == []
+        assert (await say(cluster, one, "remove_node", "n3"))[1]["n3"] is None  # It does not come back by that.
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_a_command_ends_in_the_time_that_is_allowed():
+    """Where the newcomer, or a majority of those that decide, is cut off and not known to be dead yet."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        one = await made(cluster, but=newcomer)
+        await come(cluster, newcomer)
+        for away in ([newcomer], cluster.machines[1:]):
+            await trio.sleep(20)
+            cluster.network.partition([one.host], [machine.host for machine in away])
+            began = trio.current_time()
+            error = await refused(cluster, one, "add_node", "n4", {"timeout_ms": 1000})
+            assert (type(error) in {Unavailable, Unknown}, trio.current_time() - began < 1.2) == (True, True), error
+            assert standing(await cluster.ask(one, "placement_nodes", timeout_s=0.9)) == {"n1": 1, "n2": 1, "n3": 1}
+            cluster.network.heal()
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_there_are_no_tables_yet():
+    """A node that takes no part says so, and nobody is made to take part; what the settings say is put in later."""
+
+    async def scenario(cluster):
+        one, other = cluster.machines
+        await begin(cluster)
+        for method, *params in (("add_node", "n2"), ("remove_node", "n2"), ("placement_nodes",), ("plan", None)):
+            error = await refused(cluster, one, method, *params)
+            assert (type(error), "no table was ever made here" in error.message) == (NotReady, True)
+        assert (await cluster.ask(other, "info"))["tables"]["state"] == "none"
+        await cluster.ask(one, "create_table", "t", TWO_COPIES, timeout_s=30)
+        assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": (5, "r"), "n2": (5, "r")}
+
+    simulate(scenario, 1, machines=2, config=replace(USUAL, isolation_group="r", weight=5))
