@@ -8,9 +8,10 @@ Pure, and the same wherever it is computed.  Invariants of every wanted map (`fa
 * a node's load is its ideal, rounded down or up.  The ideal is by weight as far as a partition allows, filled like
   water: a node holds it at most once, an isolation group no more of it than the line above says.
 
-Of all such maps the wanted one is one with the **fewest moves** from the map that is.  All else follows: wanted from
-wanted is no move, a node more takes no more than its share, and wherever a move towards it has been made one fewer is
-left, whatever map of that kind is found then.
+Of all such maps the wanted one is one with the **fewest moves** from the map that is.  So wanted from wanted is no
+move, and wherever a move towards it has been made one fewer is left, whatever map of that kind is found then.  A node
+more or less moves its ideal share.  No map saves more where isolation groups are uneven, or a node so heavy that it
+holds nearly every partition: up to 1.7 times the share was seen, with few nodes.
 
 The fewest are found as a flow of least cost.  Slots pass from node to node within a partition, where that leaves it as
 far apart as it was: for a move (cost 1), for one that is taken back (-1), or neither.  A round of nodes with negative

@@ -173,6 +173,19 @@ def test_water_finds_its_level():
     assert all((node(0) in slots) for slots in wanted)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "replication", "numbers"), [((2, 1, 1), 2, {0, 1}), ((3, 3), 3, {1, 2}), ((4, 1, 3), 5, {1, 2})]
+)
+def test_what_shares_an_isolation_group_is_parted(sizes, replication, numbers):
+    """From a map that has as many as can be in one: the numbers differ by one, but where a group has no more nodes."""
+    nodes = [Node(node(10 * group + at), "abc"[group], 1) for group, size in enumerate(sizes) for at in range(size)]
+    for slots in spread(nodes, replication, [tuple(one.id for one in nodes[:replication])] * 12):
+        assert {sum(one.id in slots and one.isolation_group == group for one in nodes) for group in "abc"} - {
+            0
+        } <= numbers
+        assert len({one.isolation_group for one in nodes if one.id in slots}) == min(len(sizes), replication)
+
+
 def test_slots_are_kept_and_taken_over():
     """Who comes takes the slot of one who goes before one that is empty; the last slot of a map is not empty."""
     nodes = [Node(node(number), "", 1) for number in (1, 2, 3)]
