@@ -16,7 +16,7 @@ Read in this order:
     options.py      options that several commands share
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node
-    writes.py, table.py   records of tables, and tables
+    writes.py, table.py   records of tables, and tables; decisions.py: what commands that decide have in common
     placement.py, metadata.py   on which nodes tables lie, and who decides on them
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.text import Text
 
 from gossipkv.cli import FAILED, WRONG_USE, Group
+from gossipkv.cli.decisions import DECISION
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, description, draw, progress
-from gossipkv.cli.table import DECISION
 from gossipkv.errors import ServiceError, UnknownDatabase
 from gossipkv.status.reading import list_of, map_of
 from gossipkv.status.words import plain

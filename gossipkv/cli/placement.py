@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.cli import WRONG_USE, Group
+from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
-from gossipkv.errors import Unknown
 from gossipkv.register.metadata.partitions import MOST_SHARDS
-from gossipkv.register.metadata.tables import MOST_WEIGHT
+from gossipkv.settings.tables import MOST_WEIGHT
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.words import names_text, plain, size_text
-from gossipkv.table.requests import DECISION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +28,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gossipkv.address import Address
-    from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
     Row = dict[str, Value]
 
-DECISION: Final = timeout("10s", "the decision, and again for asking what became of it")
 PLAN: Final = timeout("60s", "the plans, which take a second or two of a table with thousands of partitions")
 ISOLATION_GROUP: Final = click.option(
     "--isolation-group", metavar="G", help="What fails together with it; `none`: itself.  [default: as its settings]"
@@ -82,7 +79,7 @@ def add(
     Of one that is there already, what is told is changed, and nothing else.
     """
     with connect(nodes, timeout_ms) as client:
-        told = _change(client, "add_node", name, _options(timeout_ms, isolation_group=isolation_group, weight=weight))
+        told = decided(client, "add_node", name, _options(timeout_ms, isolation_group=isolation_group, weight=weight))
     _tell(told, f"{name}: {_place(told, name)}", as_json=as_json)
 
 
@@ -102,7 +99,7 @@ def remove(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, force: boo
     if force and not yes:
         return _warn(name)
     with connect(nodes, timeout_ms) as client:
-        told = _change(client, "remove_node", name, _options(timeout_ms, force=force or None))
+        told = decided(client, "remove_node", name, _options(timeout_ms, force=force or None))
     how = "gone for good; nobody waits for what it alone has" if force else "others get its partitions"
     _tell(told, f"{name}: {how}", as_json=as_json)
     return 0
@@ -139,7 +136,7 @@ def replace(
         return _warn(old)
     options = _options(timeout_ms, force=force or None, isolation_group=isolation_group, weight=weight)
     with connect(nodes, timeout_ms) as client:
-        told = _change(client, "replace_node", old, new, options)
+        told = decided(client, "replace_node", old, new, options)
     _tell(told, f"{new}: in the place of {old}; {_place(told, new)}", as_json=as_json)
     return 0
 
@@ -156,7 +153,7 @@ def weight(name: str, share: int, nodes: tuple[Address, ...], timeout_ms: int, *
     It is to hold partitions by the weight W, beside the weights of the others.
     """
     with connect(nodes, timeout_ms) as client:
-        told = _change(client, "set_weight", name, share, _options(timeout_ms))
+        told = decided(client, "set_weight", name, share, _options(timeout_ms))
     _tell(told, f"{name}: {_place(told, name)}", as_json=as_json)
 
 
@@ -270,7 +267,7 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
     0: no groups.
     """
     with connect(nodes, timeout_ms) as client:
-        told = _change(client, "reshard", name, groups, _options(timeout_ms))
+        told = decided(client, "reshard", name, groups, _options(timeout_ms))
     if as_json:
         print_json(told)
         return
@@ -289,18 +286,8 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
 
 
 def _options(timeout_ms: int, **told: Value) -> dict[str, Value]:
-    """What was told, and the time allowed where it is not what a node allows by itself."""
-    allowed = None if timeout_ms == DECISION_MS else timeout_ms
-    return {name: value for name, value in {**told, "timeout_ms": allowed}.items() if value is not None}
-
-
-def _change(client: Client, method: str, *params: Value) -> Row:
-    """Ask for a change, and once more where it is not known what became of it: twice is once."""
-    try:
-        return map_of(client.call(method, *params))
-    except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
-        return map_of(client.call(method, *params))
+    """What was told, and the time allowed."""
+    return {name: value for name, value in told.items() if value is not None} | allowed(timeout_ms)
 
 
 def _warn(gone: str) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from gossipkv.cli import Group, placement
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
+from gossipkv.cli.decisions import DECISION, allowed, decided
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
 from gossipkv.errors import NotReady, Unknown, UnknownDatabase
@@ -17,7 +18,7 @@ from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
 from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.words import plain, shown
-from gossipkv.table.requests import DECISION_MS, KINDS
+from gossipkv.table.requests import KINDS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
-DECISION: Final = timeout("10s", "the decision, and again for asking what became of it")
 SEQUENCE_BITS: Final = 48
 
 
@@ -90,28 +90,14 @@ def create(
         "replication": replication,
         "bounds": [*sorted(bounds)],
         "operation": secrets.token_bytes(OPERATION_ID_BYTES),
-        **_allowed(timeout_ms),
+        **allowed(timeout_ms),
     }
     with connect(nodes, timeout_ms) as client:
-        told = _create(client, name, asked)
+        told = decided(client, "create_table", name, asked)
     if as_json:
         print_json(told)
     else:
-        found = map_of(told)
-        click.echo(f"{name}: made, table {plain(found.get('table'))}, config {config_text(found.get('config'))}")
-
-
-def _create(client: Client, name: str, asked: dict[str, Value]) -> Value:
-    try:
-        return client.call("create_table", name, asked)
-    except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
-        return client.call("create_table", name, asked)
-
-
-def _allowed(timeout_ms: int) -> dict[str, Value]:
-    """The time allowed, where it is not what a node allows by itself: one of the last release takes no other."""
-    return {} if timeout_ms == DECISION_MS else {"timeout_ms": timeout_ms}
+        click.echo(f"{name}: made, table {plain(told.get('table'))}, config {config_text(told.get('config'))}")
 
 
 @table.command()
@@ -128,7 +114,7 @@ def drop(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         table = None
         with contextlib.suppress(UnknownDatabase, NotReady):  # The node may not have heard of it yet.
             table = map_of(client.call("partition_map", name)).get("table")
-        told = _drop(client, name, {"table": table, **_allowed(timeout_ms)})
+        told = _drop(client, name, {"table": table, **allowed(timeout_ms)})
     if as_json:
         print_json(told)
     else:

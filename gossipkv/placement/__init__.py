@@ -3,6 +3,8 @@
 Read in this order:
 
     partition.py      a table's partition: its assignments, how far each is, what no partition breaks
+    spread.py         which nodes are to hold which of a table's partitions
+    moves.py          what is begun next, so that they do
     shard_claim.py    a place in the ring that nobody gave out: the shard id
     identity.py       what makes two copies of a version the same version
     partition_set.py  some of a version's partitions

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_OF_SLOT: Final = 2
+LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
 MOST_FORMER: Final = 64
 MOST_ENDS: Final = 64  # Beyond that the oldest is let go of: a token of then is not told any more that it is lost.
 
@@ -70,6 +71,11 @@ class Partition(NamedTuple):
     def named(self) -> tuple[int, ...]:
         """The assignments that clocks have an entry for: the present ones and the former, in order."""
         return tuple(sorted((*(one.id for one in self.assignments), *self.former)))
+
+
+def least_of_group(replication: int) -> int:
+    """How many nodes a group has at least: one may be lost, or go, and another of it takes its place."""
+    return max(LEAST_OF_GROUP, replication)
 
 
 def fault_of(partition: Partition, replication: int) -> str:

@@ -29,6 +29,8 @@ from itertools import pairwise
 from math import ceil, floor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gossipkv.placement.partition import least_of_group
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -36,7 +38,6 @@ Slots = tuple[bytes | None, ...]  # Of one partition: the node in each slot; Non
 
 _MIXED: Final = 1 << 32
 _NEVER: Final = 1 << 60  # Costs more than all else together.
-LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
 
 
 class Node(NamedTuple):
@@ -113,7 +114,7 @@ def regroup(
     Raises:
         ValueError: too few nodes.
     """
-    least = max(replication, LEAST_OF_GROUP)
+    least = least_of_group(replication)
     if count and len(nodes) < count * least:
         raise ValueError(f"{len(nodes)} nodes are too few for {count} groups of {least} at least")
     isolation = {node.id: _isolation(node) for node in sorted(nodes)}

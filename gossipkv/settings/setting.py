@@ -198,6 +198,11 @@ def read_node_name(text: str) -> str:
     return read_name(text)
 
 
+def read_isolation_group(text: str) -> str:
+    """A name of what fails together, or `none`: empty."""
+    return "" if text in {"", "none"} else read_name(text)
+
+
 def read_path(text: str) -> Path:
     """A path, its `~` expanded."""
     if not text or "\0" in text:

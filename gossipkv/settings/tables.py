@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-from gossipkv.settings.setting import copies, count, duration, plain, read_name, size
+from gossipkv.settings.setting import copies, count, duration, plain, read_isolation_group, size
+
+MOST_WEIGHT: Final = 1000  # Times the least.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +52,13 @@ class TableSettings:
     isolation_group: str = field(
         default="",
         metadata=plain(
-            "name", "none", "a name, or none", lambda text: "" if text in {"", "none"} else read_name(text),
+            "name", "none", "a name, or none", read_isolation_group,
             meaning="what fails together with this node: a rack, a zone; no two replicas are in one where that can be",
             why="none: the node is one of its own",
         ),
     )  # fmt: skip
     weight: int = count(
-        1, 1, 1000,
+        1, 1, MOST_WEIGHT,
         meaning="share of the partitions of tables that this node gets when it is put in, beside others'",
         why="equal machines; `gossipkv node weight` changes it later",
     )  # fmt: skip

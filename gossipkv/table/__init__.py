@@ -9,6 +9,7 @@ Read in this order:
     host.py         the node around them, as far as they know it
     methods.py      the methods about tables, loaded when one is called
     for_clients.py  the door for clients; requests.py: what they sent, judged
+    placing.py      the door for people who change which nodes tables are laid on
     for_peers.py    the door for other nodes
     holding.py      maps become copies of partitions
     records.py      the methods on records: writes.py, reads.py of single ones, scans.py page by page

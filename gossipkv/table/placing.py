@@ -15,12 +15,14 @@ import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
 from gossipkv.placement.moves import standing
-from gossipkv.placement.spread import Node, lacks, regroup, spread
+from gossipkv.placement.partition import least_of_group
+from gossipkv.placement.spread import lacks, regroup, spread
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.deadline import Deadline
+from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, least_of_group
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.placement.partition import Partition
-    from gossipkv.placement.spread import Slots
+    from gossipkv.placement.spread import Node, Slots
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
@@ -67,11 +69,6 @@ class Plan(NamedTuple):
         ]
 
 
-def placed(named: Mapping[bytes, NamedNode]) -> list[Node]:
-    """The nodes that are to hold something, as what places partitions knows them."""
-    return [Node(uuid, node.isolation_group, node.weight) for uuid, node in named.items() if node.weight]
-
-
 def grouped(table: Table, nodes: Sequence[Node]) -> Sequence[Sequence[bytes]]:
     """A table's groups with the nodes that there are: who has come since they were formed is in one, too."""
     if not table.groups:
@@ -88,11 +85,6 @@ def planned(tree: Tree, nodes: Sequence[Node]) -> Plan:
     groups = grouped(table, nodes)
     wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
     return Plan(table, partitions, wanted, groups)
-
-
-def holders(trees: Sequence[Tree]) -> set[bytes]:
-    """Who holds a partition of any of these tables; it takes long as well."""
-    return {one.node for tree in trees for entry in tree.scan() for one in decode_partition(entry.record).assignments}
 
 
 @final
@@ -279,10 +271,9 @@ class PlacingMethods:
 
     async def _held(self) -> set[bytes] | None:
         """Who holds a partition of any table; None: a map is not known here."""
-        metadata, catalogue = self._deciding.taking_part()
+        _, catalogue = self._deciding.taking_part()
         try:
-            trees = [metadata.tree(table.id) for table in catalogue.tables().values()]
-            return await self._deciding.asking.beside(partial(holders, trees))
+            return await catalogue.nodes.holders()
         except NotReady:
             return None
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gossipkv.errors import BadRequest
 from gossipkv.register.metadata.pages import MOST_CONFIG, MOST_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, MURMUR3, PARTITIONERS, RANGE
-from gossipkv.register.metadata.tables import MOST_WEIGHT
 from gossipkv.settings.databases import NAMES, is_name
-from gossipkv.settings.setting import NAME_FORM, read_name
+from gossipkv.settings.setting import NAME_FORM, read_isolation_group
+from gossipkv.settings.tables import MOST_WEIGHT
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -304,14 +304,10 @@ def _timeout_ms(options: Options) -> int:
 def _isolation_group(method: str, options: Options) -> str | None:
     """What fails together with a node, as its settings say it: empty for `none`; None: it is not told."""
     group = options.text("isolation_group")
-    if group in {"", "none"}:
-        return ""
-    if group is not None:
-        try:
-            read_name(group)
-        except ValueError:
-            raise BadRequest(f"{method}: an isolation group's name is {NAME_FORM}, not {group!r}") from None
-    return group
+    try:
+        return None if group is None else read_isolation_group(group)
+    except ValueError:
+        raise BadRequest(f"{method}: an isolation group's name is {NAME_FORM}, not {group!r}") from None
 
 
 def _bounds(method: str, options: Options) -> tuple[bytes, ...]:

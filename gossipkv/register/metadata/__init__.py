@@ -11,6 +11,7 @@ Read in this order:
     head.py         what the register has: the root of now, and the last ones
     transactions.py from operations to a head that a majority holds
     server.py       one node's part in all maps
+    nodes.py        the nodes that tables are laid on
     catalogue.py    how the catalogue is founded and grows, and tables are made and dropped
     discovery.py    what a node is to do with each partition
 """

@@ -41,7 +41,7 @@ from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, enc
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.head import DROPPED_BEFORE, TRANSACTION_BYTES, Head, drop
 from gossipkv.register.metadata.ledger import Offer
-from gossipkv.register.metadata.nodes import Nodes
+from gossipkv.register.metadata.nodes import Nodes, placed
 from gossipkv.register.metadata.operations import EXPIRED, ID_USED, Answer, Operation
 from gossipkv.register.metadata.pages import (
     MOST_JUDGED,
@@ -69,7 +69,7 @@ FIRST_CONFIG: Final = config_id(0, 1)  # Of the first map of a register.
 WHOLE_S: Final = 10.0  # Of a table's creation, unless it is told.
 ASK_S: Final = 5.0
 SMALL_BYTES: Final = 1 << 20  # A first map goes along with the question whether it is held; a larger one is fetched.
-FEW_PARTITIONS: Final = 4096  # Are placed at once; more, beside the loop.
+FEW_PARTITIONS: Final = 1024  # Are placed at once; more, beside the loop.
 GROWN_S: Final = 10.0  # Until all registers are looked at again, where nobody came, went or made a table.
 MOST_GROWN: Final = 16  # Registers, before anything else has its turn.
 MARK_BYTES: Final = 8  # Of a table's id: the rest of its 16 bytes is drawn at random.
@@ -315,7 +315,8 @@ class Catalogue:
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
         table = Table(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner)
-        place = partial(_first_map, table, wanted.keys, [host.placed for host in hosts], self._random)
+        nodes = placed({host.acceptor.node: host.node for host in hosts})
+        place = partial(_first_map, table, wanted.keys, nodes, self._random)
         try:
             first = await self._beside(place) if len(wanted.keys) > FEW_PARTITIONS else place()
         except (ProtocolError, LimitExceeded) as error:

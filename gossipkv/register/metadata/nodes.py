@@ -54,10 +54,10 @@ class Host(NamedTuple):
     node: NamedNode
     is_named: bool  # In the catalogue; or it is not to be.
 
-    @property
-    def placed(self) -> Node:
-        """As what places partitions knows it."""
-        return Node(self.acceptor.node, self.node.isolation_group, self.node.weight or 1)
+
+def placed(named: Mapping[bytes, NamedNode]) -> list[Node]:
+    """The nodes that are to hold something, as what places partitions knows them."""
+    return [Node(uuid, node.isolation_group, node.weight) for uuid, node in named.items() if node.weight]
 
 
 @final
@@ -123,14 +123,14 @@ class Nodes:
         """
         unnamed = {host.acceptor.node: host.node for host in hosts if not host.is_named}
         if (unnamed or not hosts) and not self.named():
-            for holder in sorted(await self._holders() - unnamed.keys()):
+            for holder in sorted(await self.holders() - unnamed.keys()):
                 unnamed[holder] = NamedNode(holder.hex(), "", 1)
                 with contextlib.suppress(GossipKVError):  # It may be down.
                     unnamed[holder] = await self._members.describe(holder)
         return unnamed
 
-    async def _holders(self) -> set[bytes]:
-        """Who holds a partition of any table."""
+    async def holders(self) -> set[bytes]:
+        """Who holds a partition of any table.  Raises NotReady: the map of one is not known here."""
         holders: set[bytes] = set()
         for table in self._tables().values():
             for number, entry in enumerate(self._metadata.tree(table.id).scan()):

@@ -41,7 +41,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
-from gossipkv.placement.partition import MOST_ENDS, MOST_FORMER, Assignment, End, Partition, State, fault_of
+from gossipkv.placement.partition import (
+    MOST_ENDS,
+    MOST_FORMER,
+    Assignment,
+    End,
+    Partition,
+    State,
+    fault_of,
+    least_of_group,
+)
 from gossipkv.register.configuration import UUID_BYTES
 from gossipkv.register.metadata.operations import Edits, Refusal
 from gossipkv.register.metadata.pages import MOST_KEY_BYTES, MOST_META_BYTES, MOST_RECORD_BYTES, is_whole, pack, unpack
@@ -180,11 +189,6 @@ def decode_partition(record: bytes) -> Partition:
     raise ProtocolError("a partition is [1, id, [assignment, ...]]", {"got": repr(record)[:80]})
 
 
-def least_of_group(replication: int) -> int:
-    """How many nodes a group has at least: one may be lost, or go, and another of it takes its place."""
-    return max(2, replication)
-
-
 def shard_key(number: int) -> bytes:
     """The key of a hash table's shard."""
     return number.to_bytes(SHARD_BYTES, "big")
@@ -257,8 +261,7 @@ def _advance(view: View, argument: object) -> Edits:
             pass
         case _:
             raise Refusal(INVALID, "advance takes [key, partition, assignment, 2 or 3]")
-    found = _partition_at(view, key, partition)
-    known = found.assignment(assignment) if is_whole(assignment) else None
+    found, known = _assignment_at(view, key, partition, assignment)
     if known is None:
         raise Refusal(NOT_FOUND, f"there is no assignment {assignment} at {key[:40]!r}")
     if known.state >= state:
@@ -282,8 +285,7 @@ def _unassign(view: View, argument: object) -> Edits:
             pass
         case _:
             raise Refusal(INVALID, "unassign takes [key, partition, assignment]")
-    found = _partition_at(view, key, partition)
-    known = found.assignment(assignment) if is_whole(assignment) else None
+    found, known = _assignment_at(view, key, partition, assignment)
     if known is None:
         return Edits()
     if known.state == State.AVAILABLE:
@@ -297,8 +299,7 @@ def _unassign_by_force(view: View, argument: object) -> Edits:
             ends = _ends_asked(rows)
         case _:
             raise Refusal(INVALID, "unassign takes [key, partition, assignment, [[assignment, end], ...]]")
-    found = _partition_at(view, key, partition)
-    known = found.assignment(assignment) if is_whole(assignment) else None
+    found, known = _assignment_at(view, key, partition, assignment)
     if known is None:
         return Edits()
     if ends.keys() != {known.id, *found.former}:
@@ -422,6 +423,14 @@ def _partition_at(view: View, key: bytes, partition: object) -> Partition:
     if found is None or found.id != partition:
         raise Refusal(NOT_FOUND, f"there is no partition {partition} at {key[:40]!r}")
     return found
+
+
+def _assignment_at(
+    view: View, key: bytes, partition: object, assignment: object
+) -> tuple[Partition, Assignment | None]:
+    """The partition at a key, and its assignment of that id, if it has one."""
+    found = _partition_at(view, key, partition)
+    return found, found.assignment(assignment) if is_whole(assignment) else None
 
 
 def _changed(view: View, key: bytes, partition: Partition, assignments: Iterable[Assignment]) -> Edits:

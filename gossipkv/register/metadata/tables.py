@@ -40,6 +40,7 @@ from gossipkv.register.metadata.pages import MOST_RECORD_BYTES, is_whole, pack, 
 from gossipkv.register.metadata.partitions import HASH, INVALID, RANGE, TABLE_ID_BYTES
 from gossipkv.register.metadata.tree import Kind
 from gossipkv.settings.databases import MAX_NAME_CHARACTERS, NAMES, is_name
+from gossipkv.settings.tables import MOST_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -54,7 +55,6 @@ TOO_FEW: Final = "TOO_FEW"  # Likewise: tables would have fewer nodes than repli
 NODE: Final = b"\0"  # Begins the key of a node; no table's name has it, and all of them are behind.
 END_OF_NODES: Final = b"\1"
 _REPLACED: Final = "nil or [uuid whose place it takes, is gone]"
-MOST_WEIGHT: Final = 1000  # Times the least.
 
 
 class NamedTable(NamedTuple):

@@ -43,3 +43,25 @@ class AskedNode:
                 connection.answer(message_id, None, to_wire(error))
             except EOFError:
                 return
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    """A method that refuses."""
+
+    def method(*_: object) -> object:
+        raise error
+
+    return method
+
+
+def answering(*answers: object) -> Callable[..., object]:
+    """A method that answers with one of these after the other, or raises it."""
+    left = [*answers]
+
+    def method(*_: object) -> object:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return method

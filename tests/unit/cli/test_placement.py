@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gossipkv.errors import BadRequest, Conflict, NotReady, Unavailable, UnknownDatabase
-from tests.unit.cli.asked_node import AskedNode
+from tests.unit.cli.asked_node import AskedNode, answering, raising
 
 
 def row(node, weight=1, **more):
@@ -92,29 +92,11 @@ def test_partitions_that_wait(ask, waits, words):
 
 def test_what_is_unknown_is_asked_again(ask):
     """The connection ends before the answer: the same again, once."""
-    answers = [EOFError(), changed(row("n4"), is_new=False)]
-
-    def add_node(*_):
-        answer = answers.pop(0)
-        if isinstance(answer, EOFError):
-            raise answer
-        return answer
-
-    done, asked = ask("node", "add", "n4", add_node=add_node)
+    done, asked = ask("node", "add", "n4", add_node=answering(EOFError(), changed(row("n4"), is_new=False)))
     assert (done.status, done.out, asked[0]) == (0, "n4: weight 1\n", asked[1])
     assert "asking what became of it" in done.err
-    answers = [EOFError(), EOFError()]
-    done, asked = ask("node", "add", "n4", add_node=add_node)
+    done, asked = ask("node", "add", "n4", add_node=answering(EOFError(), EOFError()))
     assert (done.status, len(asked)) == (3, 2)
-
-
-def raising(error):
-    """A method that refuses."""
-
-    def method(*_):
-        raise error
-
-    return method
 
 
 @pytest.mark.parametrize(("error", "status"), [

@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.cli.table import config_text
 from gossipkv.errors import BadRequest, Conflict, Unavailable, Unknown, UnknownDatabase
-from tests.unit.cli.asked_node import AskedNode
+from tests.unit.cli.asked_node import AskedNode, answering, raising
 
 MADE = {"table": "ab" * 16, "config": (1 << 48) + 7}
 
@@ -52,21 +52,12 @@ def test_a_table_is_made(ask, arguments, expected):
 
 def test_what_is_unknown_is_asked_about(ask):
     """The connection ends before the answer: the same again, once, under the same id."""
-    answers = [EOFError(), MADE]
-
-    def create_table(*_):
-        answer = answers.pop(0)
-        if isinstance(answer, EOFError):
-            raise answer
-        return answer
-
-    done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=create_table)
+    done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=answering(EOFError(), MADE))
     assert (done.status, len(asked)) == (0, 2)
     assert asked[0] == asked[1]
     assert done.err.count("\n") == 1
     assert "asking what became of it" in done.err
-    answers = [EOFError(), EOFError()]
-    done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=create_table)
+    done, asked = ask("table", "create", "carts", "--kind", "hash", create_table=answering(EOFError(), EOFError()))
     assert (done.status, len(asked)) == (3, 2)
 
 
@@ -80,15 +71,6 @@ def test_a_table_that_cannot_be(ask, arguments):
     done, asked = ask("table", "create", *arguments, create_table=lambda *_: MADE)
     assert (done.status, done.out, asked) == (2, "", [])
     assert done.err.startswith("gossipkv: ")
-
-
-def raising(error):
-    """A method that refuses."""
-
-    def method(*_):
-        raise error
-
-    return method
 
 
 @pytest.mark.parametrize(("error", "status"), [

@@ -25,7 +25,7 @@ from gossipkv.errors import (
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.table.hints import decode_hint
 from tests.world.faulty_files import CHANGING, Action, Fault
-from tests.world.nodes.phases import begin, shown
+from tests.world.nodes.phases import begin, refused, shown
 from tests.world.nodes.trace import Trace
 from tests.world.nodes.whole_cluster import simulate
 
@@ -42,15 +42,6 @@ def keys_on_the_page(heading):
     section = PAGE.split(f"\n### {heading}\n")[1].split("\n#")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-
-
-async def refused(cluster, machine, method, *params):
-    """The error of a question that has to have one."""
-    try:
-        told = await cluster.ask(machine, method, *params, timeout_s=30)
-    except GossipKVError as error:
-        return error
-    raise AssertionError(f"{method}{params} was answered with {told!r}")
 
 
 def test_the_life_of_a_table():

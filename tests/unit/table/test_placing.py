@@ -10,19 +10,10 @@ import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
 from gossipkv.register.metadata.catalogue import Catalogue
-from tests.world.nodes.phases import begin, shown
+from tests.world.nodes.phases import begin, refused, shown
 from tests.world.nodes.whole_cluster import USUAL, simulate
 
 TWO_COPIES = {"kind": "hash", "partitions": 12, "replication": 2}
-
-
-async def refused(cluster, machine, method, *params):
-    """The error of a question that has to have one."""
-    try:
-        told = await cluster.ask(machine, method, *params, timeout_s=60)
-    except GossipKVError as error:
-        return error
-    raise AssertionError(f"{method}{params} was answered with {told!r}")
 
 
 async def made(cluster, options=TWO_COPIES, *, but=None):

@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, final
 
+from tests.world.models.counting import count_verdicts
 from tests.world.models.replica import Broken, Clock, Dot, Entry, Feed, Node, Record, covers, merge
 from tests.world.scheduler import MS, SECOND, Scheduler
 
@@ -323,18 +324,7 @@ class Run:
 
 def main(arguments: list[str]) -> None:
     """Count the verdicts of some seeds, and name the first of each that is not right."""
-    first, count, *planted = arguments
-    verdicts: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    firsts: dict[str, int] = {}
-    for seed in range(int(first), int(first) + int(count)):
-        run = Run(seed, frozenset(planted))
-        verdict = run.verdict()
-        verdicts[verdict] += 1
-        firsts.setdefault(verdict, seed)
-        counts += run.counts
-    firsts.pop("right", None)
-    sys.stdout.write(f"{dict(verdicts)} first {firsts} {dict(counts)}\n")
+    count_verdicts(Run, arguments)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ from random import Random
 from typing import final
 
 from tests.world.models.copies import Assignment, Broken, Config, Copy, Dot, Pending, Record, State
+from tests.world.models.counting import count_verdicts
 from tests.world.models.host import Node
 
 Message = tuple[str, int, int, tuple[object, ...]]  # Its kind, from, to: -1 is METADATA.
@@ -526,18 +527,7 @@ STEPS, WEIGHTS = zip(
 
 def main(arguments: list[str]) -> None:
     """Count the verdicts of some seeds, and name the first of each that is not right."""
-    first, count, *planted = arguments
-    verdicts: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    firsts: dict[str, int] = {}
-    for seed in range(int(first), int(first) + int(count)):
-        run = Run(seed, frozenset(planted))
-        verdict = run.verdict()
-        verdicts[verdict] += 1
-        firsts.setdefault(verdict, seed)
-        counts += run.counts
-    firsts.pop("right", None)
-    sys.stdout.write(f"{dict(verdicts)} first {firsts} {dict(counts)}\n")
+    count_verdicts(Run, arguments)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from gossipkv.address import DEFAULT_PORT, Address
+from gossipkv.errors import GossipKVError
 from tests.world.faulty_files import CHANGING, Action, Fault
 from tests.world.nodes import views
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from gossipkv.wire.rpc import Value
     from tests.world.nodes.machine import NodeMachine
     from tests.world.nodes.whole_cluster import SimulatedCluster
 
@@ -28,6 +30,7 @@ BLACKOUT_S: Final = 30.0
 TWINS_S: Final = 30.0
 HEALED_S: Final = 35.0  # What is promised after any partition.
 LEFT_S: Final = 1.5  # Likewise, after SIGTERM.
+REFUSED_S: Final = 60.0
 SHOWN_S: Final = 2.0  # A change, to everyone; the reader's own time is in it.
 
 CRASHES: Final = (Action.CRASH_BEFORE, Action.CRASH_HALFWAY, Action.CRASH_AFTER)
@@ -67,6 +70,15 @@ async def begin(cluster: SimulatedCluster, but: NodeMachine | None = None) -> No
         for machine in machines:
             nursery.start_soon(start_later, machine, chance.uniform(0, spread_s))
     await settle(cluster, JOINED_S)
+
+
+async def refused(cluster: SimulatedCluster, machine: NodeMachine, method: str, *params: Value) -> GossipKVError:
+    """Returns the error of a question that has to have one.  Raises AssertionError: it has none."""
+    try:
+        told = await cluster.ask(machine, method, *params, timeout_s=REFUSED_S)
+    except GossipKVError as error:
+        return error
+    raise AssertionError(f"{method}{params} was answered with {told!r}")
 
 
 async def settle(cluster: SimulatedCluster, within_s: float) -> float:
