@@ -8,7 +8,7 @@ beside another of its slot, that one is LEAVING from then on.  Invariants of eve
 * at most one slot moves: has an assignment that is not AVAILABLE.
 
 An assignment that was AVAILABLE once and is none any more is *former* until all copies have said the same of what it
-had originated; where it was taken by force, it keeps an *end*: the highest counter of it that is known to be kept.
+had originated; where it was taken by force, it has an *end*: the highest counter of it that is known to be kept.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class End(NamedTuple):
     """Where the records of an assignment end that was taken by force."""
 
     assignment: int
-    counter: int
+    counter: int | None  # None: it is not known yet; who has adopted that it was taken says what is kept.
 
 
 class Partition(NamedTuple):

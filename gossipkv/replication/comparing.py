@@ -108,7 +108,8 @@ class Comparing:
         while self._round:
             copy = self._round.pop()
             undigested.pop(copy, None)  # What moves from here on is noted anew.
-            if copy.digest is None or copy.digest.clock != copy.synced:
+            is_taken = copy.digest is not None and copy.digest.clock == copy.synced
+            if not is_taken and copy.joining is None:  # Who is not whole has records ahead of its clock.
                 return Pass.of(copy)
         return None
 

@@ -5,6 +5,9 @@ A copy is one space of the store.  Its keys begin with a byte that says of what 
     \0 i                what it is: [1, table, partition, assignment]
     \0 c                how it stands: time, config id, clock before and after the last batch
     \0 l                it is being loaded, and is no copy yet (`loading`)
+    \0 j                it is not whole yet: what it has beside its clock (`joining`)
+    \0 a                its assignment is not AVAILABLE, by the map that it has adopted last
+    \0 x                it is set aside: nobody reads it, and it takes and gives nothing
     \1 key              the record of a user's key (`record`)
     \2 time key         a tombstone: the record of that key was a delete of that time
 
@@ -28,6 +31,7 @@ import msgpack
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, record
 from gossipkv.replication._entry import size_bytes
+from gossipkv.replication.joining import Joining
 from gossipkv.replication.sharing import shared
 from gossipkv.replication.time import HybridTime
 from gossipkv.storage.engine.shell import DELETE, PUT, Batch
@@ -41,6 +45,8 @@ FORMAT: Final = 1
 IDENTITY: Final = b"\0i"
 STATE: Final = b"\0c"
 LOADING: Final = b"\0l"
+MOVES: Final = b"\0a"
+ASIDE: Final = b"\0x"
 RECORD: Final = b"\1"
 TOMBSTONE: Final = b"\2"
 END_OF_RECORDS: Final = TOMBSTONE
@@ -89,6 +95,18 @@ class Seat(NamedTuple):
     available: bool
 
 
+class Rules(NamedTuple):
+    """What else the map says of a partition; of thousands of copies most have the same."""
+
+    slots: int = 0  # How many there are to be, for levels; 0: as many as its hosts have.
+    former: tuple[int, ...] = ()  # Assignments of before that are not settled yet: clocks name them.
+    ends: tuple[tuple[int, int | None], ...] = ()  # Of what was taken by force; beyond is lost; None: not known yet.
+    loads: bool = False  # The assignment here is INITIALIZING.
+
+
+NO_RULES: Final = Rules()
+
+
 class Digest(NamedTuple):
     """Of the live records of a copy."""
 
@@ -118,6 +136,9 @@ class Entry:
     position: int = 0  # In the log here.
     size_bytes: int = field(init=False)  # About what it takes on its way.
     origins: tuple[int, ...] = field(init=False)  # The assignments whose records it has, or had.
+    source: int = 0  # The assignment whose log it is of, if it comes from another node,
+    config: int = 0  # and by which its clocks name whom they name, if that is newer than the one here.
+    joining: Joining | None = None  # What a copy that was not whole has beside its clock after it: nobody is fed by it.
 
     def __post_init__(self) -> None:
         """Find once what each feed asks."""
@@ -132,6 +153,7 @@ class Merged:
 
     before: bytes  # Packed clocks.
     after: bytes
+    joining: Joining | None = None
     won: dict[bytes, bytes] = field(default_factory=dict)
 
 
@@ -151,20 +173,28 @@ class Copy:
         "config",
         "digest",
         "is_new",
+        "joining",
         "made_at",
         "partition",
+        "rules",
         "seats",
         "sharers",
         "space",
         "stands_still",
         "synced",
         "synced_config",
+        "synced_joining",
         "taken_config",
         "time",
+        "was_available",
     )
 
-    def __init__(self, space: int, identity: Identity, state: bytes, made_at: int = 0) -> None:
+    def __init__(
+        self, space: int, identity: Identity, state: bytes, made_at: int = 0, joining: Joining | None = None
+    ) -> None:
         """`state`: what stands under `STATE`; `made_at`: the log has nothing of it before that position.
+
+        `joining`: what it has beside its clock; None: it is whole.
 
         Raises:
             ProtocolError: the state has not that form.
@@ -179,6 +209,9 @@ class Copy:
         self.synced, self.synced_config = self.appended, self.config
         self.taken_config = self.config  # The newest under which it took anything in, or let go of a tombstone.
         self.time = HybridTime(time)
+        self.joining = self.synced_joining = joining
+        self.rules = NO_RULES
+        self.was_available = joining is None  # By the map that it has adopted last; who finds it says otherwise.
         self.seats: tuple[Seat, ...] = ()  # Of its hosts, in the order of their assignments.
         self.sharers: tuple[bytes, ...] = ()  # The other nodes that hold the partition.
         self.aside: str | None = None  # Why it originates nothing for good.
@@ -200,14 +233,40 @@ class Copy:
     @hosts.setter
     def hosts(self, hosts: Iterable[Host]) -> None:
         in_order = sorted(hosts)
-        named = _named(in_order)
+        named = _named(in_order, self.rules.former)
         self._named = self._named if named == self._named else named
         self.seats = shared(tuple(shared(Seat(*host[1:])) for host in in_order))
         self.sharers = shared(tuple(host.node for host in in_order if host.assignment != self.assignment))
 
     def seated(self) -> Iterable[tuple[int, Seat]]:
         """Its hosts, without an object for each."""
-        return zip(self._named, self.seats, strict=bool(self.seats))  # At first it has none.
+        return zip(self.assigned, self.seats, strict=bool(self.seats))  # At first it has none.
+
+    @property
+    def assigned(self) -> tuple[int, ...]:
+        """The present assignments of its partition, in order."""
+        former = self.rules.former
+        return tuple(one for one in self._named if one not in former) if former else self._named
+
+    @property
+    def seat(self) -> Seat | None:
+        """Its own; None: the map by which it goes has not come yet, or does not name it."""
+        return next((seat for one, seat in self.seated() if one == self.assignment), None)
+
+    def host_at(self, node: bytes) -> int:
+        """The assignment of one of its hosts; 0: that node has none."""
+        return next((one for one, seat in self.seated() if seat.node == node), 0)
+
+    @property
+    def told_clock(self) -> bytes:
+        """What is synced, as others are told: nothing, until it is whole."""
+        return self.synced if self.synced_joining is None else clock.named(b"", self._named)
+
+    @property
+    def originates(self) -> bool:
+        """Whether its assignment is AVAILABLE, as far as the map is here."""
+        seat = self.seat
+        return seat is None or (seat.available and seat.counts)
 
     def id_here(self, assignment: int) -> int:
         """An assignment, as the object that is kept here already."""
@@ -215,27 +274,33 @@ class Copy:
 
     @property
     def named(self) -> tuple[int, ...]:
-        """The assignments of its clock, in order."""
+        """The assignments of its clock, in order: the present ones, and the former."""
         return self._named
 
-    def adopting(self, config: int, hosts: Iterable[Host]) -> Batch | None:
+    def adopting(self, config: int, hosts: Sequence[Host], rules: Rules = NO_RULES) -> Batch | None:
         """The batch that has it go by what the map says of its partition, before `adopts`; None: it does already.
 
-        Its clock has an entry, if only 0, for each assignment that the map names, and no other.
+        Its clock has an entry, if only 0, for each assignment that the map names, present or former, and no other.
         """
-        named = _named(hosts)
-        assert self.assignment in named, self.identity
+        named = _named(hosts, rules.former)
+        assert any(host.assignment == self.assignment for host in hosts), self.identity
         if (config, named) == (self.config, self._named):
             return None
         clock_now = clock.named(self.appended, named)
         batch = Batch()
         batch.put(self.space, STATE, encode_state(self.time.last, config, clock_now, clock_now))
+        is_available_now = is_available(self.assignment, hosts)
+        if is_available_now and not self.was_available:
+            batch.delete(self.space, MOVES)
+        elif self.was_available and not is_available_now:
+            batch.put(self.space, MOVES, b"")
         return batch
 
-    def adopts(self, config: int, hosts: Iterable[Host]) -> None:
+    def adopts(self, config: int, hosts: Sequence[Host], rules: Rules = NO_RULES) -> None:
         """Go by it from now on; that batch is appended."""
+        self.rules = shared(rules)
         self.hosts = tuple(hosts)
-        self.config = shared(config)
+        self.config, self.was_available = shared(config), self.originates
         self.appended = clock.named(self.appended, self._named)
         self._has_synced(self.synced)
 
@@ -243,19 +308,20 @@ class Copy:
         """That batch is synced: only now does it confirm under that config."""
         self.synced_config = shared(config)
 
-    def moves(self, space: int, joined: bytes, position: int) -> None:
+    def moves(self, space: int, joined: bytes, position: int, joining: Joining | None) -> None:
         """It is in another space by now, with a clock to which nobody has come by its log; that batch is synced."""
         assert self.stands_still
-        assert clock.covers(joined, self.appended), "a clock never goes back"
+        assert self.joining is not None or clock.covers(joined, self.appended), "a clock never goes back"
         self.space, self.made_at, self.stands_still = space, position, False
         self.appended = self.synced = joined
+        self.joining = self.synced_joining = _left(joining)
         self.taken_config = self.config
         self.digest = None
 
     @property
     def is_between(self) -> bool:
         """Whether something is appended to it that is not synced."""
-        return bool(self._between) or self.appended != self.synced
+        return bool(self._between) or self.appended != self.synced or self.joining is not self.synced_joining
 
     def is_pending(self, key: bytes) -> bool:
         """Whether a record of a key is appended and not synced."""
@@ -267,6 +333,7 @@ class Copy:
         """Give records to what a client would write, one after the other: a batch to append, and then `appends`."""
         assert self.aside is None, self.aside
         assert not self.stands_still
+        assert self.joining is None, "who is not whole originates nothing"
         batch, before = Batch(), self.appended
         count = clock.counter(before, self.assignment)
         records: list[tuple[bytes, bytes]] = []
@@ -291,33 +358,56 @@ class Copy:
         """Whether all up to a clock is synced here, but for what has ended."""
         return clock.covers(self.synced, clock.named(other, self._named))
 
-    def follows(self, before: bytes, merged: Merged | None = None) -> bool:
-        """Whether it can take what goes on from a clock now."""
-        return not self.stands_still and self.covers(before, merged)
+    def has(self, entry: Entry, merged: Merged | None = None) -> bool:
+        """Whether there is nothing to take of an entry of another copy."""
+        if entry.config > self.config:
+            return clock.covers(self.appended, entry.after)
+        joining = self.joining if merged is None else merged.joining
+        span = None if joining is None else joining.span(entry.source)
+        is_merged = span is not None and clock.covers(span.after, clock.named(entry.after, self._named))
+        return is_merged or self.covers(entry.after, merged)
+
+    def follows(self, entry: Entry, merged: Merged | None = None) -> bool:
+        """Whether it can take an entry now: who is not whole takes it ahead of its clock.
+
+        Of a newer config nothing is taken: it may name origins that this one does not know yet.
+        """
+        if self.stands_still or entry.config > self.config:
+            return False
+        return self.joining is not None or self.covers(entry.before, merged)
 
     def merge(self, entry: Entry, merged: Merged, read: Read) -> None:
         """Merge an entry of another copy into what is taken with it, for `take`.
 
-        Requires: the clock before it is covered, and the one after it is not.
+        Requires: it follows, and is not had.
         """
-        assert self.covers(entry.before, merged), "an entry that was skipped would be missed for good"
+        assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"
         before, won = merged.after, merged.won
-        after = clock.merge(before, clock.named(entry.after, self._named))
+        named = clock.named(entry.after, self._named)
+        after = clock.merge(before, named)
         for key, data in entry.records:
             dot = record.dot(data)
-            if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name, or not yet.
+            if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name any more.
                 continue
             self.time.merge(int.from_bytes(data[:8], "big"))
             standing = won.get(key) or self._between.get(key) or read(self.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:
                 won[key] = data
-        merged.after = after
+        if merged.joining is None:
+            merged.after = after
+        else:
+            merged.joining = merged.joining.taken(entry.source, clock.named(entry.before, self._named), named)
 
     def take(self, merged: Merged, batch: Batch) -> Entry:
         """Put what was merged into a batch, as one entry: the batch is to be appended, and then `appends`."""
         for key, data in merged.won.items():
             self._put(batch, key, data)
-        return self._finished(batch, Entry(self, (*merged.won.items(),), merged.before, merged.after, is_own=False))
+        joining, after = merged.joining, merged.after
+        if joining is not None:
+            joining, after = joining.closed(after, self._named)
+            joining.put(batch, self.space)
+        records = (*merged.won.items(),)
+        return self._finished(batch, Entry(self, records, merged.before, after, is_own=False, joining=joining))
 
     def _put(self, batch: Batch, key: bytes, data: bytes) -> None:
         batch.put(self.space, RECORD + key, data)
@@ -327,13 +417,14 @@ class Copy:
     def _finished(self, batch: Batch, entry: Entry) -> Entry:
         """Have the batch move the clock: records and clock go together."""
         assert clock.covers(entry.after, entry.before), "a clock never goes back"
-        batch.put(self.space, STATE, encode_state(self.time.last, self.config, entry.after, entry.before))
+        before = entry.before if entry.joining is None else entry.after  # Nobody is fed by it: see `joining`.
+        batch.put(self.space, STATE, encode_state(self.time.last, self.config, entry.after, before))
         return entry
 
     def appends(self, entry: Entry) -> None:
         """Its batch is appended: what follows goes on from it."""
         assert self.appended == entry.before, "one batch after the other"
-        self.appended = entry.after
+        self.appended, self.joining = entry.after, _left(entry.joining)
         if entry.records and self._between is NOTHING:
             self._between = {}
         for key, data in entry.records:
@@ -342,6 +433,7 @@ class Copy:
     def has_synced(self, entry: Entry) -> None:
         """An entry of it is synced; they are in their order."""
         self.taken_config = self.config
+        self.synced_joining = _left(entry.joining)
         self._has_synced(entry.after)
         for key, data in entry.records:
             if self._between.get(key) == data[:ORDER_BYTES]:
@@ -374,8 +466,18 @@ class Copy:
         return entry
 
 
-def _named(hosts: Iterable[Host]) -> tuple[int, ...]:
-    return tuple(sorted(host.assignment for host in hosts))
+def _left(joining: Joining | None) -> Joining | None:
+    """What a copy has beside its clock; nothing, once it is whole."""
+    return None if joining is None or joining.is_over else joining
+
+
+def _named(hosts: Iterable[Host], former: Iterable[int] = ()) -> tuple[int, ...]:
+    return tuple(sorted((*(host.assignment for host in hosts), *former)))
+
+
+def is_available(assignment: int, hosts: Iterable[Host]) -> bool:
+    """Whether an assignment is AVAILABLE."""
+    return any(host.counts and host.available for host in hosts if host.assignment == assignment)
 
 
 def encode_state(time: int, config: int, after: bytes, before: bytes) -> bytes:
@@ -401,12 +503,19 @@ def decode_identity(value: bytes) -> Identity:
     raise ProtocolError("a copy's identity is [1, table, partition, assignment]", {"got": repr(value)[:80]})
 
 
-def first_batch(space: int, identity: Identity, config: int, named: Sequence[int]) -> tuple[Batch, bytes]:
-    """The batch that makes a copy, and the state that it begins with."""
-    empty = clock.named(b"", named)
+def first_batch(
+    space: int, identity: Identity, config: int, hosts: Sequence[Host], rules: Rules = NO_RULES
+) -> tuple[Batch, bytes, Joining | None]:
+    """The batch that makes a copy, the state that it begins with, and what it is not whole with."""
+    empty = clock.named(b"", _named(hosts, rules.former))
     batch = Batch()
     batch.new_space(space)
     batch.put(space, IDENTITY, identity.encode())
     state = encode_state(0, config, empty, empty)
     batch.put(space, STATE, state)
-    return batch, state
+    if any(host.available for host in hosts if host.assignment == identity.assignment):
+        return batch, state, None
+    batch.put(space, MOVES, b"")
+    joining = Joining()
+    joining.put(batch, space)
+    return batch, state, joining

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 from gossipkv.replication import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from gossipkv.replication.copy import Copy, Entry
+    from gossipkv.replication.copy import Copy, Entry, Host
     from gossipkv.storage.engine.log_reader import Cursor
 
 # Of a message; while a larger one is made and taken others would wait, here and there.
@@ -44,6 +44,16 @@ FEW: Final = 1024  # Entries that were let go of and are still in lists.
 RELAYED_FOR: Final = 5  # Times the relay time.
 
 
+class Ends(NamedTuple):
+    """Of a span (`joining`): what this node's log went on from before its first entry, and where its last one ends."""
+
+    before: bytes
+    after: bytes
+
+
+NOTHING: Final = Ends(b"", b"")  # Nothing was merged yet.
+
+
 class Told(NamedTuple):
     """What the target has told of its copy of a partition."""
 
@@ -52,6 +62,7 @@ class Told(NamedTuple):
     config: int
     can_take: bool
     available: bool
+    span: Ends | None = None  # It is not whole, and has merged that of what this node has sent.
 
 
 @final
@@ -90,6 +101,34 @@ class Tail:
 
 def _size_bytes(entries: Sequence[Entry]) -> int:
     return sum(entry.size_bytes for entry in entries)
+
+
+@final
+class Beginnings:
+    """Where in this node's log the feeds of targets begin, in this life; a later life has lanes that were kept."""
+
+    def __init__(self, position: int) -> None:
+        """`position`: the end of what was there at the start."""
+        self._start = position
+        self._of: dict[Copy, dict[int, int]] = {}
+
+    def note(self, copy: Copy, hosts: Iterable[Host], position: int) -> None:
+        """The batch by which a copy adopts a map stands there; `hosts`: that the map names.
+
+        What was written before comes to a target by loading: it may be a record whose tombstone is gone already.
+        """
+        known = {*copy.assigned}
+        begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in known}
+        if begun:
+            self._of.setdefault(copy, {}).update(begun)
+
+    def of(self, copy: Copy, assignment: int) -> int:
+        """Where the feed of a target begins."""
+        return self._of.get(copy, {}).get(assignment, self._start)
+
+    def let_go(self, copy: Copy) -> None:
+        """The copy is no more."""
+        self._of.pop(copy, None)
 
 
 @final
@@ -164,13 +203,14 @@ class Origins(Protocol):
 class Feed:
     """What goes to one node."""
 
-    def __init__(self, tail: Tail, place: int, *, relay_s: float, is_broken: Origins) -> None:
+    def __init__(self, tail: Tail, place: int, *, relay_s: float, is_broken: Origins, beginnings: Beginnings) -> None:
         self.told: dict[Copy, Told] = {}
         self.kept_lanes: dict[int, int] = {}  # By the assignment here where lanes were, before a restart.
         self._tail = tail
         self._place = place
         self._relay_s = relay_s
         self._is_broken = is_broken
+        self._beginnings = beginnings
         self._connected = False
         self._back = False
         self._shared = Lane(place)
@@ -192,11 +232,14 @@ class Feed:
         self._flight.clear()
         self._flying.clear()
         self._relayed.clear()
-        self._gap = {copy: copy.synced for copy in told if not self._covers(copy, copy.synced)}
+        joining = {copy: one for copy, one in told.items() if one.span is not None}
+        self._gap = {copy: copy.synced for copy in told if not self._covers(copy, copy.synced) and copy not in joining}
         lanes = {**self.kept_lanes, **self.lanes}
         self.turned.update(copy for copy, lane in self._lanes.items() if lane.needs)
         self._lanes = {copy: Lane(lanes[copy.assignment], copy) for copy in told if copy.assignment in lanes}
         self.kept_lanes = {}
+        for copy, one in joining.items():
+            self._lanes.setdefault(copy, Lane(self._beginnings.of(copy, one.assignment), copy))
         for copy, one in told.items():
             if not one.can_take:
                 self._lanes.setdefault(copy, Lane(self._place, copy))
@@ -216,12 +259,16 @@ class Feed:
         before = self.told.get(copy)
         if before is not None and before.assignment == told.assignment:
             merged = clock.merge(before.clock, told.clock)
+            if before.span is None and told.span is not None:  # Who is whole stays so.
+                told = told._replace(span=None)
             if merged != before.clock and copy in self._gap:
                 self._since = now
             if merged != told.clock or told.config < before.config:
                 told = told._replace(clock=merged, config=max(told.config, before.config))
-        elif before is None and self._connected and not clock.covers(told.clock, copy.synced):
-            self._lanes[copy] = Lane(copy.made_at, copy)  # What was written before it was there was passed.
+        elif self._connected and not clock.covers(told.clock, copy.synced):
+            # What was written before it was there was passed.
+            at = copy.made_at if told.span is None else self._beginnings.of(copy, told.assignment)
+            self._lanes[copy] = Lane(at, copy)
         self.told[copy] = told
         if not told.can_take:
             self._lanes.setdefault(copy, Lane(self._place, copy))
@@ -260,8 +307,9 @@ class Feed:
         if look.serial == look.lane.serial:
             if is_cut:
                 look.lane.met.clear()
-                for copy in self.told.keys() - self._lanes.keys() if look.lane is self._shared else ():
-                    if not self._covers(copy, copy.synced):  # What it lacks may be in what was let go of.
+                passed = self.told.keys() - self._lanes.keys() if look.lane is self._shared else ()
+                for copy in passed:  # What it lacks may be in what was let go of; one that is not whole loads that.
+                    if self.told[copy].span is None and not self._covers(copy, copy.synced):
                         self._lanes[copy] = Lane(copy.made_at, copy)
             look.lane.looks = False
             look.lane.read.extend(entries)
@@ -327,6 +375,12 @@ class Feed:
         lacks = ((count, clock.counter(told.clock, origin)) for origin, count in clock.entries(copy.synced))
         return sum(max(0, count - theirs) for count, theirs in lacks)
 
+    def oldest_open(self, copy: Copy) -> float | None:
+        """Since when something of a copy was sent and is not covered; None: nothing is."""
+        lanes = [self._shared, *([lane] if (lane := self._lanes.get(copy)) is not None else [])]
+        noted = (item.noted for lane in lanes for item in lane.open if item.copy is copy)
+        return min(noted, default=None) if self._connected else None
+
     def is_below(self, copy: Copy) -> bool:
         """Whether the log here goes on from more than the target has of a copy: it is to load."""
         lane = self._lanes.get(copy)
@@ -341,7 +395,9 @@ class Feed:
 
     def _covers(self, copy: Copy, after: bytes) -> bool:
         told = self.told.get(copy)
-        return told is None or clock.covers(told.clock, after)
+        if told is None or clock.covers(told.clock, after):
+            return True
+        return told.span is not None and clock.covers(told.span.after, after)
 
     @staticmethod
     def _first_open(lane: Lane) -> int:
@@ -459,7 +515,7 @@ class Feed:
         copy = entry.copy
         if not self._is_of(lane, entry) or copy in lane.met:
             return True
-        if self._covers(copy, entry.before):
+        if self._covers(copy, entry.before) or self.told[copy].span is not None:
             lane.met.add(copy)
             self._gap.pop(copy, None)
         elif lane.copy is not None:
@@ -507,7 +563,7 @@ class Feed:
                 self._begun |= bool(self._gap)
                 self._gap.clear()
             self._back = False
-        elif not (lane.met or self._covers(lane.copy, lane.copy.synced)):
+        elif not (lane.met or self._covers(lane.copy, lane.copy.synced) or self.told[lane.copy].span is not None):
             self._needs(lane, lane.copy.synced)
         else:
             del self._lanes[lane.copy]

@@ -4,8 +4,10 @@
     majority    more than half of the slots have confirmed
     all         every slot has
 
-A slot has confirmed when it has a host that is not LEAVING, and every such host has, under the origin's config (the
-rule of M3: a slot that moves counts when both ends have it).  A host confirms by its clock, which tells what it synced.
+A slot has confirmed when it has an AVAILABLE host, and every host of it that is not LEAVING has, under the origin's
+config (the rule of M3: a slot that moves counts when both ends have it).  One that has only a target confirms nothing:
+what that and one more had would be lost with the one.  A host confirms by its clock, which tells what it synced; one
+that is not whole yet (`joining`) by its span: that has what came since its feed began, and nothing before.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from gossipkv.replication import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
-    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.copy import Copy, Seat
     from gossipkv.replication.feed import Told
 
 ONE: Final = "one"
@@ -51,16 +53,21 @@ class Levels:
     def connected(self, nodes: Collection[bytes]) -> int:
         """How many slots can confirm now: all whose hosts count are here, or among the `nodes` that are connected."""
         slots: dict[int, bool] = {}
-        for assignment, seat in self._copy.seated():
-            if seat.counts:
-                there = assignment == self._copy.assignment or seat.node in nodes
-                slots[seat.slot] = slots.get(seat.slot, True) and there
+        for assignment, seat in self._counting():
+            there = assignment == self._copy.assignment or seat.node in nodes
+            slots[seat.slot] = slots.get(seat.slot, True) and there
         return sum(slots.values())
+
+    def _counting(self) -> Iterable[tuple[int, Seat]]:
+        """The hosts with which slots confirm: those that are not LEAVING, of slots that have an AVAILABLE one."""
+        counting = [one for one in self._copy.seated() if one[1].counts]
+        slots = {seat.slot for _, seat in counting if seat.available}
+        return (one for one in counting if one[1].slot in slots)
 
     @property
     def slots(self) -> int:
-        """How many slots the partition has."""
-        return len({seat.slot for seat in self._copy.seats})
+        """How many slots the partition is to have."""
+        return self._copy.rules.slots or len({seat.slot for seat in self._copy.seats})
 
     @property
     def heard(self) -> Collection[int]:
@@ -85,27 +92,44 @@ class Levels:
             reached = self.reached(level)
             while pending and pending[0].counter <= reached:
                 pending.popleft().on_reached()
+            if pending and (begins := self._begins()):
+                self._look_behind(level, pending, begins)
             if not pending and self._pending is not None:
                 self._pending.pop(level, None)
                 self._pending = self._pending or None
 
-    def reached(self, level: str) -> int:
-        """Up to which counter what was written here has reached a level."""
+    def _begins(self) -> int:
+        """Behind which counter a host has something that is not whole; 0: all are."""
+        spans = (told.span for told in self._told if told.span is not None)
+        return max((clock.counter(span.before, self._copy.assignment) for span in spans), default=0)
+
+    def _look_behind(self, level: str, pending: deque[_Pending], begins: int) -> None:
+        """Call those of behind where a feed began: what was written before waits until its target is whole."""
+        reached = self.reached(level, begins)
+        done = [one for one in pending if begins < one.counter <= reached]
+        for one in done:
+            pending.remove(one)
+            one.on_reached()
+
+    def reached(self, level: str, behind: int = 0) -> int:
+        """Up to which counter what was written here has reached a level; or, `behind` a counter, what came since."""
         here = clock.counter(self._copy.synced, self._copy.assignment)
         if level == ONE:
             return here
         slots: dict[int, int] = {}
-        for assignment, seat in self._copy.seated():
-            if not seat.counts:
-                continue
-            counter = here if assignment == self._copy.assignment else self._confirmed(assignment)
+        for assignment, seat in self._counting():
+            counter = here if assignment == self._copy.assignment else self._confirmed(assignment, behind)
             slots[seat.slot] = min(slots.get(seat.slot, counter), counter)
         needed = slots_needed(level, self.slots)
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
 
-    def _confirmed(self, assignment: int) -> int:
-        """Up to which counter a host has confirmed what was written here."""
+    def _confirmed(self, assignment: int, behind: int) -> int:
+        """Up to which counter a host has confirmed what was written here, or what came behind that counter."""
+        own = self._copy.assignment
         for told in self._told:
             if told.assignment == assignment and told.config == self._copy.config:
-                return clock.counter(told.clock, self._copy.assignment)
+                counter = clock.counter(told.clock, own)
+                if told.span is not None and clock.counter(told.span.before, own) <= behind:
+                    counter = max(counter, clock.counter(told.span.after, own))
+                return counter
         return 0

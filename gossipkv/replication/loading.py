@@ -15,6 +15,11 @@ origin a connected host is ahead, and for the relay time none that can feed is, 
 4. The copy stands still, takes and originates nothing, until the last of it is merged and synced.
 5. One batch joins clocks and times, and drops the old space.  The copy's log begins there: who has less loads from it.
 
+A copy that is not whole (`joining`) loads as soon as its assignment is INITIALIZING, from its slot's other host if that
+is there.  Spans that are open then stay beside the clock.  If one is for the stall time, the copy begins *anew*: what
+was merged may lie beyond what anybody else has by now.  (It was confirmed: a majority of slots has it, and the copy
+is AVAILABLE only when it covers what they say after that.)
+
 Until the fifth the copy goes on as it was.  The source holds nothing for it: one that has changed its space meanwhile
 refuses, and the load is *torn*.  A torn load leaves a space without an identity, which is dropped, also at a start.
 """
@@ -30,18 +35,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
 
-from gossipkv.errors import GossipKVError, NotServed, Overloaded, StorageError
+from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, StorageError
 from gossipkv.replication import clock, record
 from gossipkv.replication.copy import (
     END_OF_RECORDS,
     IDENTITY,
     LOADING,
+    MOVES,
     ORDER_BYTES,
     RECORD,
     STATE,
     TOMBSTONE,
     decode_state,
     encode_state,
+    first_batch,
 )
 from gossipkv.replication.messages import records_of
 from gossipkv.storage.engine.shell import PUT, Batch
@@ -49,8 +56,9 @@ from gossipkv.storage.engine.shell import PUT, Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gossipkv.replication.copy import Copy, Host, Identity
+    from gossipkv.replication.copy import Copy, Host, Identity, Rules
     from gossipkv.replication.feed import Told
+    from gossipkv.replication.joining import Joining
     from gossipkv.replication.outside import Outside
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.wire.rpc import Value
@@ -72,7 +80,7 @@ class Around(Protocol):
         """Whether it can take has changed, its clock, or the map it goes by: have it told soon."""
         ...
 
-    def place(self, identity: Identity, config: int, hosts: Sequence[Host]) -> None:
+    def place(self, identity: Identity, config: int, hosts: Sequence[Host], rules: Rules, /) -> None:
         """Have a copy go by what a map says.  Raises Overloaded, StorageError."""
         ...
 
@@ -114,7 +122,7 @@ class Loading:
     """All loads of a node."""
 
     def __init__(self, me: bytes, outside: Outside, around: Around, *, relay_s: float, stall_s: float) -> None:
-        """`stall_s`: how long a source may be without what was originated here."""
+        """`stall_s`: how long a source may be without what was originated here, and spans may be open."""
         self._me = me
         self._outside = outside
         self._around = around
@@ -123,9 +131,14 @@ class Loading:
         self.loads: dict[Copy, Load] = {}
         self.log_too_small: set[Copy] = set()  # For whom `table_log` is, until they have kept up with it for a while.
         self.litter: deque[int] = deque()  # Spaces of torn loads.
-        self.unplaced: dict[Copy, tuple[Identity, int, Sequence[Host]]] = {}  # Maps that came while they stood still.
+        # Maps that came while they stood still.
+        self.unplaced: dict[Copy, tuple[Identity, int, Sequence[Host], Rules]] = {}
+        self.joining: set[Copy] = set()  # Those that are not whole.
+        self._open: dict[Copy, float] = {}  # Since when of one of these that has loaded the same spans are open.
         self._below: dict[Copy, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
         self._since: dict[Copy, float] = {}  # Since when nobody can feed what somebody has.
+        self.transfer: float = inf  # Bytes a second that may come in, of all loads;
+        self._free_at = 0.0  # what has come by now is paid for then.
         self._loaded: dict[Copy, float] = {}  # When they were, or were outrun by the log here, last.
 
     # -- when ----------------------------------------------------------------------------------------------------------
@@ -151,12 +164,17 @@ class Loading:
             if load.at is not None and load.at <= now:
                 load.at = None
                 load.next()
-        for copy in [*self._below]:
-            if copy not in self.loads:
-                self._may_begin(copy, now)
+        self._begin_some(now)
         for copy in [*self.log_too_small]:
             if self._keeps_up_at(copy) <= now:
                 self.log_too_small.discard(copy)
+
+    def _begin_some(self, now: float) -> None:
+        for copy in [*self._below]:
+            if copy not in self.loads and copy.joining is None:
+                self._may_begin(copy, now)
+        for copy in [*self.joining]:
+            self._look_at_joining(copy, now)
 
     @property
     def due(self) -> float | None:
@@ -164,6 +182,7 @@ class Loading:
         times = [load.at for load in self.loads.values() if load.at is not None]
         times += [self._keeps_up_at(copy) for copy in self.log_too_small]
         times += [self._outside.now() + self._relay_s for copy in self.unplaced if not copy.stands_still]
+        times += [since + self._stall_s for since in self._open.values()]
         if len(self.loads) < MOST_LOADS:
             times += [since + self._relay_s for copy, since in self._since.items() if copy not in self.loads]
         return min(times, default=None)
@@ -185,6 +204,42 @@ class Loading:
         self._since[copy] = now  # If there is nobody to load from, or it is torn.
         if ahead:
             self._begin(copy, max(ahead, key=lambda one: _news(copy, one[1].clock))[0], now)
+
+    def _look_at_joining(self, copy: Copy, now: float) -> None:
+        """Have a copy that is not whole load, or load again where that has left a span open for too long."""
+        joining = copy.joining
+        if joining is None:
+            self.joining.discard(copy)
+            self._open.pop(copy, None)
+            self._around.changes(copy)
+        elif joining.is_loaded:
+            if now >= self._open.setdefault(copy, now) + self._stall_s and copy not in self.loads:
+                self._begin_anew(copy, now)
+        elif copy not in self.loads and len(self.loads) < MOST_LOADS and (source := self._source_of(copy)):
+            self._begin(copy, source, now)
+
+    def _source_of(self, copy: Copy) -> bytes:
+        """The node from which a copy that is not whole is to load now; none: it is not to."""
+        if not copy.rules.loads or copy.synced_config != copy.config:
+            return b""
+        told = [(node, one) for node, one in self._around.hosts_told(copy) if one.config == copy.config]
+        slots = {seat.node: seat.slot for seat in copy.seats}
+        sources = [node for node, one in told if one.available and one.span is None and node in slots]
+        return min(sources, key=lambda node: (slots[node] != slots[self._me], node), default=b"")
+
+    def _begin_anew(self, copy: Copy, now: float) -> None:
+        """Have a copy that is not whole be as it was at first."""
+        space = self._outside.reserve_space()
+        batch, state, joining = first_batch(space, copy.identity, copy.config, copy.hosts, copy.rules)
+        batch.drop_space(copy.space)
+        empty = decode_state(state)[2]
+        load = Load(copy, self._me, now, 0, space, next=lambda: None, is_switching=True)
+        with contextlib.suppress(Overloaded, StorageError):  # The next time.
+            position = self._outside.append(batch, lambda: self._switched(load, empty, position, joining))
+            self.loads[copy] = load
+            copy.stands_still = True
+            self._open.pop(copy, None)
+            self._outside.loads(copy, self._me, "anew: what came before it was loaded has not met what was loaded")
 
     def _places(self, copy: Copy) -> None:
         with contextlib.suppress(Overloaded, StorageError):  # A little later.
@@ -208,7 +263,7 @@ class Loading:
             self._append(load, batch)
         except (Overloaded, StorageError):
             return
-        if now - self._loaded.get(copy, now - TOO_SMALL_S) < TOO_SMALL_S:
+        if copy.joining is None and now - self._loaded.get(copy, now - TOO_SMALL_S) < TOO_SMALL_S:
             self._is_too_small(copy)
         self.loads[copy] = load
         self._outside.loads(copy, source, "began")
@@ -248,13 +303,14 @@ class Loading:
         if load.start is None:
             load.position = position
         load.state = state or load.state
-        if load.start is not None:
+        self._free_at = max(self._free_at, self._outside.now()) + len(packed) / self.transfer
+        is_log = load.start is None
+        if not is_log:
             load.start = more
-            self._ask(load)
-        elif more is not None:
-            self._ask(load)
-        else:
+        if is_log and more is None:
             self._at_end(load)
+        else:
+            self._later(load, max(0.0, self._free_at - self._outside.now()), partial(self._ask, load))
 
     def _at_end(self, load: Load) -> None:
         """The new space has all that the source has; it may lack what was originated here."""
@@ -349,14 +405,19 @@ class Loading:
             self._tear(load, "another config was adopted meanwhile")
             return
         joined = clock.merge(copy.appended, clock.named(theirs, copy.named))
-        batch = Batch()
+        joining, batch = copy.joining, Batch()
         batch.put(load.space, IDENTITY, copy.identity.encode())
+        if joining is not None:
+            joining, joined = joining._replace(is_loaded=True).closed(joined, copy.named)
+            joining.put(batch, load.space)
+        if not copy.was_available:
+            batch.put(load.space, MOVES, b"")
         # Clock after and before are the same: the batch is no entry, and the log begins behind it.
         batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
         batch.delete(load.space, LOADING)
         batch.drop_space(copy.space)
         try:
-            position = self._outside.append(batch, lambda: self._switched(load, joined, position))
+            position = self._outside.append(batch, lambda: self._switched(load, joined, position, joining))
         except Overloaded:
             self._later(load, self._relay_s, partial(self._last_page, load))
             return
@@ -366,7 +427,7 @@ class Loading:
         load.is_switching = True
         copy.time.merge(time)
 
-    def _switched(self, load: Load, joined: bytes, position: int) -> None:
+    def _switched(self, load: Load, joined: bytes, position: int, joining: Joining | None) -> None:
         copy = load.copy
         load.is_over = True
         if self.loads.pop(copy, None) is None:
@@ -374,15 +435,24 @@ class Loading:
         self._since.pop(copy, None)
         self._loaded[copy] = self._outside.now()
         old_space = copy.space
-        copy.moves(load.space, joined, position)
+        copy.moves(load.space, joined, position, joining)
         self._outside.loads(copy, load.source, "done")
         self._around.has_moved(copy, old_space)
+
+    def tear(self, copy: Copy) -> None:
+        """Have a copy load no more.  Raises NotReady: its load is about to end."""
+        load = self.loads.get(copy)
+        if load is not None and load.is_switching:
+            raise NotReady("the copy is about to be in another space")
+        if load is not None:
+            self._tear(load, "the copy is let go of")
 
     def let_go(self, copy: Copy, batch: Batch) -> int:
         """A copy is dropped: drop what is loaded for it; returns the space that it has by then."""
         load = self.loads.pop(copy, None)
-        for kept in (self._below, self._since, self._loaded):
+        for kept in (self._below, self._since, self._loaded, self._open):
             kept.pop(copy, None)
+        self.joining.discard(copy)
         self.log_too_small.discard(copy)
         self.unplaced.pop(copy, None)
         if load is None:

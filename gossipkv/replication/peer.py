@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gossipkv.replication.copy import Copy, Entry
     from gossipkv.replication.feed import Feed
+    from gossipkv.replication.messages import Said, Stand
 
-
-class Stand(NamedTuple):
-    """What seldom changes of what is told of a copy."""
-
-    assignment: int
-    config: int
-    can_take: bool
+MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
+KEPT_BYTES: Final = 8 << 20  # Of entries of one peer.
 
 
 @final
@@ -55,6 +55,34 @@ class Numbered:
 
 
 @final
+class Kept:
+    """Entries that came ahead of what they go on from, in the order in which they came, as far as there is room."""
+
+    __slots__ = ("_bytes", "entries")
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[float, Entry]] = deque()  # Each with when it came.
+        self._bytes = 0
+
+    def add(self, at: float, entry: Entry) -> None:
+        """Keep an entry; what there is no room for comes again."""
+        if self._bytes + entry.size_bytes <= KEPT_BYTES:
+            self.entries.append((at, entry))
+            self._bytes += entry.size_bytes
+
+    def forget(self, now: float, after_s: float) -> None:
+        """Let go of what came so long ago."""
+        while self.entries and self.entries[0][0] + after_s <= now:  # As in `due`: rounded otherwise it is never due.
+            self._bytes -= self.entries.popleft()[1].size_bytes
+
+    def let_go(self, copy: Copy) -> None:
+        """The copy is no more."""
+        if self.entries:
+            self.entries = deque(one for one in self.entries if one[1].copy is not copy)
+            self._bytes = sum(entry.size_bytes for _, entry in self.entries)
+
+
+@final
 @dataclass(slots=True, eq=False)
 class Peer:
     """Another node."""
@@ -70,6 +98,26 @@ class Peer:
     untold: dict[Copy, None] = field(default_factory=dict)  # Whose clocks differ from what was told last, by age.
     tell_at: float | None = None
     their_link: int = 0
-    rows: dict[int, Row] = field(default_factory=dict)  # By its numbers.
-    kept: deque[tuple[float, Entry]] = field(default_factory=deque)  # Ahead of what is here, and when they came.
-    kept_bytes: int = 0
+    rows: dict[int, Row] = field(default_factory=dict)  # By its numbers;
+    newer: dict[int, int] = field(default_factory=dict)  # by which config those go for which it is newer than here.
+    kept: Kept = field(default_factory=Kept)
+
+    def row_of(self, said: Said, copies: Mapping[tuple[bytes, int], Copy]) -> Row | None:
+        """The copy that a row is of, as the peer has told of it on its link.  Raises ProtocolError: too many."""
+        row = self.rows.get(said.number)
+        if said.whole is not None:
+            if len(self.rows) >= MOST_ROWS:
+                raise ProtocolError(f"a link has {MOST_ROWS} rows at most")
+            partition, id_, named = said.whole
+            copy = copies.get(partition)
+            if copy is None:
+                row = Row(partition, id_, named)
+            else:  # What is here already is not kept twice.
+                row = Row(copy.partition, copy.id_here(id_), copy.named if copy.named == named else named)
+            self.rows[said.number] = row
+        copy = None if row is None else copies.get(row.partition)
+        if copy is None or said.config > copy.config:
+            self.newer[said.number] = said.config
+        else:
+            self.newer.pop(said.number, None)
+        return row

@@ -6,22 +6,14 @@ draws a number for):
     replica_tell   [uuid, link, whole, rows]    what the asker's copies have; answered by what the asked one's have
     replica_feed   [uuid, link, entries]        entries of the asker's log; answered when what could be taken is synced
 
-A row names a copy by a number for the rest of the link, `[number, table, partition, assignment, config, [assignment
-of the clock, ...], [counter, ...], can take, is below]`, and later only `[number, config, [counter, ...], can take,
-is below]`, which is answered if what the asked one has was not told yet; below is a copy of the asked one to which
-the asker's log does not reach back (`loading`). Answers have rows `[number, [counter, ...], assignment, config, can
-take]`, in the asker's numbers and order of counters; in answers to feeds only the first two where the rest is as it
-was in the answer before. A row that is a number is the time of day, in milliseconds. An entry is `[number, clock
-before or nil, clock after or nil, [key, record, ...]]`, with nil where the one before in the message, or the records,
-say as much. Rows and entries, and the answers, are packed by themselves: a frame has few elements, and a node may
-hold thousands of copies.
+What rows and entries are, `messages` says.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from itertools import islice
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, final
 
@@ -29,12 +21,21 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Copy, Entry, Identity, first_batch
-from gossipkv.replication.feed import Feed, Ship, Tail, Told
+from gossipkv.replication.copy import NO_RULES, Copy, Entry, Identity, first_batch
+from gossipkv.replication.feed import Beginnings, Ends, Feed, Ship, Tail, Told
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
-from gossipkv.replication.messages import clock_of, counters_of, ids_of, stand_of, unpacked
-from gossipkv.replication.peer import Numbered, Peer, Row, Stand
+from gossipkv.replication.messages import (
+    Stand,
+    clock_of,
+    counters_of,
+    ends_of_span,
+    said_of,
+    span_row,
+    stand_of,
+    unpacked,
+)
+from gossipkv.replication.peer import Kept, Numbered, Peer, Row
 from gossipkv.replication.sharing import shared
 from gossipkv.replication.taking import Taking, entries_of
 from gossipkv.replication.time import MOST_TIME, Skew
@@ -44,16 +45,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
-    from gossipkv.replication.copy import Host, Write
+    from gossipkv.replication.copy import Host, Rules, Write
     from gossipkv.replication.outside import OnReply, Outside
     from gossipkv.storage.engine.shell import Batch
     from gossipkv.wire.rpc import Raw, Value
 
-KEPT_BYTES: Final = 8 << 20  # Of entries of one peer that came ahead of what they go on from.
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
 ANSWER_S: Final = 10.0  # Without an answer the link is begun anew.
 MOST_TOLD: Final = 256  # Copies of which is told at once, but for the first time on a link: others wait meanwhile.
-MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
 
 
 @final
@@ -69,9 +68,10 @@ class Replicas:
         *,
         relay_s: float,
         stall_s: float = 60.0,
+        transfer: float = inf,
         most_skew_s: float = 60.0,
     ) -> None:
-        """`me`: this node's uuid; `position`: all in the log up to it is synced; `stall_s`: see `Loading`."""
+        """`me`: this node's uuid; `position`: all in the log to it is synced; `stall_s`, `transfer`: see `Loading`."""
         self.me = me
         self.copies: dict[tuple[bytes, int], Copy] = {}
         self.levels: dict[Copy, Levels] = {}
@@ -80,14 +80,17 @@ class Replicas:
         self.peers: dict[bytes, Peer] = {}
         self._making: dict[tuple[bytes, int], Copy] = {}  # Their first batch is not synced yet.
         self.tail = Tail(position)
+        self.beginnings = Beginnings(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
         self.relay_s = relay_s
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
+        self.loading.transfer = transfer
         self.skew = Skew(most_skew_s)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Copy] | None = None
         # Called with one of which more is synced, or what it goes by is newer.
         self.on_moved: Callable[[Copy], object] = lambda _: None
+        self.on_newer: Callable[[Copy], object] = lambda _: None  # Called when another host goes by a newer map.
         self._began = outside.now()
 
     # -- copies ------------------------------------------------------------------------------------------------------
@@ -97,29 +100,43 @@ class Replicas:
         self.copies[copy.partition] = copy
         self.spaces[copy.space] = copy
         self.levels[copy] = Levels(copy)
+        if copy.joining is not None:
+            self.loading.joining.add(copy)
 
-    def place(self, identity: Identity, config: int, hosts: Sequence[Host]) -> None:
-        """Hold a partition, as the map that was adopted says.  Raises Overloaded, StorageError."""
+    def place(self, identity: Identity, config: int, hosts: Sequence[Host], rules: Rules = NO_RULES) -> None:
+        """Hold a partition, as the map that was adopted says.
+
+        A copy that is here under another assignment stays, until it is let go of.
+
+        Raises:
+            Overloaded, StorageError: it does not hold it.
+        """
         copy = self.copies.get(identity[:2]) or self._making.get(identity[:2])
         if copy is None:
-            space, named = self._outside.reserve_space(), sorted(host.assignment for host in hosts)
-            batch, state = first_batch(space, identity, config, named)
-            copy = Copy(space, identity, state, self.tail.end)
-            copy.adopts(config, hosts)
+            space = self._outside.reserve_space()
+            batch, state, joining = first_batch(space, identity, config, hosts, rules)
+            copy = Copy(space, identity, state, self.tail.end, joining)
+            copy.adopts(config, hosts, rules)
+            self.upkeep.placed(copy)
             self._outside.append(batch, partial(self._made, copy))
             self._making[identity[:2]] = copy
             return
-        if (config, tuple(sorted(hosts))) == (copy.config, copy.hosts):
+        if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
+            return
+        if copy.assignment != identity.assignment:
             return
         if copy.stands_still:
-            self.loading.unplaced[copy] = identity, config, hosts
+            self.loading.unplaced[copy] = identity, config, hosts, rules
             return
-        batch_or_none = copy.adopting(config, hosts)
+        batch_or_none = copy.adopting(config, hosts, rules)
         if batch_or_none is not None:
-            self._outside.append(batch_or_none, partial(self._adopted, copy, config))
+            position = self._outside.append(batch_or_none, partial(self._adopted, copy, config))
             self.upkeep.moved(copy)
-        copy.adopts(config, hosts)
+            self.beginnings.note(copy, hosts, position)
+        copy.adopts(config, hosts, rules)
+        self.upkeep.placed(copy)
         if copy in self.levels:
+            self.levels[copy].look()
             self._connect_sharers(copy)
 
     @property
@@ -139,6 +156,8 @@ class Replicas:
         copy.has_adopted(config)
         if copy in self.levels:
             self._connect_sharers(copy)
+            if any(peer.kept.entries for peer in self.peers.values()):
+                self._retry()  # What has come from who had adopted it before.
 
     def _connect_sharers(self, copy: Copy) -> None:
         if self._of_origin is not None:
@@ -153,20 +172,20 @@ class Replicas:
         """Let go of a copy; the batch will drop its space."""
         del self.copies[copy.partition], self.spaces[copy.space], self.levels[copy]
         self._of_origin = None
+        self.beginnings.let_go(copy)
         self.upkeep.let_go(copy)
         batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
             peer.feed.let_go(copy)
             peer.untold.pop(copy, None)
-            peer.kept = deque(one for one in peer.kept if one[1].copy is not copy)
-            peer.kept_bytes = sum(entry.size_bytes for _, entry in peer.kept)
+            peer.kept.let_go(copy)
 
     def may_originate(self, copy: Copy) -> bool:
         """Whether it may give out counters: who was put back from an older copy must not give them out again."""
-        if copy.stands_still or self.refusal(copy) is not None:
+        if copy.stands_still or copy.joining is not None or not copy.originates or self.refusal(copy) is not None:
             return False
         heard = self.levels[copy].heard
-        is_new = copy.is_new or all(one in heard for one in copy.named if one != copy.assignment)
+        is_new = copy.is_new or all(one in heard for one in copy.assigned if one != copy.assignment)
         return is_new or self._outside.now() - self._began >= ASK_OWN_S
 
     def refusal(self, copy: Copy) -> str | None:
@@ -192,8 +211,8 @@ class Replicas:
         for entry in entries:
             entry.copy.has_synced(entry)
         here = [entry for entry in entries if entry.copy in self.levels]  # They were not dropped meanwhile.
-        if here:
-            self.tail.append(here)
+        if fed := [entry for entry in here if entry.joining is None]:
+            self.tail.append(fed)
         tell_at = self._outside.now() + self.relay_s / 2
         for entry in here:
             copy = entry.copy
@@ -241,7 +260,7 @@ class Replicas:
         peer = self.peers.get(node)
         if peer is None:
             place, lanes = self.places.pop(node, (0, {}))
-            feed = Feed(self.tail, place, relay_s=self.relay_s, is_broken=self._is_broken)
+            feed = Feed(self.tail, place, relay_s=self.relay_s, is_broken=self._is_broken, beginnings=self.beginnings)
             feed.kept_lanes = lanes
             peer = self.peers[node] = Peer(node, feed)
         return peer
@@ -313,13 +332,14 @@ class Replicas:
         for copy in copies:
             below = peer.feed.is_below(copy)
             number = peer.numbers.get(copy)
-            counters: list[Value] = [count for _, count in clock.entries(copy.synced)]
+            counters: list[Value] = [count for _, count in clock.entries(copy.told_clock)]
+            span = span_row(copy, copy.host_at(peer.node), copy.named)
             if number is not None and peer.numbered[number][1] == copy.named:
-                rows.append([number, copy.synced_config, counters, not copy.stands_still, below])
+                rows.append([number, copy.synced_config, counters, not copy.stands_still, below, *span])
             else:
                 number = peer.numbers[copy] = peer.numbered.append(copy, copy.named)
                 whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
-                rows.append([number, *whole, counters, not copy.stands_still, below])
+                rows.append([number, *whole, counters, not copy.stands_still, below, *span])
             peer.untold.pop(copy, None)
         return rows
 
@@ -334,10 +354,10 @@ class Replicas:
                     if stand is None:
                         raise ProtocolError("a row of an answer has only its counters, and none before had more")
                     if copy in self.levels:  # It may have been dropped.
-                        heard.append((copy, self._hear(peer, copy, theirs, stand)))
+                        heard.append((copy, self._hear(peer, copy, theirs, stand, ends_of_span(ids, rest[3:]))))
                     if is_fed:
-                        peer.stands[number] = Stand(
-                            copy.id_here(stand.assignment), shared(stand.config), stand.can_take
+                        peer.stands[number] = stand._replace(
+                            assignment=copy.id_here(stand.assignment), config=shared(stand.config)
                         )
                 case int(time_ms):
                     self.skew.hears(peer.node, time_ms - self._outside.now_ms(), self._outside.now())
@@ -345,8 +365,8 @@ class Replicas:
                     raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
         return heard
 
-    def _hear(self, peer: Peer, copy: Copy, theirs: bytes, stand: Stand) -> Told:
-        """Take in what a node has told of its copy."""
+    def _hear(self, peer: Peer, copy: Copy, theirs: bytes, stand: Stand, span: Ends | None = None) -> Told:
+        """Take in what a node has told of its copy; `span`: it is not whole, and that is what it has from here."""
         assignment, config, can = stand
         if theirs == copy.synced:
             theirs = copy.synced  # Of thousands at rest one is kept, and not one for each node.
@@ -354,7 +374,9 @@ class Replicas:
             copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
             self._outside.set_aside(copy)
         available = any(seat.available for one, seat in copy.seated() if one == assignment)
-        told = Told(copy.id_here(assignment), theirs, shared(config), can, available)
+        told = Told(copy.id_here(assignment), theirs, shared(config), can, available, span)
+        if config > copy.config:
+            self.on_newer(copy)
         peer.feed.hears(copy, told, self._outside.now())
         self.levels[copy].confirms(told)
         return told
@@ -372,22 +394,24 @@ class Replicas:
         if whole:
             peer.their_link = link
             peer.rows.clear()
-            peer.kept.clear()
-            peer.kept_bytes = 0
+            peer.newer.clear()
+            peer.kept = Kept()
         self._check_link(peer, link)
         answer: list[Value] = [self._outside.now_ms()]
         for row in rows:
             if isinstance(row, int):
                 self.skew.hears(node, row - self._outside.now_ms(), self._outside.now())
                 continue
-            number, told, config, can, below = self._told_row(peer, row)
+            said = said_of(row)
+            told = peer.row_of(said, self.copies)
             copy = None if told is None else self.copies.get(told.partition)
             if told is not None and copy is not None:
-                self._hear(peer, copy, clock_of(told.ids, config[1]), Stand(told.assignment, config[0], can))
-                self.loading.hears(node, copy, below=below)
+                stand = Stand(told.assignment, said.config, said.can_take)
+                self._hear(peer, copy, clock_of(told.ids, said.counters), stand, ends_of_span(told.ids, said.span))
+                self.loading.hears(node, copy, below=said.is_below)
                 if told.is_new or copy in peer.untold:  # Else what it has was told.
                     told.is_new = False
-                    answer.append(self._answer_row(peer, number, told, copy))
+                    answer.append(self._answer_row(peer, said.number, told, copy))
         self._outside.wake()
         return msgpack.packb(answer)
 
@@ -397,32 +421,15 @@ class Replicas:
             raise NotReady("that node is not connected from here, and shares no partition")
         return self._peer(node)
 
-    def _told_row(self, peer: Peer, row: Raw) -> tuple[int, Row | None, tuple[int, list[Raw]], bool, bool]:
-        match row:
-            case [int(number), int(config), list(had), can, below]:
-                return number, peer.rows.get(number), (config, had), bool(can), bool(below)
-            case [int(number), bytes(table), int(partition), int(id_), int(config), list(ids), list(had), can, below]:
-                if len(peer.rows) >= MOST_ROWS:
-                    raise ProtocolError(f"a link has {MOST_ROWS} rows at most")
-                named = ids_of(ids)
-                copy = self.copies.get((table, partition))
-                if copy is None:
-                    peer.rows[number] = Row((table, partition), id_, named)
-                else:  # What is here already is not kept twice.
-                    named = copy.named if copy.named == named else named
-                    peer.rows[number] = Row(copy.partition, copy.id_here(id_), named)
-                return number, peer.rows.get(number), (config, had), bool(can), bool(below)
-        raise ProtocolError("a row is [number, table, partition, assignment, config, ids, counters, can take, below]")
-
     @staticmethod
     def _answer_row(peer: Peer, number: int, row: Row, copy: Copy, *, is_fed: bool = False) -> Value:
         peer.untold.pop(copy, None)
         stand = Stand(copy.assignment, copy.synced_config, not copy.stands_still)
-        counters = counters_of(copy.synced, row.ids)
-        if is_fed and row.answered == stand:
+        counters = counters_of(copy.told_clock, row.ids)
+        if is_fed and row.answered == stand and copy.synced_joining is None:
             return [number, counters]
         row.answered = stand if is_fed else row.answered
-        return [number, counters, *stand]
+        return [number, counters, *stand, *span_row(copy, row.assignment, row.ids)]
 
     @staticmethod
     def _check_link(peer: Peer, link: int) -> None:
@@ -443,7 +450,7 @@ class Replicas:
         for number, entry in read:
             row = peer.rows[number]
             copies[number] = entry.copy, row
-            if not entry.copy.covers(entry.after):
+            if not entry.copy.has(entry):
                 news += [[number, origin] for origin in entry.origins if origin != row.assignment]
         waits = 1
 
@@ -451,9 +458,7 @@ class Replicas:
             nonlocal waits
             waits -= 1
             if not waits:
-                rows = [
-                    self._answer_row(peer, number, row, copy, is_fed=True) for number, (copy, row) in copies.items()
-                ]
+                rows = [self._answer_row(peer, at, row, copy, is_fed=True) for at, (copy, row) in copies.items()]
                 on_taken(msgpack.packb([rows, news]))
 
         taking = Taking(self._outside.get)
@@ -465,14 +470,12 @@ class Replicas:
 
     def _take_or_keep(self, peer: Peer, entry: Entry, taking: Taking, synced: Callable[[], object]) -> bool:
         """Take an entry, or keep it for later; whether a batch was full, and is to be synced."""
-        if taking.covers(entry):
+        if taking.has(entry):
             return False
         if taking.follows(entry):
             taking.take(entry)
             return taking.is_full and self._append_taken(taking, synced)
-        if peer.kept_bytes + entry.size_bytes <= KEPT_BYTES:
-            peer.kept.append((self._outside.now(), entry))
-            peer.kept_bytes += entry.size_bytes
+        peer.kept.add(self._outside.now(), entry)
         return False
 
     def _append_taken(self, taking: Taking, synced: Callable[[], object]) -> bool:
@@ -493,13 +496,12 @@ class Replicas:
             moved = False
             for peer in self.peers.values():
                 taking = Taking(self._outside.get)
-                kept, peer.kept, peer.kept_bytes = peer.kept, deque(), 0
-                for at, entry in kept:
+                kept, peer.kept = peer.kept, Kept()
+                for at, entry in kept.entries:
                     if taking.follows(entry):
                         moved |= self._take_or_keep(peer, entry, taking, partial(self._tell_soon, peer))
                     else:
-                        peer.kept.append((at, entry))
-                        peer.kept_bytes += entry.size_bytes
+                        peer.kept.add(at, entry)
                 moved |= self._append_taken(taking, partial(self._tell_soon, peer))
 
     def _tell_soon(self, peer: Peer) -> None:
@@ -516,8 +518,7 @@ class Replicas:
             if peer.again_at is not None and peer.again_at <= now:
                 peer.again_at = None
                 self._greet(peer)
-            while peer.kept and peer.kept[0][0] + self.relay_s <= now:
-                peer.kept_bytes -= peer.kept.popleft()[1].size_bytes
+            peer.kept.forget(now, self.relay_s)
             while (do := peer.feed.next(now)) is not None:
                 if isinstance(do, Ship):
                     self._ship(peer, do)
@@ -549,7 +550,7 @@ class Replicas:
                 peer.again_at,
                 peer.tell_at if peer.greeted and peer.untold else None,
                 peer.feed.due(now),
-                peer.kept[0][0] + self.relay_s if peer.kept else None,
+                peer.kept.entries[0][0] + self.relay_s if peer.kept.entries else None,
             )
             if time is not None
         ]

@@ -11,6 +11,7 @@ Where feeds are is kept, once a second, in a space of its own: under `\0p` and a
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgpack
@@ -20,7 +21,8 @@ from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.comparing import Comparing
-from gossipkv.replication.copy import IDENTITY, LOADING, STATE, Copy, decode_identity
+from gossipkv.replication.copy import ASIDE, IDENTITY, LOADING, MOVES, STATE, Copy, decode_identity
+from gossipkv.replication.joining import JOINING, decode_joining
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine.reading import BelowFloor
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
+    from gossipkv.replication.copy import Identity
     from gossipkv.replication.feed import Look
     from gossipkv.replication.outside import OnLog, OnReply
     from gossipkv.replication.store import FollowedStore
@@ -72,6 +75,7 @@ class Replication:
         relay_s: float,
         most_waiting_bytes: int,
         stall_s: float = 60.0,
+        transfer: float = inf,
         most_skew_s: float = 60.0,
     ) -> None:
         """`me`: this node's uuid; `relay_s`: after how long what lies is relayed; `most_waiting_bytes`: of requests."""
@@ -84,6 +88,8 @@ class Replication:
         self._places: int | None = None  # The space of places.
         self._kept: dict[bytes, bytes] = {}
         self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
+        self.departed: dict[Copy, int] = {}  # Copies that are not there by their map any more, since which version.
+        self.aside: dict[int, tuple[Identity, str]] = {}  # Copies that are set aside, by space: what each was, and why.
         self.waiting = Waiting(most_waiting_bytes)
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
         self.replicas = Replicas(
@@ -93,6 +99,7 @@ class Replication:
             store.synced_position,
             relay_s=relay_s,
             stall_s=stall_s,
+            transfer=transfer,
             most_skew_s=most_skew_s,
         )
         self.collecting = Collecting(self.replicas, self)
@@ -132,7 +139,37 @@ class Replication:
     def sizes(self, table: bytes) -> dict[int, int]:
         """About how many bytes each copy of a table takes, by partition.  Raises StorageError, Corrupt."""
         copies = [copy for copy in self.replicas.copies.values() if copy.partition[0] == table]
-        return {copy.partition[1]: self._store.size_bytes(copy.space) for copy in copies}
+        return {copy.partition[1]: self.size_bytes(copy.space) for copy in copies}
+
+    def size_bytes(self, space: int) -> int:
+        """About how many bytes a space takes.  Raises StorageError, Corrupt."""
+        return self._store.size_bytes(space)
+
+    def let_go(self, copy: Copy, *, why: str = "") -> None:
+        """Drop a copy; or, if it is said `why`, set it aside for people to look at.
+
+        Raises:
+            NotReady, Overloaded, StorageError: it stays, and may be let go of later.
+        """
+        self.replicas.loading.tear(copy)
+        batch = Batch()
+        if why:
+            batch.put(copy.space, ASIDE, why.encode())
+        else:
+            batch.drop_space(copy.space)
+        self.append(batch, lambda: None)
+        if why:
+            self.aside[copy.space] = copy.identity, why
+        self.departed.pop(copy, None)
+        self.replicas.drop(copy, Batch())  # Of its space something was done already.
+
+    async def drop_aside(self, space: int) -> None:
+        """Drop a copy that is set aside; returns when that is synced.  Raises Overloaded, StorageError."""
+        synced, batch = trio.Event(), Batch()
+        batch.drop_space(space)
+        self.append(batch, synced.set)
+        await synced.wait()
+        del self.aside[space]
 
     def goes_by(self, table: bytes, config: int) -> None:
         """All copies of a table are placed as its map of that config id says."""
@@ -147,8 +184,18 @@ class Replication:
                 await trio.lowlevel.checkpoint()
             identity = self._store.get(space, IDENTITY)
             state = self._store.get(space, STATE)
-            if identity is not None and state is not None:
-                self.replicas.found(Copy(space, decode_identity(identity), state))
+            if identity is not None and (why := self._store.get(space, ASIDE)) is not None:
+                self.aside[space] = decode_identity(identity), why.decode()
+            elif identity is not None and state is not None:
+                joining = self._store.get(space, JOINING)
+                copy = Copy(
+                    space,
+                    decode_identity(identity),
+                    state,
+                    joining=None if joining is None else decode_joining(joining),
+                )
+                copy.was_available = self._store.get(space, MOVES) is None
+                self.replicas.found(copy)
             elif self._store.get(space, LOADING) is not None:
                 self.replicas.loading.litter.append(space)
             elif self._store.get(space, PLACE) is not None:

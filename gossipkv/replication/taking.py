@@ -36,14 +36,16 @@ def entries_of(
                 raise ProtocolError("an entry is [number, clock before, clock after, [key, record, ...]]")
         row = peer.rows.get(number)
         copy = None if row is None else copies.get(row.partition)
-        if row is None or copy is None:  # It comes again, once it is told that there is one.
+        # It comes again, once it is told that there is one, or that the peer is a host; else it is of a former life.
+        if row is None or copy is None or peer.node not in copy.sharers or row.assignment not in copy.assigned:
             continue
         records = records_of(flat)
         begins = last.get(number) if before is None else clock_of(row.ids, before)
         if begins is None:
             raise ProtocolError("the first entry of a copy in a message has the clock before it")
         ends = last[number] = ends_of(begins, None if after is None else clock_of(row.ids, after), records)
-        yield number, Entry(copy, records, begins, ends, is_own=False)
+        config = peer.newer.get(number, 0)
+        yield number, Entry(copy, records, begins, ends, is_own=False, source=row.assignment, config=config)
 
 
 @final
@@ -55,20 +57,20 @@ class Taking:
         self._merged: dict[Copy, Merged] = {}
         self._bytes = 0
 
-    def covers(self, entry: Entry) -> bool:
+    def has(self, entry: Entry) -> bool:
         """Whether there is nothing to take of it."""
-        return entry.copy.covers(entry.after, self._merged.get(entry.copy))
+        return entry.copy.has(entry, self._merged.get(entry.copy))
 
     def follows(self, entry: Entry) -> bool:
         """Whether it can be taken now."""
-        return entry.copy.follows(entry.before, self._merged.get(entry.copy))
+        return entry.copy.follows(entry, self._merged.get(entry.copy))
 
     def take(self, entry: Entry) -> None:
-        """Take an entry.  Requires: it follows, and is not covered."""
+        """Take an entry.  Requires: it follows, and is not had."""
         copy = entry.copy
         merged = self._merged.get(copy)
         if merged is None:
-            merged = self._merged[copy] = Merged(copy.appended, copy.appended)
+            merged = self._merged[copy] = Merged(copy.appended, copy.appended, copy.joining)
         copy.merge(entry, merged, self._read)
         self._bytes += entry.size_bytes
 

@@ -21,6 +21,14 @@ class Upkeep:
     def __init__(self) -> None:
         self.unswept: dict[Copy, None] = {}  # They may have tombstones: see `Collecting`.
         self.undigested: dict[Copy, None] = {}  # Their clocks have moved: see `Comparing`.
+        self.unsettled: dict[Copy, None] = {}  # An assignment is not AVAILABLE, or a former one is left: see `steps`.
+
+    def placed(self, copy: Copy) -> None:
+        """A copy goes by what a map says."""
+        if copy.rules.former or not all(seat.available and seat.counts for seat in copy.seats):
+            self.unsettled[copy] = None
+        else:
+            self.unsettled.pop(copy, None)
 
     def synced(self, entry: Entry) -> None:
         """An entry of a copy is synced."""
@@ -34,5 +42,5 @@ class Upkeep:
 
     def let_go(self, copy: Copy) -> None:
         """It is no more."""
-        self.undigested.pop(copy, None)
-        self.unswept.pop(copy, None)
+        for noted in (self.undigested, self.unswept, self.unsettled):
+            noted.pop(copy, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from gossipkv.settings.setting import copies, count, duration, plain, read_isolation_group, size
+from gossipkv.settings.setting import copies, count, duration, plain, rate, read_isolation_group, size
 
 MOST_WEIGHT: Final = 1000  # Times the least.
 
@@ -43,6 +43,16 @@ class TableSettings:
         "1m", "1s", "1d",
         meaning="how long a replica that loads waits until its source has what was written at the replica itself",
         why="its feed brings that in moments; who waited for ever for a source that takes nothing would never be level",
+    )  # fmt: skip
+    max_moves: int = count(
+        64, 1, 1024,
+        meaning="partitions that move at a time at each node, as source or as target; the same everywhere",
+        why="each step of all of them is one decision; how many load at once, and how fast, has bounds of its own",
+    )  # fmt: skip
+    table_transfer: int = rate(
+        "64MiB/s", "64KiB/s", "1TiB/s",
+        meaning="bytes a second that a replica's loads may take in at this node, all of them together",
+        why="half of what a network of 1 Gbit/s carries: clients have the other half",
     )  # fmt: skip
     max_token: int = size(
         "64KiB", "4KiB", "64KiB",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -25,7 +25,7 @@ from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hi
 from gossipkv.table.tables import OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from gossipkv.environment.seam import Environment
     from gossipkv.gossip.member import Member
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.hints import Hint
     from gossipkv.table.holding import Holding
-    from gossipkv.table.host import Cluster, Identity, Peers
+    from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
     from gossipkv.table.tables import Tables
 
 STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
@@ -48,50 +48,6 @@ PATIENCE_S: Final = 3.0  # Until who has just begun is of a cluster, and who may
 UUID_DIGITS: Final = re.compile("[0-9a-f]{32}")
 CATALOGUE: Final = ""  # Says of tables who decides on them, as nodes do under their names.
 INVITE_S: Final = 10.0  # To be pinned, and to make a store.
-
-
-class DecidingSettings(Protocol):
-    """The settings that this needs."""
-
-    @property
-    def metadata_copies(self) -> int:
-        """Acceptors of the catalogue, at most."""
-        ...
-
-    @property
-    def max_branch(self) -> int:
-        """Bytes that this node may publish in the tree."""
-        ...
-
-    @property
-    def relay_after(self) -> int:
-        """Milliseconds after which a record of another origin is passed on."""
-        ...
-
-    @property
-    def max_clock_skew(self) -> int:
-        """Milliseconds that a clock may be off most others."""
-        ...
-
-    @property
-    def move_stall(self) -> int:
-        """Milliseconds that a load waits for its source."""
-        ...
-
-    @property
-    def isolation_group(self) -> str:
-        """What fails together with this node."""
-        ...
-
-    @property
-    def weight(self) -> int:
-        """Its share of partitions."""
-        ...
-
-    @property
-    def max_queued_total(self) -> int:
-        """Bytes of requests that wait."""
-        ...
 
 
 @final
@@ -190,6 +146,8 @@ class Deciding:
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
         from gossipkv.table.holding import Holding  # noqa: PLC0415  # See above.
+        from gossipkv.table.moving import Moving  # noqa: PLC0415  # See above.
+        from gossipkv.table.stepping import Stepping  # noqa: PLC0415  # See above.
 
         async with self._beginning:
             if self.metadata is not None and self.metadata.space.closed is None:
@@ -209,16 +167,34 @@ class Deciding:
                 relay_s=self._settings.relay_after / 1000,
                 most_waiting_bytes=self._settings.max_queued_total,
                 stall_s=self._settings.move_stall / 1000,
+                transfer=self._settings.table_transfer,
                 most_skew_s=self._settings.max_clock_skew / 1000,
             )
-            ended, self._scope = self._scope, trio.CancelScope()
-            await self._nursery.start(_run, metadata, replication, self._scope)
-            ended.cancel()  # Its store has failed; who waited there was told.
-            self.catalogue = Catalogue(
-                metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies
+            catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
+            holding = Holding(metadata, catalogue, replication)
+            replication.replicas.on_newer = lambda copy: self.look_at(copy.partition[0])
+            stepping = Stepping(
+                metadata,
+                catalogue,
+                replication,
+                holding,
+                ask=self.asking.ask,
+                random=self._random,
+                stall_s=self._settings.move_stall / 1000,
+                look_at=self.look_at,
             )
-            self._holding = Holding(metadata, self.catalogue, replication)
-            self.replication = replication
+            moving = Moving(
+                metadata,
+                catalogue,
+                alive=self.alive,
+                beside=self.asking.beside,
+                random=self._random,
+                most=self._settings.max_moves,
+            )
+            ended, self._scope = self._scope, trio.CancelScope()
+            await self._nursery.start(_run, metadata, replication, (stepping.run, moving.run), self._scope)
+            ended.cancel()  # Its store has failed; who waited there was told.
+            self.catalogue, self._holding, self.replication = catalogue, holding, replication
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
@@ -566,6 +542,7 @@ class Deciding:
 async def _run(
     metadata: Metadata,
     replication: Replication,
+    others: Iterable[Callable[[], Awaitable[None]]],
     scope: trio.CancelScope,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -574,4 +551,6 @@ async def _run(
         async with trio.open_nursery() as nursery:
             await nursery.start(metadata.run)
             await nursery.start(replication.run)
+            for run in others:
+                nursery.start_soon(run)
             task_status.started()

@@ -10,6 +10,7 @@ answered, all are asked again soon, until the request's time is over.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -72,6 +73,7 @@ class Request:
     on_done: OnAnswered
     wanted: Wanted
     is_write: bool = False
+    renewed: Callable[[], tuple[bytes, ...]] | None = None  # The nodes by the map that is known when it begins again.
     local: bool = False  # No other node is asked.
     left: list[bytes] = field(default_factory=list)  # Who is to be asked yet.
     asked: int = 0  # Those that have not answered yet.
@@ -96,6 +98,9 @@ class Forwarding:
     def begin(self, request: Request) -> None:
         """Have a request answered; its `on_done` is called once."""
         request.waiter = None
+        if request.refusals and request.renewed is not None:
+            with contextlib.suppress(GossipKVError):
+                request.nodes = request.renewed()
         try:
             request.here(partial(self._answered_here, request))
         except GossipKVError as error:
@@ -106,7 +111,8 @@ class Forwarding:
         if error is None or not _may_go_on(error, request):
             self._end(request, result, error, me)
             return
-        request.refusals = {self._name_of(me): error} if me in request.nodes else {}
+        is_host = me in request.nodes or not isinstance(error, NotServed)
+        request.refusals = {self._name_of(me): error} if is_host else {}
         request.left = self._routing.hosts(node for node in request.nodes if node != me)
         self._go_on(request)
 

@@ -1,4 +1,9 @@
-"""Which partitions this node holds: what the maps say that are known here becomes copies."""
+"""Which partitions this node holds: what the maps say that are known here becomes copies.
+
+A copy whose assignment is not there any more *departs*: it is dropped when that is sure (`stepping`).  If it was
+AVAILABLE by the map that it has adopted last, or was taken by force, it is *set aside* instead: it may have what others
+lack, and merging that back would have old values win under new times.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,32 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from gossipkv.placement.partition import State
-from gossipkv.register.metadata.partitions import decode_partition
-from gossipkv.replication.copy import Host, Identity
+from gossipkv.register.metadata.partitions import decode_partition, decode_table
+from gossipkv.replication.copy import Host, Identity, Rules
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
 
 FEW: Final = 64  # Partitions that are looked at before others have a turn.
+
+
+def hosts_of(partition: Partition) -> list[Host]:
+    """The hosts of a partition, as copies know them."""
+    return [
+        Host(one.id, one.node, one.slot, one.state != State.LEAVING, one.state in {State.AVAILABLE, State.LEAVING})
+        for one in partition.assignments
+    ]
+
+
+def rules_of(partition: Partition, slots: int, own: int) -> Rules:
+    """What else the map says of a partition, to the copy of an assignment; `slots`: the table's replication."""
+    loads = any(one.state == State.INITIALIZING for one in partition.assignments if one.id == own)
+    return Rules(slots, partition.former, partition.ends, loads)
 
 
 @final
@@ -40,26 +60,49 @@ class Holding:
             if known is None or known.head.ended or known.head.root == root:
                 continue
             tree = self._metadata.tree(table.id)
+            slots = decode_table(tree.root.meta).replication
             for number, entry in enumerate(tree.scan()):
                 if entry.version > config:
-                    self._take_up(table.id, entry.version, decode_partition(entry.record))
+                    self._take_up(table.id, entry.version, decode_partition(entry.record), slots)
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             self._taken_up[table.id] = known.head.root, tree.root.config
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
 
-    def _take_up(self, table: bytes, version: int, partition: Partition) -> None:
-        hosts = [
-            Host(one.id, one.node, one.slot, one.state != State.LEAVING, one.state in {State.AVAILABLE, State.LEAVING})
-            for one in partition.assignments
-        ]
-        for one in partition.assignments:
-            if one.node == self._metadata.me.node:
-                self._replication.replicas.place(Identity(table, partition.id, one.id), version, hosts)
+    def _take_up(self, table: bytes, version: int, partition: Partition, slots: int) -> None:
+        replicas = self._replication.replicas
+        own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
+        copy = replicas.copies.get((table, partition.id))
+        if copy is not None and (own is None or own.id != copy.assignment):
+            self._departs(copy, version, partition)
+        if own is not None:
+            identity, rules = Identity(table, partition.id, own.id), rules_of(partition, slots, own.id)
+            replicas.place(identity, version, hosts_of(partition), rules)
+
+    def _departs(self, copy: Copy, version: int, partition: Partition) -> None:
+        """The map does not name a copy here."""
+        if copy.was_available:
+            self._replication.let_go(copy, why="it was AVAILABLE, and its assignment is not there any more")
+        elif any(end.assignment == copy.assignment for end in partition.ends):
+            self._replication.let_go(copy, why="its assignment was taken by force")
+        else:
+            self._replication.departed[copy] = version
+
+    def drop(self, copy: Copy) -> None:
+        """Drop a copy that has departed, and look at its table's map again: it may name this node anew.
+
+        Raises:
+            NotReady, Overloaded, StorageError: it stays.
+        """
+        self._replication.let_go(copy)
+        self._taken_up.pop(copy.partition[0], None)
 
     def _forget(self, table: bytes) -> None:
         self._taken_up.pop(table, None)
+        departed = self._replication.departed
+        for copy in [copy for copy in departed if copy.partition[0] == table]:
+            del departed[copy]
         self._replication.maps.pop(table, None)
         self._may_be_left = True
 

@@ -116,3 +116,57 @@ class Peers(Protocol):
     def ask_unread(self, name: str, method: str, params: list[Value], timeout_ms: int, on_answer: OnAnswer) -> None:
         """Ask a member; `on_answer` is called once, maybe at once."""
         ...
+
+
+class DecidingSettings(Protocol):
+    """The settings that this needs."""
+
+    @property
+    def metadata_copies(self) -> int:
+        """Acceptors of the catalogue, at most."""
+        ...
+
+    @property
+    def max_branch(self) -> int:
+        """Bytes that this node may publish in the tree."""
+        ...
+
+    @property
+    def relay_after(self) -> int:
+        """Milliseconds after which a record of another origin is passed on."""
+        ...
+
+    @property
+    def max_clock_skew(self) -> int:
+        """Milliseconds that a clock may be off most others."""
+        ...
+
+    @property
+    def move_stall(self) -> int:
+        """Milliseconds that a load waits for its source."""
+        ...
+
+    @property
+    def max_moves(self) -> int:
+        """Partitions that move at a time at each node."""
+        ...
+
+    @property
+    def table_transfer(self) -> int:
+        """Bytes a second that loads may take in."""
+        ...
+
+    @property
+    def isolation_group(self) -> str:
+        """What fails together with this node."""
+        ...
+
+    @property
+    def weight(self) -> int:
+        """Its share of partitions."""
+        ...
+
+    @property
+    def max_queued_total(self) -> int:
+        """Bytes of requests that wait."""
+        ...

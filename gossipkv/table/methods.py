@@ -40,6 +40,7 @@ FOR_PLACING: Final = (
     b"plan",
     b"placement_nodes",
 )
+FOR_QUARANTINE: Final = (b"quarantine_list", b"quarantine_drop")
 FOR_PEERS: Final = (
     b"register",
     b"metadata_hold",
@@ -65,6 +66,7 @@ OF_RECORDS: Final = (
     b"replica_tell",
     b"replica_feed",
     b"replica_load",
+    b"replica_report",
     b"replica_digest",
 )
 
@@ -85,6 +87,7 @@ class TableMethods:
         self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
             **{name: partial(self._answer_client, name) for name in FOR_CLIENTS},
             **{name: partial(self._answer_placing, name) for name in FOR_PLACING},
+            **{name: partial(self._answer_quarantine, name) for name in FOR_QUARANTINE},
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
             **{name: partial(self._answer_records, name) for name in OF_RECORDS},
         }
@@ -115,6 +118,11 @@ class TableMethods:
 
             self._placing = PlacingMethods(self._deciding, self._random)
         return self._placing.methods[name](arguments)
+
+    def _answer_quarantine(self, name: bytes, arguments: Arguments) -> Waiting:
+        from gossipkv.table.quarantine import QuarantineMethods  # noqa: PLC0415  # See the module.
+
+        return QuarantineMethods(self._deciding).methods[name](arguments)
 
     def _answer_peer(self, name: bytes, arguments: Arguments) -> Value | Waiting:
         if self._peers is None:

@@ -14,77 +14,39 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
-from gossipkv.placement.moves import standing
 from gossipkv.placement.partition import least_of_group
-from gossipkv.placement.spread import lacks, regroup, spread
+from gossipkv.placement.spread import lacks, regroup
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
+from gossipkv.register.metadata.partitions import HASH, decode_table
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
+from gossipkv.table.moving import grouped, planned
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from random import Random
 
-    from gossipkv.placement.partition import Partition
-    from gossipkv.placement.spread import Node, Slots
+    from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
-    from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.deciding import Deciding
+    from gossipkv.table.moving import Plan
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
 T = TypeVar("T")
 
 SIZES_S: Final = 5.0  # In which nodes say how much they have.
-LATELY_S: Final = 0.5  # In which the newest catalogue is read, or that which is known here is told.
+LATELY_S: Final = 0.5  # In which the newest catalogue, or map, is read; else that is told which is known here.
 MOST_TOLD: Final = 4096  # Moves of one table in one answer.
 MET_S: Final = 3.0  # Until who has just come has heard of tables, and all have heard which messages it reads.
-
-
-class Plan(NamedTuple):
-    """A table's map as it will be when the moves under way are done, and the one that is wanted."""
-
-    table: Table
-    partitions: Sequence[Partition]
-    wanted: Sequence[Slots]
-    groups: Sequence[Sequence[bytes]]  # Of nodes, newcomers among them.
-
-    def moves(self) -> list[tuple[Partition, int, bytes | None, bytes]]:
-        """Of each move that is left its partition, slot, source and target."""
-        return [
-            (partition, slot, stands[slot] if slot < len(stands) else None, target)
-            for partition, slots in zip(self.partitions, self.wanted, strict=True)
-            for stands in [standing(partition)]
-            for slot, target in enumerate(slots)
-            if target is not None and target not in stands
-        ]
-
-
-def grouped(table: Table, nodes: Sequence[Node]) -> Sequence[Sequence[bytes]]:
-    """A table's groups with the nodes that there are: who has come since they were formed is in one, too."""
-    if not table.groups:
-        return ()
-    try:
-        return regroup(nodes, len(table.groups), table.replication, table.groups)
-    except ValueError:  # Too few are left, by a reshard and a removal at once.
-        return table.groups
-
-
-def planned(tree: Tree, nodes: Sequence[Node]) -> Plan:
-    """What is wanted of a table's map; it takes long, where there are thousands of shards."""
-    table, partitions = decode_table(tree.root.meta), [decode_partition(entry.record) for entry in tree.scan()]
-    groups = grouped(table, nodes)
-    wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
-    return Plan(table, partitions, wanted, groups)
 
 
 @final
@@ -391,6 +353,8 @@ class PlacingMethods:
             told: list[Value] = []
             for each in names:
                 table = catalogue.table(each)
+                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
+                    await metadata.quorum_read(table.id)
                 made = await self._deciding.asking.beside(partial(planned, metadata.tree(table.id), nodes))
                 told.append(await self._tell(each, made, nodes))
             return told

@@ -1,15 +1,18 @@
 """When a copy is ready for a session: once it has all that the session has seen of its partition.
 
 One comparison, for reads and writes: the copy's synced clock covers every entry of the token that the record of its
-partition names.  The others belong to other partitions, or have ended; which of them is told only by a map at least as
-new as the token, so a token of a newer one has the node look at the register first.
+partition names, present or former.  The others belong to other partitions, or have ended; which of them is told only by
+a map at least as new as the token, so a token of a newer one has the node look at the register first.
+
+What is beyond the end of an assignment that was taken by force, and beyond the copy's clock, is lost: that is said, and
+not waited for.  A copy whose assignment is not there any more is ready for sessions that have not seen that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, ProtocolError
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, ProtocolError, WriteLost
 from gossipkv.replication import clock
 from gossipkv.table.token import NOTHING, Seen, decode_body
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
@@ -68,6 +71,7 @@ class Readiness:
 
         Raises:
             NotReady: they are not, and nothing waits.
+            WriteLost: they never will be.
             GossipKVError: what `do` raises.
         """
         replication = self._replication()
@@ -76,18 +80,22 @@ class Readiness:
             do()
             return
         copy, why = unready
-        if wanted.until <= replication.now():
+        if wanted.until <= replication.now() or copy in replication.departed:  # That gets nothing any more.
             raise why
 
         def late() -> None:
-            found = self._unready(replication, copies, wanted.token)
-            on_answer(None, why if found is None else found[1])
+            try:
+                found = self._unready(replication, copies, wanted.token)
+            except WriteLost as lost:
+                on_answer(None, lost)
+            else:
+                on_answer(None, why if found is None else found[1])
 
         waiter = replication.waiting.begin(wanted.until, sum(len(seen.clock) for seen in wanted.token.values()), late)
         self._wait(copy, _Waits(copies, wanted.token, do, on_answer, waiter))
 
     def _unready(self, replication: Replication, copies: Sequence[Copy], token: Token) -> tuple[Copy, NotReady] | None:
-        """The first copy that is not ready, and why."""
+        """The first copy that is not ready, and why.  Raises WriteLost: it never will be."""
         if token:
             for copy in copies:
                 seen = token.get(copy.identity.table, UNSEEN)
@@ -96,6 +104,10 @@ class Readiness:
                     return copy, _behind(copy, "the session has seen a newer map of the table", "map")
                 if copy in replication.replicas.loading.unplaced:
                     return copy, _behind(copy, "this replica goes by a newer map once it has loaded", "map")
+                if seen.config >= replication.departed.get(copy, seen.config + 1):
+                    return copy, _behind(copy, "this node does not hold the partition any more", "map")
+                if copy.rules.ends and not _ends_are_known(copy, seen.clock):
+                    return copy, _behind(copy, "it is not known yet what is kept of a node that is gone", "ends")
                 if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):
                     return copy, _behind(copy, "this replica has not yet what the session has seen", "records")
         return None
@@ -114,14 +126,17 @@ class Readiness:
         for one in waiting:
             if one.waiter.on_late is None:
                 continue
-            unready = self._unready(replication, one.copies, one.token)
-            if unready is not None:
-                self._wait(unready[0], one)
-                continue
-            replication.waiting.end(one.waiter)
             try:
+                unready = self._unready(replication, one.copies, one.token)
+                if unready is not None and unready[0] not in replication.departed:
+                    self._wait(unready[0], one)
+                    continue
+                if unready is not None:
+                    raise unready[1]
+                replication.waiting.end(one.waiter)
                 one.do()
             except GossipKVError as error:
+                replication.waiting.end(one.waiter)
                 one.on_answer(None, error)
 
 
@@ -144,6 +159,18 @@ def wanted_of(arguments: Arguments, now: float) -> Wanted:
 def is_behind(error: GossipKVError) -> bool:
     """Whether a copy is not ready for a session, where another may be."""
     return isinstance(error, NotReady) and BEHIND in error.details
+
+
+def _ends_are_known(copy: Copy, seen: bytes) -> bool:
+    """Whether it is known what is kept of all that a session has seen and the copy lacks.  Raises WriteLost."""
+    lacked = [end for end in copy.rules.ends if clock.counter(seen, end[0]) > clock.counter(copy.synced, end[0])]
+    for assignment, end in lacked:
+        if end is not None and clock.counter(seen, assignment) > end:
+            raise WriteLost(
+                "the session has seen a write that only a node had which is gone for good, and was taken out by force",
+                {"partition": copy.identity.partition, "assignment": f"{assignment:016x}", "kept": end},
+            )
+    return all(end is not None for _, end in lacked)
 
 
 def _behind(copy: Copy, why: str, what: str) -> NotReady:

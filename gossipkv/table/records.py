@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+import msgpack
+
 from gossipkv.errors import BadRequest, NotServed
 from gossipkv.replication import clock
 from gossipkv.replication.copy import TOMBSTONE
 from gossipkv.replication.loading import Page, serve
+from gossipkv.replication.steps import report_of
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.forwarding import Forwarding
 from gossipkv.table.readiness import Readiness
@@ -90,6 +93,7 @@ class RecordMethods:
             b"replica_tell": self._tell,
             b"replica_feed": self._feed,
             b"replica_load": self._load,
+            b"replica_report": self._report,
             b"replica_digest": self._digest,
         }
 
@@ -120,6 +124,15 @@ class RecordMethods:
             serve(replication, copy, page, on_result)
 
         return Later(begin)
+
+    def _report(self, arguments: Arguments) -> Value:
+        arguments.blob("node")
+        table, partitions = arguments.blob("table"), arguments.packed_rows("partitions", MOST_ROWS)
+        arguments.end()
+        copies = self._deciding.replicating().replicas.copies
+        held = [copies[table, one] for one in partitions if isinstance(one, int) and (table, one) in copies]
+        packed: bytes = msgpack.packb([[copy.partition[1], *report_of(copy)] for copy in held])
+        return packed
 
     def _digest(self, arguments: Arguments) -> Value:
         replication, copy = self._copy(arguments)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
+    from gossipkv.placement.partition import Assignment
     from gossipkv.register.metadata.pages import Entry
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.deciding import Deciding
@@ -34,7 +35,8 @@ class Place(NamedTuple):
     first: bytes  # The first key of a range; of a shard its number.
     end: bytes | None  # The next one's first; None: there is none.
     hosts: tuple[bytes, ...]  # The uuids of those that are AVAILABLE, in their order.
-    origins: tuple[int, ...]  # All its assignments.
+    origins: tuple[int, ...]  # All its assignments, present or former.
+    moving: tuple[Assignment, ...] = ()  # Those that are not AVAILABLE.
 
 
 @final
@@ -176,7 +178,8 @@ _HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {MURMUR3: murmur3_32, SHA
 def _place_of(entry: Entry, end: bytes | None) -> Place:
     partition = decode_partition(entry.record)
     hosts = sorted(one.node for one in partition.assignments if one.state == State.AVAILABLE)
-    return Place(partition.id, entry.key, end, tuple(hosts), tuple(one.id for one in partition.assignments))
+    moving = tuple(one for one in partition.assignments if one.state != State.AVAILABLE)
+    return Place(partition.id, entry.key, end, tuple(hosts), partition.named, moving)
 
 
 def _first(place: Place) -> bytes:

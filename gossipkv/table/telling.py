@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import trio
 
 from gossipkv.gossip.member import REACHABLE
+from gossipkv.placement.spread import lacks
+from gossipkv.register.metadata.nodes import placed
 from gossipkv.replication import clock, record
 from gossipkv.replication.levels import MAJORITY, slots_needed
 from gossipkv.replication.time import ms_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gossipkv.errors import Detail
+    from gossipkv.register.metadata.partitions import Table
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
@@ -62,7 +65,7 @@ class Telling:
                     seconds[name][self._deciding.name_of(node)] = lag.seconds
         return {
             "copies": len(copies),
-            "copies_aside": sum(copy.aside is not None for copy in copies),
+            "copies_aside": sum(copy.aside is not None for copy in copies) + len(replication.aside),
             "refusal": replication.refusal,
             "lag_records": {**records},
             "lag_s": {**seconds},
@@ -83,10 +86,16 @@ class Telling:
         states = {member.uuid: member.state for member in self._deciding.members()}
         alive = {node for node, state in states.items() if state in REACHABLE}
         held, partitions, not_named = Counter[bytes](), 0, 0
+        moving, missing, waits_for = Counter[str](), 0, set[bytes]()
         unwell: list[Detail] = []
         for partitions, place in enumerate(route.places(), 1):
             held.update(place.hosts)
-            why = self._why_unwell(place, replication, route.table.id, alive)
+            missing += route.table.replication - len(place.hosts)
+            for one in place.moving:
+                moving[one.state.name] += 1
+                if one.node not in alive:
+                    waits_for.add(one.node)
+            why = self._why_unwell(place, replication, route.table, alive)
             if why and len(unwell) < MOST_NAMED:
                 unwell.append({"partition": f"{place.partition:016x}", "why": why})
             elif why:
@@ -106,6 +115,10 @@ class Telling:
             "replication": route.table.replication,
             "partition_count": partitions,
             "nodes": nodes,
+            "moving": {**moving},
+            "missing": missing,
+            "waits_for": [*sorted(map(self._deciding.name_of, waits_for))],
+            "warning": self._warning(route.table),
             "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
             "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
             "unwell": unwell,
@@ -127,8 +140,15 @@ class Telling:
             for node in nodes
             if isinstance(node, dict) and node["lag_records"]
         }
-        more = {key: told.get(key) for key in ("error", "unwell", "unwell_not_named")} | {"lags": lags}
+        kept = ("error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "warning")
+        more = {key: told.get(key) for key in kept} | {"lags": lags}
         return {"kind": told["kind"], **{key: value for key, value in more.items() if value}}
+
+    def _warning(self, table: Table) -> str | None:
+        """That there are fewer isolation groups than replicas."""
+        _, catalogue = self._deciding.taking_part()
+        nodes = placed(catalogue.nodes.named())
+        return lacks(nodes, table.replication, [*map(set, table.groups)]) or None if nodes else None
 
     def _holders_back(self, replication: Replication, table: bytes) -> set[str]:
         """The nodes for which tombstones of a table are kept."""
@@ -137,11 +157,11 @@ class Telling:
             self._deciding.name_of(node) for copy, nodes in held_back if copy.identity.table == table for node in nodes
         }
 
-    def _why_unwell(self, place: Place, replication: Replication, table: bytes, alive: Collection[bytes]) -> str | None:
+    def _why_unwell(self, place: Place, replication: Replication, table: Table, alive: Collection[bytes]) -> str | None:
         """Why a partition is not well, in words; None: it is."""
         replicas = replication.replicas
         here = self._deciding.name_of(replicas.me)
-        copy, up = replicas.copies.get((table, place.partition)), sum(node in alive for node in place.hosts)
+        copy, up = replicas.copies.get((table.id, place.partition)), sum(node in alive for node in place.hosts)
         if copy is not None:
             if (why := replicas.refusal(copy)) is not None:
                 return f"its copy at {here} takes no writes: {why}"
@@ -154,10 +174,9 @@ class Telling:
                 )
         if not up:
             return "none of its nodes is alive: it cannot be read or written"
-        slots = len(place.hosts)
-        if copy is not None:
-            levels = replicas.levels[copy]
-            up, slots = min(up, levels.connected(replicas.reached)), levels.slots
+        slots = table.replication
+        if copy is not None and copy.originates:
+            up = min(up, replicas.levels[copy].connected(replicas.reached))
         needed = slots_needed(MAJORITY, slots)
         return (
             f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None

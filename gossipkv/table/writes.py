@@ -15,6 +15,7 @@ from gossipkv.errors import (
     GossipKVError,
     LimitExceeded,
     NotReady,
+    NotServed,
     ProtocolError,
     StorageError,
     TooLarge,
@@ -121,20 +122,21 @@ class Writes:
                 batches = [*_batches(self._routing.route(table), level, rows, Wanted(token, until))]
                 together = _Together(len(batches), partial(self._settling.write, token), on_result)
                 for place, batch in batches:
-                    self._begin(batch, place, deadline, together)
+                    self._begin(table, batch, place.hosts, deadline, together)
                 together.begun()
 
             self._settling.begin(token, deadline, go_on, on_result)
 
         return Later(begin)
 
-    def _begin(self, batch: _Batch, place: Place, deadline: float, together: _Together) -> None:
+    def _begin(self, table: str, batch: _Batch, hosts: tuple[bytes, ...], deadline: float, together: _Together) -> None:
         """Have a batch written by a copy of its partition."""
         flat: list[Value] = [part for write in batch.writes for part in (write.key, write.value)]
         self._forwarding.begin(
             Request(
                 what=f"partition {batch.partition:016x}",
-                nodes=place.hosts,
+                nodes=hosts,
+                renewed=lambda: self._routing.route(table).place(batch.writes[0].key).hosts,
                 here=partial(self._write_here, batch, deadline),
                 method="table_write",
                 params=[batch.table, batch.partition, batch.level, flat],
@@ -175,6 +177,8 @@ class Writes:
     def _write_here(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the copy here, once it is ready.  Raises GossipKVError: nothing was applied."""
         copy = held(self._replication().replicas, batch.table, batch.partition)
+        if not copy.originates:
+            raise NotServed("the partition leaves this node: others take its writes", {"partition": batch.partition})
         wanted = batch.wanted._replace(until=min(batch.wanted.until, deadline))
         self._ready.begin([copy], wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
 
@@ -217,12 +221,13 @@ class Writes:
     def _depending(self, batch: _Batch, copy: Copy) -> list[Write]:
         """What is written, with what it depends on.
 
-        That is what the session has seen, but for what the copy has itself: the order of its log says that.
+        That is what the session has seen, but for what the copy has itself of present assignments: the order of its
+        log says that.
         """
         token = batch.wanted.token
         if not token:
             return batch.writes
-        others = only(token, lambda table, origin, _: table != batch.table or origin not in copy.named)
+        others = only(token, lambda table, origin, _: table != batch.table or origin not in copy.assigned)
         body = self._settling.kept(others)
         return [write._replace(dependencies=body) for write in batch.writes]
 

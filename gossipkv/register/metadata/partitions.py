@@ -4,7 +4,7 @@ An entry's key is the partition's first: of a hash table the shard's number in 4
 first user's key, `b""` for the lowest.  So ranges tile the key space whatever happens to them.  Its record:
 
     [1, partition id, [[assignment id, node's uuid (16 bytes), slot, state], ...]]    in the order of slots and ids
-    [2, partition id, the same, [former assignment's id, ...], [[assignment id, end], ...]]
+    [2, partition id, the same, [former assignment's id, ...], [[assignment id, end or nil], ...]]
 
 The map's meta is one of
 
@@ -23,16 +23,19 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
     assign 1    [key, partition, assignment, node, slot]            the assignment is there
     advance 1   [key, partition, assignment, state]                 it has that state, or one behind it
     unassign 1  [key, partition, assignment]                        it is not there
-    unassign 2  [key, partition, assignment, [[assignment, end], ...]]      likewise
+    unassign 2  [key, partition, assignment]                        likewise
+    end 1       [key, partition, [[assignment, end], ...]]          the end of each of them is known, or it has none
     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
     divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 
 `unassign` cancels a move, or ends it; who is AVAILABLE goes by a move, and who was is former from then on.  By force
-(2) also an AVAILABLE one goes, while another slot has one: with the ends, of it and of all that are former, beyond
-which records are lost.  `settle` is for former ones of which all copies say the same counter; an end of one is raised
-to that, and stays.  `divide` puts children in a range's place, each on the nodes that the parent is on: they have the
-records, so nothing has to travel.  A hash table is not divided: a key's shard is its hash modulo their number.
+(2) also an AVAILABLE one goes, while another slot has one.  Then it has an end, and so has each former one, beyond
+which records are lost: `end` says them, once hosts that have adopted that it went say what they have (of before, one
+of them could still confirm a record beyond it).  `settle` is for former ones of which all copies say the same counter;
+an end of one is raised to that, and stays.  `divide` puts children in a range's place, each on the nodes that the
+parent is on: they have the records, so nothing has to travel.  A hash table is not divided: a key's shard is its hash
+modulo their number.
 """
 
 from __future__ import annotations
@@ -82,6 +85,7 @@ INVALID: Final = "INVALID"  # Its argument is none, or what it asks would break 
 NOT_FOUND: Final = "NOT_FOUND"  # The partition or the assignment is not there any more, or never was.
 
 
+_ORIGINATED: Final = frozenset({State.AVAILABLE, State.LEAVING})  # What is in these states may have records of its own.
 _STATES: Final = {state.value: state for state in State}  # Looked up once for each assignment that is read.
 
 
@@ -228,9 +232,9 @@ def _assignment_of(value: object) -> Assignment:
 
 def _end_of(value: object) -> End:
     match value:
-        case (assignment, counter) if is_whole(assignment) and is_whole(counter):
+        case (assignment, counter) if is_whole(assignment) and (counter is None or is_whole(counter)):
             return End(assignment, counter)
-    raise ProtocolError("an end is [assignment, counter]", {"got": repr(value)[:80]})
+    raise ProtocolError("an end is [assignment, counter or nil]", {"got": repr(value)[:80]})
 
 
 # Operations.
@@ -280,68 +284,71 @@ def _advance(view: View, argument: object) -> Edits:
 
 
 def _unassign(view: View, argument: object) -> Edits:
-    match argument:
-        case (bytes(key), partition, assignment):
-            pass
-        case _:
-            raise Refusal(INVALID, "unassign takes [key, partition, assignment]")
-    found, known = _assignment_at(view, key, partition, assignment)
+    key, found, known = _unassigned(view, argument)
     if known is None:
         return Edits()
     if known.state == State.AVAILABLE:
-        raise Refusal(INVALID, f"assignment {assignment} is AVAILABLE: another takes its place first")
+        raise Refusal(INVALID, f"assignment {known.id} is AVAILABLE: another takes its place first")
     return _without(view, key, found, known)
 
 
 def _unassign_by_force(view: View, argument: object) -> Edits:
-    match argument:
-        case (bytes(key), partition, assignment, tuple(rows)):
-            ends = _ends_asked(rows)
-        case _:
-            raise Refusal(INVALID, "unassign takes [key, partition, assignment, [[assignment, end], ...]]")
-    found, known = _assignment_at(view, key, partition, assignment)
+    key, found, known = _unassigned(view, argument)
     if known is None:
         return Edits()
-    if ends.keys() != {known.id, *found.former}:
-        raise Refusal(
-            INVALID, f"ends are told of {len(ends)} assignments: not of the one that goes and all former ones"
-        )
-    known_ends = dict(found.ends)
-    forced = {**known_ends, **{one: max(counter, known_ends.get(one, 0)) for one, counter in sorted(ends.items())}}
-    rows = tuple(End(*end) for end in forced.items())
-    return _without(view, key, found._replace(ends=rows[-MOST_ENDS:]), known)
+    if known.state not in _ORIGINATED:
+        return _without(view, key, found, known)
+    told = dict(found.ends)
+    ends = (*found.ends, *(End(one, None) for one in (*found.former, known.id) if one not in told))
+    return _without(view, key, found._replace(ends=ends[-MOST_ENDS:]), known)
+
+
+def _unassigned(view: View, argument: object) -> tuple[bytes, Partition, Assignment | None]:
+    match argument:
+        case (bytes(key), partition, assignment):
+            return key, *_assignment_at(view, key, partition, assignment)
+    raise Refusal(INVALID, "unassign takes [key, partition, assignment]")
 
 
 def _without(view: View, key: bytes, found: Partition, gone: Assignment) -> Edits:
     """Take an assignment away; who never was AVAILABLE has originated nothing, and is not former."""
     former = found.former
-    if gone.state in {State.AVAILABLE, State.LEAVING}:
+    if gone.state in _ORIGINATED:
         former = tuple(sorted((*former, gone.id)))
     return _changed(view, key, found._replace(former=former), [one for one in found.assignments if one is not gone])
 
 
+def _end(view: View, argument: object) -> Edits:
+    key, found, counters = _counted(view, "end", argument)
+    ends = tuple(End(one, counters.get(one) if end is None else end) for one, end in found.ends)
+    return _changed(view, key, found._replace(ends=ends), found.assignments) if ends != found.ends else Edits()
+
+
 def _settle(view: View, argument: object) -> Edits:
-    match argument:
-        case (bytes(key), partition, tuple(rows)):
-            counters = _ends_asked(rows)
-        case _:
-            raise Refusal(INVALID, "settle takes [key, partition, [[assignment, counter], ...]]")
-    found = _partition_at(view, key, partition)
+    key, found, counters = _counted(view, "settle", argument)
     former = tuple(one for one in found.former if one not in counters)
     if former == found.former:
         return Edits()
-    ends = tuple(End(one, max(counter, counters.get(one, 0))) for one, counter in found.ends)
+    settled = {one: counter for one, counter in counters.items() if one in found.former}
+    ends = tuple(End(one, max(end or 0, settled[one]) if one in settled else end) for one, end in found.ends)
     return _changed(view, key, found._replace(former=former, ends=ends), found.assignments)
 
 
-def _ends_asked(rows: tuple[object, ...]) -> dict[int, int]:
-    try:
-        ends = dict(map(_end_of, rows))
-    except ProtocolError as error:
-        raise Refusal(INVALID, error.message) from error
-    if not ends or len(ends) != len(rows):
-        raise Refusal(INVALID, "of each assignment one counter is told, and of one at least")
-    return ends
+def _counted(view: View, operation: str, argument: object) -> tuple[bytes, Partition, dict[int, int]]:
+    """The partition of which an operation says counters, one of each assignment that it names."""
+    match argument:
+        case (bytes(key), partition, tuple(rows)) if rows and all(map(_is_counted, rows)):
+            counters = dict(rows)
+            if len(counters) == len(rows):
+                return key, _partition_at(view, key, partition), counters
+    raise Refusal(INVALID, f"{operation} takes [key, partition, [[assignment, counter], ...]], one of each")
+
+
+def _is_counted(row: object) -> bool:
+    match row:
+        case (assignment, counter):
+            return is_whole(assignment) and is_whole(counter)
+    return False
 
 
 def _divide(view: View, argument: object) -> Edits:
@@ -398,6 +405,7 @@ OPERATIONS: Final[Functions] = {
     ("advance", 1): _advance,
     ("unassign", 1): _unassign,
     ("unassign", 2): _unassign_by_force,
+    ("end", 1): _end,
     ("settle", 1): _settle,
     ("divide", 1): _divide,
     ("set_groups", 1): _set_groups,

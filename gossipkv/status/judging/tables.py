@@ -34,7 +34,24 @@ def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
         yield Reason(TROUBLE, f"{name}: {which}: {why}", name)
     if more := max(whole_of(entry.get("unwell_not_named")) or 0 for entry in entries.values()):
         yield Reason(TROUBLE, f"{name}: and {more:,} more partitions", name)
+    yield from _placed(name, entries)
     yield from _late(name, entries)
+
+
+def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
+    """Yield what moves, what it waits for, and where copies lie less safely than they could."""
+    if missing := max(whole_of(entry.get("missing")) or 0 for entry in entries.values()):
+        yield Reason(ATTENTION, f"{name}: {missing:,} copies of its partitions are missing, and are made anew", name)
+    for node in sorted({plain(node) for entry in entries.values() for node in list_of(entry.get("waits_for"))}):
+        advice = f"Start {node}; if it is gone for good: `gossipkv node remove {node} --force`."
+        yield Reason(ATTENTION, f"{name}: partitions wait for {node}, which is down, to move", name, advice)
+    for warning, nodes in grouped(entries, "warning").items():
+        yield Reason(ATTENTION, f"{name}: {warning}{at(nodes, entries)}", name)
+    moving = max(
+        sum(whole_of(count) or 0 for count in map_of(entry.get("moving")).values()) for entry in entries.values()
+    )
+    if moving:
+        yield Reason(WELL, f"{name}: {moving:,} copies of its partitions are on the move", name)
 
 
 def _late(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:

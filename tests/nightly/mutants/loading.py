@@ -48,15 +48,15 @@ MUTANTS_OF_LOADING = (
     planted(
         "something is taken during the last page",
         "gossipkv.replication.copy:Copy.follows",
-        "return not self.stands_still and self.covers(before, merged)",
-        "return self.covers(before, merged)",
+        "if self.stands_still or entry.config > self.config:",
+        "if entry.config > self.config:",
         *TRIED,
     ),
     planted(
         "something is originated during the last page",
         "gossipkv.replication.replicas:Replicas.may_originate",
-        "if copy.stands_still or self.refusal(copy) is not None:",
-        "if self.refusal(copy) is not None:",
+        "if copy.stands_still or copy.joining is not None or not copy.originates or self.refusal(copy) is not None:",
+        "if copy.joining is not None or not copy.originates or self.refusal(copy) is not None:",
         *TRIED,
     ),
     planted(

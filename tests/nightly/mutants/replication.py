@@ -30,7 +30,7 @@ MUTANTS_OF_REPLICATION = (
                 "entry.copy.appends(entry)",
                 "entry.copy.appends(entry)\n        self.tail.append(entries)",
             ),
-            Edit(f"{IN_REPLICAS}._synced", "self.tail.append(here)", "pass"),
+            Edit(f"{IN_REPLICAS}._synced", "self.tail.append(fed)", "pass"),
         ),
         (REPLICAS, AIMED),
         "property",
@@ -38,7 +38,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "confirmed before synced",
         f"{IN_REPLICAS}._answer_row",
-        "counters = counters_of(copy.synced, row.ids)",
+        "counters = counters_of(copy.told_clock, row.ids)",
         "counters = counters_of(copy.appended, row.ids)",
         REPLICAS,
     ),
@@ -59,14 +59,14 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "a covered record is merged again",
         f"{IN_COPY}.merge",
-        "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name, or not yet.",
+        "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name any more.",
         "if not clock.covers(after, dot):",
         REPLICAS,
     ),
     planted(
         "a record is ahead of the clock",
         f"{IN_COPY}.merge",
-        "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name, or not yet.",
+        "if clock.covers(before, dot) or not clock.covers(after, dot):  # Of what the map does not name any more.",
         "if clock.covers(before, dot):",
         REPLICAS,
     ),
@@ -95,8 +95,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "what was taken goes as one's own",
         f"{IN_COPY}.take",
-        "return self._finished(batch, Entry(self, (*merged.won.items(),), merged.before, merged.after, is_own=False))",
-        "return self._finished(batch, Entry(self, (*merged.won.items(),), merged.before, merged.after, is_own=True))",
+        "return self._finished(batch, Entry(self, records, merged.before, after, is_own=False, joining=joining))",
+        "return self._finished(batch, Entry(self, records, merged.before, after, is_own=True, joining=joining))",
         COPY,
         AIMED,
     ),
@@ -183,8 +183,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "what was kept is kept for ever",
         f"{IN_REPLICAS}.pump",
-        "while peer.kept and peer.kept[0][0] + self.relay_s <= now:",
-        "while False:",
+        "peer.kept.forget(now, self.relay_s)",
+        "pass",
         REPLICAS,
     ),
     planted(
@@ -219,7 +219,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "what a former link had kept is tried",
         f"{IN_REPLICAS}.told",
-        "peer.kept.clear()",
+        "peer.kept = Kept()",
         "pass",
         REPLICAS,
     ),
@@ -232,9 +232,9 @@ MUTANTS_OF_REPLICATION = (
     ),
     planted(
         "who leaves is to confirm",
-        "gossipkv.replication.levels:Levels.reached",
-        "if not seat.counts:",
-        "if False:",
+        "gossipkv.replication.levels:Levels._counting",
+        "counting = [one for one in self._copy.seated() if one[1].counts]",
+        "counting = [*self._copy.seated()]",
         LEVELS,
     ),
     planted(
@@ -247,8 +247,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "a config is confirmed before it is synced",
         f"{IN_COPY}.adopts",
-        "self.config = shared(config)",
-        "self.config = self.synced_config = shared(config)",
+        "self.config, self.was_available = shared(config), self.originates",
+        "self.config, self.was_available = (setattr(self, 'synced_config', config), config)[1], self.originates",
         REPLICAS,
     ),
     planted(

@@ -10,14 +10,16 @@ from gossipkv.replication.taking import Taking
 from gossipkv.storage.engine.shell import operations
 from tests.unit.replication.talker import MINE, THIRD, YOURS, made
 
+HOSTS = [Host(one, bytes([one]), one, counts=True, available=True) for one in (MINE, YOURS, THIRD)]
+
 
 @pytest.fixture
 def copy():
     """One that has nothing yet."""
     identity = Identity(b"table", 0, MINE)
-    _, state = first_batch(7, identity, 1, (MINE, YOURS, THIRD))
+    _, state, _ = first_batch(7, identity, 1, HOSTS)
     copy = Copy(7, identity, state)
-    copy.adopts(1, [Host(one, bytes([one]), one, counts=True, available=True) for one in (MINE, YOURS, THIRD)])
+    copy.adopts(1, HOSTS)
     return copy
 
 
@@ -48,5 +50,5 @@ def test_what_says_nothing(copy):
     """A batch that has another config adopted, and what is of another space."""
     batch = copy.adopting(2, copy.hosts)
     assert copy.entry_of(5, operations(batch.payload)) is None
-    other, _ = first_batch(8, Identity(b"other", 0, MINE), 1, (MINE,))
+    other, *_ = first_batch(8, Identity(b"other", 0, MINE), 1, HOSTS[:1])
     assert copy.entry_of(5, operations(other.payload)) is None

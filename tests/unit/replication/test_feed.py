@@ -6,7 +6,17 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Entry, Host, Identity, first_batch
-from gossipkv.replication.feed import MESSAGE_ENTRIES, MOST_OF_LANES, MOST_UNDER_WAY, Feed, Look, Ship, Tail, Told
+from gossipkv.replication.feed import (
+    MESSAGE_ENTRIES,
+    MOST_OF_LANES,
+    MOST_UNDER_WAY,
+    Beginnings,
+    Feed,
+    Look,
+    Ship,
+    Tail,
+    Told,
+)
 from tests.unit.replication.talker import MINE, THIRD, YOURS
 
 RELAY_S = 0.2
@@ -18,12 +28,18 @@ class Scene:
 
     def __init__(self, *, available=True, can_take=True, goes_back=True):
         identity = Identity(b"table", 0, MINE)
-        _, state = first_batch(7, identity, 1, NAMED)
-        self.copy = Copy(7, identity, state)
-        self.copy.adopts(1, [Host(one, bytes([one]), one, counts=True, available=True) for one in NAMED])
+        hosts = [Host(one, bytes([one]), one, counts=True, available=True) for one in NAMED]
+        self.copy = Copy(7, identity, first_batch(7, identity, 1, hosts)[1])
+        self.copy.adopts(1, hosts)
         self.broken = set()
-        self.tail = Tail(1)
-        self.feed = Feed(self.tail, 1, relay_s=RELAY_S, is_broken=lambda _, origin: origin in self.broken)
+        self.tail, self.beginnings = Tail(1), Beginnings(0)
+        self.feed = Feed(
+            self.tail,
+            1,
+            relay_s=RELAY_S,
+            is_broken=lambda _, origin: origin in self.broken,
+            beginnings=self.beginnings,
+        )
         self.told = Told(YOURS, clock.named(b"", NAMED), 1, can_take, available)
         self.counts = dict.fromkeys(NAMED, 0)
         self.feed.connected({self.copy: self.told}, 0.0, goes_back=goes_back)

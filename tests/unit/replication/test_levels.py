@@ -6,18 +6,20 @@ import pytest
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Host, Identity, encode_state
-from gossipkv.replication.feed import Told
+from gossipkv.replication.feed import NOTHING, Ends, Told
 from gossipkv.replication.levels import Levels
 
 NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}
 
 
-def levels(*, leaving=()):
+def levels(*, leaving=(), without=()):
     """Of a copy that has written 5 records, beside two slots, of which one moves from 3 to 4."""
-    named = clock.named(clock.of([(1, 5)]), (1, 2, 3, 4))
+    slots = {one: slot for one, slot in {1: 0, 2: 1, 3: 2, 4: 2}.items() if one not in without}
+    named = clock.named(clock.of([(1, 5)]), [*slots])
     copy = Copy(7, Identity(b"table", 0, 1), encode_state(0, 1, named, named))
-    slots = {1: 0, 2: 1, 3: 2, 4: 2}
-    copy.adopts(1, [Host(one, NODES[one], slots[one], counts=one not in leaving, available=one != 4) for one in slots])
+    available = {1, 2, 3, *([4] if leaving else [])}
+    hosts = [Host(one, NODES[one], slot, one not in leaving, one in available) for one, slot in slots.items()]
+    copy.adopts(1, hosts)
     return Levels(copy)
 
 
@@ -59,3 +61,26 @@ def test_who_waits_is_called_once():
     assert called == ["one", 2]
     confirm(one, n2=9)
     assert called == ["one", 2, 4]
+
+
+def test_a_target_that_is_not_whole_confirms_by_its_span():
+    """What came since its feed began is there; what was written before waits until it is whole."""
+    one, called = levels(), []
+    for counter in (1, 3, 5):
+        one.wait("all", counter, lambda counter=counter: called.append(counter))
+    confirm(one, n2=5, n3=5)
+    one.confirms(Told(4, b"", 1, can_take=True, available=False, span=Ends(clock.of([(1, 2)]), clock.of([(1, 4)]))))
+    assert (called, one.reached("all"), one.reached("all", 2)) == ([3], 0, 4)
+    one.confirms(Told(4, b"", 1, can_take=True, available=False, span=NOTHING))
+    assert (called, one.reached("all", 2)) == ([3], 0)
+    confirm(one, n4=5)
+    assert called == [3, 1, 5]
+
+
+def test_a_slot_that_has_only_a_target_confirms_nothing():
+    """What that and one more had would be lost with the one."""
+    one = levels(without=(3,))
+    confirm(one, n4=5)
+    assert (one.reached("majority"), one.connected({NODES[2], NODES[4]})) == (0, 2)
+    confirm(one, n2=5)
+    assert (one.reached("majority"), one.reached("all")) == (5, 0)

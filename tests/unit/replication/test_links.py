@@ -48,7 +48,7 @@ def test_who_shares_a_partition_or_was_connected_is_heard(node):
 
 def test_a_link_numbers_so_many_rows(node, monkeypatch):
     """What one tells and nobody here knows has an end; a new link begins anew."""
-    monkeypatch.setattr(replicas, "MOST_ROWS", 10)
+    monkeypatch.setattr("gossipkv.replication.peer.MOST_ROWS", 10)
     sharer = node.records.nodes[1].uuid
     node.replicas.told(sharer, LINK, rows(10), whole=True)
     with pytest.raises(ProtocolError, match="10 rows at most"):

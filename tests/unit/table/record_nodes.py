@@ -17,7 +17,7 @@ from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication.copy import Host, Identity
-from gossipkv.replication.peer import Stand
+from gossipkv.replication.messages import Stand
 from gossipkv.replication.replicas import Replicas
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.waiting import Waiting
@@ -63,7 +63,7 @@ class Node:
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = Waiting(MOST_BYTES)
-        self.maps = {}
+        self.maps, self.departed = {}, {}
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,

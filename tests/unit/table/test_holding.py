@@ -25,7 +25,9 @@ def test_copies_follow_the_maps():
     both = records.make("both", firsts=2, holders=lambda _: [one, two], adopted=False)
     records.me = SimpleNamespace(node=one.uuid)
     holding = Holding(
-        records, records, SimpleNamespace(replicas=one.replicas, append=one.append, goes_by=one.goes_by, maps=one.maps)
+        records,
+        records,
+        SimpleNamespace(replicas=one.replicas, append=one.append, goes_by=one.goes_by, maps=one.maps, departed={}),
     )
     trio.run(holding.look)
     records.run()
@@ -45,7 +47,7 @@ def test_copies_of_a_table_that_has_ended_go():
     holding = Holding(
         records,
         records,
-        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps),
+        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
     )
     first = records.make("t", firsts=3, holders=lambda _: [node], adopted=False)
     other = records.make("u", firsts=2, holders=lambda _: [node], adopted=False)
@@ -55,7 +57,7 @@ def test_copies_of_a_table_that_has_ended_go():
     holding = Holding(
         records,
         records,
-        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps),
+        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
     )
     trio.run(holding.look)
     assert held(node) == [first] * 3 + [other] * 2
@@ -80,7 +82,7 @@ def test_copies_that_were_left_go_at_a_start():
     holding = Holding(
         records,
         records,
-        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps),
+        SimpleNamespace(replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}),
     )
     trio.run(holding.look)
     assert held(node) == []

@@ -64,14 +64,24 @@ async def holding(cluster, machine, table):
     return {one["node"] for partition in told["partitions"] for one in partition["assignments"]}
 
 
+async def placed(cluster, machine, table="t"):
+    """Return when a table lies as is wanted, with nothing under way."""
+    with trio.fail_after(300):
+        while True:
+            told = await cluster.ask(machine, "partition_map", table)
+            states = {one["state"] for partition in told["partitions"] for one in partition["assignments"]}
+            if states == {"AVAILABLE"} and not (await planned(cluster, machine, table))[0]:
+                return
+            await trio.sleep(1)
+
+
 def test_each_command_once_and_twice():
-    """It changes what is wanted and nothing else, at whichever node it is said; the second time it finds that done."""
+    """At whichever node it is said; the second time it finds that done, and what was wanted at last is reached."""
 
     async def scenario(cluster):
         *_, newcomer = cluster.machines
         one = await made(cluster, but=newcomer)
         await come(cluster, newcomer)
-        held = await cluster.ask(one, "partition_map", "t")
         steps = [
             ("add_node", ["n4"], 1), ("add_node", ["n4", {"weight": 3, "isolation_group": "r"}], (3, "r")),
             ("add_node", ["n4", {"isolation_group": "none"}], 3), ("set_weight", ["n4", 1000], 1000),
@@ -89,7 +99,8 @@ def test_each_command_once_and_twice():
         told = await cluster.ask(newcomer, "placement_nodes")
         assert standing(told) == {"n1": 1, "n2": 1, "n3": 2, "n4": 0}
         assert {(row["member"], row["alive"], len(row["uuid"])) for row in told["nodes"]} == {(True, True, 32)}
-        assert await cluster.ask(one, "partition_map", "t") == held
+        await placed(cluster, one)
+        assert await holding(cluster, one, "t") == {"n1", "n2", "n3"}
 
     simulate(scenario, 1, machines=4)
 
@@ -374,9 +385,7 @@ def test_partitions_wait_for_who_is_down():
         for method, *params in (("remove_node", "n3"), ("replace_node", "n3", "n4")):
             error = await refused(cluster, one, method, *params, {"force": True})
             assert (type(error), "n3 is alive, and --force" in error.message) == (Conflict, True)
-        for machine in (third, newcomer):
-            await die(cluster, machine)
-        assert await waits("remove_node", "n4") == []
+        await die(cluster, third)
         assert await waits("remove_node", "n3") == ["n3"] == await waits("placement_nodes")
         assert isinstance(await refused(cluster, one, "add_node", "n3"), Unavailable)
         assert await waits("remove_node", "n3", {"force": True}) == []

@@ -1,0 +1,221 @@
+"""The mover: turns the difference between the map that is wanted and the one that is into assignments.
+
+There is one at each metadata server of a table; by custom the first that lives acts, and two are harmless.  It begins
+moves, so many at a time for each node, and takes back what is not wanted any more; all else the hosts do (`stepping`).
+What is wanted is computed when nodes or groups change, in a worker thread: a move towards it leaves it as it is.
+
+A target that was given up twice is passed over for an hour.  Whom the catalogue does not name as a node of tables gets
+nothing; while it names nobody, nothing moves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.log import Log
+from gossipkv.placement.moves import next_moves, standing
+from gossipkv.placement.partition import State
+from gossipkv.placement.spread import regroup, spread
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.nodes import placed
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
+from gossipkv.register.metadata.partitions import decode_partition, decode_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.spread import Node, Slots
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.ledger import Beside
+    from gossipkv.register.metadata.partitions import Table
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tree import Tree
+
+LOOK_S: Final = 1.0
+DONE_S: Final = 5.0  # For a transaction.
+FAILURES: Final = 2
+PASSED_OVER_S: Final = 3600.0
+
+
+class Plan(NamedTuple):
+    """A table's map as it will be when the moves under way are done, and the one that is wanted."""
+
+    table: Table
+    partitions: Sequence[Partition]
+    wanted: Sequence[Slots]
+    groups: Sequence[Sequence[bytes]]  # Of nodes, newcomers among them.
+
+    def moves(self) -> list[tuple[Partition, int, bytes | None, bytes]]:
+        """Of each move that is left its partition, slot, source and target."""
+        return [
+            (partition, slot, stands[slot] if slot < len(stands) else None, target)
+            for partition, slots in zip(self.partitions, self.wanted, strict=True)
+            for stands in [standing(partition)]
+            for slot, target in enumerate(slots)
+            if target is not None and target not in stands
+        ]
+
+
+def grouped(table: Table, nodes: Sequence[Node]) -> Sequence[Sequence[bytes]]:
+    """A table's groups with the nodes that there are: who has come since they were formed is in one, too."""
+    if not table.groups:
+        return ()
+    try:
+        return regroup(nodes, len(table.groups), table.replication, table.groups)
+    except ValueError:  # Too few are left, by a reshard and a removal at once.
+        return table.groups
+
+
+def planned(tree: Tree, nodes: Sequence[Node]) -> Plan:
+    """What is wanted of a table's map; it takes long where there are thousands of shards."""
+    table, partitions = decode_table(tree.root.meta), [decode_partition(entry.record) for entry in tree.scan()]
+    groups = grouped(table, nodes)
+    wanted = spread(nodes, table.replication, [*map(standing, partitions)], [*map(set, groups)])
+    return Plan(table, partitions, wanted, groups)
+
+
+@dataclass(eq=False)
+class _Seen:
+    """What is known of one table's map."""
+
+    root: bytes = b""
+    versions: dict[bytes, int] = field(default_factory=dict)  # Of entries, by key.
+    partitions: dict[bytes, Partition] = field(default_factory=dict)
+    wanted_of: object = None  # The nodes and the table that this is wanted of:
+    wanted: Sequence[Slots] = ()
+    targets: dict[int, bytes] = field(default_factory=dict)  # Assignments on their way, and their nodes.
+    is_quiet: bool = False  # Nothing is to be done by this root, for those nodes.
+
+    def read(self, tree: Tree, root: bytes) -> None:
+        """Take in a map; what has not changed is not decoded again."""
+        before, self.partitions = self.partitions, {}
+        for entry in tree.scan():
+            known = before.get(entry.key) if self.versions.get(entry.key) == entry.version else None
+            self.partitions[entry.key] = known or decode_partition(entry.record)
+            self.versions[entry.key] = entry.version
+        self.root, self.is_quiet = root, False
+
+
+@final
+class Moving:
+    """The mover of a node."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        *,
+        alive: Callable[[], Sequence[bytes]],
+        beside: Beside,
+        random: Random,
+        most: int,
+    ) -> None:
+        """`alive`: the nodes that seem to be; `most`: moves at a time at each node."""
+        self._metadata = metadata
+        self._catalogue = catalogue
+        self._alive = alive
+        self._beside = beside
+        self._random = random
+        self._most = most
+        self._seen: dict[bytes, _Seen] = {}
+        self._failures: Counter[bytes] = Counter()
+        self.passed_over: dict[bytes, float] = {}  # Until when, by node.
+        self._log = Log("gossipkv.node")
+
+    async def run(self) -> None:
+        """Begin moves, until cancelled."""
+        while True:
+            with contextlib.suppress(GossipKVError):  # The next time.
+                await self.look()
+            await trio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look at all tables once.  Raises GossipKVError."""
+        nodes = placed(self._catalogue.nodes.named())
+        tables = {table.id for table in self._catalogue.tables().values()}
+        self._seen = {table: seen for table, seen in self._seen.items() if table in tables}
+        for table in sorted(tables) if nodes else ():
+            if self._acts(table):
+                with contextlib.suppress(GossipKVError):  # Such as a page that is not here.
+                    await self._look_at(table, nodes)
+
+    def _acts(self, table: bytes) -> bool:
+        known = self._metadata.known.get(table)
+        if known is None or known.head.ended:
+            return False
+        servers = {one.node for one in known.acceptors.new}
+        return self._metadata.me.node == min(servers.intersection(self._alive()), default=b"")
+
+    async def _look_at(self, table: bytes, nodes: list[Node]) -> None:
+        known, seen = self._metadata.known[table], self._seen.setdefault(table, _Seen())
+        tree = self._metadata.tree(table)
+        described = decode_table(tree.root.meta)
+        wanted_of = nodes, described
+        if (seen.root, seen.wanted_of) == (known.head.root, wanted_of) and seen.is_quiet:
+            return
+        if seen.root != known.head.root:
+            seen.read(tree, known.head.root)
+            self._count_failures(seen)
+        groups = grouped(described, nodes)
+        if groups != described.groups:
+            await self._have_done(table, known.config, [("set_groups", tuple(b"".join(group) for group in groups))])
+            return
+        if seen.wanted_of != wanted_of:
+            seen.wanted = (await self._beside(partial(planned, tree, nodes))).wanted
+            seen.wanted_of = wanted_of
+        partitions = [*seen.partitions.values()]
+        asked = self._steps(seen, partitions)
+        seen.is_quiet = not asked and all(
+            one.state is State.AVAILABLE for partition in partitions for one in partition.assignments
+        )
+        await self._have_done(table, known.config, asked)
+
+    def _steps(self, seen: _Seen, partitions: Sequence[Partition]) -> list[tuple[str, object]]:
+        keys, alive, now = [*seen.partitions], set(self._alive()), trio.current_time()
+        asked: list[tuple[str, object]] = []
+        for step in next_moves(
+            partitions,
+            seen.wanted,
+            self._most,
+            able=lambda node: node in alive and now >= self.passed_over.get(node, 0.0),
+        ):
+            key, id_ = keys[step.partition], partitions[step.partition].id
+            if step.unassign is not None:
+                seen.targets.pop(step.unassign, None)  # That is no failure of it.
+                asked.append(("unassign", (key, id_, step.unassign)))
+            else:
+                asked.append(("assign", (key, id_, draw_id(self._random), step.target, step.slot)))
+        return asked
+
+    def _count_failures(self, seen: _Seen) -> None:
+        """Take in which targets have come, and which were given up."""
+        stands = {one.id: one for partition in seen.partitions.values() for one in partition.assignments}
+        for assignment, node in seen.targets.items():
+            if assignment not in stands:
+                self._failures[node] += 1
+                if self._failures[node] >= FAILURES:
+                    self._failures[node] = 0
+                    self.passed_over[node] = trio.current_time() + PASSED_OVER_S
+                    self._log.warning("target_passed_over", node=node.hex(), seconds=PASSED_OVER_S)
+            elif stands[assignment].state is State.AVAILABLE:
+                self._failures.pop(node, None)
+        seen.targets = {
+            one.id: one.node for one in stands.values() if one.state in {State.PROPOSED, State.INITIALIZING}
+        }
+
+    async def _have_done(self, table: bytes, base: int, asked: Sequence[tuple[str, object]]) -> None:
+        operations = [
+            Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument) for name, argument in asked
+        ]
+        for at in range(0, len(operations), MOST_JUDGED):
+            await self._catalogue.transact(table, operations[at : at + MOST_JUDGED], DONE_S)

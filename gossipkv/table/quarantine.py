@@ -1,0 +1,98 @@
+"""The methods about copies that were set aside: people look at them, and drop them; nothing merges them back.
+
+quarantine_list   [{node}]            those of a node, or of all that live
+quarantine_drop   [node, copy]        `copy`: as the list names it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from gossipkv.errors import BadRequest, GossipKVError, NotReady
+from gossipkv.wire.results import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gossipkv.table.deciding import Deciding
+    from gossipkv.wire.arguments import Arguments
+    from gossipkv.wire.rpc import Value
+
+ASK_S: Final = 5.0
+
+
+@final
+class QuarantineMethods:
+    """The door for people who look after copies that were set aside."""
+
+    def __init__(self, deciding: Deciding) -> None:
+        self._deciding = deciding
+        self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
+            b"quarantine_list": self._list,
+            b"quarantine_drop": self._drop,
+        }
+
+    def _list(self, arguments: Arguments) -> Waiting:
+        node = arguments.options("node").text("node")
+
+        async def tell() -> Value:
+            me, _ = self._me()
+            asked = [self._deciding.uuid_of(node)] if node is not None else [*self._deciding.alive()]
+            told: list[Value] = [*self._rows()] if me in asked else []
+
+            for other in asked:
+                if other != me:
+                    params: list[Value] = [{"node": self._deciding.name_of(other)}]
+                    try:
+                        rows = await self._deciding.asking.ask(other, "quarantine_list", params, ASK_S)
+                    except GossipKVError:
+                        if node is not None:  # Else the others are told of.
+                            raise
+                    else:
+                        told += rows if isinstance(rows, list) else []
+            return told
+
+        return Waiting(tell)
+
+    def _drop(self, arguments: Arguments) -> Waiting:
+        node, copy = arguments.text("node"), arguments.text("copy")
+        arguments.end()
+
+        async def drop() -> Value:
+            me, _ = self._me()
+            uuid = self._deciding.uuid_of(node)
+            if uuid != me:
+                return await self._deciding.asking.ask(uuid, "quarantine_drop", [node, copy], ASK_S)
+            replication = self._deciding.replicating()
+            space = next((one for one in replication.aside if f"{one:x}" == copy), None)
+            if space is None:
+                raise BadRequest(f"{node} has no copy {copy[:40]} that is set aside: `quarantine_list` names them")
+            await replication.drop_aside(space)
+            return {"node": node, "copy": copy}
+
+        return Waiting(drop)
+
+    def _me(self) -> tuple[bytes, str]:
+        metadata, _ = self._deciding.taking_part()
+        return metadata.me.node, self._deciding.name_of(metadata.me.node)
+
+    def _rows(self) -> list[dict[str, Value]]:
+        _, name = self._me()
+        try:
+            replication = self._deciding.replicating()
+        except NotReady:
+            return []
+        _, catalogue = self._deciding.taking_part()
+        names = {table.id: name for name, table in catalogue.tables().items()}
+        return [
+            {
+                "node": name,
+                "copy": f"{space:x}",
+                "table": names.get(identity.table) or identity.table.hex(),
+                "partition": identity.partition,
+                "assignment": f"{identity.assignment:016x}",
+                "bytes": replication.size_bytes(space),
+                "why": why,
+            }
+            for space, (identity, why) in sorted(replication.aside.items())
+        ]

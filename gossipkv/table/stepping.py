@@ -1,0 +1,257 @@
+"""What this node does for partitions that move, for each by itself: it asks the other hosts, and steps.
+
+    replica_report   [uuid, table, [partition, ...]]    `[partition, assignment, config, clock, is whole]` of each held
+
+What a step is says `replication.steps`; here are the questions, the timers, and the operations on the maps, many in one
+transaction.  Two hosts that do the same are harmless: an operation that is done is done once.
+
+A copy that has departed is dropped when a full round of the register shows its assignment absent, and all AVAILABLE
+hosts of its partition have said that they have adopted that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import msgpack
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.log import Log
+from gossipkv.placement.partition import State
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
+from gossipkv.register.metadata.partitions import decode_partition
+from gossipkv.replication.copy import Copy
+from gossipkv.replication.messages import unpacked
+from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step, report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.placement.partition import Partition
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.shell import Replication
+    from gossipkv.replication.steps import Step
+    from gossipkv.table.holding import Holding
+    from gossipkv.wire.rpc import Value
+
+    Reports = Mapping[bytes, Report]  # By node.
+
+STEP_S: Final = 1.0  # Between two rounds: what is to be done by then is one transaction.
+ASK_S: Final = 2.0
+AGAIN_S: Final = 2.0  # Until the same step is asked for again, while the map has not changed here.
+MOST_ASKED: Final = 1024  # Partitions in one question.
+
+
+class AskNode(Protocol):
+    """A function that asks a node.  Raises GossipKVError."""
+
+    async def __call__(self, node: bytes, method: str, params: list[Value], timeout_s: float, /) -> Value: ...
+
+
+@final
+class Stepping:
+    """The steps of this node's partitions."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        replication: Replication,
+        holding: Holding,
+        *,
+        ask: AskNode,
+        random: Random,
+        stall_s: float,
+        look_at: Callable[[bytes], object],
+    ) -> None:
+        """`stall_s`: see `move_stall`; `look_at`: has a table's register read soon."""
+        self._metadata = metadata
+        self._catalogue = catalogue
+        self._replication = replication
+        self._holding = holding
+        self._ask = ask
+        self._random = random
+        self._stall_s = stall_s
+        self._look_at = look_at
+        self._sent: dict[Copy, tuple[int, float]] = {}  # Under which config, and when, a step was asked for last.
+        self._since: dict[tuple[Copy, object], float] = {}  # Since when it is so that somebody is silent or stalls.
+        self._gone: tuple[object, list[Copy]] = None, []  # Copies with a host that is gone, and by which maps.
+        self._log = Log("gossipkv.node")
+
+    async def run(self) -> None:
+        """Step, until cancelled."""
+        while True:
+            try:
+                await self._round()
+                await self._drop_departed()
+            except GossipKVError as error:
+                self._log.info("steps_wait", reason=error.message)
+            await trio.sleep(STEP_S)
+
+    async def _round(self) -> None:
+        """Ask, and have done what is next."""
+        replicas = self._replication.replicas
+        gone = {uuid for uuid, node in self._catalogue.nodes.named().items() if node.weight is None}
+        noted = {**replicas.upkeep.unsettled, **dict.fromkeys(self._with(gone))}
+        copies = [copy for copy in noted if copy in replicas.levels]
+        self._since = {key: at for key, at in self._since.items() if key[0] in copies}
+        self._sent = {copy: sent for copy, sent in self._sent.items() if copy in copies}
+        if not copies:
+            return
+        was = {copy: (copy.synced_config, copy.synced_joining is None) for copy in copies}
+        reports = await self._reports({copy: [seat.node for seat in copy.seats] for copy in copies})
+        steps: dict[bytes, list[tuple[Copy, Step]]] = defaultdict(list)
+        for copy in copies:
+            if copy not in replicas.levels or was[copy] != (copy.synced_config, copy.synced_joining is None):
+                continue
+            told = {**reports.get(copy, {}), replicas.me: report_of(copy)}
+            known = Known(told, gone, self._stalled(copy, told), waited=self._has_waited(copy, told))
+            step = next_step(copy, known)
+            if step is not None and self._is_due(copy):
+                steps[copy.partition[0]].append((copy, step))
+        async with trio.open_nursery() as nursery:
+            for table, some in steps.items():
+                nursery.start_soon(self._have_done, table, some)
+
+    def _with(self, gone: Collection[bytes]) -> list[Copy]:
+        """Copies that share their partition with a node that is gone for good."""
+        if not gone:
+            return []
+        key = frozenset(gone), tuple(self._replication.maps.items()), len(self._replication.replicas.copies)
+        if self._gone[0] != key:
+            copies = self._replication.replicas.copies.values()
+            self._gone = key, [copy for copy in copies if any(node in gone for node in copy.sharers)]
+        return self._gone[1]
+
+    # -- what others say -----------------------------------------------------------------------------------------------
+
+    async def _reports(self, nodes: Mapping[Copy, Iterable[bytes]]) -> dict[Copy, dict[bytes, Report]]:
+        """What nodes say of their copies of these partitions; who is not connected is not asked."""
+        replicas, told = self._replication.replicas, defaultdict[Copy, dict[bytes, Report]](dict)
+        asked: dict[tuple[bytes, bytes], list[Copy]] = defaultdict(list)
+        for copy, some in nodes.items():
+            for node in some:
+                if replicas.reaches(node):
+                    asked[node, copy.partition[0]].append(copy)
+
+        async def ask(node: bytes, table: bytes, copies: Sequence[Copy]) -> None:
+            by_partition = {copy.partition[1]: copy for copy in copies}
+            params: list[Value] = [replicas.me, table, msgpack.packb([*by_partition])]
+            with contextlib.suppress(GossipKVError):
+                rows = unpacked(await self._ask(node, "replica_report", params, ASK_S))
+                for row in rows if isinstance(rows, list) else ():
+                    match row:
+                        case [int(partition), int(assignment), int(config), bytes(clock), bool(is_whole)]:
+                            if partition in by_partition:
+                                told[by_partition[partition]][node] = Report(assignment, config, clock, is_whole)
+
+        async with trio.open_nursery() as nursery:
+            for (node, table), copies in asked.items():
+                for at in range(0, len(copies), MOST_ASKED):
+                    nursery.start_soon(ask, node, table, copies[at : at + MOST_ASKED])
+        return told
+
+    def _lasts(self, copy: Copy, what: object, *, is_so: bool) -> bool:
+        """Whether something has been so for the stall time."""
+        if not is_so:
+            self._since.pop((copy, what), None)
+            return False
+        now = self._replication.now()
+        return now - self._since.setdefault((copy, what), now) >= self._stall_s
+
+    def _stalled(self, copy: Copy, told: Reports) -> set[int]:
+        """Targets that do not answer, or do not confirm what was sent to them."""
+        replicas, now = self._replication.replicas, self._replication.now()
+        stalled = set()
+        for one, seat in copy.seated():
+            if not seat.available and seat.node != replicas.me:
+                peer = replicas.peers.get(seat.node)
+                oldest = None if peer is None else peer.feed.oldest_open(copy)
+                is_silent = self._lasts(copy, one, is_so=seat.node not in told)
+                if is_silent or (oldest is not None and now - oldest >= self._stall_s):
+                    stalled.add(one)
+        return stalled
+
+    def _has_waited(self, copy: Copy, told: Reports) -> bool:
+        """Whether a target that is whole has waited long enough for the other host of its slot."""
+        own = copy.seat
+        sources = [seat.node for seat in copy.seats if own is not None and seat.slot == own.slot and seat is not own]
+        is_so = copy.joining is None and any(node not in told for node in sources)
+        return self._lasts(copy, "source", is_so=is_so)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _is_due(self, copy: Copy) -> bool:
+        """Whether a step is to be asked for: not again, while what it leads to may be on its way."""
+        now = self._replication.now()
+        config, at = self._sent.get(copy, (-1, 0.0))
+        if config == copy.config and now < at + AGAIN_S:
+            return False
+        self._sent[copy] = copy.config, now
+        return True
+
+    async def _have_done(self, table: bytes, steps: Sequence[tuple[Copy, Step]]) -> None:
+        """Have steps done on a table's map; what becomes of them the map tells."""
+        known = self._metadata.known.get(table)
+        if known is None or known.head.ended:
+            return
+        operations = []
+        keys = {decode_partition(entry.record).id: entry.key for entry in self._metadata.tree(table).scan()}
+        for copy, step in steps:
+            key, partition = keys.get(copy.partition[1]), copy.partition[1]
+            if key is not None:
+                id_ = self._random.randbytes(OPERATION_ID_BYTES)
+                operations.append(Operation(id_, known.config, *_asked(step, key, partition)))
+        for at in range(0, len(operations), MOST_JUDGED):
+            with contextlib.suppress(GossipKVError):  # It is asked for again.
+                await self._catalogue.transact(table, operations[at : at + MOST_JUDGED], ASK_S)
+        self._look_at(table)
+
+    # -- who has departed ----------------------------------------------------------------------------------------------
+
+    async def _drop_departed(self) -> None:
+        """Drop copies of which it is sure that others have all that they have."""
+        tables: dict[bytes, list[Copy]] = defaultdict(list)
+        for copy in self._replication.departed:
+            tables[copy.partition[0]].append(copy)
+        for table, copies in tables.items():
+            with contextlib.suppress(GossipKVError):  # The next time.
+                await self._metadata.quorum_read(table)
+                await self._drop_some(table, copies)
+
+    async def _drop_some(self, table: bytes, copies: Sequence[Copy]) -> None:
+        found = {
+            partition.id: (entry.version, partition)
+            for entry in self._metadata.tree(table).scan()
+            for partition in [decode_partition(entry.record)]
+        }
+        gone = {copy: found[copy.partition[1]] for copy in copies if copy.partition[1] in found}
+        reports = await self._reports({copy: _available(one) for copy, (_, one) in gone.items()})
+        for copy, (version, partition) in gone.items():
+            told = reports.get(copy, {})
+            adopted = {node for node, report in told.items() if report.config >= version}
+            if partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition)):
+                self._holding.drop(copy)
+
+
+def _available(partition: Partition) -> set[bytes]:
+    return {one.node for one in partition.assignments if one.state == State.AVAILABLE}
+
+
+def _asked(step: Step, key: bytes, partition: int) -> tuple[str, int, object]:
+    """The operation of a step: name, version, argument."""
+    match step:
+        case Advance():
+            return "advance", 1, (key, partition, *step)
+        case Unassign(assignment, by_force):
+            return "unassign", 1 + by_force, (key, partition, assignment)
+        case End(counters):
+            return "end", 1, (key, partition, counters)
+        case Settle(counters):
+            return "settle", 1, (key, partition, counters)

@@ -1,0 +1,82 @@
+"""Whole nodes in virtual time whose tables move while they are written and read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import trio
+
+from gossipkv.errors import GossipKVError, WriteLost
+from tests.unit.table.test_placing import come, die, placed, planned
+from tests.world.nodes.phases import begin
+from tests.world.nodes.whole_cluster import USUAL, simulate
+
+STALL_S = 2
+CONFIG = replace(USUAL, move_stall=STALL_S * 1000)
+
+
+def moves(scenario, *, machines=4, seed=1, config=CONFIG):
+    """Run a scenario in which little time is a stall."""
+    return simulate(scenario, seed, machines=machines, config=config)
+
+
+class Load:
+    """Writes of a session at `majority`, read at any node: what was acknowledged, and what failed."""
+
+    def __init__(self, cluster, *, table="t", level="majority"):
+        self._cluster, self._table, self._level = cluster, table, level
+        self.machines = [one for one in cluster.machines if one.runs]
+        self.written = {}
+        self.reads, self.failed = 0, Counter()
+        self._token = b""
+
+    async def run(self):
+        """Until cancelled."""
+        number = 0
+        while True:
+            for machine in [one for one in self.machines if one.runs]:
+                await self._once(machine, number)
+                number += 1
+            await trio.sleep(0.1)
+
+    async def _once(self, machine, number):
+        key = b"k%d" % (number % 40)
+        options = {"level": self._level, "token": self._token, "wait_ms": 3000, "timeout_ms": 3000}
+        try:
+            told = await self._cluster.ask(machine, "put", self._table, key, b"%d" % number, options)
+        except GossipKVError as error:
+            self.failed["put", f"{error}"] += 1
+            return
+        self._token = told
+        self.written[key] = number
+        await self._read(machine, key)
+
+    async def _read(self, machine, key):
+        try:
+            found = await self._cluster.ask(machine, "get", self._table, key, {"token": self._token, "wait_ms": 3000})
+        except GossipKVError as error:
+            self.failed["get", type(error).__name__] += 1
+            if isinstance(error, WriteLost):
+                self._token = b""
+            return
+        value, self._token = found
+        self.reads += 1
+        assert int(value) >= self.written[key], "a session steps back"
+
+
+async def everywhere(cluster, load, table="t"):
+    """All nodes that run have all that was acknowledged."""
+    for machine in [one for one in cluster.machines if one.runs]:
+        for key, number in load.written.items():
+            value, _ = await cluster.ask(machine, "get", table, key)
+            assert int(value) >= number, (machine.name, key)
+
+
+async def hosts(cluster, machine, table="t"):
+    """How many partitions each node has in each state."""
+    told = await cluster.ask(machine, "partition_map", table)
+    return Counter((one["node"], one["state"]) for part in told["partitions"] for one in part["assignments"])
+
+
+__all__ = ["CONFIG", "STALL_S", "Load", "begin", "come", "die", "everywhere", "hosts", "moves", "placed", "planned"]
