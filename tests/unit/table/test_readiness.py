@@ -317,3 +317,18 @@ def test_a_token_that_stays_too_long(long, request_):
         asked.call(method, "t", *params, {"token": token})
     assert caught.value.details["down"] == ["n3"]
     assert before == {copy: copy.appended for copy in one.replicas.copies.values()}
+
+
+def test_who_is_not_in_the_map_any_more_answers_nobody_who_has_seen_a_newer_one(world):
+    """However much newer the node's own map is: who writes by a later one is named in no clock of that copy."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    world.feed(one, two)
+    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
+               for origin, _ in clock.entries(seen.clock)}  # fmt: skip
+    two.departed[copy] = None
+    table = copy.partition[0]
+    later = encode({table: Seen(copy.config + 1, clock.of([(1 << 60, 1)]))}, CLUSTER)
+    two.maps[table] = copy.config + 9
+    assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == b"new"
+    assert outcome(two, "get", "hash", b"1", {"token": later, **LOCAL}) == "map"
