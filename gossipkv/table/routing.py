@@ -45,7 +45,7 @@ class Route:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self.table = decode_table(tree.root.meta)
+        self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
         self._hash = _HASHES[self.table.partitioner]
         self._leaves: dict[int, list[Place]] = {}  # Those that were asked for.
