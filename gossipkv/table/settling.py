@@ -93,7 +93,7 @@ class Settling:
         return merged(only(token, keep), by)
 
     def _without_ended(self, token: Token) -> Token:
-        """Without what a map that is at least as new names nowhere: it has ended, and all copies by that map have it."""
+        """Without what a map that is at least as new names nowhere: it has ended, and all copies have it."""
         routes = {table: one for table, one in self._routing.routes(token) if one.config >= token[table].config}
         ended = {table: Seen(one.config, b"") for table, one in routes.items()}
         left = only(token, lambda table, origin, _: table not in routes or origin in routes[table].origins())
