@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady, StaleConfig
 from gossipkv.gossip.member import State as MemberState
-from gossipkv.keyspace.partitioner import murmur3_32, sha1
+from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition import State
-from gossipkv.register.metadata.partitions import HASH, MURMUR3, SHA1, decode_partition, decode_table, shard_key
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class Route:
         self._tree = tree
         self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
-        self._hash = _HASHES[self.table.partitioner]
+        self._hash = TABLE_HASHES[self.table.partitioner]
         self._leaves: dict[int, list[Place]] = {}  # Those that were asked for.
         self._origins: dict[int, Place] = {}
 
@@ -202,14 +202,6 @@ def unpacked_ids(packed: bytes) -> list[int]:
     if len(packed) % ID_BYTES:
         raise BadRequest(f"partitions have ids of {ID_BYTES} bytes each, and these are {len(packed)} bytes")
     return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
-
-
-def _sha1(key: bytes) -> int:
-    """The hash of seed 004: the digest as a number, big-endian."""
-    return int.from_bytes(sha1(key), "big")
-
-
-_HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {MURMUR3: murmur3_32, SHA1: _sha1}
 
 
 def _place_of(entry: Entry, end: bytes | None) -> Place:

@@ -1,4 +1,4 @@
-"""Requests that go by a map: an older one than the partition's is refused, and a newer one than the node's is waited for."""
+"""Requests that go by a map: one older than the partition's is refused, one newer than the node's is waited for."""
 
 from __future__ import annotations
 
