@@ -181,8 +181,9 @@ def with_table(said):
     """The same with a table `carts` of five partitions, whose acceptors are three nodes."""
     said["status"]["carts"] = copy.deepcopy(CARTS)
     said["databases"].append({"name": "carts"})
-    pairs = [["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n2"], ["n1", "n3"]]
-    said["assigned"] = {"carts": [[Assigned(*pair, "AVAILABLE") for pair in zip(two, (0, 1))] for two in pairs]}
+    pairs = ["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n2"], ["n1", "n3"]
+    rows = [[Assigned(one, 0, "AVAILABLE"), Assigned(other, 1, "AVAILABLE")] for one, other in pairs]
+    said["assigned"] = {"carts": rows}
     said["reports"] = {
         node: {"acceptors": ["n1", "n2", "n3"]} for node, here in said["local"].items() if here is not None
     }
