@@ -57,8 +57,8 @@ def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
             )
     for warning, nodes in grouped(entries, "warning").items():
         yield Reason(ATTENTION, f"{name}: {warning}{at(nodes, entries)}", name)
-    told = [map_of(entry.get("moving")) for entry in entries.values()]
-    counted = [{state: whole_of(one.get(state)) or 0 for state in MOVING} for one in told]
+    states = [map_of(entry.get("moving")) for entry in entries.values()]
+    counted = [{state: whole_of(told.get(state)) or 0 for state in MOVING} for told in states]
     moving = max(counted, key=lambda one: sum(one.values()))  # Members may know maps of different moments.
     if sum(moving.values()):
         yield Reason(WELL, f"{name}: {_moves(moving)}{_left(entries)}", name)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import msgpack
 import pytest
 import trio
 
-from gossipkv.errors import StorageError
+from gossipkv.errors import BadRequest, StorageError, Unavailable
 from gossipkv.gossip.member import State
 from gossipkv.placement.partition import Assignment, Partition
 from gossipkv.placement.partition import State as Slot
@@ -18,8 +19,10 @@ from gossipkv.replication.copy import Identity, Write
 from gossipkv.replication.feed import Told
 from gossipkv.replication.joining import Joining
 from gossipkv.table import telling
+from gossipkv.table.quarantine import QuarantineMethods
 from gossipkv.table.routing import Routing
 from gossipkv.table.telling import Telling
+from gossipkv.wire.arguments import Arguments
 from tests.unit.table.record_nodes import Records
 
 PARTITIONS = 4
@@ -66,6 +69,15 @@ def of(records, by=0):
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda: (records, catalogue),
     )  # fmt: skip
     return Telling(deciding, Routing(deciding, None))
+
+
+def raising(error):
+    """A function that fails."""
+
+    def fails(*_):
+        raise error
+
+    return fails
 
 
 def write(records, count):
@@ -230,12 +242,8 @@ def test_how_much_is_to_be_copied(records):
 
 def test_a_size_that_cannot_be_read(records):
     """It is left out, and all else is told."""
-
-    def cannot(_space):
-        raise StorageError("damaged")
-
     have_moved(records, Slot.PROPOSED, 0)
-    records.nodes[0].size_bytes = cannot
+    records.nodes[0].size_bytes = raising(StorageError("damaged"))
     assert status(records)["to_copy"] == {"n4": 0}
 
 
@@ -286,3 +294,61 @@ def test_copies_that_are_set_aside(records):
     assert status(records)["aside"] == {"copies": 2, "bytes": 107 + 109}
     assert trio.run(of(records).condition, "t")["aside"] == {"copies": 2, "bytes": 107 + 109}
     assert of(records).to_map()["copies_aside"] == 3
+
+
+def quarantine(records, answers, method, *params):
+    """What the first node answers; `answers`: of the others, by name, or an error."""
+
+    async def ask(uuid, name, params, _timeout_s):
+        answer = answers[records.node(uuid).name]
+        if isinstance(answer, Exception):
+            raise answer
+        return [{"node": records.node(uuid).name, "asked": (name, params)}] if answer is None else answer
+
+    catalogue = SimpleNamespace(tables=lambda: {"t": SimpleNamespace(id=bytes(16))})
+    metadata = SimpleNamespace(me=SimpleNamespace(node=records.nodes[0].uuid))
+    deciding = SimpleNamespace(
+        taking_part=lambda: (metadata, catalogue), replicating=lambda: records.nodes[0],
+        alive=lambda: [node.uuid for node in records.nodes if node.state is State.ALIVE],
+        name_of=lambda uuid: records.node(uuid).name, asking=SimpleNamespace(ask=ask),
+        uuid_of=lambda name: next(node.uuid for node in records.nodes if node.name == name),
+    )  # fmt: skip
+    arguments = Arguments(method, msgpack.packb([*params]))
+    return trio.run(QuarantineMethods(deciding).methods[method](arguments).result)
+
+
+def test_what_was_set_aside_is_listed(records):
+    """Of all that live; of one that does not answer, that; of one that is asked for, its error."""
+    n1 = records.nodes[0]
+    n1.aside = {10: (Identity(bytes(16), 1, 2), "taken"), 3: (Identity(b"x" * 16, 2, 3), "taken")}
+    told = quarantine(records, {"n2": [{"node": "n2"}], "n3": Unavailable("away"), "n4": []}, b"quarantine_list")
+    own = [one for one in told if one["node"] == "n1"]
+    assert [(one["copy"], one["table"], one["partition"], one["bytes"], one["why"]) for one in own] == [
+        ("3", (b"x" * 16).hex(), 2, 103, "taken"), ("a", "t", 1, 110, "taken"),
+    ]  # fmt: skip
+    assert [one for one in told if one not in own] == [{"node": "n2"}, {"node": "n3", "error": "away"}]
+    n1.size_bytes = raising(StorageError("damaged"))
+    assert [one["bytes"] for one in quarantine(records, {}, b"quarantine_list", {"node": "n1"})] == [None, None]
+    asked = quarantine(records, {"n3": None}, b"quarantine_list", {"node": "n3"})
+    assert asked == [{"node": "n3", "asked": ("quarantine_list", [{"node": "n3"}])}]
+    with pytest.raises(Unavailable, match="away"):
+        quarantine(records, {"n3": Unavailable("away")}, b"quarantine_list", {"node": "n3"})
+
+
+def test_what_was_set_aside_is_dropped(records):
+    """By the name that the list gives it; what is not there is refused; what lies elsewhere, that node drops."""
+    dropped = []
+
+    async def drop(space):
+        dropped.append(space)
+
+    n1 = records.nodes[0]
+    n1.aside, n1.drop_aside = {10: (Identity(bytes(16), 1, 2), "taken")}, drop
+    assert quarantine(records, {}, b"quarantine_drop", "n1", "a") == {"node": "n1", "copy": "a"}
+    assert dropped == [10]
+    for copy in "10", "b", "":
+        with pytest.raises(BadRequest, match="no copy"):
+            quarantine(records, {}, b"quarantine_drop", "n1", copy)
+    told = quarantine(records, {"n3": None}, b"quarantine_drop", "n3", "a")
+    assert told == [{"node": "n3", "asked": ("quarantine_drop", ["n3", "a"])}]
+    assert dropped == [10]
