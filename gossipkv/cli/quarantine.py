@@ -45,7 +45,7 @@ def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_j
     At NODE, or at all nodes that live; exit status 3: one of them did not answer.
     """
     with connect(nodes, timeout_ms) as client:
-        asked = [{"node": name}] if name is not None else []
+        asked: list[Value] = [{"node": name}] if name is not None else []
         told = [map_of(each) for each in list_of(client.call("quarantine_list", *asked))]
     silent, found = [each for each in told if "error" in each], [each for each in told if "error" not in each]
     if as_json:
