@@ -145,6 +145,13 @@ class Entry:
         self.size_bytes = size_bytes(self.records)
         self.origins = clock.ahead(self.after, self.before)
 
+    def records_of(self, named: Sequence[int]) -> Sequence[tuple[bytes, bytes]]:
+        """Its records of these origins: of what has ended since no clock says anything any more."""
+        if all(origin in named for origin in self.origins):
+            return self.records
+        left = clock.named(self.after, named)
+        return [(key, data) for key, data in self.records if clock.covers(left, record.dot(data))]
+
 
 @final
 @dataclass(slots=True, eq=False)

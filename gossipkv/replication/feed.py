@@ -205,7 +205,7 @@ class Feed:
 
     def __init__(self, tail: Tail, place: int, *, relay_s: float, is_broken: Origins, beginnings: Beginnings) -> None:
         self.told: dict[Copy, Told] = {}
-        self.kept_lanes: dict[int, int] = {}  # By the assignment here where lanes were, before a restart.
+        self.kept_lanes: dict[int, int] = {}  # By the target's assignment where lanes were, before a restart.
         self._tail = tail
         self._place = place
         self._relay_s = relay_s
@@ -223,6 +223,7 @@ class Feed:
         self._begun = False  # A lane was, and is to be looked at.
         self.turned: set[Copy] = set()  # Which are below, or not any more: to be told.
         self._relayed: dict[tuple[Copy, int], float] = {}  # Until when an origin's entries go like those from here.
+        self._strangers: dict[Copy, None] = {}  # Told of by who is no host, as far as the map is here: nothing is fed.
 
     # -- what has happened -------------------------------------------------------------------------------------------
 
@@ -232,15 +233,19 @@ class Feed:
         self._flight.clear()
         self._flying.clear()
         self._relayed.clear()
-        joining = {copy: one for copy, one in told.items() if one.span is not None}
-        self._gap = {copy: copy.synced for copy in told if not self._covers(copy, copy.synced) and copy not in joining}
+        hosts = {copy: one for copy, one in told.items() if one.assignment in copy.assigned}
+        self._strangers = {copy: None for copy in told if copy not in hosts}
+        joining = {copy: one for copy, one in hosts.items() if one.span is not None}
+        self._gap = {copy: copy.synced for copy in hosts if not self._covers(copy, copy.synced) and copy not in joining}
         lanes = {**self.kept_lanes, **self.lanes}
         self.turned.update(copy for copy, lane in self._lanes.items() if lane.needs)
-        self._lanes = {copy: Lane(lanes[copy.assignment], copy) for copy in told if copy.assignment in lanes}
+        self._lanes = {
+            copy: Lane(lanes[one.assignment], copy) for copy, one in hosts.items() if one.assignment in lanes
+        }
         self.kept_lanes = {}
         for copy, one in joining.items():
             self._lanes.setdefault(copy, Lane(self._beginnings.of(copy, one.assignment), copy))
-        for copy, one in told.items():
+        for copy, one in hosts.items():
             if not one.can_take:
                 self._lanes.setdefault(copy, Lane(self._place, copy))
         self._since = now
@@ -256,6 +261,12 @@ class Feed:
 
     def hears(self, copy: Copy, told: Told, now: float) -> None:
         """The target has told a copy's clock.  There are two links: what it told before may come behind."""
+        if told.assignment not in copy.assigned:
+            self.let_go(copy)
+            self.told[copy] = told
+            self._strangers[copy] = None
+            return
+        self._strangers.pop(copy, None)
         before = self.told.get(copy)
         if before is not None and before.assignment == told.assignment:
             merged = clock.merge(before.clock, told.clock)
@@ -275,11 +286,19 @@ class Feed:
         if copy in self._gap and self._covers(copy, self._gap[copy]):
             del self._gap[copy]
 
+    def adopted(self, copy: Copy, now: float) -> None:
+        """The copy here goes by another map: who has told of its own may be a host now, or not be one any more."""
+        told = self.told.get(copy)
+        if told is not None and (told.assignment in copy.assigned) is (copy in self._strangers):
+            self.let_go(copy)
+            self.hears(copy, told, now)
+
     def let_go(self, copy: Copy) -> None:
         """The copy here is no more."""
         self.told.pop(copy, None)
         self._gap.pop(copy, None)
         self._lanes.pop(copy, None)
+        self._strangers.pop(copy, None)
 
     def has_moved(self, copy: Copy) -> None:
         """The copy here is in a new space, where its log begins: what was before is nobody's to send any more."""
@@ -364,8 +383,8 @@ class Feed:
 
     @property
     def lanes(self) -> dict[int, int]:
-        """Where lanes are, by the assignment of their copy here: to be kept with the place."""
-        return {copy.assignment: self._first_open(lane) for copy, lane in self._lanes.items()}
+        """Where lanes are, by the target's assignment: to be kept with the place."""
+        return {self.told[copy].assignment: self._first_open(lane) for copy, lane in self._lanes.items()}
 
     def lag(self, copy: Copy) -> int:
         """How many records of a copy the target lacks, as it has told."""
@@ -394,10 +413,12 @@ class Feed:
     # -- places ------------------------------------------------------------------------------------------------------
 
     def _covers(self, copy: Copy, after: bytes) -> bool:
+        """Whether the target has all up to a clock; what the map does not name any more has ended, and all have it."""
         told = self.told.get(copy)
-        if told is None or clock.covers(told.clock, after):
+        if told is None or copy in self._strangers or clock.covers(told.clock, after):
             return True
-        return told.span is not None and clock.covers(told.span.after, after)
+        left = clock.named(after, copy.named)
+        return clock.covers(told.clock, left) or (told.span is not None and clock.covers(told.span.after, left))
 
     @staticmethod
     def _first_open(lane: Lane) -> int:

@@ -102,6 +102,11 @@ class Peer:
     newer: dict[int, int] = field(default_factory=dict)  # by which config those go for which it is newer than here.
     kept: Kept = field(default_factory=Kept)
 
+    def is_named(self, copy: Copy) -> bool:
+        """Whether it was told of a copy with the assignments that its clock has now."""
+        number = self.numbers.get(copy)
+        return number is not None and self.numbered[number][1] == copy.named
+
     def row_of(self, said: Said, copies: Mapping[tuple[bytes, int], Copy]) -> Row | None:
         """The copy that a row is of, as the peer has told of it on its link.  Raises ProtocolError: too many."""
         row = self.rows.get(said.number)

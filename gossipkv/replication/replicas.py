@@ -137,6 +137,8 @@ class Replicas:
         self.upkeep.placed(copy)
         if copy in self.levels:
             self.levels[copy].look()
+            for peer in self.peers.values():
+                peer.feed.adopted(copy, self._outside.now())
             self._connect_sharers(copy)
 
     @property
@@ -331,11 +333,10 @@ class Replicas:
         rows: list[Value] = [self._outside.now_ms()]
         for copy in copies:
             below = peer.feed.is_below(copy)
-            number = peer.numbers.get(copy)
             counters: list[Value] = [count for _, count in clock.entries(copy.told_clock)]
             span = span_row(copy, copy.host_at(peer.node), copy.named)
-            if number is not None and peer.numbered[number][1] == copy.named:
-                rows.append([number, copy.synced_config, counters, not copy.stands_still, below, *span])
+            if peer.is_named(copy):
+                rows.append([peer.numbers[copy], copy.synced_config, counters, not copy.stands_still, below, *span])
             else:
                 number = peer.numbers[copy] = peer.numbered.append(copy, copy.named)
                 whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
@@ -562,12 +563,7 @@ class Replicas:
         rows: list[Value] = []
         last: dict[int, bytes] = {}
         copies = dict.fromkeys(entry.copy for entry in ship.entries)
-        unnamed = [
-            copy
-            for copy in copies
-            if (number := peer.numbers.get(copy)) is None or peer.numbered[number][1] != copy.named
-        ]
-        if unnamed:
+        if unnamed := [copy for copy in copies if not peer.is_named(copy)]:
             told = self._rows(peer, unnamed)
             self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
         for entry in ship.entries:
@@ -576,7 +572,7 @@ class Replicas:
             before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
             after = None if entry.is_own else counters_of(entry.after, ids)
             last[number] = entry.after
-            rows.append([number, before, after, [part for pair in entry.records for part in pair]])
+            rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
 
         def on_reply(result: Value) -> None:
             match result:

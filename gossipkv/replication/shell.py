@@ -88,7 +88,7 @@ class Replication:
         self._places: int | None = None  # The space of places.
         self._kept: dict[bytes, bytes] = {}
         self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
-        self.departed: dict[Copy, int] = {}  # Copies that are not there by their map any more, since which version.
+        self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
         self.aside: dict[int, tuple[Identity, str]] = {}  # Copies that are set aside, by space: what each was, and why.
         self.waiting = Waiting(most_waiting_bytes)
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.

@@ -75,19 +75,19 @@ class Holding:
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
         copy = replicas.copies.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
-            self._departs(copy, version, partition)
+            self._departs(copy, partition)
         if own is not None:
             identity, rules = Identity(table, partition.id, own.id), rules_of(partition, slots, own.id)
             replicas.place(identity, version, hosts_of(partition), rules)
 
-    def _departs(self, copy: Copy, version: int, partition: Partition) -> None:
+    def _departs(self, copy: Copy, partition: Partition) -> None:
         """The map does not name a copy here."""
         if copy.was_available:
             self._replication.let_go(copy, why="it was AVAILABLE, and its assignment is not there any more")
         elif any(end.assignment == copy.assignment for end in partition.ends):
             self._replication.let_go(copy, why="its assignment was taken by force")
         else:
-            self._replication.departed[copy] = version
+            self._replication.departed[copy] = None
 
     def drop(self, copy: Copy) -> None:
         """Drop a copy that has departed, and look at its table's map again: it may name this node anew.

@@ -104,7 +104,7 @@ class Readiness:
                     return copy, _behind(copy, "the session has seen a newer map of the table", "map")
                 if copy in replication.replicas.loading.unplaced:
                     return copy, _behind(copy, "this replica goes by a newer map once it has loaded", "map")
-                if seen.config >= replication.departed.get(copy, seen.config + 1):
+                if copy in replication.departed and seen.config > copy.config:
                     return copy, _behind(copy, "this node does not hold the partition any more", "map")
                 if copy.rules.ends and not _ends_are_known(copy, seen.clock):
                     return copy, _behind(copy, "it is not known yet what is kept of a node that is gone", "ends")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, messages, record
+from gossipkv.replication.copy import Entry
 from tests.oracle import entry as oracle
 
 counters = st.integers(0, 3) | st.integers(0, 2**64 - 1)
@@ -64,3 +65,13 @@ def test_records_that_are_none(flat):
     """Keys and records come in pairs, are bytes, and are records."""
     with pytest.raises(ProtocolError):
         messages.records_of(flat)
+
+
+@given(records=st.lists(st.tuples(st.binary(max_size=2), dots), max_size=6), left=st.sets(st.integers(0, 4)))
+def test_records_of_origins_that_have_not_ended(records, left):
+    """All others are left out, and in the order in which they were."""
+    pairs = [(key, record.encode(1, origin, count, record.PUT, b"", b"")) for key, (origin, count) in records]
+    after = packed({origin: 4 for _, (origin, _) in records})
+    entry = Entry(None, tuple(pairs), packed({}), after, is_own=False)
+    expected = [pair for pair, (_, (origin, _)) in zip(pairs, records, strict=True) if origin in left]
+    assert [*entry.records_of(sorted(left))] == expected

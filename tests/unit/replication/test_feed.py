@@ -11,6 +11,7 @@ from gossipkv.replication.feed import (
     MOST_OF_LANES,
     MOST_UNDER_WAY,
     Beginnings,
+    Ends,
     Feed,
     Look,
     Ship,
@@ -142,7 +143,7 @@ def test_a_copy_that_cannot_take_keeps_nobody_s_place():
     scene = Scene(can_take=False)
     ats = [scene.synced(origin) for origin in (MINE, THIRD)]
     assert scene.sent(1.0) == scene.sent(1.0) == []
-    assert (scene.feed.place, scene.feed.lanes) == (ats[-1], {MINE: 1})
+    assert (scene.feed.place, scene.feed.lanes) == (ats[-1], {YOURS: 1})
     scene.told = scene.told._replace(can_take=True)
     scene.answered(1.1)
     assert scene.sent(1.1) == ats
@@ -166,3 +167,38 @@ def test_own_places_have_half_of_the_messages():
     assert scene.sent(0.0) == []
     scene.feed.hears(scene.copy, scene.told._replace(can_take=True), 0.0)
     assert scene.sent(0.0) == own[: MOST_OF_LANES * MESSAGE_ENTRIES]
+
+
+def test_what_has_ended_is_covered():
+    """The log names an assignment that is settled by now: all have that, and no clock says so any more."""
+    scene = Scene()
+    scene.synced(THIRD), scene.synced(MINE)
+    hosts = [host for host in scene.copy.hosts if host.assignment != THIRD]
+    scene.copy.adopts(2, hosts)
+    named = (MINE, YOURS)
+    scene.feed.hears(scene.copy, scene.told._replace(clock=clock.named(b"", named), config=2), 0.0)
+    assert len(scene.sent(1.0)) == 1
+    scene.feed.hears(scene.copy, scene.told._replace(clock=clock.named(scene.copy.synced, named), config=2), 1.0)
+    scene.feed.answered(scene.ships[0].number, [], 1.0)
+    assert scene.sent(1.0) == []
+    assert scene.feed.is_level
+
+
+def test_who_is_no_host_is_fed_nothing():
+    """Neither who has departed, nor who is a target by a map that is not adopted here: its feed begins with that."""
+    scene = Scene()
+    hosts = [host for host in scene.copy.hosts if host.assignment != YOURS]
+    scene.copy.adopts(2, hosts)
+    scene.feed.adopted(scene.copy, 0.0)
+    scene.synced(MINE)
+    assert scene.sent(0.0) == []
+    assert scene.feed.is_level
+    target, span = 9, Ends(b"", b"")
+    told = Told(target, b"", 3, can_take=True, available=False, span=span)
+    scene.feed.hears(scene.copy, told, 0.1)
+    assert scene.sent(0.1) == []
+    scene.beginnings.note(scene.copy, [Host(target, bytes([YOURS]), 1, counts=True, available=False)], scene.tail.end)
+    scene.copy.adopts(3, [*hosts, Host(target, bytes([YOURS]), 1, counts=True, available=False)])
+    scene.feed.adopted(scene.copy, 0.2)
+    at = scene.synced(MINE)
+    assert scene.sent(0.2) == [at]

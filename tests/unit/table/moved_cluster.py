@@ -29,7 +29,7 @@ class Load:
         self.machines = [one for one in cluster.machines if one.runs]
         self.written = {}
         self.reads, self.failed = 0, Counter()
-        self._token = b""
+        self.token = b""
 
     async def run(self):
         """Until cancelled."""
@@ -42,25 +42,25 @@ class Load:
 
     async def _once(self, machine, number):
         key = b"k%d" % (number % 40)
-        options = {"level": self._level, "token": self._token, "wait_ms": 3000, "timeout_ms": 3000}
+        options = {"level": self._level, "token": self.token, "wait_ms": 3000, "timeout_ms": 3000}
         try:
             told = await self._cluster.ask(machine, "put", self._table, key, b"%d" % number, options)
         except GossipKVError as error:
             self.failed["put", f"{error}"] += 1
             return
-        self._token = told
+        self.token = told
         self.written[key] = number
         await self._read(machine, key)
 
     async def _read(self, machine, key):
         try:
-            found = await self._cluster.ask(machine, "get", self._table, key, {"token": self._token, "wait_ms": 3000})
+            found = await self._cluster.ask(machine, "get", self._table, key, {"token": self.token, "wait_ms": 3000})
         except GossipKVError as error:
             self.failed["get", type(error).__name__] += 1
             if isinstance(error, WriteLost):
-                self._token = b""
+                self.token = b""
             return
-        value, self._token = found
+        value, self.token = found
         self.reads += 1
         assert int(value) >= self.written[key], "a session steps back"
 
@@ -69,7 +69,7 @@ async def everywhere(cluster, load, table="t"):
     """All nodes that run have all that was acknowledged."""
     for machine in [one for one in cluster.machines if one.runs]:
         for key, number in load.written.items():
-            value, _ = await cluster.ask(machine, "get", table, key)
+            value, _ = await cluster.ask(machine, "get", table, key, {"token": load.token, "wait_ms": 3000})
             assert int(value) >= number, (machine.name, key)
 
 

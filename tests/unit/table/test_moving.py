@@ -59,7 +59,7 @@ def test_a_node_more_and_one_less():
         await trio.sleep(10)
         before = await cluster.ask(one, "partition_map", "t")
         left = await cluster.ask(cluster.machines[1], "info")
-        assert left["replication"]["copies"] == 0
+        assert left["tables"]["copies"] == 0
         await trio.sleep(60)
         assert await cluster.ask(one, "partition_map", "t") == before
 

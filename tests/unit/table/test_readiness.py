@@ -230,6 +230,15 @@ def test_a_long_token_is_made_short(long):
     assert {seen.clock for seen in decode(token, CLUSTER).values()} == {b""}
 
 
+def test_what_has_ended_is_left_out_of_a_long_token(long):
+    """Of an assignment that the map names nowhere all copies by that map have all."""
+    _, asked, token, _ = long
+    ((table, seen),) = decode(token, CLUSTER).items()
+    more = encode({table: Seen(seen.config, clock.merge(seen.clock, clock.of([(1 << 62, 7)])))}, CLUSTER)
+    _, after = asked.call("get", "t", b"7", {"token": more})
+    assert decode(after, CLUSTER) == {table: Seen(CONFIG, seen.clock)}
+
+
 def test_what_most_have_is_not_settled(long):
     """Every assigned copy counts, dead or alive: who comes back without it is not ready for who has seen it."""
     _, _, token, (one, two, three) = long
@@ -317,3 +326,18 @@ def test_a_token_that_stays_too_long(long, request_):
         asked.call(method, "t", *params, {"token": token})
     assert caught.value.details["down"] == ["n3"]
     assert before == {copy: copy.appended for copy in one.replicas.copies.values()}
+
+
+def test_who_is_not_in_the_map_any_more_answers_nobody_who_has_seen_a_newer_one(world):
+    """However much newer the node's own map is: who writes by a later one is named in no clock of that copy."""
+    one, two = holder(world, b"1")
+    token = one.call("put", "hash", b"1", b"new", ONE)
+    world.feed(one, two)
+    (copy,) = {two.replicas.of_origin[origin] for seen in decode(token, CLUSTER).values()
+               for origin, _ in clock.entries(seen.clock)}  # fmt: skip
+    two.departed[copy] = None
+    table = copy.partition[0]
+    later = encode({table: Seen(copy.config + 1, clock.of([(1 << 60, 1)]))}, CLUSTER)
+    two.maps[table] = copy.config + 9
+    assert outcome(two, "get", "hash", b"1", {"token": token, **LOCAL}) == b"new"
+    assert outcome(two, "get", "hash", b"1", {"token": later, **LOCAL}) == "map"
