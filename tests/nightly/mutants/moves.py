@@ -1,0 +1,180 @@
+"""Bugs planted in moves: who steps when, what a target has, what is dropped, and what a session is told on the way.
+
+Four of what can go wrong stand elsewhere: that LEAVING is awaited for a level, that a confirmation of another config
+counts (`replication`), that two slots of a partition move (`placement`), that a target is fed what it is to load twice.
+"""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Edit, Mutant, planted
+
+UNIT = "tests/unit"
+COPY = f"{UNIT}/replication/test_copy.py"
+JOINING = f"{UNIT}/replication/test_joining.py"
+LEVELS = f"{UNIT}/replication/test_levels.py"
+PARTITIONS = f"{UNIT}/register/metadata/test_partitions.py"
+READY = f"{UNIT}/table/test_readiness.py"
+REPLICAS = f"{UNIT}/replication/test_replicas.py"
+STEPS = f"{UNIT}/replication/test_steps.py"
+TREE = f"{UNIT}/register/metadata/test_tree.py"
+
+IN_COPY = "gossipkv.replication.copy:Copy"
+IN_JOINING = "gossipkv.replication.joining:Joining"
+IN_LEVELS = "gossipkv.replication.levels:Levels"
+IN_PARTITIONS = "gossipkv.register.metadata.partitions"
+IN_STEPS = "gossipkv.replication.steps"
+
+ENOUGH = "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0"
+HAS_ALL = "if others and all(_said(copy, known, host) and _covers(_clock(copy, known, host), final, copy) for host in others):"
+LEAVING_FIRST = """counting = sorted(self._copy.seated(), key=lambda one: one[1].counts)
+        counting = [one for one in counting if one[1].slot not in {other[1].slot for other in counting[: counting.index(one)]}]"""
+
+MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
+    # -- steps --
+    planted(
+        "who has not adopted a config counts as a reporter",
+        f"{IN_STEPS}:_said",
+        "is_of = report is not None and report.assignment == host.assignment and report.config >= copy.config",
+        "is_of = report is not None and report.assignment == host.assignment",
+        STEPS,
+    ),
+    planted(
+        "one reporter is enough",
+        f"{IN_STEPS}:_are_enough",
+        ENOUGH,
+        "return len(slots) > 0",
+        STEPS,
+    ),
+    planted(
+        "a former assignment is settled by those that answer",
+        f"{IN_STEPS}:_settled",
+        "if len(clocks) < len(hosts):",
+        "if not clocks:",
+        STEPS,
+    ),
+    planted(
+        "a former assignment is settled by the highest that one says",
+        f"{IN_STEPS}:_settled",
+        "rows = tuple((one, max(told)) for one, told in sorted(counters.items()) if len(told) == 1)",
+        "rows = tuple((one, max(told)) for one, told in sorted(counters.items()))",
+        STEPS,
+    ),
+    planted(
+        "the other host of a target's slot is left out",
+        f"{IN_STEPS}:_of_target",
+        "is_covered = source is None or source in covered or (source not in adopted and known.waited)",
+        "is_covered = True",
+        STEPS,
+    ),
+    planted(
+        "a target loads before anybody said that it adopted",
+        f"{IN_STEPS}:_of_target",
+        "return Advance(copy.assignment, INITIALIZING) if _are_enough(copy, hosts, adopted) else None",
+        "return Advance(copy.assignment, INITIALIZING)",
+        STEPS,
+    ),
+    planted(
+        "a target is AVAILABLE while a span is open",
+        f"{IN_STEPS}:_of_target",
+        "if copy.synced_joining is not None:",
+        "if False:",
+        STEPS,
+    ),
+    planted(
+        "a LEAVING assignment goes before all cover what it has",
+        f"{IN_STEPS}:_of_leaving",
+        HAS_ALL,
+        "if others and all(_said(copy, known, host) for host in others):",
+        STEPS,
+    ),
+    planted(
+        "a forced end is the lowest that one says",
+        f"{IN_STEPS}:_ended",
+        "whole = reduce(clock.merge, (_clock(copy, known, host) for host in said))",
+        "whole = reduce(clock.least, (_clock(copy, known, host) for host in said))",
+        STEPS,
+    ),
+    planted(
+        "a forced end is what a settled one says, however much more was kept",
+        f"{IN_PARTITIONS}:_settle",
+        "ends = tuple(End(one, max(end or 0, settled[one]) if one in settled else end) for one, end in found.ends)",
+        "ends = found.ends",
+        PARTITIONS,
+    ),
+    # -- what a target has --
+    planted(
+        "a gap in a span is joined",
+        f"{IN_JOINING}.taken",
+        "if span is not None and clock.covers(span.after, before):",
+        "if span is not None:",
+        JOINING,
+    ),
+    planted(
+        "who is loaded is whole, whatever spans are open",
+        f"{IN_JOINING}.closed",
+        "return (self._replace(spans=spans) if left else WHOLE), reached",
+        "return WHOLE, reached",
+        JOINING,
+    ),
+    Mutant(
+        "an AVAILABLE host confirms what it only merged",
+        (
+            Edit(
+                f"{IN_COPY}.follows",
+                "return self.joining is not None or self.covers(entry.before, merged)",
+                "return True",
+            ),
+            Edit(
+                f"{IN_COPY}.merge",
+                'assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"',
+                "pass",
+            ),
+        ),
+        (REPLICAS,),
+        "property",
+    ),
+    # -- levels --
+    planted(
+        "a target is not needed by its slot",
+        f"{IN_LEVELS}._counting",
+        "counting = [one for one in self._copy.seated() if one[1].counts]",
+        "counting = [one for one in self._copy.seated() if one[1].counts and one[1].available]",
+        LEVELS,
+    ),
+    planted(
+        "a target confirms for a slot that has nobody else",
+        f"{IN_LEVELS}._counting",
+        "slots = {seat.slot for _, seat in counting if seat.available}",
+        "slots = {seat.slot for _, seat in counting}",
+        LEVELS,
+    ),
+    # -- sessions --
+    planted(
+        "an ended origin that is not known has a copy never be ready",
+        "gossipkv.table.readiness:Readiness._unready",
+        "if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):",
+        "if not clock.covers(copy.synced, seen.clock):",
+        READY,
+    ),
+    planted(
+        "a read waits for the register",
+        "gossipkv.table.readiness:Readiness._unready",
+        "if seen.config > replication.maps.get(copy.identity.table, 0):",
+        "if seen.config >= replication.maps.get(copy.identity.table, 0):",
+        READY,
+    ),
+    planted(
+        "what has changed keeps its version",
+        "gossipkv.register.metadata.tree:Edit.get",
+        "return None if record is None else Entry(key, self.config, record)",
+        "return None if record is None else (self._tree.get(key) or Entry(key, self.config, b''))._replace(record=record)",
+        TREE,
+    ),
+    planted(
+        "an id that was given away is given again",
+        f"{IN_PARTITIONS}:_assign",
+        "if assignment in found.former or len(found.former) >= MOST_FORMER - MOST_REPLICATION:  # Forces come in between.",
+        "if len(found.former) >= MOST_FORMER - MOST_REPLICATION:",
+        PARTITIONS,
+    ),
+)
