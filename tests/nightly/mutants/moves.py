@@ -15,6 +15,7 @@ LEVELS = f"{UNIT}/replication/test_levels.py"
 PARTITIONS = f"{UNIT}/register/metadata/test_partitions.py"
 READY = f"{UNIT}/table/test_readiness.py"
 REPLICAS = f"{UNIT}/replication/test_replicas.py"
+TARGETS = f"{UNIT}/replication/test_targets.py"
 STEPS = f"{UNIT}/replication/test_steps.py"
 TREE = f"{UNIT}/register/metadata/test_tree.py"
 
@@ -26,8 +27,10 @@ IN_STEPS = "gossipkv.replication.steps"
 
 ENOUGH = "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0"
 HAS_ALL = "if others and all(_said(copy, known, host) and _covers(_clock(copy, known, host), final, copy) for host in others):"
-LEAVING_FIRST = """counting = sorted(self._copy.seated(), key=lambda one: one[1].counts)
-        counting = [one for one in counting if one[1].slot not in {other[1].slot for other in counting[: counting.index(one)]}]"""
+LEAVING_IN_PLACE = """counting = [
+            one for one in self._copy.seated()
+            if one[1].counts is all(seat.counts for seat in self._copy.seats if seat.slot == one[1].slot)
+        ]"""
 
 MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     # -- steps --
@@ -36,6 +39,20 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         f"{IN_STEPS}:_said",
         "is_of = report is not None and report.assignment == host.assignment and report.config >= copy.config",
         "is_of = report is not None and report.assignment == host.assignment",
+        STEPS,
+    ),
+    planted(
+        "a config is said to be adopted before that is synced",
+        f"{IN_STEPS}:report_of",
+        "return Report(copy.assignment, copy.synced_config, copy.told_clock, copy.synced_joining is None)",
+        "return Report(copy.assignment, copy.config, copy.told_clock, copy.synced_joining is None)",
+        STEPS,
+    ),
+    planted(
+        "who is LEAVING is a reporter for its slot",
+        f"{IN_STEPS}:_is_available",
+        "return host.available and host.counts",
+        "return host.available",
         STEPS,
     ),
     planted(
@@ -58,6 +75,13 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "rows = tuple((one, max(told)) for one, told in sorted(counters.items()) if len(told) == 1)",
         "rows = tuple((one, max(told)) for one, told in sorted(counters.items()))",
         STEPS,
+    ),
+    planted(
+        "a former assignment is dropped from a clock by whoever finds that it is former",
+        f"{IN_COPY}.hosts",
+        "named = _named(in_order, self.rules.former)",
+        "named = _named(in_order)",
+        COPY,
     ),
     planted(
         "the other host of a target's slot is left out",
@@ -133,12 +157,54 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         (REPLICAS,),
         "property",
     ),
+    planted(
+        "a target is fed from the beginning of the log",
+        "gossipkv.replication.feed:Beginnings.of",
+        "return self._of.get(copy, {}).get(assignment, self._start)",
+        "return 0",
+        TARGETS,
+    ),
+    planted(
+        "nobody notes where the feed of a target begins",
+        "gossipkv.replication.feed:Beginnings.note",
+        "if begun:",
+        "if False:",
+        TARGETS,
+    ),
+    planted(
+        "a target feeds while it loads",
+        "gossipkv.replication.replicas:Replicas._synced",
+        "if fed := [entry for entry in here if entry.joining is None]:",
+        "if fed := here:",
+        TARGETS,
+    ),
+    planted(
+        "a target's log feeds what came while it loaded",
+        f"{IN_COPY}._finished",
+        "before = entry.before if entry.joining is None else entry.after  # Nobody is fed by it: see `joining`.",
+        "before = entry.before",
+        TARGETS,
+    ),
+    planted(
+        "who is LEAVING originates",
+        f"{IN_COPY}.originates",
+        "return seat is None or (seat.available and seat.counts)",
+        "return seat is None or seat.available",
+        COPY,
+    ),
     # -- levels --
     planted(
         "a target is not needed by its slot",
         f"{IN_LEVELS}._counting",
         "counting = [one for one in self._copy.seated() if one[1].counts]",
         "counting = [one for one in self._copy.seated() if one[1].counts and one[1].available]",
+        LEVELS,
+    ),
+    planted(
+        "who is LEAVING confirms in the place of its target",
+        f"{IN_LEVELS}._counting",
+        "counting = [one for one in self._copy.seated() if one[1].counts]",
+        LEAVING_IN_PLACE,
         LEVELS,
     ),
     planted(
