@@ -1,7 +1,8 @@
 """Bugs planted in moves: who steps when, what a target has, what is dropped, and what a session is told on the way.
 
-Four of what can go wrong stand elsewhere: that LEAVING is awaited for a level, that a confirmation of another config
-counts (`replication`), that two slots of a partition move (`placement`), that a target is fed what it is to load twice.
+What stands elsewhere: that LEAVING is awaited for a level ("who leaves is to confirm") and a stale confirmation counted
+("a confirmation of another config counts", `replication`), that two slots move (`placement`), that an unknown origin of
+a newer config is satisfied ("a newer config's origin is ignored", `sessions`).
 """
 
 from __future__ import annotations
@@ -9,22 +10,29 @@ from __future__ import annotations
 from tests.nightly.mutants.mutant import Edit, Mutant, planted
 
 UNIT = "tests/unit"
+ASIDE = f"{UNIT}/table/test_aside.py"
 COPY = f"{UNIT}/replication/test_copy.py"
 JOINING = f"{UNIT}/replication/test_joining.py"
 LEVELS = f"{UNIT}/replication/test_levels.py"
+MOVER = f"{UNIT}/table/test_mover.py"
+PARTITION = f"{UNIT}/placement/test_partition.py"
 PARTITIONS = f"{UNIT}/register/metadata/test_partitions.py"
-READY = f"{UNIT}/table/test_readiness.py"
+ON_THE_WAY = f"{UNIT}/table/test_ready_on_the_way.py"
 REPLICAS = f"{UNIT}/replication/test_replicas.py"
 TARGETS = f"{UNIT}/replication/test_targets.py"
+STEPPING = f"{UNIT}/table/test_stepping.py"
 STEPS = f"{UNIT}/replication/test_steps.py"
-TREE = f"{UNIT}/register/metadata/test_tree.py"
 
 IN_COPY = "gossipkv.replication.copy:Copy"
+IN_HOLDING = "gossipkv.table.holding:Holding"
 IN_JOINING = "gossipkv.replication.joining:Joining"
 IN_LEVELS = "gossipkv.replication.levels:Levels"
 IN_PARTITIONS = "gossipkv.register.metadata.partitions"
+IN_SHELL = "gossipkv.replication.shell:Replication"
+IN_STEPPING = "gossipkv.table.stepping:Stepping"
 IN_STEPS = "gossipkv.replication.steps"
 
+DROPS = "if partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition)):"
 ENOUGH = "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0"
 HAS_ALL = "if others and all(_said(copy, known, host) and _covers(_clock(copy, known, host), final, copy) for host in others):"
 LEAVING_IN_PLACE = """counting = [
@@ -96,6 +104,21 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "return Advance(copy.assignment, INITIALIZING) if _are_enough(copy, hosts, adopted) else None",
         "return Advance(copy.assignment, INITIALIZING)",
         STEPS,
+    ),
+    planted(
+        "a target loads by what hosts told at any time",
+        f"{IN_STEPPING}._round",
+        "told = {**reports.get(copy, {}), replicas.me: report_of(copy)}",
+        "told = {node: Report(one.assignment, one.config, one.clock, True) for node, one in replicas.hosts_told(copy)}\n"
+        "            told[replicas.me] = report_of(copy)",
+        STEPPING,
+    ),
+    planted(
+        "what was reported before a target was whole counts",
+        f"{IN_STEPPING}._round",
+        "if copy not in replicas.levels or was[copy] != (copy.synced_config, copy.synced_joining is None):",
+        "if copy not in replicas.levels:",
+        STEPPING,
     ),
     planted(
         "a target is AVAILABLE while a span is open",
@@ -220,27 +243,113 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "gossipkv.table.readiness:Readiness._unready",
         "if not clock.covers(copy.synced, clock.named(seen.clock, copy.named)):",
         "if not clock.covers(copy.synced, seen.clock):",
-        READY,
+        ON_THE_WAY,
     ),
     planted(
         "a read waits for the register",
         "gossipkv.table.readiness:Readiness._unready",
         "if seen.config > replication.maps.get(copy.identity.table, 0):",
         "if seen.config >= replication.maps.get(copy.identity.table, 0):",
-        READY,
+        ON_THE_WAY,
     ),
     planted(
         "what has changed keeps its version",
         "gossipkv.register.metadata.tree:Edit.get",
         "return None if record is None else Entry(key, self.config, record)",
         "return None if record is None else (self._tree.get(key) or Entry(key, self.config, b''))._replace(record=record)",
-        TREE,
+        MOVER,
     ),
     planted(
-        "an id that was given away is given again",
-        f"{IN_PARTITIONS}:_assign",
-        "if assignment in found.former or len(found.former) >= MOST_FORMER - MOST_REPLICATION:  # Forces come in between.",
-        "if len(found.former) >= MOST_FORMER - MOST_REPLICATION:",
-        PARTITIONS,
+        "an end that is known has a copy be waited for",
+        "gossipkv.table.readiness:_ends_are_known",
+        "return all(end is not None for _, end in lacked)",
+        "return not lacked",
+        ON_THE_WAY,
+    ),
+    planted(
+        "nobody is told that a write is lost",
+        "gossipkv.table.readiness:_ends_are_known",
+        "if end is not None and clock.counter(seen, assignment) > end:",
+        "if False:",
+        ON_THE_WAY,
+    ),
+    # -- who has departed --
+    planted(
+        "what has departed is dropped by the map that is known here",
+        f"{IN_STEPPING}._drop_departed",
+        "await self._metadata.quorum_read(table)",
+        "pass",
+        STEPPING,
+    ),
+    planted(
+        "what has departed is dropped without a word of the others",
+        f"{IN_STEPPING}._drop_some",
+        DROPS,
+        "if partition.assignment(copy.assignment) is None:",
+        STEPPING,
+    ),
+    planted(
+        "what has departed is dropped when the others answer, by whatever map they go",
+        f"{IN_STEPPING}._drop_some",
+        "adopted = {node for node, report in told.items() if report.config >= version}",
+        "adopted = {*told}",
+        STEPPING,
+    ),
+    planted(
+        "what was AVAILABLE is dropped once it is not in the map",
+        f"{IN_HOLDING}._departs",
+        "if copy.was_available:",
+        "if False:",
+        ASIDE,
+    ),
+    planted(
+        "what was taken by force is dropped if it was LEAVING",
+        f"{IN_HOLDING}._departs",
+        "elif any(end.assignment == copy.assignment for end in partition.ends):",
+        "elif False:",
+        ASIDE,
+    ),
+    planted(
+        "what is set aside is served",
+        f"{IN_SHELL}.let_go",
+        "self.replicas.drop(copy, Batch())  # Of its space something was done already.",
+        "_ = why or self.replicas.drop(copy, Batch())",
+        ASIDE,
+    ),
+    planted(
+        "what is set aside is served in the next life",
+        f"{IN_SHELL}._find",
+        "if identity is not None and (why := self._store.get(space, ASIDE)) is not None:",
+        'if (why := b"") is None:',
+        ASIDE,
+    ),
+    planted(
+        "a later life does not know that a copy was LEAVING",
+        f"{IN_SHELL}._find",
+        "copy.was_available = self._store.get(space, MOVES) is None",
+        "pass",
+        ASIDE,
+    ),
+    # -- the mover --
+    planted(
+        "an assignment's id goes by what is assigned",
+        "gossipkv.table.moving:Moving._steps",
+        'asked.append(("assign", (key, id_, draw_id(self._random), step.target, step.slot)))',
+        'asked.append(("assign", (key, id_, sum(step.target) << 8 | step.slot, step.target, step.slot)))',
+        MOVER,
+    ),
+    planted(
+        "an id is given again while it is a former one's",
+        "gossipkv.placement.partition:fault_of",
+        '(not {*former}.isdisjoint(one.id for one in assignments), "a former assignment is there still"),',
+        "",
+        PARTITION,
+    ),
+    planted(
+        "who is dead is to hold nothing",
+        "gossipkv.table.moving:Moving.look",
+        "nodes = placed(self._catalogue.nodes.named())",
+        "nodes = [one for one in placed(self._catalogue.nodes.named()) if one.id in self._alive()]",
+        MOVER,
     ),
 )

@@ -46,7 +46,9 @@ def test_what_was_taken(copy, origin):
     assert again(copy, batch) == (entry.records, entry.before, entry.after, False)
 
 
-@pytest.mark.parametrize(("counts", "available", "may"), [(True, True, True), (False, True, False), (True, False, False)])
+@pytest.mark.parametrize(
+    ("counts", "available", "may"), [(True, True, True), (False, True, False), (True, False, False)]
+)
 def test_who_originates(copy, counts, available, may):
     """Who is AVAILABLE alone: what one that is LEAVING wrote, nobody would wait for."""
     own, *others = HOSTS
