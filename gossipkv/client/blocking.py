@@ -26,6 +26,7 @@ from gossipkv.client import parts, reads, sessions, tables
 from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.dialler import Dialler
 from gossipkv.client.link import LinkError
+from gossipkv.client.owners import ByMap
 from gossipkv.client.pages import Pages
 from gossipkv.client.patience import pause_s
 from gossipkv.client.pipeline import Pipeline
@@ -35,7 +36,7 @@ from gossipkv.client.sessions import Session, Turn, watched
 from gossipkv.errors import GossipKVError, ProtocolError, TimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import TypeVar
 
@@ -84,10 +85,11 @@ class Client:
     Use it as a context manager, or call `close`.  Every request raises `RuntimeError` when another thread is amid one.
     """
 
-    __slots__ = ("_dialler", "_timeout_ms")
+    __slots__ = ("_at", "_dialler", "_timeout_ms")
 
     def __init__(self, addresses: Iterable[Named | Iterable[Named]], *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._dialler = Dialler(addresses_of(addresses))
+        self._at: dict[Address, Client] = {}  # Clients of one node each, for tables that go by their map.
         self._timeout_ms = reads.positive(timeout_ms)
 
     def __enter__(self) -> Self:
@@ -114,6 +116,8 @@ class Client:
     def close(self) -> None:
         """End the connection.  A closed client answers every request with `Unavailable`."""
         self._dialler.close()
+        for client in self._at.values():
+            client.close()
 
     def dial(self) -> None:
         """Connect now, if not connected; requests do it by themselves.  Raises as `connect` does."""
@@ -127,9 +131,19 @@ class Client:
         """The dataset `name`; nothing is asked of the node before the first read."""
         return Dataset(self, name)
 
-    def table(self, name: str) -> Table:
-        """The table `name`; nothing is asked of the node before the first read or write."""
-        return Table(self, name)
+    def table(self, name: str, *, by_map: bool = False) -> Table:
+        """The table `name`; nothing is asked of the node before the first read or write.
+
+        With `by_map`, requests for one key go to an owner of it, over a connection to each node that owns any.
+        """
+        return Table(self, name, ByMap(name, monotonic) if by_map else None)
+
+    def at(self, address: Address) -> Client:
+        """The client of one node, which ends with this one."""
+        client = self._at.get(address)
+        if client is None:
+            client = self._at[address] = Client([address], timeout_ms=self._timeout_ms)
+        return client
 
     def session(self, text: str | None = None) -> Session:
         """A new session, for reads and writes by any client of this cluster.
@@ -431,10 +445,11 @@ class Table:
     once it has all that the session has seen.
     """
 
-    __slots__ = ("_client", "_database", "name")
+    __slots__ = ("_by_map", "_client", "_database", "name")
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, by_map: ByMap | None = None) -> None:
         self._client = client
+        self._by_map = by_map  # None: whatever is asked goes to the node in use.
         self._database = reads.name_bytes(name)
         self.name = name
 
@@ -450,9 +465,12 @@ class Table:
             UnknownDatabase, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        client, turn = self._client, Turn(session)
-        request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
-        value, token = reads.tokened(client.ask(request, client.deadline(timeout_ms)))
+        turn = Turn(session)
+
+        def make(config: int) -> Request[tuple[bytes | None, Stamp]]:
+            return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
+
+        value, token = reads.tokened(self._asked(key, make, timeout_ms))
         turn.saw(token)
         return value
 
@@ -508,9 +526,12 @@ class Table:
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        client, turn = self._client, Turn(session)
-        request = tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms))
-        turn.saw(tables.token_of("put", client.ask(request, client.deadline(timeout_ms))))
+        turn = Turn(session)
+
+        def make(config: int) -> Request[Value]:
+            return tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms, config))
+
+        turn.saw(tables.token_of("put", self._asked(key, make, timeout_ms)))
 
     def delete(
         self,
@@ -522,9 +543,12 @@ class Table:
         session: Session | None = None,
     ) -> None:
         """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
-        client, turn = self._client, Turn(session)
-        request = tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms))
-        turn.saw(tables.token_of("delete", client.ask(request, client.deadline(timeout_ms))))
+        turn = Turn(session)
+
+        def make(config: int) -> Request[Value]:
+            return tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms, config))
+
+        turn.saw(tables.token_of("delete", self._asked(key, make, timeout_ms)))
 
     def put_many(
         self,
@@ -546,8 +570,30 @@ class Table:
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         client.ask_in_parts(steps, client.deadline(timeout_ms))
 
-    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None) -> bytes | None:
-        return tables.packed(tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms)))
+    def _asked(self, key: Key, make: Callable[[int], Request[_Result]], timeout_ms: int | None) -> _Result:
+        """The answer to a request for one key: of the node in use, or of whom `owners` has asked."""
+        deadline = self._client.deadline(timeout_ms)
+        if self._by_map is None:
+            return self._client.ask(make(0), deadline)
+        steps = self._by_map.asking(reads.key_bytes(key), make)
+        try:
+            address, request = next(steps)
+            while True:
+                client = self._client if address is None else self._client.at(address)
+                try:
+                    answer = client.ask(request, deadline)
+                except GossipKVError as error:
+                    address, request = steps.throw(error)
+                else:
+                    address, request = steps.send(answer)
+        except StopIteration as end:
+            whole: _Result = end.value
+            return whole
 
-    def _written(self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
-        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms))
+    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
+        return tables.packed(tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms), config))
+
+    def _written(
+        self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None, config: int = 0
+    ) -> dict[str, Value]:
+        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms), config)

@@ -26,15 +26,19 @@ LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 NODE_SHARE: Final = 0.9  # Of the time allowed: so its word on what became of a request comes before that is over.
 
 
-def read_options(token: bytes, wait_ms: int, allowed_ms: int) -> dict[str, Value]:
-    """The options of a read; none where there is no session, and the node is not to wait."""
-    waiting: dict[str, Value] = {"wait_ms": wait_ms, **_time(allowed_ms)} if wait_ms else {}
-    return {**waiting, "token": token} if token else waiting
+def read_options(token: bytes, wait_ms: int, allowed_ms: int, config: int = 0) -> dict[str, Value]:
+    """The options of a read; none where there is no session and no map, and the node is not to wait."""
+    options: dict[str, Value] = {"wait_ms": wait_ms, **_time(allowed_ms)} if wait_ms else {}
+    if token:
+        options["token"] = token
+    if config:
+        options["config"] = config
+    return options
 
 
-def write_options(token: bytes, level: Level, wait_ms: int, allowed_ms: int) -> dict[str, Value]:
+def write_options(token: bytes, level: Level, wait_ms: int, allowed_ms: int, config: int = 0) -> dict[str, Value]:
     """The options of a write."""
-    given: dict[str, Value] = {"wait_ms": wait_ms, "token": token}
+    given: dict[str, Value] = {"wait_ms": wait_ms, "token": token, "config": config}
     return {"level": level, **_time(allowed_ms), **{name: value for name, value in given.items() if value}}
 
 

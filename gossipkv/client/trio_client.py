@@ -29,6 +29,7 @@ from gossipkv.client import forks, parts, reads, sessions
 from gossipkv.client._requests import call_request, get_request
 from gossipkv.client.backoff import Backoff
 from gossipkv.client.dispatcher import Dispatcher
+from gossipkv.client.owners import ByMap
 from gossipkv.client.pages import Pages
 from gossipkv.client.patience import pause_s
 from gossipkv.client.reads import TIMEOUT_MS
@@ -99,6 +100,7 @@ class Client:
         self._nursery: trio.Nursery | None = None
         self._alarm = trio.CancelScope()
         self._wanted = trio.Event()
+        self._at: dict[Address, Client] = {}  # Clients of one node each, for tables that go by their map.
 
     async def __aenter__(self) -> Self:
         if self._thread is not None:
@@ -109,12 +111,10 @@ class Client:
                 "gossipkv.blocking.connect, with asyncio.to_thread for what it asks"
             )
         self._thread = get_ident()
-        self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
+        self._now = trio.lowlevel.current_clock().current_time
         link = None if self._is_patient else await self._first_link()
         self._manager = trio.open_nursery()
-        self._nursery = await self._manager.__aenter__()
-        self._nursery.start_soon(self._dial)
-        self._nursery.start_soon(self._sweep)
+        self.begin_within(await self._manager.__aenter__())
         if link is not None:
             self._start(link)
         return self
@@ -124,7 +124,7 @@ class Client:
     ) -> None:
         # The nursery is told nothing of the caller's exception, so that it comes out as it is and in no group.
         assert self._nursery is not None
-        self._dispatcher.close()
+        self.end()
         self._nursery.cancel_scope.shield = True
         self._nursery.cancel_scope.cancel()
         await self._manager.__aexit__(None, None, None)
@@ -146,9 +146,34 @@ class Client:
         """The dataset `name`; nothing is asked of the node before the first read."""
         return Dataset(self, name)
 
-    def table(self, name: str) -> Table:
-        """The table `name`; nothing is asked of the node before the first read or write."""
-        return Table(self, name)
+    def table(self, name: str, *, by_map: bool = False) -> Table:
+        """The table `name`; nothing is asked of the node before the first read or write.
+
+        With `by_map`, requests for one key go to an owner of it, over a connection to each node that owns any.
+        """
+        return Table(self, name, ByMap(name, trio.current_time) if by_map else None)
+
+    def at(self, address: Address) -> Client:
+        """The client of one node, which ends with this one."""
+        client = self._at.get(address)
+        if client is None:
+            assert self._nursery is not None
+            client = self._at[address] = Client([address], timeout_ms=self._timeout_ms, patient=True)
+            client.begin_within(self._nursery)
+        return client
+
+    def begin_within(self, nursery: trio.Nursery) -> None:
+        """Work by tasks of another client, which ends this one; instead of being entered."""
+        self._thread, self._nursery = get_ident(), nursery
+        self._now = trio.lowlevel.current_clock().current_time  # Without looking up the clock each time.
+        nursery.start_soon(self._dial)
+        nursery.start_soon(self._sweep)
+
+    def end(self) -> None:
+        """End every link and every request."""
+        self._dispatcher.close()
+        for client in self._at.values():
+            client.end()
 
     def session(self, text: str | None = None) -> Session:
         """A new session, for reads and writes by any client of this cluster.

@@ -9,15 +9,21 @@ from gossipkv.client._requests import get_request
 from gossipkv.client.pages import Pages
 from gossipkv.client.sessions import Turn, watched
 from gossipkv.client.trio_scan import Scan
+from gossipkv.errors import GossipKVError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import TypeVar
 
-    from gossipkv.client.reads import Key
+    from gossipkv.client._requests import Request
+    from gossipkv.client.owners import ByMap, Steps
+    from gossipkv.client.reads import Key, Stamp
     from gossipkv.client.sessions import Session
     from gossipkv.client.tables import Level
     from gossipkv.client.trio_scan import Asking
     from gossipkv.wire.rpc import Value
+
+    _Result = TypeVar("_Result")
 
 
 @final
@@ -30,10 +36,11 @@ class Table:
     once it has all that the session has seen.
     """
 
-    __slots__ = ("_client", "_database", "name")
+    __slots__ = ("_by_map", "_client", "_database", "name")
 
-    def __init__(self, client: Asking, name: str) -> None:
+    def __init__(self, client: Asking, name: str, by_map: ByMap | None = None) -> None:
         self._client = client
+        self._by_map = by_map  # None: whatever is asked goes to the node in use.
         self._database = reads.name_bytes(name)
         self.name = name
 
@@ -49,9 +56,17 @@ class Table:
             UnknownDatabase, NotReady, Corrupt: what the node says of it.
             Unavailable, TimedOut, ProtocolError: there was no answer.
         """
-        client, turn = self._client, Turn(session)
-        request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
-        value, token = reads.tokened(await client.ask(request, client.deadline(timeout_ms)))
+        client, turn, by_map = self._client, Turn(session), self._by_map
+        due = client.deadline(timeout_ms)
+        if by_map is None:
+            request = get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms))
+            value, token = reads.tokened(await client.ask(request, due))
+        else:
+
+            def make(config: int) -> Request[tuple[bytes | None, Stamp]]:
+                return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
+
+            value, token = reads.tokened(await self._asked(by_map.asking(reads.key_bytes(key), make), due))
         turn.saw(token)
         return value
 
@@ -107,9 +122,12 @@ class Table:
             Unavailable, Overloaded, NotReady: nothing was applied; try again later.
             UnknownDatabase, BadRequest, TooLarge: nothing was applied, and never will be.
         """
-        client, turn = self._client, Turn(session)
-        request = tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms))
-        turn.saw(tables.token_of("put", await client.ask_unless_cancelled(request, client.deadline(timeout_ms))))
+        turn = Turn(session)
+
+        def make(config: int) -> Request[Value]:
+            return tables.put(self.name, key, value, self._written(turn, level, wait_ms, timeout_ms, config))
+
+        turn.saw(tables.token_of("put", await self._write(key, make, timeout_ms)))
 
     async def delete(
         self,
@@ -121,9 +139,12 @@ class Table:
         session: Session | None = None,
     ) -> None:
         """Let there be no `key`, whether there is one or not.  Raises as `put` does."""
-        client, turn = self._client, Turn(session)
-        request = tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms))
-        turn.saw(tables.token_of("delete", await client.ask_unless_cancelled(request, client.deadline(timeout_ms))))
+        turn = Turn(session)
+
+        def make(config: int) -> Request[Value]:
+            return tables.delete(self.name, key, self._written(turn, level, wait_ms, timeout_ms, config))
+
+        turn.saw(tables.token_of("delete", await self._write(key, make, timeout_ms)))
 
     async def put_many(
         self,
@@ -145,8 +166,32 @@ class Table:
         steps = watched(writing, lambda answer: turn.saw(tables.token_of("put_many", answer)))
         await client.ask_in_parts(steps, client.deadline(timeout_ms))
 
-    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None) -> bytes | None:
-        return tables.packed(tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms)))
+    async def _write(self, key: Key, make: Callable[[int], Request[Value]], timeout_ms: int | None) -> Value:
+        due = self._client.deadline(timeout_ms)
+        if self._by_map is None:
+            return await self._client.ask_unless_cancelled(make(0), due)
+        return await self._asked(self._by_map.asking(reads.key_bytes(key), make), due)
 
-    def _written(self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None) -> dict[str, Value]:
-        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms))
+    async def _asked(self, steps: Steps[_Result], due: float) -> _Result:
+        """What `steps` (`owners`) makes of the answers of those whom it has asked."""
+        try:
+            address, request = next(steps)
+            while True:
+                client = self._client if address is None else self._client.at(address)
+                try:
+                    answer = await client.ask_unless_cancelled(request, due)
+                except GossipKVError as error:
+                    address, request = steps.throw(error)
+                else:
+                    address, request = steps.send(answer)
+        except StopIteration as end:
+            whole: _Result = end.value
+            return whole
+
+    def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
+        return tables.packed(tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms), config))
+
+    def _written(
+        self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None, config: int = 0
+    ) -> dict[str, Value]:
+        return tables.write_options(turn.token, level, wait_ms, self._client.allowed_ms(timeout_ms), config)

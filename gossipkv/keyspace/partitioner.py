@@ -2,7 +2,7 @@
 
 A dataset arrives already partitioned by whatever wrote it, so the function is a property of its version, not a
 setting of ours: `FUNCTIONS` names the known ones in the order in which they are tried.  `docs/users/keyspace.md` says
-what each is and whose it is.  Tables use `murmur3_32`.
+what each is and whose it is.  A table says which of `TABLE_HASHES` it uses: a key's shard is that modulo their number.
 
 Invariant: a function's name and meaning never change, since manifests and other nodes hold the name.  The code is
 this build's shorthand for the serving loop, and is written nowhere.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FUNCTIONS",
+    "TABLE_HASHES",
     "cascading_hash",
     "code",
     "hash_function",
@@ -55,6 +56,14 @@ _HASHES: Mapping[str, Callable[[bytes], int]] = MappingProxyType(
 FUNCTIONS: tuple[str, ...] = tuple(_HASHES)
 
 _CODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(FUNCTIONS)})
+
+
+def _sha1_number(key: bytes) -> int:
+    """The hash of seed 004: the digest as a number, big-endian."""
+    return int.from_bytes(sha1(key), "big")
+
+
+TABLE_HASHES: Mapping[str, Callable[[bytes], int]] = MappingProxyType({"murmur3": murmur3_32, "sha1": _sha1_number})
 
 
 def code(name: str) -> int:

@@ -239,7 +239,9 @@ class Feed:
         self._gap = {copy: copy.synced for copy in hosts if not self._covers(copy, copy.synced) and copy not in joining}
         lanes = {**self.kept_lanes, **self.lanes}
         self.turned.update(copy for copy, lane in self._lanes.items() if lane.needs)
-        self._lanes = {copy: Lane(lanes[one.assignment], copy) for copy, one in hosts.items() if one.assignment in lanes}
+        self._lanes = {
+            copy: Lane(lanes[one.assignment], copy) for copy, one in hosts.items() if one.assignment in lanes
+        }
         self.kept_lanes = {}
         for copy, one in joining.items():
             self._lanes.setdefault(copy, Lane(self._beginnings.of(copy, one.assignment), copy))

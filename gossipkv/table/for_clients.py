@@ -20,6 +20,7 @@ from gossipkv.errors import (
     Unknown,
     UnknownDatabase,
 )
+from gossipkv.gossip.member import REACHABLE
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.messages import Kind, Request, Verdict, decode_reply, encode_request
@@ -124,6 +125,7 @@ class ClientMethods:
             **(of_hash if described.kind == HASH else {}),
             "table": table.id.hex(),
             "config": tree.root.config,
+            "addresses": {one.name: str(one.address) for one in self._deciding.members() if one.state in REACHABLE},
             "partitions": partitions,
             "next": after,
         }

@@ -84,8 +84,10 @@ class TableReads:
         token, replication = self._settling.read(options.token), self._replication()
         try:  # Mostly it is here, and nothing has to be waited for.
             route = self._routing.route(table)
-            copy = held(replication.replicas, route.table.id, route.place(key).partition)
-            if self._ready.is_ready(copy, token) and is_short(token):
+            place = route.place(key)
+            route.check(options.config, [place])
+            copy = held(replication.replicas, route.table.id, place.partition)
+            if self._ready.is_ready(copy, token) and is_short(token) and options.config <= route.config:
                 records, seen = self._read_here([copy], [key])
                 return answer(records, self._settling.write(token, seen), replication.replicas.me)
         except (NotServed, NotReady, Unavailable, Corrupt):
@@ -114,9 +116,12 @@ class TableReads:
                 return answer(records, self._settling.write(token, seen), node)
 
             gathering = _Gathering(len(keys), finish, on_result)
-            self._ask(table, keys, Wanted(token, until), gathering, deadline=deadline, local=options.local)
+            self._ask(table, keys, Wanted(token, until), gathering, deadline=deadline, options=options)
 
-        self._settling.begin(self._settling.read(options.token), deadline, go_on, on_result)
+        def begin(_: object) -> None:
+            self._settling.begin(self._settling.read(options.token), deadline, go_on, on_result)
+
+        self._routing.once_known(table, options.config, until, begin, on_result)
 
     def _ask(
         self,
@@ -126,11 +131,12 @@ class TableReads:
         gathering: _Gathering,
         *,
         deadline: float,
-        local: bool,
+        options: RecordOptions,
     ) -> None:
-        """Have all hosts asked.  Raises NotReady, UnknownDatabase."""
+        """Have all hosts asked.  Raises NotReady, UnknownDatabase, StaleConfig."""
         route = self._routing.route(table)
         places = [*map(route.place, keys)]
+        route.check(options.config, places)
         groups: dict[tuple[bytes, ...], list[int]] = {}  # One question for all that the same nodes hold.
         for at, place in enumerate(places):
             groups.setdefault(place.hosts, []).append(at)
@@ -148,7 +154,7 @@ class TableReads:
                     deadline=deadline,
                     on_done=partial(gathering.one_done, ats),
                     wanted=wanted,
-                    local=local,
+                    local=options.local,
                 )
             )
 

@@ -114,6 +114,7 @@ class RecordOptions(NamedTuple):
     local: bool  # No other node is asked.
     token: bytes = b""
     wait_s: float = 0.0
+    config: int = 0  # Of the map that the request goes by; 0: it does not say.
 
 
 def create_table(arguments: Arguments) -> CreateTable:
@@ -279,11 +280,11 @@ def record_options(arguments: Arguments, *known: str) -> RecordOptions:
                 f"{arguments.method}: a table has no versions, as a dataset has: leave {name} out", {"option": name}
             )
     wait_ms = options.number("wait_ms", most=MAX_TIMEOUT_MS) or 0
-    options.number("config", most=MOST_CONFIG)
+    config = options.number("config", most=MOST_CONFIG) or 0
     timeout_ms = options.timeout_ms()
     timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
     token, local = options.blob("token") or b"", "local" in known and options.flag("local")
-    return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s))
+    return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s), config)
 
 
 def _operation(method: str, options: Options) -> bytes | None:

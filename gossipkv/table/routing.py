@@ -7,13 +7,13 @@ from bisect import bisect_left, bisect_right
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from gossipkv.errors import BadRequest, NotReady
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, StaleConfig
 from gossipkv.gossip.member import State as MemberState
-from gossipkv.keyspace.partitioner import murmur3_32, sha1
+from gossipkv.keyspace.partitioner import TABLE_HASHES
 from gossipkv.placement.candidates import candidates
 from gossipkv.placement.holders import HolderState
 from gossipkv.placement.partition import State
-from gossipkv.register.metadata.partitions import HASH, MURMUR3, SHA1, decode_partition, decode_table, shard_key
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.pages import Entry
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.deciding import Deciding
+    from gossipkv.wire.results import OnResult
 
 ID_BYTES: Final = 8
+KNOWN_S: Final = 0.02  # Between two looks whether a newer map is known by now,
+WAITS_BYTES: Final = 256  # for which about so much is held.
 _SEEN: Final = {MemberState.ALIVE: HolderState.ALIVE, MemberState.SUSPECT: HolderState.SUSPECT}
 
 
@@ -36,6 +39,7 @@ class Place(NamedTuple):
     end: bytes | None  # The next one's first; None: there is none.
     hosts: tuple[bytes, ...]  # The uuids of those that are AVAILABLE, in their order.
     origins: tuple[int, ...]  # All its assignments, present or former.
+    version: int  # The config id of the map that has changed it last.
     moving: tuple[Assignment, ...] = ()  # Those that are not AVAILABLE.
 
 
@@ -45,9 +49,9 @@ class Route:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self.table = decode_table(tree.root.meta)
+        self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
-        self._hash = _HASHES[self.table.partitioner]
+        self._hash = TABLE_HASHES[self.table.partitioner]
         self._leaves: dict[int, list[Place]] = {}  # Those that were asked for.
         self._origins: dict[int, Place] = {}
 
@@ -68,6 +72,16 @@ class Route:
     def places(self) -> Iterator[Place]:
         """All partitions, in order."""
         return chain.from_iterable(map(self._leaf, range(len(self._tree.root.leaves))))
+
+    def check(self, config: int, places: Iterable[Place]) -> None:
+        """See that a request goes by a map that is new enough for these partitions; 0: it goes by none.
+
+        Raises:
+            StaleConfig: it does not.
+        """
+        if config and any(place.version > config for place in places):
+            words = f"the request goes by map {config}, and what it asks for has changed since: fetch the map anew"
+            raise StaleConfig(words, {"config": self.config})
 
     def origins(self) -> Mapping[int, Place]:
         """Of every assignment the partition."""
@@ -127,6 +141,29 @@ class Routing:
             self._routes[name] = known.head.root, route
         return route
 
+    def once_known(
+        self, name: str, config: int, until: float, do: Callable[[Route], object], on_result: OnResult
+    ) -> None:
+        """Go on once a table's map here is as new as a request says, or when it waits no longer.
+
+        Raises:
+            GossipKVError: what `route` and `do` raise; of what comes later `on_result` is told.
+        """
+        route, replication = self.route(name), self._deciding.replicating()
+        now = replication.now()
+        if config <= route.config or now >= until:
+            do(route)
+            return
+
+        def again() -> None:
+            try:
+                self.once_known(name, config, until, do, on_result)
+            except GossipKVError as error:
+                on_result(error)
+
+        self._deciding.look_at(route.table.id)
+        replication.waiting.begin(min(until, now + KNOWN_S), WAITS_BYTES, again)
+
     def routes(self, tables: Container[bytes]) -> Iterator[tuple[bytes, Route]]:
         """The maps of those of these tables that are known here, by their ids."""
         _, catalogue = self._deciding.taking_part()
@@ -167,19 +204,11 @@ def unpacked_ids(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
 
 
-def _sha1(key: bytes) -> int:
-    """The hash of seed 004: the digest as a number, big-endian."""
-    return int.from_bytes(sha1(key), "big")
-
-
-_HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {MURMUR3: murmur3_32, SHA1: _sha1}
-
-
 def _place_of(entry: Entry, end: bytes | None) -> Place:
     partition = decode_partition(entry.record)
     hosts = sorted(one.node for one in partition.assignments if one.state == State.AVAILABLE)
     moving = tuple(one for one in partition.assignments if one.state != State.AVAILABLE)
-    return Place(partition.id, entry.key, end, tuple(hosts), partition.named, moving)
+    return Place(partition.id, entry.key, end, tuple(hosts), partition.named, entry.version, moving)
 
 
 def _first(place: Place) -> bytes:

@@ -117,10 +117,16 @@ class TableScans:
             deadline, until = now + options.timeout_s, now + options.wait_s
 
             def go_on(token: Token) -> None:
+                if options.config:
+                    route = self.routing.route(table)
+                    route.check(options.config, route.places())
                 ready = Wanted(token, until)
                 _Scanning(self, table, wanted, on_result, ready=ready, deadline=deadline, local=options.local).go_on()
 
-            self.settling.begin(given, deadline, go_on, on_result)
+            def begin_by(_: object) -> None:
+                self.settling.begin(given, deadline, go_on, on_result)
+
+            self.routing.once_known(table, options.config, until, begin_by, on_result)
 
         return Later(begin)
 

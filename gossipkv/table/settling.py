@@ -2,7 +2,8 @@
 
 What every assigned copy has confirmed is *settled* (`replication.collecting`): no copy lacks it, so no request needs to
 wait for it, and it is left out wherever a token is written.  Its config takes its place: by an older map there may be
-one more copy, which lacks it.  Of tables that are no more (`ended`) nothing is left.  A node knows that of the
+one more copy, which lacks it.  Of tables that are no more (`ended`) nothing is left, and nothing of assignments that
+a map names no more.  A node knows that of the
 partitions that it holds.  Of a token that is long it asks others first (`table_settled`), once a second at most for
 each table, before anything is done for the request.
 """
@@ -91,9 +92,16 @@ class Settling:
 
         return merged(only(token, keep), by)
 
+    def _without_ended(self, token: Token) -> Token:
+        """Without what a map that is at least as new names nowhere: it has ended, and all copies have it."""
+        routes = {table: one for table, one in self._routing.routes(token) if one.config >= token[table].config}
+        ended = {table: Seen(one.config, b"") for table, one in routes.items()}
+        left = only(token, lambda table, origin, _: table not in routes or origin in routes[table].origins())
+        return merged(left, {table: ended[table] for table in ended if left[table].clock != token[table].clock})
+
     def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
         """Go on with a request whose token is short, or could be made so; `do` may raise, and then nothing waits."""
-        if is_short(token) or is_short(token := self._without_settled(token)):
+        if is_short(token) or is_short(token := self._without_settled(self._without_ended(token))):
             do(token)
             return
         asking = _Asking(partial(self._go_on, token, do), on_result)

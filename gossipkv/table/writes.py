@@ -26,7 +26,7 @@ from gossipkv.replication import clock
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import LEVELS, MAJORITY, slots_needed
 from gossipkv.table.forwarding import Request, answering, held
-from gossipkv.table.readiness import Wanted, wanted_of
+from gossipkv.table.readiness import BEHIND, Wanted, wanted_of
 from gossipkv.table.requests import record_options
 from gossipkv.table.settling import size
 from gossipkv.table.token import Seen, decode_body, merged, only
@@ -119,13 +119,21 @@ class Writes:
             deadline, until = now + options.timeout_s, now + options.wait_s
 
             def go_on(token: Token) -> None:
-                batches = [*_batches(self._routing.route(table), level, rows, Wanted(token, until))]
+                route = self._routing.route(table)
+                batches = [*_batches(route, level, rows, Wanted(token, until))]
+                route.check(options.config, (place for place, _ in batches))
                 together = _Together(len(batches), partial(self._settling.write, token), on_result)
                 for place, batch in batches:
                     self._begin(table, batch, place.hosts, deadline, together)
                 together.begun()
 
-            self._settling.begin(token, deadline, go_on, on_result)
+            def begin_by(route: Route) -> None:
+                if options.config > route.config:
+                    words = "the request goes by a newer map than this node, which takes no write by an older one"
+                    raise NotReady(words, {BEHIND: "map", "config": route.config})
+                self._settling.begin(token, deadline, go_on, on_result)
+
+            self._routing.once_known(table, options.config, until, begin_by, on_result)
 
         return Later(begin)
 

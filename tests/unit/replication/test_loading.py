@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Write
+from gossipkv.replication.copy import RECORD, Write
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import Cluster
 
@@ -437,3 +437,24 @@ def test_a_copy_that_is_dropped_takes_its_load_along():
         three.syncs = True
         cluster.pass_s(1.0)
         assert not three.spaces
+
+
+def test_what_has_ended_is_not_merged_over():
+    """A put of an origin that the map does not name any more may be one whose tombstone the source has collected."""
+    cluster = Cluster(4)
+    gone, one, two, three = cluster.nodes
+    gone.write(a=b"1")
+    cluster.pass_s(0.5)
+    cluster.cut(gone)
+    hosts = [host for host in one.copy.hosts if host.node != gone.uuid]
+    for node in (one, two, three):
+        node.replicas.place(node.copy.identity, 2, hosts)
+    cluster.run()
+    for node in (one, two):
+        del node.spaces[node.copy.space][RECORD + b"a"]  # It was deleted, and that is collected.
+    cluster.nodes.remove(gone)
+    left_behind(cluster, three)
+    cluster.connect(three)
+    cluster.until(lambda: cluster.is_level)
+    assert three.told == ["began", "done"]
+    assert three.live == one.live

@@ -220,6 +220,12 @@ class Records:
             self.adopt(name)
         return id_
 
+    def renew(self, name, config):
+        """Have a table's map, as it is, be of another config at all nodes, which do not go by it yet."""
+        tree, _, table = self._trees[self._tables[name].id]
+        partitions = {entry.key: decode_partition(entry.record) for entry in tree.scan()}
+        self._tell(name, table, first_body(table, partitions, config))
+
     def _tell(self, name, table, changed):
         self._trees[table.id] = Tree.opened(changed.pages.__getitem__, changed.root, MAP.name), changed, table
         self._tables[name] = SimpleNamespace(id=table.id)

@@ -230,6 +230,15 @@ def test_a_long_token_is_made_short(long):
     assert {seen.clock for seen in decode(token, CLUSTER).values()} == {b""}
 
 
+def test_what_has_ended_is_left_out_of_a_long_token(long):
+    """Of an assignment that the map names nowhere all copies by that map have all."""
+    _, asked, token, _ = long
+    ((table, seen),) = decode(token, CLUSTER).items()
+    more = encode({table: Seen(seen.config, clock.merge(seen.clock, clock.of([(1 << 62, 7)])))}, CLUSTER)
+    _, after = asked.call("get", "t", b"7", {"token": more})
+    assert decode(after, CLUSTER) == {table: Seen(CONFIG, seen.clock)}
+
+
 def test_what_most_have_is_not_settled(long):
     """Every assigned copy counts, dead or alive: who comes back without it is not ready for who has seen it."""
     _, _, token, (one, two, three) = long

@@ -1,0 +1,183 @@
+"""Which node is asked for a key of a table: an owner, by the table's map; shared by both clients, without any I/O.
+
+A request says by which map it goes.  A node that knows of a newer one for that key refuses, before anything is done
+(`STALE_CONFIG`): the map is fetched anew from there, and the request sent again.  An owner that cannot be reached is
+left alone for a second, and the map is fetched anew after a while.  Whatever an owner refuses goes, without a map, to
+the node that the client is connected to, which finds one that takes it: so a map that is old, or names addresses that
+lead nowhere from here, costs time and no request.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
+
+from gossipkv.address import parse_address
+from gossipkv.client import reads
+from gossipkv.client._requests import call_request
+from gossipkv.errors import NotReady, ProtocolError, RequestError, ServiceError, StaleConfig, TimedOut, Unavailable
+from gossipkv.keyspace.partitioner import TABLE_HASHES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from typing import TypeVar
+
+    from gossipkv.address import Address
+    from gossipkv.client._requests import Request
+    from gossipkv.wire.rpc import Value
+
+    _Result = TypeVar("_Result")
+    # Whom the shell is to ask, None being the node that the client is connected to, and what.
+    Steps = Generator[tuple[Address | None, Request[object]], object, _Result]
+
+ATTEMPTS: Final = 3  # Of one request by maps: each time a newer one was there.
+REST_S: Final = 1.0
+RENEW_S: Final = 5.0
+SHARD_BYTES: Final = 4
+
+
+class Owners(NamedTuple):
+    """A table's map, as far as it says who is to be asked."""
+
+    config: int = 0  # 0: there is none, as of a dataset, or from a node that tells no addresses.
+    partitioner: str | None = None  # None: the table is one of ranges.
+    firsts: Sequence[bytes] = ()  # The first key of each partition, in order; of a hash table the shard.
+    addresses: Sequence[tuple[Address, ...]] = ()  # Of each the owners that are AVAILABLE.
+
+    def of(self, key: bytes) -> tuple[Address, ...]:
+        """The owners of a key."""
+        if self.partitioner is not None and self.firsts:
+            shard = TABLE_HASHES[self.partitioner](key) % len(self.firsts)
+            key = shard.to_bytes(SHARD_BYTES, "big")
+        at = bisect_right(self.firsts, key) - 1
+        return self.addresses[at] if at >= 0 else ()
+
+
+NO_OWNERS: Final = Owners()
+
+
+@final
+class ByMap:
+    """Goes by the map of one table."""
+
+    def __init__(self, table: str, now: Callable[[], float], draw: Callable[[], float] = random.random) -> None:
+        """`now`: seconds, by whatever clock; `draw`: numbers from 0 to 1, that spread requests over owners."""
+        self._table = table
+        self._now = now
+        self._draw = draw
+        self._owners = NO_OWNERS
+        self._renew_at = -inf  # When the map is to be fetched, whatever has become of it.
+        self._is_fetched = False  # A request is at it; others go without a map meanwhile.
+        self._rests: dict[Address, float] = {}  # Until when.
+
+    def asking(self, key: bytes, make: Callable[[int], Request[_Result]]) -> Steps[_Result]:
+        """Have a request for one key answered; `make` makes it for a config id, 0 being none.
+
+        Raises:
+            GossipKVError: what the last that was asked has answered.
+        """
+        if self._now() >= self._renew_at:
+            yield from self._renew(None)
+        for _ in range(ATTEMPTS):
+            owners = self._owners
+            address = self._pick(owners.of(key))
+            if address is None:
+                break
+            try:
+                return cast("_Result", (yield address, make(owners.config)))
+            except StaleConfig:
+                if self._owners is owners:  # Else another request has fetched one meanwhile.
+                    yield from self._renew(address)
+            except NotReady as error:
+                if error.details.get("waits_for") != "map":
+                    raise
+                break
+            except (Unavailable, TimedOut) as error:
+                now = self._now()
+                self._rests[address] = now + REST_S
+                self._renew_at = min(self._renew_at, now + RENEW_S)  # Its place may be given away.
+                if isinstance(error, TimedOut):
+                    raise
+                break
+        return cast("_Result", (yield None, make(0)))
+
+    def _renew(self, source: Address | None) -> Steps[None]:
+        """Fetch the map, unless another request does."""
+        if not self._is_fetched:
+            self._is_fetched, self._renew_at = True, self._now() + REST_S
+            try:
+                self._owners = yield from self._fetched(source)
+                self._renew_at = inf
+            except (RequestError, ServiceError) as error:  # Whoever is asked next may know it, or says so himself.
+                if isinstance(error, TimedOut):
+                    raise
+            finally:
+                self._is_fetched = False
+
+    def _pick(self, owners: Sequence[Address]) -> Address | None:
+        """One of these that is not left alone now; None: all are."""
+        if self._rests:
+            now = self._now()
+            self._rests = {address: until for address, until in self._rests.items() if until > now}
+            owners = [address for address in owners if address not in self._rests]
+        return owners[int(self._draw() * len(owners))] if owners else None
+
+    def _fetched(self, source: Address | None) -> Steps[Owners]:
+        """The map as a node knows it; of a large one page by page, begun anew where it has changed amid them."""
+        pages: list[dict[str, Value]] = []
+        options: dict[str, Value] = {}
+        while not pages or options:
+            request = call_request("partition_map", [self._table, options] if options else [self._table])
+            told = reads.map_of("partition_map", cast("Value", (yield source, request)))
+            if pages and told.get("config") != pages[0].get("config"):
+                pages, options = [], {}
+                continue
+            pages.append(told)
+            options = {} if told.get("next") is None else {"start": told["next"]}
+        return owners_of(pages)
+
+
+def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
+    """Read the pages of a map.
+
+    Raises:
+        ProtocolError: they are none.
+    """
+    first = pages[0]
+    match first.get("config"), first.get("addresses"), first.get("partitioner"):
+        case int(config), dict(told), None | str() as partitioner if partitioner in {None, *TABLE_HASHES}:
+            pass
+        case None, _, _:
+            return NO_OWNERS
+        case _, None, _:  # As older nodes answer.
+            return NO_OWNERS
+        case _:
+            raise ProtocolError("partition_map was answered with what is no map")
+    addresses: dict[Value, Address] = {}
+    addresses |= {name: parse_address(text) for name, text in told.items() if isinstance(text, str)}
+    firsts: list[bytes] = []
+    owners: list[tuple[Address, ...]] = []
+    shared: dict[tuple[Address, ...], tuple[Address, ...]] = {}  # Thousands of partitions have few sets of owners.
+    for page in pages:
+        rows = page.get("partitions")
+        for row in rows if isinstance(rows, list) else ():
+            match row:
+                case {"start": bytes(start), "assignments": [*assignments]}:
+                    found = tuple(_available(assignments, addresses))
+                    firsts.append(start)
+                    owners.append(shared.setdefault(found, found))
+                case _:
+                    raise ProtocolError("partition_map was answered with a partition that is none")
+    return Owners(config, partitioner, firsts, owners)
+
+
+def _available(assignments: Sequence[Value], addresses: dict[Value, Address]) -> list[Address]:
+    """The addresses of those that are AVAILABLE, and of whom one is known."""
+    found: list[Address] = []
+    for one in assignments:
+        match one:
+            case {"node": str(node), "state": "AVAILABLE"} if node in addresses:
+                found.append(addresses[node])
+    return found

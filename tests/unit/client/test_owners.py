@@ -1,0 +1,211 @@
+"""Requests that go by a table's map: to an owner of the key, whatever becomes of the map, and no call fails for it."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+import gossipkv
+from gossipkv.client import blocking
+from gossipkv.client.owners import owners_of
+from gossipkv.errors import ProtocolError
+from tests.oracle import hashing
+from tests.unit.client.behaviours import refused_address
+from tests.unit.client.fake_node import FakeNode
+from tests.unit.client.table_node import TableNode
+
+SHARDS = 8
+PAGE = 3  # Partitions in an answer.
+KEYS = [b"k%d" % number for number in range(40)]
+
+
+class Cluster:
+    """Fake nodes that share a hash table's records, and its map."""
+
+    def __init__(self, nodes=3):
+        self.config = 1 << 48
+        self.behaviours = [Owner(self, number) for number in range(nodes)]
+        self.nodes = [FakeNode(behaviour) for behaviour in self.behaviours]
+        self.addresses = {f"n{number}": node.address for number, node in enumerate(self.nodes)}
+        self.owners = [number % nodes for number in range(SHARDS)]
+        self.versions = [self.config] * SHARDS
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            node.close()
+
+    def shard(self, key):
+        """Which one a key is in."""
+        return hashing.murmur3_32(key) % SHARDS
+
+    def move(self, shard, to):
+        """Have a shard be at another node."""
+        self.config += 1
+        self.owners[shard], self.versions[shard] = to, self.config
+
+
+class Owner(TableNode):
+    """A node of that cluster."""
+
+    def __init__(self, cluster, number):
+        super().__init__()
+        self.cluster, self.number = cluster, number
+        self.refuses = None  # An error for what goes by a map.
+        self.is_old = False  # It tells no addresses.
+        self.has_no_map = None  # An error for whoever asks for one.
+        self.configs = []  # That requests went by.
+
+    def __call__(self, connection):
+        while (request := connection.next_request()) is not None:
+            message_id, method, (_, *params) = request
+            self.asked.append((method, params))
+            error = self.has_no_map if method == "partition_map" else self.refusal(params[0], params[-1])
+            result = None if error is not None else getattr(self, method)(*params)
+            connection.answer(message_id, result, error)
+
+    def refusal(self, key, options):
+        """What it says of a request, as a node that has the newest map."""
+        config = options.get("config", 0) if isinstance(options, dict) else 0
+        self.configs.append(config)
+        if config and self.refuses is not None:
+            return self.refuses
+        if config and config < self.cluster.versions[self.cluster.shard(key)]:
+            return ["STALE_CONFIG", "an older map", {"config": self.cluster.config}]
+        return None
+
+    def partition_map(self, options=None):
+        """A page of the map."""
+        cluster, start = self.cluster, int.from_bytes((options or {}).get("start", b"\0"), "big")
+        rows = [
+            {
+                "id": shard,
+                "start": shard.to_bytes(4, "big"),
+                "assignments": [
+                    {"node": f"n{cluster.owners[shard]}", "slot": 0, "state": "AVAILABLE", "id": "0"},
+                    {"node": "n0", "slot": 0, "state": "LEAVING", "id": "1"},
+                ],
+            }
+            for shard in range(start, min(start + PAGE, SHARDS))
+        ]
+        told = {"kind": "hash", "partitioner": "murmur3", "config": cluster.config, "partitions": rows}
+        if not self.is_old:
+            told["addresses"] = cluster.addresses
+        return {**told, "next": (start + PAGE).to_bytes(4, "big") if start + PAGE < SHARDS else None}
+
+
+def by_threads(cluster, *calls):
+    """What calls give by one blocking client, which is connected to the first node; between them some are functions."""
+    with blocking.connect(cluster.nodes[0].address, timeout_ms=20_000) as client:
+        table = client.table("carts", by_map=True)
+        return [call() if callable(call) else getattr(table, call[0])(*call[1:]) for call in calls]
+
+
+def by_tasks(cluster, *calls):
+    """The same under Trio."""
+
+    async def ask():
+        async with gossipkv.connect(cluster.nodes[0].address, timeout_ms=20_000) as client:
+            table = client.table("carts", by_map=True)
+            return [call() if callable(call) else await getattr(table, call[0])(*call[1:]) for call in calls]
+
+    return trio.run(ask)
+
+
+@pytest.fixture(params=[by_threads, by_tasks])
+def run(request):
+    """Either client."""
+    return request.param
+
+
+@pytest.fixture
+def cluster():
+    """Three nodes."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+def asked_of(node):
+    """Keys of what a node was asked, but for its map."""
+    return [params[0] for method, params in node.asked if method != "partition_map"]
+
+
+def test_each_key_goes_to_its_owner(cluster, run):
+    """The map is fetched once, from the node in use; each request says which one it goes by."""
+    run(cluster, *(("put", key, b"v") for key in KEYS), *(("get", key) for key in KEYS), ("delete", KEYS[0]))
+    for number, node in enumerate(cluster.behaviours):
+        assert {cluster.owners[cluster.shard(key)] for key in asked_of(node)} <= {number}
+        assert {*node.configs} == {cluster.config}
+    assert sum(len(asked_of(node)) for node in cluster.behaviours) == 2 * len(KEYS) + 1
+    pages = [[method for method, _ in node.asked].count("partition_map") for node in cluster.behaviours]
+    assert pages == [-(-SHARDS // PAGE), 0, 0]
+
+
+def test_a_map_that_has_changed_is_fetched_from_who_says_so(cluster, run):
+    """And the request is sent again: by the next owner it is done once."""
+    key = next(key for key in KEYS if cluster.owners[cluster.shard(key)] == 1)
+    run(cluster, ("put", key, b"1"), lambda: cluster.move(cluster.shard(key), 2), ("put", key, b"2"), ("get", key))
+    zero, one, two = cluster.behaviours
+    assert (one.records, two.records) == ({key: b"1"}, {key: b"2"})
+    assert asked_of(zero) == []
+    assert {*two.configs} == {cluster.config}
+    assert [method for method, _ in one.asked].count("partition_map") == -(-SHARDS // PAGE)
+
+
+@pytest.mark.parametrize(
+    "error", [["NOT_READY", "an older map here", {"waits_for": "map"}], ["UNAVAILABLE", "its store takes none", {}]]
+)
+def test_what_an_owner_refuses_goes_to_the_node_in_use(cluster, run, error):
+    """Without a map: whoever is asked so finds somebody."""
+    key = next(key for key in KEYS if cluster.owners[cluster.shard(key)] == 1)
+    cluster.behaviours[1].refuses = error
+    run(cluster, ("put", key, b"1"), ("get", key))
+    assert asked_of(cluster.behaviours[0]) == [key, key]
+    assert cluster.behaviours[0].configs == [0, 0]
+
+
+def test_addresses_that_lead_nowhere(cluster, run):
+    """As from another network: it works as without a map; who cannot be reached is not tried each time."""
+    cluster.addresses |= {"n1": refused_address(), "n2": refused_address()}
+    run(cluster, *(("put", key, b"v") for key in KEYS))
+    assert {*asked_of(cluster.behaviours[0])} == {*KEYS}
+
+
+@pytest.mark.parametrize("error", [None, ["NOT_READY", "its map is not here", {}], ["UNKNOWN_METHOD", "none", {}]])
+def test_nodes_that_tell_no_addresses(cluster, run, error):
+    """Older ones, or those that do not know the map: they are not asked for it each time."""
+    for node in cluster.behaviours:
+        node.is_old, node.has_no_map = True, error
+    run(cluster, *(("put", key, b"v") for key in KEYS))
+    assert asked_of(cluster.behaviours[0]) == KEYS
+    assert {*cluster.behaviours[0].configs} == {0}
+    assert len(cluster.behaviours[0].asked) <= len(KEYS) + SHARDS
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"config": "1", "addresses": {}, "partitions": []},
+        {"config": 1, "addresses": [], "partitions": []},
+        {"config": 1, "addresses": {}, "partitioner": "md5", "partitions": []},
+        {"config": 1, "addresses": {}, "partitions": [{"start": 7, "assignments": []}]},
+    ],
+)
+def test_what_is_no_map(page):
+    """It is refused, and not guessed at."""
+    with pytest.raises(ProtocolError):
+        owners_of([page])
+
+
+def test_ranges():
+    """A key is in the last range that begins at it or before."""
+    rows = [
+        {"start": start, "assignments": [{"node": node, "state": "AVAILABLE"}]}
+        for start, node in ((b"", "a"), (b"h", "b"), (b"p", "c"))
+    ]
+    addresses = {"a": "127.0.0.1:1", "b": "127.0.0.1:2"}
+    owners = owners_of([{"config": 1, "addresses": addresses, "partitions": rows}])
+    found = [[address.port for address in owners.of(key)] for key in (b"", b"g", b"h", b"oz", b"p", b"z")]
+    assert found == [[1], [1], [2], [2], [], []]
