@@ -34,7 +34,12 @@ IN_STEPS = "gossipkv.replication.steps"
 
 DROPS = "if partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition)):"
 ENOUGH = "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0"
-HAS_ALL = "if others and all(_said(copy, known, host) and _covers(_clock(copy, known, host), final, copy) for host in others):"
+FOLLOWS = (
+    'assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"'
+)
+OF_OTHERS = "for host in others):"
+HAVE_SAID = f"if others and all(_said(copy, known, host) {OF_OTHERS}"
+HAVE_ALL = f"if others and all(_said(copy, known, host) and _covers(_clock(copy, known, host), final, copy) {OF_OTHERS}"
 LEAVING_IN_PLACE = """counting = [
             one for one in self._copy.seated()
             if one[1].counts is all(seat.counts for seat in self._copy.seats if seat.slot == one[1].slot)
@@ -109,8 +114,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "a target loads by what hosts told at any time",
         f"{IN_STEPPING}._round",
         "told = {**reports.get(copy, {}), replicas.me: report_of(copy)}",
-        "told = {node: Report(one.assignment, one.config, one.clock, True) for node, one in replicas.hosts_told(copy)}\n"
-        "            told[replicas.me] = report_of(copy)",
+        "told = {node: Report(*one[:1], one.config, one.clock, True) for node, one in replicas.hosts_told(copy)}",
         STEPPING,
     ),
     planted(
@@ -130,8 +134,8 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     planted(
         "a LEAVING assignment goes before all cover what it has",
         f"{IN_STEPS}:_of_leaving",
-        HAS_ALL,
-        "if others and all(_said(copy, known, host) for host in others):",
+        HAVE_ALL,
+        HAVE_SAID,
         STEPS,
     ),
     planted(
@@ -173,7 +177,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
             ),
             Edit(
                 f"{IN_COPY}.merge",
-                'assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"',
+                FOLLOWS,
                 "pass",
             ),
         ),
@@ -207,6 +211,20 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "before = entry.before if entry.joining is None else entry.after  # Nobody is fed by it: see `joining`.",
         "before = entry.before",
         TARGETS,
+    ),
+    planted(
+        "what stays open is waited for without end",
+        "gossipkv.replication.loading:Loading._look_at_joining",
+        "if now >= self._open.setdefault(copy, now) + self._stall_s and copy not in self.loads:",
+        "if False:",
+        TARGETS,
+    ),
+    planted(
+        "whoever is asked originates",
+        "gossipkv.replication.replicas:Replicas.may_originate",
+        "if copy.stands_still or copy.joining is not None or not copy.originates or self.refusal(copy) is not None:",
+        "if copy.stands_still or copy.joining is not None or self.refusal(copy) is not None:",
+        REPLICAS,
     ),
     planted(
         "who is LEAVING originates",
@@ -256,7 +274,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "what has changed keeps its version",
         "gossipkv.register.metadata.tree:Edit.get",
         "return None if record is None else Entry(key, self.config, record)",
-        "return None if record is None else (self._tree.get(key) or Entry(key, self.config, b''))._replace(record=record)",
+        "return None if record is None else Entry(key, *(self._tree.get(key) or (key, self.config))[1:2], record)",
         MOVER,
     ),
     planted(

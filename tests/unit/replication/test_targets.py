@@ -34,6 +34,22 @@ def test_a_target_is_fed_what_comes_after_the_adoption(cluster):
     assert records(target) == {b"new", b"newer"}
 
 
+def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
+    """What a span goes on from may never come: who had it alone has fed others before, or is to be loaded from."""
+    one, two, three, target = cluster.nodes
+    for other in (two, three):
+        cut(cluster, one, other)
+    one.write(a=b"1")
+    adopt(cluster, 2, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=PROPOSED)
+    one.write(b=b"2")
+    cluster.pass_s(0.5)
+    adopt(cluster, 3, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=LOADING)
+    cluster.until(lambda: target.copy.joining.is_loaded)  # From the second, which has nothing.
+    cluster.until(lambda: target.copy.joining is None, most_s=5.0)
+    cluster.pass_s(1.0)
+    assert records(target) == {b"a", b"b"}
+
+
 @pytest.mark.parametrize("tail_bytes", [0, 1 << 20])
 def test_a_target_feeds_nobody(cluster, tail_bytes):
     """By what closes a span its clock takes what it merged before: who took that entry alone would lack the rest."""
