@@ -21,6 +21,7 @@ from tests.nightly.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
 from tests.nightly.mutants.lost_maps import MUTANTS_OF_LOST_MAPS
 from tests.nightly.mutants.metadata import MUTANTS_OF_METADATA
 from tests.nightly.mutants.metrics import MUTANTS_OF_METRICS
+from tests.nightly.mutants.moves import MUTANTS_OF_MOVES
 from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.placement import MUTANTS_OF_PLACEMENT
@@ -354,6 +355,7 @@ MUTANTS = (
     *MUTANTS_OF_RECORDS,
     *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,
+    *MUTANTS_OF_MOVES,
     *MUTANTS_OF_SESSIONS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,

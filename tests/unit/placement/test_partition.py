@@ -21,6 +21,8 @@ from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
         ("nobody is AVAILABLE", hosted(7)),
         ("more than one slot moves", hosted(7, (1, 0, A), (2, 0, P), (3, 1, L), (4, 1, A))),
         ("more than one slot moves", hosted(7, (1, 0, A), (2, 1, P), (3, 2, INIT))),
+        ("not in order", WHOLE._replace(former=(5, 4))),
+        ("there still", WHOLE._replace(former=(3, 4))),
     ],
 )
 def test_each_invariant_of_a_partition(words, partition):

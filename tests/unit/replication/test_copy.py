@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Copy, Entry, Host, Identity, Write, first_batch
+from gossipkv.replication.copy import Copy, Entry, Host, Identity, Rules, Write, first_batch
 from gossipkv.replication.taking import Taking
 from gossipkv.storage.engine.shell import operations
 from tests.unit.replication.talker import MINE, THIRD, YOURS, made
@@ -44,6 +44,32 @@ def test_what_was_taken(copy, origin):
     taking.take(taken)
     batch, (entry,) = taking.finish()
     assert again(copy, batch) == (entry.records, entry.before, entry.after, False)
+
+
+@pytest.mark.parametrize(
+    ("counts", "available", "may"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_who_originates(copy, counts, available, may):
+    """Who is AVAILABLE alone: what one that is LEAVING wrote, nobody would wait for."""
+    own, *others = HOSTS
+    copy.adopts(2, [own._replace(counts=counts, available=available), *others])
+    assert copy.originates is may
+
+
+def test_a_former_assignment_stands_in_the_clock_until_the_map_lets_go_of_it(copy):
+    """Not until this copy finds that it has ended: others would still have it, and clocks be equal no more."""
+    taken = Entry(copy, (tuple(made(1, origin=THIRD)),), clock.of([]), clock.of([(THIRD, 1)]), is_own=False)
+    taking = Taking(lambda *_: None)
+    taking.take(taken)
+    _, (entry,) = taking.finish()
+    copy.appends(entry)
+    copy.has_synced(entry)
+    left = HOSTS[:2]
+    copy.adopts(2, left, Rules(3, former=(THIRD,)))
+    assert clock.entries(copy.synced) == [(MINE, 0), (YOURS, 0), (THIRD, 1)]
+    assert clock.entries(copy.appended) == [(MINE, 0), (YOURS, 0), (THIRD, 1)]
+    copy.adopts(3, left, Rules(3))
+    assert clock.entries(copy.synced) == clock.entries(copy.appended) == [(MINE, 0), (YOURS, 0)]
 
 
 def test_what_says_nothing(copy):

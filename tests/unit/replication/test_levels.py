@@ -43,6 +43,15 @@ def test_a_slot_has_confirmed_with_all_of_its_hosts():
     assert (moving.reached("majority"), moving.reached("all")) == (3, 2)
 
 
+def test_who_leaves_confirms_for_nobody():
+    """In the place of who is AVAILABLE since: that one has it, or the slot has not confirmed."""
+    left = levels(leaving=(3,))
+    confirm(left, n3=5)
+    assert left.reached("majority") == 0
+    confirm(left, n4=4)
+    assert left.reached("majority") == 4
+
+
 @pytest.mark.parametrize(("nodes", "slots"), [((), 1), ((2,), 2), ((3,), 1), ((3, 4), 2), ((2, 3, 4), 3)])
 def test_who_can_confirm(nodes, slots):
     """Slots all of whose hosts that count are connected."""

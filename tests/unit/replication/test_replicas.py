@@ -231,6 +231,17 @@ def test_a_confirmation_of_what_was_never_sent(talker):
     assert (talker.clock, talker.value()) == ([2, 0, 0], b"of mine")
 
 
+def test_who_leaves_originates_nothing(talker):
+    """It goes on taking what comes, and feeds what it has."""
+    own, *others = talker.copy.hosts
+    assert talker.replicas.may_originate(talker.copy)
+    talker.replicas.place(talker.copy.identity, talker.copy.config + 1, [own._replace(counts=False), *others])
+    talker.records.run()
+    assert not talker.replicas.may_originate(talker.copy)
+    talker.feed(entry(1, 1))
+    assert (talker.clock, talker.value()) == ([0, 1, 0], b"1")
+
+
 def test_times_a_year_ahead(talker):
     """They are taken in, and what is written after them wins over them."""
     talker.feed(entry(1, 1, time=YEAR * 60))

@@ -9,7 +9,7 @@ import pytest
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy, Host, Identity, Rules, encode_state
 from gossipkv.replication.joining import Joining
-from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step
+from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step, report_of
 
 CONFIG = 5
 A, B, C, T = (
@@ -91,6 +91,23 @@ def test_initializing():
         assert LOADS.step(T, has, told, waited=True) == Advance(T, 3)  # Its source does not answer.
     behind = all_say(has, A, B) | all_say({**has, C: 5}, C)
     assert LOADS.step(T, has, behind, waited=True) is None  # It does, and has more.
+
+
+def test_what_is_reported_is_synced():
+    """A config whose adoption a crash would undo is not said to be adopted; who is not whole tells no clock."""
+    host, target = COMES.copy(A, {A: 3}), COMES.copy(T, {A: 3}, joining=Joining())
+    host.adopts(CONFIG + 1, COMES.hosts, Rules(3))
+    assert report_of(host) == Report(A, CONFIG, host.synced, is_whole=True)
+    host.has_adopted(CONFIG + 1)
+    assert report_of(host).config == CONFIG + 1
+    assert report_of(target) == Report(T, CONFIG, clock.named(b"", (A, B, C, T)), is_whole=False)
+
+
+def test_who_leaves_is_no_reporter():
+    """For its slot the AVAILABLE host is asked."""
+    left = LEAVES._replace(ends=((9, None),))
+    assert left.step(A, {}, all_say({}, C)) is None
+    assert left.step(A, {}, all_say({}, T)) == End(((9, 0),))
 
 
 def test_leaving():

@@ -1,0 +1,41 @@
+"""A partition that moves, among nodes in memory: who has adopted which map, and who reaches whom."""
+
+from __future__ import annotations
+
+from gossipkv.replication.copy import Host, Identity, Rules
+from tests.unit.replication.memory import TABLE
+
+AVAILABLE, PROPOSED, LOADING = "AVAILABLE", "PROPOSED", "LOADING"
+SLOTS = {1: 0, 2: 1, 3: 2, 4: 1}  # By node; the fourth comes to the second one's slot.
+
+
+def adopt(cluster, config, **states):
+    """Nodes hold what a map says: `n1=AVAILABLE`."""
+    states = {int(name[1:]): state for name, state in states.items()}
+    hosts = [
+        Host(one, cluster.nodes[one - 1].uuid, SLOTS[one], counts=True, available=state == AVAILABLE)
+        for one, state in states.items()
+    ]
+    for one, state in states.items():
+        rules = Rules(3, loads=state == LOADING)
+        cluster.nodes[one - 1].replicas.place(Identity(TABLE, 7, one), config, hosts, rules)
+    cluster.run()
+
+
+def cut(cluster, one, other):
+    """These two do not reach each other."""
+    cluster.cuts |= {(one, other), (other, one)}
+    one.replicas.disconnected(other.uuid)
+    other.replicas.disconnected(one.uuid)
+
+
+def heal(cluster, one, other):
+    """They do again."""
+    cluster.cuts -= {(one, other), (other, one)}
+    one.replicas.connected(other.uuid)
+    other.replicas.connected(one.uuid)
+
+
+def records(node):
+    """The keys of the records that a node has."""
+    return {key[1:] for key in node.spaces[node.copy.space] if key[:1] == b"\1"}

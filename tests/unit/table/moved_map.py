@@ -1,0 +1,95 @@
+"""The map of one table, at hand: what METADATA and the catalogue are to the mover, and to who steps and holds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.register.metadata.operations import Operation, judge
+from gossipkv.register.metadata.pages import Outcome
+from gossipkv.register.metadata.partitions import (
+    HASH,
+    MAP,
+    OPERATIONS,
+    Table,
+    decode_partition,
+    first_body,
+    shard_key,
+)
+from gossipkv.register.metadata.tables import NamedNode
+from gossipkv.register.metadata.tree import Tree
+from tests.unit.replication.memory import TABLE
+
+FIRST = 1 << 48 | 1
+PARTITION = 7
+
+
+def node(number):
+    """A node's uuid."""
+    return bytes([number]) * 16
+
+
+class MovedMap:
+    """A hash table of shards; slot s of each lies on node s + 1 at first, by an assignment of the node's number."""
+
+    def __init__(self, *, shards=1, replication=3, nodes=4):
+        self.me = SimpleNamespace(node=node(1))
+        self.named = {node(one): NamedNode(f"n{one}", "", 1) for one in range(1, nodes + 1)}
+        self.nodes = SimpleNamespace(named=lambda: self.named)
+        self.asked = []  # Operations: name and argument.
+        self.config = FIRST
+        self._pages = {}
+        table = Table(TABLE, "t", HASH, replication, shards)
+        partitions = {
+            shard_key(number): Partition.of(
+                PARTITION + number,
+                [
+                    Assignment(100 * number + slot + 1, node(slot + 1), slot, State.AVAILABLE)
+                    for slot in range(replication)
+                ],
+            )
+            for number in range(shards)
+        }
+        self._take(first_body(table, partitions, FIRST))
+
+    def _take(self, changed):
+        self._pages.update(changed.pages)
+        head = SimpleNamespace(root=changed.root, ended=False)
+        acceptors = SimpleNamespace(new=[SimpleNamespace(node=self.me.node)])
+        self.known = {TABLE: SimpleNamespace(head=head, config=self.config, acceptors=acceptors)}
+
+    def tables(self):
+        """As `Catalogue` tells."""
+        return {"t": SimpleNamespace(id=TABLE)}
+
+    def tree(self, table):
+        """As `Metadata` tells."""
+        return Tree.opened(self._pages.__getitem__, self.known[table].head.root, MAP.name)
+
+    async def transact(self, table, operations, timeout_s):
+        """Have operations done, as the catalogue does."""
+        assert table == TABLE
+        self.asked += [(one.name, one.argument) for one in operations]
+        self._judge(operations)
+
+    def have(self, name, *argument, version=1):
+        """Have one operation done on the first shard."""
+        argument = shard_key(0), self.partitions[0].id, *argument
+        self._judge([Operation(b"%020d" % self.config, self.config, name, version, argument)])
+
+    def _judge(self, operations):
+        judgement = judge(self.tree(TABLE), operations, self.config + 1, OPERATIONS)
+        assert {answer.outcome for answer in judgement.answers} == {Outcome.DONE}, judgement.answers
+        self.config += 1
+        if judgement.changed is not None:
+            self._take(judgement.changed)
+
+    @property
+    def partitions(self):
+        """All of them."""
+        return [decode_partition(entry.record) for entry in self.tree(TABLE).scan()]
+
+    @property
+    def versions(self):
+        """Of their entries."""
+        return [entry.version for entry in self.tree(TABLE).scan()]

@@ -1,0 +1,203 @@
+"""What becomes of a copy whose assignment is not in the map any more: it is to be dropped, or set aside."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from types import SimpleNamespace
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from gossipkv.replication.copy import RECORD, Write
+from gossipkv.replication.shell import Replication
+from gossipkv.storage.engine.shell import DELETE, PUT, operations
+from gossipkv.table.holding import Holding
+from tests.unit.table.moved_map import MovedMap, node
+
+ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
+OTHER = 4
+FORCED = "unassign by force"
+KEY = b"k"
+
+
+class Store:
+    """A store in memory: what is appended is synced soon."""
+
+    first_space = refusal = None
+    synced_position = 1  # Of what was there before: a copy that is made is new.
+
+    def __init__(self):
+        self.records = {}
+        self._positions, self._numbers = itertools.count(1), itertools.count(1)
+
+    def append(self, batch, told):
+        trio.lowlevel.current_trio_token().run_sync_soon(self._sync, operations(batch.payload), batch.dropped, told)
+        return next(self._positions)
+
+    def _sync(self, changes, dropped, told):
+        for kind, space, key, value in changes:
+            if kind == PUT:
+                self.records.setdefault(space, {})[key] = value
+            elif kind == DELETE:
+                self.records[space].pop(key, None)
+        for space in dropped:
+            del self.records[space]
+        told(None)
+
+    def get(self, space, key):
+        return self.records[space].get(key)
+
+    def spaces(self):
+        return [*self.records]
+
+    def reserve_space(self):
+        return next(self._numbers)
+
+
+class Node:
+    """A node that holds what a map at hand says."""
+
+    def __init__(self):
+        self.map = MovedMap()
+        self.map.me = SimpleNamespace(node=node(ME))
+        self.store = Store()
+        self.begin()
+
+    def begin(self):
+        """Live, with what is in the store."""
+        environment = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 1), random=random.Random(1))
+        self.replication = Replication(
+            self.store, lambda *_: None, environment, node(ME), relay_s=0.2, most_waiting_bytes=1 << 20
+        )
+        self.holding = Holding(self.map, self.map, self.replication)
+
+    async def look(self, *steps):
+        """It holds what the map says after these; FORCED is `unassign` by force."""
+        for name, *argument in steps:
+            if name == FORCED:
+                self.map.have("unassign", *argument, version=2)
+            else:
+                self.map.have(name, *argument)
+        await self.holding.look()
+        await wait_all_tasks_blocked()
+
+    async def restart(self):
+        """Another life, that knows no map yet."""
+        self.begin()
+        await self.replication._find()
+
+    async def write(self):
+        """It has a record; of which copy."""
+        (copy,) = self.replication.replicas.copies.values()
+        self.replication.replicas.originate(copy, [Write(KEY, b"v")])
+        await wait_all_tasks_blocked()
+        return copy
+
+    def has(self, copy):
+        """Whether the record is in a copy's space."""
+        return RECORD + KEY in self.store.records[copy.space]
+
+    @property
+    def copies(self):
+        """The assignments of the copies that take part."""
+        return [copy.assignment for copy in self.replication.replicas.copies.values()]
+
+    @property
+    def aside(self):
+        """Of those that are set aside."""
+        return [identity.assignment for identity, _ in self.replication.aside.values()]
+
+    @property
+    def departed(self):
+        """Of those that are to be dropped."""
+        return [copy.assignment for copy in self.replication.departed]
+
+
+COMES = (("assign", OTHER, node(OTHER), ME - 1), ("advance", OTHER, 2), ("advance", OTHER, 3))
+GOES = ("unassign", ME)
+FORCE = (FORCED, ME)
+
+
+@pytest.mark.parametrize(
+    ("seen", "missed"),
+    [
+        ([], [*COMES, GOES]),
+        ([], [*COMES, GOES, ("settle", ((ME, 1),))]),
+        ([], [FORCE]),
+        (COMES, [FORCE]),
+    ],
+    ids=["away", "away until it is settled", "by force", "LEAVING, by force"],
+)
+def test_what_others_may_lack_is_set_aside(seen, missed):
+    """It takes no part any more, in this life or a later one, and its records stay until people drop them."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        copy = await one.write()
+        await one.look(*seen)
+        await one.look(*missed)
+        assert (one.copies, one.departed, one.aside) == ([], [], [ME])
+        await one.restart()
+        assert (one.copies, one.aside, one.has(copy)) == ([], [ME], True)
+        await one.look()
+        assert (one.copies, one.departed, one.aside) == ([], [], [ME])
+        await one.replication.drop_aside(copy.space)
+        await one.restart()
+        await one.look()
+        assert (one.copies, one.departed, one.aside) == ([], [], [])
+
+    trio.run(scenario)
+
+
+def test_what_others_have_is_to_be_dropped():
+    """Who was seen to be LEAVING: it takes part until that is done, in later lives too."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        await one.look(*COMES)
+        await one.look(GOES)
+        for _ in range(2):
+            assert (one.copies, one.departed, one.aside) == ([ME], [ME], [])
+            await one.restart()
+            await one.look()
+        (copy,) = one.replication.departed
+        one.holding.drop(copy)
+        await one.look()
+        assert (one.copies, one.departed, one.store.records) == ([], [], {})
+
+    trio.run(scenario)
+
+
+def test_who_never_was_available_is_to_be_dropped():
+    """Nobody has counted it alone."""
+
+    async def scenario():
+        one = Node()
+        await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
+        assert one.copies == [OTHER]
+        await one.look(("unassign", OTHER))
+        for _ in range(2):
+            assert (one.copies, one.departed, one.aside) == ([OTHER], [OTHER], [])
+            await one.restart()
+            await one.look()
+
+    trio.run(scenario)
+
+
+def test_who_comes_anew_begins_from_nothing():
+    """Beside what is set aside: old values under new times would win over newer ones."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        old = await one.write()
+        await one.look(FORCE, ("assign", OTHER, node(ME), ME - 1))
+        (new,) = one.replication.replicas.copies.values()
+        assert (new.partition, new.assignment, one.aside) == (old.partition, OTHER, [ME])
+        assert (one.has(old), one.has(new)) == (True, False)
+
+    trio.run(scenario)

@@ -1,0 +1,94 @@
+"""When a copy of a partition that moves is ready for a session, and when it never will be."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import GossipKVError, WriteLost
+from gossipkv.replication import clock
+from gossipkv.table.token import Seen, encode
+from tests.unit.table.record_nodes import CLUSTER, CONFIG, Records
+
+GONE = 1 << 20  # An assignment of before.
+MOVED = CONFIG + 1
+
+
+@pytest.fixture
+def world():
+    """A partition, at three nodes."""
+    records = Records(3)
+    records.make("t", firsts=1, holders=lambda _: records.nodes)
+    return records
+
+
+def moves(world, *nodes, former=(), ends=()):
+    """These adopt a newer map."""
+    for one in nodes:
+        (copy,) = one.replicas.copies.values()
+        rules = copy.rules._replace(former=former, ends=ends)
+        one.replicas.place(copy.identity, MOVED, copy.hosts, rules)
+        one.goes_by(copy.partition[0], MOVED)
+    world.run()
+
+
+def seen(world, config, count):
+    """A token of so many records of who is gone."""
+    (copy,) = world.nodes[0].replicas.copies.values()
+    had = clock.of([(GONE, count)])
+    return encode({copy.partition[0]: Seen(config, had)}, CLUSTER)
+
+
+def outcome(node, token):
+    """The value that a node has, or why it does not answer."""
+    try:
+        return node.call("get", "t", b"k", {"token": token, "local": True})[0]
+    except WriteLost:
+        return "lost"
+    except GossipKVError as error:
+        return error.details.get("waits_for", error.code)
+
+
+def test_an_origin_that_has_ended_is_not_waited_for(world):
+    """The map as new as the token names it nowhere: all copies have all of it."""
+    one, *_ = world.nodes
+    moves(world, one)
+    assert outcome(one, seen(world, MOVED, 5)) is None
+
+
+def test_an_origin_of_a_newer_map_is_waited_for(world):
+    """This one may not know it yet: the register is looked at, and with the map it is waited for as any other."""
+    one, two, _ = world.nodes
+    token = seen(world, MOVED, 5)
+    assert (outcome(one, token), one.looked != []) == ("map", True)
+    moves(world, one, former=(GONE,))
+    moves(world, two)
+    assert (outcome(one, token), outcome(two, token)) == ("records", None)
+
+
+def test_a_session_of_this_map_is_answered_without_the_register(world):
+    """As long as no majority of its servers is there."""
+    one, *_ = world.nodes
+    moves(world, one)
+    assert outcome(one, seen(world, MOVED, 0)) is None
+    assert one.looked == []
+
+
+def test_what_is_beyond_a_forced_end_is_lost(world):
+    """Up to the end it is waited for; as long as nobody knows the end, all of it is; others are no matter."""
+    one, *_ = world.nodes
+    moves(world, one, former=(GONE,), ends=((GONE, None),))
+    assert [outcome(one, seen(world, MOVED, count)) for count in (0, 5)] == [None, "ends"]
+    moves(world, one, former=(GONE,), ends=((GONE, 4),))
+    assert [outcome(one, seen(world, MOVED, count)) for count in (4, 5)] == ["records", "lost"]
+    moves(world, one, ends=((GONE, 4),))  # It is settled.
+    assert [outcome(one, seen(world, MOVED, count)) for count in (4, 5)] == [None, "lost"]
+
+
+def test_a_write_is_told_to_be_lost_too(world):
+    """It would depend on what is not there."""
+    one, *_ = world.nodes
+    moves(world, one, ends=((GONE, 4),))
+    told = one.outcome("put", "t", b"k", b"v", {"token": seen(world, MOVED, 5), "level": "one"})
+    assert isinstance(told, WriteLost)
+    (copy,) = one.replicas.copies.values()
+    assert (told.details["kept"], clock.counter(copy.appended, copy.assignment)) == (4, 0)
