@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from gossipkv.keyspace.partitioner import TABLE_HASHES
@@ -23,6 +25,25 @@ OLD = 3_000  # Records that are there before anything moves.
 VALUE_BYTES = 100
 PUT_AT_ONCE = 500
 MOST_OF_MAP = 10_000
+
+
+class Death(NamedTuple):
+    """When a node was killed, and when all others knew of it."""
+
+    killed_s: float
+    known_s: float
+
+
+class Failed(NamedTuple):
+    """A request that had no answer but this error."""
+
+    began_s: float
+    ended_s: float
+    error: str
+
+    def is_amid(self, death: Death) -> bool:
+        """Whether it was under way while a node was dead and not all others knew."""
+        return self.began_s < death.known_s and self.ended_s > death.killed_s
 
 
 class Held(NamedTuple):
@@ -77,20 +98,23 @@ def shares(nodes: Nodes, by: Sequence[int], among: Iterable[int]) -> dict[str, i
     return dict(until(look, holds)[1])
 
 
-def by_slots(nodes: Nodes, index: int, keys: Sequence[bytes]) -> dict[str, dict[bytes, bytes | None]]:
-    """What the host of each slot has for these keys."""
-    hosts = {(one.partition, one.slot): one.node for one in held(nodes, index) if one.state == "AVAILABLE"}
-    shards = 1 + max(partition for partition, _ in hosts)
-    wanted: dict[tuple[int, str], list[bytes]] = {}
+def by_copies(nodes: Nodes, index: int, keys: Sequence[bytes]) -> dict[str, dict[bytes, bytes | None]]:
+    """What the copies have for these keys; where a host is down, another of its partition is asked twice."""
+    up = {node.name for node in nodes.cluster.status() if node.state == "ready"}
+    hosts: dict[int, list[str]] = {}
+    for one in held(nodes, index):
+        if one.state == "AVAILABLE" and one.node in up:
+            hosts.setdefault(one.partition, []).append(one.node)
+    asked: dict[tuple[int, str], list[bytes]] = {}
     for key in keys:
-        shard = TABLE_HASHES["murmur3"](key) % shards
-        for slot in {slot for partition, slot in hosts if partition == shard}:
-            wanted.setdefault((slot, hosts[shard, slot]), []).append(key)
+        some = hosts[TABLE_HASHES["murmur3"](key) % len(hosts)]
+        for number in range(max(map(len, hosts.values()))):
+            asked.setdefault((number, some[number % len(some)]), []).append(key)
     found: dict[str, dict[bytes, bytes | None]] = {}
-    for (slot, node), some in wanted.items():
+    for (number, node), some_keys in asked.items():
         with nodes.cluster.connect(int(node[1:]), timeout_ms=TIMEOUT_MS) as client:
-            values = client.call("get_many", TABLE, some, {"local": True})[0]
-        found.setdefault(f"slot {slot}", {}).update(zip(some, values, strict=True))
+            values = client.call("get_many", TABLE, some_keys, {"local": True})[0]
+        found.setdefault(f"copy {number}", {}).update(zip(some_keys, values, strict=True))
     return found
 
 
@@ -127,8 +151,8 @@ class Traffic:
         keys = sorted({write.key for write in load.writes})
 
         def look() -> bool:
-            ends.update(by_slots(self._nodes, index, keys))
-            return all(end == ends["slot 0"] for end in ends.values())
+            ends.update(by_copies(self._nodes, index, keys))
+            return all(end == ends["copy 0"] for end in ends.values())
 
         with contextlib.suppress(AssertionError):  # What differs is told by the judge.
             until(look, lambda are_same: are_same)
@@ -138,12 +162,12 @@ class Traffic:
         assert (load.trouble, trouble(self._nodes.cluster)) == ([], [])
         return judged
 
-    def failures(self) -> tuple[list[str], list[str]]:
+    def failures(self) -> tuple[list[Failed], list[Failed]]:
         """Reads and writes that failed."""
-        reads = [read.error for read in self.load.reads if read.error]
-        writes = [write.error for write in self.load.writes if write.end != DONE]
-        for one in self.hopping.failed:
-            (writes if one.is_write else reads).append(one.error)
+        reads = [Failed(read.began_s, read.ended_s, read.error) for read in self.load.reads if read.error]
+        writes = [Failed(one.began_s, one.ended_s, one.error) for one in self.load.writes if one.end != DONE]
+        for failed in self.hopping.failed:
+            (writes if failed.is_write else reads).append(Failed(failed.began_s, failed.ended_s, failed.error))
         return reads, writes
 
     def counts(self) -> tuple[int, int]:
@@ -172,6 +196,17 @@ def still_there(cluster: Cluster, index: int, records: dict[bytes, bytes]) -> li
     with cluster.connect(index, timeout_ms=TIMEOUT_MS) as client:
         found = client.table(TABLE).get_many(keys)
     return [key for key, value in zip(keys, found, strict=True) if value != records[key]]
+
+
+def lose(nodes: Nodes, victim: int, *, left: Sequence[int]) -> Death:
+    """Kill a node, and take its disk away; return when those that are left know that it is dead."""
+    killed_s = time.monotonic()
+    data = Path(nodes.cluster.kill(victim).data)
+    data.rename(data.with_name("lost"))
+    wanted = [f"n{index}" for index in left]
+    for index in left:
+        until(lambda index=index: nodes.alive(index), lambda alive: alive == wanted)
+    return Death(killed_s, time.monotonic())
 
 
 def all_know(nodes: Nodes, by: Iterable[int]) -> None:
