@@ -69,7 +69,9 @@ def test_one_is_its_origin():
     """Also while another one comes to its slot, which counts when both have it."""
     named = clock.named(clock.of([(1, 5)]), (1, 2))
     copy = Copy(7, Identity(b"table", 0, 1), encode_state(0, 1, named, named))
-    copy.adopts(1, [Host(1, NODES[1], 0, counts=True, available=True), Host(2, NODES[2], 0, True, available=False)])
+    copy.adopts(
+        1, [Host(1, NODES[1], 0, counts=True, available=True), Host(2, NODES[2], 0, counts=True, available=False)]
+    )
     one = Levels(copy)
     assert (one.reached("one"), one.reached("majority")) == (5, 0)
     confirm(one, n2=3)

@@ -22,6 +22,7 @@ from tests.unit.replication.memory import TABLE
 
 FIRST = 1 << 48 | 1
 PARTITION = 7
+FORCED = "unassign by force"
 
 
 def node(number):
@@ -36,7 +37,7 @@ class MovedMap:
         self.me = SimpleNamespace(node=node(1))
         self.named = {node(one): NamedNode(f"n{one}", "", 1) for one in range(1, nodes + 1)}
         self.nodes = SimpleNamespace(named=lambda: self.named)
-        self.asked = []  # Operations: name and argument.
+        self.asked = []  # Operations: name, or FORCED, and argument.
         self.config = FIRST
         self._pages = {}
         table = Table(TABLE, "t", HASH, replication, shards)
@@ -69,11 +70,15 @@ class MovedMap:
     async def transact(self, table, operations, timeout_s):
         """Have operations done, as the catalogue does."""
         assert table == TABLE
-        self.asked += [(one.name, one.argument) for one in operations]
+        self.asked += [(one.name if one.version == 1 else FORCED, one.argument) for one in operations]
         self._judge(operations)
 
-    def have(self, name, *argument, version=1):
-        """Have one operation done on the first shard."""
+    def have(self, name, *argument):
+        """Have one operation done on the first shard; FORCED is `unassign` by force."""
+        if name == FORCED:
+            name, version = "unassign", 2
+        else:
+            version = 1
         argument = shard_key(0), self.partitions[0].id, *argument
         self._judge([Operation(b"%020d" % self.config, self.config, name, version, argument)])
 

@@ -14,11 +14,10 @@ from gossipkv.replication.copy import RECORD, Write
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.holding import Holding
-from tests.unit.table.moved_map import MovedMap, node
+from tests.unit.table.moved_map import FORCED, MovedMap, node
 
 ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
 OTHER = 4
-FORCED = "unassign by force"
 KEY = b"k"
 
 
@@ -74,12 +73,9 @@ class Node:
         self.holding = Holding(self.map, self.map, self.replication)
 
     async def look(self, *steps):
-        """It holds what the map says after these; FORCED is `unassign` by force."""
-        for name, *argument in steps:
-            if name == FORCED:
-                self.map.have("unassign", *argument, version=2)
-            else:
-                self.map.have(name, *argument)
+        """It holds what the map says after these."""
+        for step in steps:
+            self.map.have(*step)
         await self.holding.look()
         await wait_all_tasks_blocked()
 
