@@ -17,7 +17,7 @@ Read in this order:
     output.py, screen.py   for programs and for people
     reads.py, node.py, status.py, gossip.py   what is asked of a node
     writes.py, table.py   records of tables, and tables; decisions.py: what commands that decide have in common
-    placement.py, metadata.py   on which nodes tables lie, and who decides on them
+    placement.py, quarantine.py, metadata.py   on which nodes tables lie, what was set aside, and who decides
     flags.py, settings.py, serve.py   a node of one's own; http.py: a gateway without one
     keys.py         the key ring
     build.py, files.py, contents.py, restore.py   without a node

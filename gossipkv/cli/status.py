@@ -191,12 +191,16 @@ def _draw_tables(told: dict[str, Value]) -> None:
     """Draw who holds the tables."""
     if datasets(told):
         click.echo()
-    made = columns("table", "kind", "node", "member", "partitions", "lacks", kept=("member",), right=("partitions",))
-    for table in tables(told):
+    found = [*tables(told)]
+    is_moving = any(holder.moves for table in found for holder in table.holders)
+    names = "table", "kind", "node", "member", "partitions", *(["moves"] if is_moving else []), "lacks"
+    made = columns(*names, kept=("member",), right=("partitions",))
+    for table in found:
         shown, kind = table.name, table.kind
         for holder in table.holders:
             state = Text(holder.state, MEMBERS.get(holder.state, ""))
-            add_row(made, shown, kind, holder.node, state, f"{holder.partitions:,}", holder.lag)
+            moves = [holder.moves] if is_moving else []
+            add_row(made, shown, kind, holder.node, state, f"{holder.partitions:,}", *moves, holder.lag)
             shown = kind = ""  # Said once.
     draw(made)
 

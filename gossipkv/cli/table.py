@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gossipkv.cli import Group, placement
+from gossipkv.cli import Group, placement, quarantine
 from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.output import note, print_json
@@ -37,6 +37,7 @@ def table() -> None:
 
 table.add_command(placement.plan)
 table.add_command(placement.reshard)
+table.add_command(quarantine.quarantine)
 
 
 @table.command()

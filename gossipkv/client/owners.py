@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 ATTEMPTS: Final = 3  # Of one request by maps: each time a newer one was there.
 REST_S: Final = 1.0
 RENEW_S: Final = 5.0
-SHARD_BYTES: Final = 4
 
 
 class Owners(NamedTuple):
@@ -48,9 +47,8 @@ class Owners(NamedTuple):
 
     def of(self, key: bytes) -> tuple[Address, ...]:
         """The owners of a key."""
-        if self.partitioner is not None and self.firsts:
-            shard = TABLE_HASHES[self.partitioner](key) % len(self.firsts)
-            key = shard.to_bytes(SHARD_BYTES, "big")
+        if self.partitioner is not None:
+            return self.addresses[TABLE_HASHES[self.partitioner](key) % len(self.addresses)]
         at = bisect_right(self.firsts, key) - 1
         return self.addresses[at] if at >= 0 else ()
 
@@ -170,6 +168,8 @@ def owners_of(pages: Sequence[dict[str, Value]]) -> Owners:
                     owners.append(shared.setdefault(found, found))
                 case _:
                     raise ProtocolError("partition_map was answered with a partition that is none")
+    if partitioner is not None and not owners:
+        raise ProtocolError("partition_map was answered with a hash table of no shards")
     return Owners(config, partitioner, firsts, owners)
 
 

@@ -5,6 +5,7 @@ A write is never repeated once any of it was sent (it is not among `reads.REPEAT
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import msgpack
@@ -44,6 +45,13 @@ def write_options(token: bytes, level: Level, wait_ms: int, allowed_ms: int, con
 
 def _time(allowed_ms: int) -> dict[str, Value]:
     return {"timeout_ms": max(1, int(allowed_ms * NODE_SHARE))}
+
+
+@lru_cache(maxsize=64)
+def packed_config(config: int) -> bytes:
+    """The options of a read by a map that has nothing else to say: made once for each, as most reads are so."""
+    whole: bytes = msgpack.packb({"config": config})
+    return whole
 
 
 def packed(options: dict[str, Value]) -> bytes | None:

@@ -189,7 +189,10 @@ class Table:
             return whole
 
     def _packed(self, turn: Turn, wait_ms: int, timeout_ms: int | None, config: int = 0) -> bytes | None:
-        return tables.packed(tables.read_options(turn.token, wait_ms, self._client.allowed_ms(timeout_ms), config))
+        token = turn.token
+        if config and not (token or wait_ms):
+            return tables.packed_config(config)
+        return tables.packed(tables.read_options(token, wait_ms, self._client.allowed_ms(timeout_ms), config))
 
     def _written(
         self, turn: Turn, level: Level, wait_ms: int, timeout_ms: int | None, config: int = 0

@@ -381,7 +381,8 @@ class Loading:
         won: dict[bytes, bytes] = {}
         covered = load.clock
         for key, data in records:
-            if clock.covers(covered, clock.named(record.dot(data), load.copy.named)):  # Or it has ended.
+            dot = clock.named(record.dot(data), load.copy.named)  # Nothing, where the origin has ended.
+            if clock.covers(covered, dot):
                 continue
             standing = won.get(key) or self._outside.get(load.space, RECORD + key)
             if standing is None or standing[:ORDER_BYTES] < data[:ORDER_BYTES]:

@@ -23,6 +23,14 @@ class Holder(NamedTuple):
     partitions: int
     lag_records: int  # That the asked node has and this one lacks.
     lag_s: float
+    coming: int = 0  # Partitions that move here,
+    leaving: int = 0  # and whose copy here goes once others have all of it.
+
+    @property
+    def moves(self) -> str:
+        """What moves there, in words."""
+        told = (self.coming, "coming"), (self.leaving, "leaving")
+        return ", ".join(f"{count:,} {words}" for count, words in told if count)
 
     @property
     def lag(self) -> str:
@@ -55,7 +63,7 @@ def tables(told: Mapping[str, Value]) -> Iterator[TableStatus]:
 
 
 def _holder(told: dict[str, Value]) -> Holder:
-    records, seconds = whole_of(told.get("lag_records")) or 0, number_of(told.get("lag_s")) or 0.0
-    return Holder(
-        plain(told.get("node")), plain(told.get("state")), whole_of(told.get("partitions")) or 0, records, seconds
-    )
+    partitions, records = whole_of(told.get("partitions")) or 0, whole_of(told.get("lag_records")) or 0
+    coming, leaving = (whole_of(told.get(what)) or 0 for what in ("coming", "leaving"))
+    lag_s = number_of(told.get("lag_s")) or 0.0
+    return Holder(plain(told.get("node")), plain(told.get("state")), partitions, records, lag_s, coming, leaving)

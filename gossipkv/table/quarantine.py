@@ -1,12 +1,15 @@
 """The methods about copies that were set aside: people look at them, and drop them; nothing merges them back.
 
-quarantine_list   [{node}]            those of a node, or of all that live
+quarantine_list   [{node}]            those of a node, or of all that live; of one that does not answer, why
 quarantine_drop   [node, copy]        `copy`: as the list names it
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, final
+
+import trio
 
 from gossipkv.errors import BadRequest, GossipKVError, NotReady
 from gossipkv.wire.results import Waiting
@@ -14,6 +17,7 @@ from gossipkv.wire.results import Waiting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
@@ -38,18 +42,29 @@ class QuarantineMethods:
         async def tell() -> Value:
             me, _ = self._me()
             asked = [self._deciding.uuid_of(node)] if node is not None else [*self._deciding.alive()]
-            told: list[Value] = [*self._rows()] if me in asked else []
+            told: list[Value] = []
 
-            for other in asked:
-                if other != me:
-                    params: list[Value] = [{"node": self._deciding.name_of(other)}]
-                    try:
-                        rows = await self._deciding.asking.ask(other, "quarantine_list", params, ASK_S)
-                    except GossipKVError:
-                        if node is not None:  # Else the others are told of.
-                            raise
-                    else:
-                        told += rows if isinstance(rows, list) else []
+            async def ask(other: bytes) -> None:
+                name = self._deciding.name_of(other)
+                try:
+                    rows = await self._deciding.asking.ask(other, "quarantine_list", [{"node": name}], ASK_S)
+                except GossipKVError as error:
+                    if node is not None:
+                        raise
+                    told.append({"node": name, "error": error.message})  # The others are told of.
+                else:
+                    told.extend(rows if isinstance(rows, list) else [])
+
+            if asked == [me]:
+                return [*self._rows()]
+            if node is not None:
+                await ask(asked[0])
+                return told
+            told += self._rows()
+            async with trio.open_nursery() as nursery:
+                for other in asked:
+                    if other != me:
+                        nursery.start_soon(ask, other)
             return told
 
         return Waiting(tell)
@@ -91,8 +106,15 @@ class QuarantineMethods:
                 "table": names.get(identity.table) or identity.table.hex(),
                 "partition": identity.partition,
                 "assignment": f"{identity.assignment:016x}",
-                "bytes": replication.size_bytes(space),
+                "bytes": _size(replication, space),
                 "why": why,
             }
             for space, (identity, why) in sorted(replication.aside.items())
         ]
+
+
+def _size(replication: Replication, space: int) -> int | None:
+    """About how many bytes a copy takes; None: it cannot be read, and can be dropped all the same."""
+    with contextlib.suppress(GossipKVError):
+        return replication.size_bytes(space)
+    return None

@@ -79,9 +79,10 @@ class Route:
         Raises:
             StaleConfig: it does not.
         """
-        if config and any(place.version > config for place in places):
-            words = f"the request goes by map {config}, and what it asks for has changed since: fetch the map anew"
-            raise StaleConfig(words, {"config": self.config})
+        for place in places if config else ():
+            if place.version > config:
+                words = f"the request goes by map {config}, and what it asks for has changed since: fetch the map anew"
+                raise StaleConfig(words, {"config": self.config})
 
     def origins(self) -> Mapping[int, Place]:
         """Of every assignment the partition."""

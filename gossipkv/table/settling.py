@@ -101,7 +101,9 @@ class Settling:
 
     def begin(self, token: Token, deadline: float, do: Callable[[Token], object], on_result: OnResult) -> None:
         """Go on with a request whose token is short, or could be made so; `do` may raise, and then nothing waits."""
-        if is_short(token) or is_short(token := self._without_settled(self._without_ended(token))):
+        if not is_short(token):
+            token = self._without_ended(token)
+        if is_short(token) or is_short(token := self._without_settled(token)):
             do(token)
             return
         asking = _Asking(partial(self._go_on, token, do), on_result)

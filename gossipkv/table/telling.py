@@ -6,12 +6,16 @@ named, so many at most.  Who holds which partition `partition_map` tells.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from gossipkv.errors import GossipKVError
 from gossipkv.gossip.member import REACHABLE
+from gossipkv.placement.partition import State
 from gossipkv.placement.spread import lacks
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.replication import clock, record
@@ -19,10 +23,11 @@ from gossipkv.replication.levels import MAJORITY, slots_needed
 from gossipkv.replication.time import ms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from gossipkv.errors import Detail
     from gossipkv.register.metadata.partitions import Table
+    from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
@@ -31,6 +36,10 @@ if TYPE_CHECKING:
 MOST_NAMED: Final = 100  # Partitions that are not well, in one answer.
 FEW: Final = 64  # Partitions that are looked at before others have a turn.
 FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
+_JUDGED: Final = (
+    "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
+    "warning",
+)  # fmt: skip
 
 
 class Lag(NamedTuple):
@@ -41,6 +50,45 @@ class Lag(NamedTuple):
 
 
 _NO_LAG: Final = Lag(0, 0.0)
+
+
+@final
+class _Moves:
+    """What moves of a table, and what that waits for; by the states of partitions, as `steps` goes by them."""
+
+    def __init__(self, table: Table, alive: Collection[bytes], nodes: Mapping[bytes, NamedNode]) -> None:
+        """`nodes`: those of tables, as the catalogue names them."""
+        self._slots = table.replication
+        self._alive = alive
+        self._gone = {uuid for uuid, node in nodes.items() if node.weight is None}
+        self._removed = {uuid for uuid, node in nodes.items() if node.weight == 0}
+        self.states, self.missing = Counter[State](), 0
+        self.comes, self.leaves = Counter[bytes](), Counter[bytes]()  # Partitions, by node.
+        self.waits_for: set[bytes] = set()  # Nodes that are down.
+        self.copied_from: dict[int, tuple[bytes, bytes]] = {}  # By partition: the host that tells its size, the target.
+
+    def look(self, place: Place) -> None:
+        """Take in a partition."""
+        self.missing += self._slots - len(place.hosts)
+        self.waits_for.update(self._waited_for(place))
+        for one in place.moving:
+            self.states[one.state] += 1
+            if one.state is State.LEAVING:
+                self.leaves[one.node] += 1
+            else:
+                self.comes[one.node] += 1
+                if up := [node for node in place.hosts if node in self._alive]:
+                    self.copied_from[place.partition] = up[0], one.node
+
+    def _waited_for(self, place: Place) -> set[bytes]:
+        """Whose coming back a partition needs to move; who is gone for good is not waited for."""
+        hosts = {*place.hosts}
+        away = hosts - self._gone - {*self._alive}
+        waited = away & self._removed  # What it alone has is to be handed over.
+        if leaving := {one.node for one in place.moving if one.state is State.LEAVING}:
+            return waited | away | leaving - self._gone - {*self._alive}
+        needed = min(slots_needed(MAJORITY, self._slots), len(hosts))
+        return waited | away if place.moving and len(hosts - away) < needed else waited
 
 
 @final
@@ -86,15 +134,11 @@ class Telling:
         states = {member.uuid: member.state for member in self._deciding.members()}
         alive = {node for node, state in states.items() if state in REACHABLE}
         held, partitions, not_named = Counter[bytes](), 0, 0
-        moving, missing, waits_for = Counter[str](), 0, set[bytes]()
+        moves = _Moves(route.table, alive, self._deciding.taking_part()[1].nodes.named())
         unwell: list[Detail] = []
         for partitions, place in enumerate(route.places(), 1):
             held.update(place.hosts)
-            missing += route.table.replication - len(place.hosts)
-            for one in place.moving:
-                moving[one.state.name] += 1
-                if one.node not in alive:
-                    waits_for.add(one.node)
+            moves.look(place)
             why = self._why_unwell(place, replication, route.table, alive)
             if why and len(unwell) < MOST_NAMED:
                 unwell.append({"partition": f"{place.partition:016x}", "why": why})
@@ -103,10 +147,11 @@ class Telling:
             if partitions % FEW == 0:
                 await trio.lowlevel.checkpoint()
         nodes: list[Detail] = []
-        for node in sorted(held, key=self._deciding.name_of):
+        for node in sorted({*held, *moves.comes, *moves.leaves}, key=self._deciding.name_of):
             lag = _lags(replication, node).get(route.table.id, _NO_LAG) if node in replicas.peers else _NO_LAG
             state = states[node].name.lower() if node in states else "gone"
             told: dict[str, Detail] = {"node": self._deciding.name_of(node), "state": state, "partitions": held[node]}
+            told |= {"coming": moves.comes[node], "leaving": moves.leaves[node]}
             nodes.append({**told, "lag_records": lag.records, "lag_s": lag.seconds})
         refusal = f"this node takes no writes: {replication.refusal}"
         return {
@@ -115,9 +160,11 @@ class Telling:
             "replication": route.table.replication,
             "partition_count": partitions,
             "nodes": nodes,
-            "moving": {**moving},
-            "missing": missing,
-            "waits_for": [*sorted(map(self._deciding.name_of, waits_for))],
+            "moving": {state.name: count for state, count in sorted(moves.states.items())},
+            "missing": moves.missing,
+            "waits_for": [*sorted(map(self._deciding.name_of, moves.waits_for))],
+            **self._progress(route.table, moves, replication),
+            "aside": self._aside(route.table, replication),
             "warning": self._warning(route.table),
             "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
             "tombstones_held_by": [*sorted(self._holders_back(replication, route.table.id))],
@@ -140,9 +187,35 @@ class Telling:
             for node in nodes
             if isinstance(node, dict) and node["lag_records"]
         }
-        kept = ("error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "warning")
-        more = {key: told.get(key) for key in kept} | {"lags": lags}
+        more = {key: told.get(key) for key in _JUDGED} | {"lags": lags}
         return {"kind": told["kind"], **{key: value for key, value in more.items() if value}}
+
+    def _progress(self, table: Table, moves: _Moves, replication: Replication) -> dict[str, Detail]:
+        """How many bytes targets are to copy of what is here, how many are copied to here, and at most how fast."""
+        replicas = replication.replicas
+        to_copy, copied = Counter[bytes](), 0
+        for partition, (told_by, target) in moves.copied_from.items():
+            copy = replicas.copies.get((table.id, partition))
+            if copy is not None and told_by == replicas.me:
+                to_copy[target] += _size(replication, copy.space)
+            elif copy is not None and target == replicas.me:
+                load = replicas.loading.loads.get(copy)
+                has_begun = copy.joining is None or copy.joining.is_loaded
+                space = load.space if load is not None else copy.space if has_begun else None
+                copied += 0 if space is None else _size(replication, space)
+        rate = replicas.loading.transfer
+        return {
+            "to_copy": {self._deciding.name_of(node): count for node, count in to_copy.items()},
+            "copied": copied,
+            "transfer": int(rate) if moves.comes[replicas.me] and isfinite(rate) else None,
+        }
+
+    @staticmethod
+    def _aside(table: Table, replication: Replication) -> dict[str, Detail] | None:
+        """How many copies were set aside here, and their bytes; None: there are none."""
+        spaces = [space for space, (identity, _) in replication.aside.items() if identity.table == table.id]
+        size = sum(_size(replication, space) for space in spaces)
+        return {"copies": len(spaces), "bytes": size} if spaces else None
 
     def _warning(self, table: Table) -> str | None:
         """That there are fewer isolation groups than replicas."""
@@ -181,6 +254,13 @@ class Telling:
         return (
             f"a majority is {needed} of {slots}, and {up} can confirm a write: it is refused" if up < needed else None
         )
+
+
+def _size(replication: Replication, space: int) -> int:
+    """About how many bytes a space takes; 0 where it cannot be read, which is told elsewhere."""
+    with contextlib.suppress(GossipKVError):
+        return replication.size_bytes(space)
+    return 0
 
 
 def _lags(replication: Replication, node: bytes) -> dict[bytes, Lag]:

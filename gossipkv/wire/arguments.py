@@ -14,6 +14,7 @@ Usage::
 from __future__ import annotations
 
 import difflib
+from functools import cache
 from typing import TYPE_CHECKING, final
 
 import msgpack
@@ -67,6 +68,12 @@ def _check_length(key: bytes, where: str, limit: int) -> bytes:
             {"limit": limit, "size": len(key)},
         )
     return key
+
+
+@cache
+def _by_bytes(names: tuple[str, ...]) -> Mapping[Raw, str]:
+    """The names of options as they come: each method knows a few, always the same."""
+    return {name.encode(): name for name in names}
 
 
 def name_of(method: bytes) -> str:
@@ -193,15 +200,15 @@ class Arguments:
         if not isinstance(value, dict):
             raise BadRequest(f"{self.method}: the options must be a map, not {kind_of(value)}")
         self.end()
-        given = {_text(name, f"{self.method}: an option's name"): option for name, option in value.items()}
-        for name in given:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = (
-                    f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}" if known else "it has none"
-                )
-                raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
-        return Options(self.method, given)
+        names = _by_bytes(known)
+        try:
+            return Options(self.method, {names[name]: option for name, option in value.items()})
+        except KeyError:
+            pass
+        name = next(_text(one, f"{self.method}: an option's name") for one in value if one not in names)
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}" if known else "it has none"
+        raise BadRequest(f"{self.method}: unknown option {name}; {hint}", {"option": name})
 
     def map(self, what: str) -> Options:
         """A map of which only what is asked for counts: a later version may say more."""

@@ -48,6 +48,18 @@ def _split(x: int, width: int) -> str:
     return f"M{x} 0h{width}v2h-{width}zm0 3h{width}v5h-{width}z"
 
 
+def _line(x: int, width: int) -> str:
+    return f"M{x} 3h{width}v2h-{width}z"
+
+
+def _bars(x: int, width: int) -> str:
+    return f"M{x} 0h{width}v3h-{width}zm0 5h{width}v3h-{width}z"
+
+
+def _wedge(x: int, width: int) -> str:
+    return f"M{x} 0v8h{width}z"
+
+
 def _hourglass(x: int, width: int) -> str:
     return f"M{x} 0h{width}l-{width} 8h{width}z"
 
@@ -63,9 +75,12 @@ _WIDE: Final[dict[str, Callable[[int, int], str]]] = {
     cells.PART: _half,
     cells.FEW: _split,
     cells.BUILDING: _stripes,
+    cells.PROPOSED: _line,
+    cells.LOADING: _bars,
     cells.GONE: _baseline,
 }
 _SINGLE: Final[dict[str, Callable[[int, int], str]]] = {
+    cells.LEAVING: _wedge,
     cells.DISPUTED: _hourglass,
     cells.MISSING: _frame,
 }

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.http.page.drawing import FEW_CELLS, GAP, STEP, Shape, shapes
-from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, in_order, placement_map
-from gossipkv.placement.partition_set import PartitionSet
+from gossipkv.http.page.placement_map import FEW, MISSING, NAMES, in_order, placement_map, table_map
 from gossipkv.status import sentences
 from gossipkv.status.reading import list_of, map_of, maps_of, text_of, whole_of
 from gossipkv.status.tables import datasets
@@ -16,7 +15,7 @@ from gossipkv.status.versions import versions
 from gossipkv.status.words import plain, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from gossipkv.http.page.placement_map import PlacementMap, Row
     from gossipkv.http.page.survey import Survey
@@ -236,28 +235,6 @@ def _member_row(survey: Survey, member: Mapping[str, Value]) -> MemberRow:
 
 def drawn_table(survey: Survey) -> DrawnMap | None:
     """Draw who holds which partition of the table that a survey is about alone; None: its map is not known."""
-    hosts, count = survey.hosts, len(survey.hosts)
     states = {str(member.get("node")): str(member.get("state")) for member in survey.members}
-    here: dict[str, list[int]] = {}
-    for partition, nodes in enumerate(hosts):
-        for node in nodes:
-            here.setdefault(node, []).append(partition)
-    up = [sum(states.get(node) != "dead" for node in nodes) for nodes in hosts]
-    some = {
-        "missing": [partition for partition, alive in enumerate(up) if not alive],
-        "under_replicated": [partition for partition, alive in enumerate(up) if alive < len(hosts[partition])],
-    }
-    owners: list[Value] = [
-        {"node": node, "state": states.get(node, "gone"), "ready": as_told(count, partitions)}
-        for node, partitions in here.items()
-    ]
-    version: dict[str, Value] = {"partition_count": count, "owners": owners}
-    version |= {name: as_told(count, partitions) for name, partitions in some.items()}
-    made = placement_map(version, [(node, states.get(node, "gone")) for node in here]) if count else None
+    made = table_map(survey.assigned, states)
     return None if made is None else draw(made)
-
-
-def as_told(count: int, partitions: Iterable[int]) -> Value:
-    """Return some of so many partitions as `status` tells them with bitmaps."""
-    some = PartitionSet.of(count, partitions)
-    return {"count": len(some), "bitmap": some.to_bytes()}

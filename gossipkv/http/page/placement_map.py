@@ -1,4 +1,4 @@
-"""Who has which partition of a version: a row for each node, a cell for each partition, a letter in each cell.
+"""Who has which partition of a version or a table: a row for each node, a cell for each partition, a letter in it.
 
 Above 256 partitions a cell is a band of neighbours, and has the letter of the worst of them.  The first row is of all
 nodes together; there a partition is missing if no live node has it ready.
@@ -7,6 +7,7 @@ nodes together; there a partition is missing if no live node has it ready.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +28,9 @@ READY: Final = "r"
 PART: Final = "p"  # Of a band: some are ready, the others are not here.
 FEW: Final = "u"
 BUILDING: Final = "b"
+PROPOSED: Final = "w"
+LOADING: Final = "l"
+LEAVING: Final = "x"
 DISPUTED: Final = "d"
 GONE: Final = "g"
 MISSING: Final = "m"
@@ -36,10 +40,23 @@ NAMES: Final = {
     PART: "part of the band is ready",
     FEW: "under-replicated",
     BUILDING: "building",
+    PROPOSED: "proposed",
+    LOADING: "initializing",
+    LEAVING: "leaving",
     DISPUTED: "disagreeing",
     MISSING: "missing",
     GONE: "on a node that is dead",
 }
+
+OF_STATES: Final = {"AVAILABLE": READY, "LEAVING": LEAVING, "INITIALIZING": LOADING, "PROPOSED": PROPOSED}
+
+
+class Assigned(NamedTuple):
+    """A node that holds a partition of a table, or is to."""
+
+    node: str
+    slot: int
+    state: str
 
 
 class Layer(NamedTuple):
@@ -126,6 +143,38 @@ def placement_map(version: Mapping[str, Value], nodes: Sequence[tuple[str, str]]
     bands = bands_of(count)
     rows = (_row(name, states[name], layers.get(name, []), bands) for name in sorted(states, key=in_order))
     return PlacementMap(count, bands[0][1], _row("", "", together, bands), tuple(rows))
+
+
+def table_map(partitions: Sequence[Sequence[Assigned]], states: Mapping[str, str]) -> PlacementMap | None:
+    """Return the map of a table, of whose partitions each is assigned so; `states`: of members, by name.
+
+    A slot is there with an AVAILABLE host that lives; one that is LEAVING answers until all that it has is there.
+    """
+    count = len(partitions)
+    if not 0 < count <= MOST_PARTITIONS:
+        return None
+    here: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    together: dict[str, list[int]] = defaultdict(list)
+    for number, assigned in enumerate(partitions):
+        alive = {one for one in assigned if states.get(one.node, "dead") != "dead"}
+        answers = any(one.state in {"AVAILABLE", "LEAVING"} for one in alive)
+        full = {one.slot for one in alive if one.state == "AVAILABLE"}
+        ready = READY if full == {one.slot for one in assigned} else FEW
+        together[ready if answers else MISSING].append(number)
+        for one in assigned:
+            letter = OF_STATES.get(one.state, NOTHING) if one in alive else GONE
+            here[one.node][ready if letter == READY else letter].append(number)
+    bands = bands_of(count)
+    rows = (
+        _row(name, states.get(name, "gone"), _layers(count, here[name]), bands) for name in sorted(here, key=in_order)
+    )
+    return PlacementMap(count, bands[0][1], _row("", "", _layers(count, together), bands), tuple(rows))
+
+
+def _layers(count: int, found: Mapping[str, Sequence[int]]) -> list[Layer]:
+    """Layers of so many partitions, the worst first."""
+    worst_first = (MISSING, GONE, FEW, PROPOSED, LOADING, LEAVING, READY)
+    return [Layer(letter, PartitionSet.of(count, found.get(letter, ()))) for letter in worst_first]
 
 
 def bands_of(partitions: int) -> list[tuple[int, int]]:

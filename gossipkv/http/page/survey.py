@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from gossipkv.errors import GossipKVError, UnknownDatabase
-from gossipkv.http.page.placement_map import MOST_PARTITIONS
-from gossipkv.status.reading import list_of, map_of
+from gossipkv.http.page.placement_map import MOST_PARTITIONS, Assigned
+from gossipkv.status.reading import list_of, map_of, whole_of
 from gossipkv.status.tables import KINDS
 from gossipkv.status.verdict import verdict_of
 
@@ -34,7 +34,7 @@ class Survey:
     members: list[dict[str, Value]]
     status: dict[str, Value]  # By database, with sets of partitions as bitmaps.
     verdict: Verdict
-    hosts: list[list[str]] = field(default_factory=list)  # Of a table that it is about alone: who holds each partition.
+    assigned: list[list[Assigned]] = field(default_factory=list)  # Of a table that it is about alone, by partition.
 
     @property
     def node(self) -> str:
@@ -65,9 +65,9 @@ async def take_survey(ask: Asker, now_s: float, database: str | None = None) -> 
     _raise_first([info, members, judged])
     status = await status_of(ask, database, bitmaps=True)
     is_table = database is not None and map_of(status.get(database)).get("kind") in KINDS
-    hosts = await hosts_of(ask, database) if database is not None and is_table else []
+    assigned = await assigned_of(ask, database) if database is not None and is_table else []
     told = [map_of(each) for each in list_of(_value(members))]
-    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), hosts)
+    return Survey(now_s, map_of(_value(info)), told, status, verdict_of(map_of(_value(judged))), assigned)
 
 
 async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[str, Value]:
@@ -91,9 +91,9 @@ async def status_of(ask: Asker, database: str | None, *, bitmaps: bool) -> dict[
     return {name: entry for each in answers for name, entry in map_of(_value(each)).items()}
 
 
-async def hosts_of(ask: Asker, table: str) -> list[list[str]]:
-    """Return who holds each partition of a table, in their order; nothing where the node does not know its map yet."""
-    hosts: list[list[str]] = []
+async def assigned_of(ask: Asker, table: str) -> list[list[Assigned]]:
+    """Return to whom each partition of a table is assigned, in their order; nothing where its map is not known yet."""
+    found: list[list[Assigned]] = []
     options: dict[str, Value] = {}
     while True:
         try:
@@ -101,11 +101,13 @@ async def hosts_of(ask: Asker, table: str) -> list[list[str]]:
         except GossipKVError:
             return []
         for partition in map(map_of, list_of(told.get("partitions"))):
-            assigned = map(map_of, list_of(partition.get("assignments")))
-            hosts.append([str(one.get("node")) for one in assigned if one.get("state") == "AVAILABLE"])
+            rows = map(map_of, list_of(partition.get("assignments")))
+            found.append(
+                [Assigned(str(one.get("node")), whole_of(one.get("slot")) or 0, str(one.get("state"))) for one in rows]
+            )
         after = told.get("next")
-        if after is None or len(hosts) > MOST_PARTITIONS:
-            return hosts
+        if after is None or len(found) > MOST_PARTITIONS:
+            return found
         options = {"start": after}
 
 

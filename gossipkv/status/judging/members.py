@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.merging import grouped
-from gossipkv.status.reading import list_of, map_of
+from gossipkv.status.reading import list_of, map_of, maps_of, whole_of
 from gossipkv.status.verdict import ATTENTION, TROUBLE, Reason
 from gossipkv.status.words import plain, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gossipkv.status.judging.merging import Entry
     from gossipkv.status.verdict import Said
     from gossipkv.wire.rpc import Value
 
@@ -100,7 +101,7 @@ def _cut_off(said: Said, states: Mapping[str, str]) -> Iterator[Reason]:
 
 def of_nodes(said: Said) -> Iterator[Reason]:
     """Yield what nodes say is wrong with them; those that say the same together."""
-    reports = dict(sorted(said.reports.items()))
+    reports = {node: _without_aside(report) for node, report in sorted(said.reports.items())}
     for key, level, words, advice in _OF_NODES:
         for why, nodes in grouped(reports, key).items():
             names = some_text(nodes)
@@ -112,6 +113,14 @@ def of_nodes(said: Said) -> Iterator[Reason]:
     if unread := _named(said, "unreadable"):
         words = f"{unread}: not every node can read what is said there"
         yield Reason(TROUBLE, words, None, "Bring all nodes to one release.")
+
+
+def _without_aside(report: Entry) -> Entry:
+    """What a node says, without the copies that were set aside of tables that are there: these are told with them."""
+    tables = maps_of(report.get("databases")).values()
+    told = sum(whole_of(map_of(entry.get("aside")).get("copies")) or 0 for entry in tables)
+    left = max(0, (whole_of(report.get("copies_aside")) or 0) - told)
+    return {**report, "copies_aside": left} if told else report
 
 
 def _named(said: Said, key: str) -> str:

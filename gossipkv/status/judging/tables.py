@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gossipkv.status.judging.merging import at, grouped
 from gossipkv.status.reading import list_of, map_of, maps_of, number_of, whole_of
 from gossipkv.status.verdict import ATTENTION, TROUBLE, WELL, Reason
-from gossipkv.status.words import plain, some_text
+from gossipkv.status.words import duration_text, plain, size_text, some_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gossipkv.status.judging.merging import Entry
 
+MOVING: Final = ("PROPOSED", "INITIALIZING", "LEAVING")  # States of copies on the way, in their order.
+LOOK_ASIDE: Final = "See what was set aside (`gossipkv table quarantine list`)."
 LATE_S: Final = 1.0  # What a node has lacked for less is on its way,
 LONG_S: Final = 60.0  # and for more than that is none that keeps up.
 
@@ -39,19 +42,52 @@ def of_table(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
 
 
 def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
-    """Yield what moves, what it waits for, and where copies lie less safely than they could."""
+    """Yield what moves, what it waits for, what was set aside, and where copies lie less safely than they could."""
     if missing := max(whole_of(entry.get("missing")) or 0 for entry in entries.values()):
-        yield Reason(ATTENTION, f"{name}: {missing:,} copies of its partitions are missing, and are made anew", name)
+        words = "copy of a partition is" if missing == 1 else "copies of partitions are"
+        yield Reason(ATTENTION, f"{name}: {missing:,} {words} missing, and to be made anew", name)
     for node in sorted({plain(node) for entry in entries.values() for node in list_of(entry.get("waits_for"))}):
-        advice = f"Start {node}; if it is gone for good: `gossipkv node remove {node} --force`."
-        yield Reason(ATTENTION, f"{name}: partitions wait for {node}, which is down, to move", name, advice)
+        advice = f"Start {node}; if it is gone for good: `gossipkv node remove {node} --force` says what may be lost."
+        yield Reason(ATTENTION, f"{name}: partitions that are to move wait for {node}, which is down", name, advice)
+    for node, entry in entries.items():
+        told = map_of(entry.get("aside"))
+        if copies := whole_of(told.get("copies")):
+            yield Reason(
+                ATTENTION, f"{name}: {_aside(node, copies, whole_of(told.get('bytes')) or 0)}", name, LOOK_ASIDE
+            )
     for warning, nodes in grouped(entries, "warning").items():
         yield Reason(ATTENTION, f"{name}: {warning}{at(nodes, entries)}", name)
-    moving = max(
-        sum(whole_of(count) or 0 for count in map_of(entry.get("moving")).values()) for entry in entries.values()
-    )
-    if moving:
-        yield Reason(WELL, f"{name}: {moving:,} copies of its partitions are on the move", name)
+    states = [map_of(entry.get("moving")) for entry in entries.values()]
+    counted = [{state: whole_of(told.get(state)) or 0 for state in MOVING} for told in states]
+    moving = max(counted, key=lambda one: sum(one.values()))  # Members may know maps of different moments.
+    if sum(moving.values()):
+        yield Reason(WELL, f"{name}: {_moves(moving)}{_left(entries)}", name)
+
+
+def _aside(node: str, copies: int, size_bytes: int) -> str:
+    words, whose = ("a copy is", "its place was") if copies == 1 else (f"{copies:,} copies are", "their places were")
+    return f"{words} set aside at {node}, {size_text(size_bytes)}: {whose} given away"
+
+
+def _moves(moving: Mapping[str, int]) -> str:
+    """How many partitions move, and how far they are."""
+    count = sum(moving.values())
+    states = ", ".join(f"{number:,} {state}" for state, number in moving.items() if number)
+    return f"{count:,} partition{' moves' if count == 1 else 's move'} ({states})"
+
+
+def _left(entries: Mapping[str, Entry]) -> str:
+    """How much is to be copied for what moves, and how long that takes at least; nothing where nobody tells."""
+    to_copy = Counter[str]()
+    for entry in entries.values():
+        to_copy.update({node: whole_of(count) or 0 for node, count in map_of(entry.get("to_copy")).items()})
+    left, seconds = 0, 0.0
+    for node, count in to_copy.items():
+        target = entries.get(node, {})
+        left += (rest := max(0, count - (whole_of(target.get("copied")) or 0)))
+        seconds = max(seconds, rest / (whole_of(target.get("transfer")) or inf))
+    at_least = f", {duration_text(round(seconds))} at least" if seconds >= LATE_S else ""
+    return f": {size_text(left)} to copy{at_least}" if left else ""
 
 
 def _late(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:

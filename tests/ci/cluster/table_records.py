@@ -24,7 +24,7 @@ from tests.ci.cluster.table_nodes import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from gossipkv.client import trio_client
+    from gossipkv.client import trio_table
     from gossipkv.launcher import Cluster
 
 TABLE = "records"
@@ -119,11 +119,15 @@ class Request(NamedTuple):
 
 
 class Load:
-    """Clients of both kinds, each of which asks a random node, and others when that fails, until they are to end."""
+    """Clients of both kinds, each of which asks a random node, and others when that fails, until they are to end.
 
-    def __init__(self, addresses: Sequence[str], *, seed: int) -> None:
+    `by_map`: every other one has the owners of a key asked.
+    """
+
+    def __init__(self, addresses: Sequence[str], *, seed: int, by_map: bool = False) -> None:
         self._orders = [[*addresses[at:], *addresses[:at]] for at in range(len(addresses))]
         self._is_over = threading.Event()
+        self._by_map = by_map
         self.writes: list[Write] = []
         self.reads: list[Read] = []
         self.trouble: list[str] = []
@@ -164,8 +168,9 @@ class Load:
     def _blocking(self, chance: random.Random, name: str) -> None:
         with ExitStack() as stack:
             clients = [stack.enter_context(blocking.Client(order, timeout_ms=TIMEOUT_MS)) for order in self._orders]
+            tables = [client.table(TABLE, by_map=self._by_map and int(name) % 2 == 1) for client in clients]
             for request in self._requests(chance, name):
-                table, began_s = chance.choice(clients).table(TABLE), time.monotonic()
+                table, began_s = chance.choice(tables), time.monotonic()
                 try:
                     self._note(request, began_s, getattr(table, request.method)(*request.params))
                 except GossipKVError as error:
@@ -183,11 +188,13 @@ class Load:
             ]
             async with trio.open_nursery() as nursery:
                 for number in range(CLIENTS):
-                    nursery.start_soon(self._task, random.Random(chance.random()), clients, f"{name}-{number}")
+                    by_map = self._by_map and number % 2 == 1
+                    tables = [client.table(TABLE, by_map=by_map) for client in clients]
+                    nursery.start_soon(self._task, random.Random(chance.random()), tables, f"{name}-{number}")
 
-    async def _task(self, chance: random.Random, clients: list[trio_client.Client], name: str) -> None:
+    async def _task(self, chance: random.Random, tables: list[trio_table.Table], name: str) -> None:
         for request in self._requests(chance, name):
-            table, began_s = chance.choice(clients).table(TABLE), time.monotonic()
+            table, began_s = chance.choice(tables), time.monotonic()
             try:
                 self._note(request, began_s, await getattr(table, request.method)(*request.params))
             except GossipKVError as error:

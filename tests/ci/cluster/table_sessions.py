@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from gossipkv.client import blocking
 from gossipkv.errors import NotReady, Overloaded, TimedOut, Unavailable, Unknown
@@ -18,21 +18,46 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.client.sessions import Session
+    from gossipkv.client.tables import Level
 
 SESSIONS = 8
 KEYS = [f"session/{number}".encode() for number in range(30)]
 WAIT_MS = 2_000
 
 
-class Hopping:
-    """Eight sessions, each by a thread of its own, until they are to end."""
+class Failed(NamedTuple):
+    """A request without the answer that was asked for."""
 
-    def __init__(self, addresses: Sequence[str], *, seed: int) -> None:
+    is_write: bool
+    is_open: bool  # Nobody knows whether it was done.
+    began_s: float
+    ended_s: float
+    error: str
+
+
+class Hopping:
+    """Eight sessions, each by a thread of its own, until they are to end.
+
+    `levels`: of their writes; `by_map`: every other session has the owners of a key asked.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        seed: int,
+        levels: Sequence[Level] = ("one", "majority"),
+        by_map: bool = False,
+    ) -> None:
         self._orders = [[*addresses[at:], *addresses[:at]] for at in range(len(addresses))]
         self._is_over = threading.Event()
         self._lock = threading.Lock()
         self._answers: list[list[Did]] = []
-        self.refused = 0
+        self._levels = levels
+        self._by_map = by_map
+        self.reads = 0  # That were answered.
+        self.writes = 0  # Likewise.
+        self.failed: list[Failed] = []
         self.trouble: list[str] = []
         self._threads = [
             threading.Thread(target=self._run, args=(name, random.Random(f"{seed} {name}"))) for name in range(SESSIONS)
@@ -53,6 +78,11 @@ class Hopping:
         """How many answers there were, or are to be."""
         return len(self._answers)
 
+    @property
+    def refused(self) -> int:
+        """How many requests had an answer that says that they were not done."""
+        return sum(not failed.is_open for failed in self.failed)
+
     def faults(self) -> list[str]:
         """What the sessions were shown that must not be."""
         return Guarantees().judge(self._answers) + self.trouble
@@ -61,34 +91,37 @@ class Hopping:
         try:
             with ExitStack() as stack:
                 clients = [stack.enter_context(blocking.Client(order, timeout_ms=TIMEOUT_MS)) for order in self._orders]
+                tables = [client.table(TABLE, by_map=self._by_map and name % 2 == 1) for client in clients]
                 session = clients[0].session()
                 for number in range(1 << 30):
                     if self._is_over.is_set():
                         return
                     if number % 50 == 49:  # As in another process.
                         session = clients[0].session(session.to_text())
-                    self._do(name, f"{name}: {number}".encode(), chance, chance.choice(clients).table(TABLE), session)
+                    self._do(name, f"{name}: {number}".encode(), chance, chance.choice(tables), session)
         except BaseException as error:
             self.trouble.append(repr(error))
             raise
 
     def _do(self, name: int, value: bytes, chance: random.Random, table: blocking.Table, session: Session) -> None:
-        key = chance.choice(KEYS)
+        key, is_write, began_s = chance.choice(KEYS), chance.random() < 0.5, time.monotonic()
         try:
-            if chance.random() < 0.5:  # Others may read it before it is answered: it is there when it is sent.
+            if is_write:  # Others may read it before it is answered: it is there when it is sent.
                 self._note([Did(name, WRITES, key, value, is_known=False)])
-                level = chance.choice(["one", "majority"])
-                table.put(key, value, level=level, wait_ms=WAIT_MS, session=session)
+                table.put(key, value, level=chance.choice(self._levels), wait_ms=WAIT_MS, session=session)
                 self._note([Did(name, READS, key, value)])  # From now on its session knows of it.
             elif chance.random() < 0.7:
                 self._note([Did(name, READS, key, table.get(key, wait_ms=WAIT_MS, session=session))])
             else:
                 found = table.get_many(KEYS, wait_ms=WAIT_MS, session=session)
                 self._note([Did(name, READS, one, was) for one, was in zip(KEYS, found, strict=True)])
-        except Unknown:
-            pass
-        except (NotReady, Overloaded, TimedOut, Unavailable):
-            self.refused += 1
+        except (NotReady, Overloaded, TimedOut, Unavailable, Unknown) as error:
+            is_open = isinstance(error, Unknown)
+            self.failed.append(Failed(is_write, is_open, began_s, time.monotonic(), repr(error)))
+        else:
+            with self._lock:
+                self.writes += is_write
+                self.reads += not is_write
 
     def _note(self, answer: list[Did]) -> None:
         with self._lock:

@@ -62,14 +62,14 @@ MUTANTS_OF_LOADING = (
     planted(
         "old records are forgotten",
         f"{LOADING}:Loading._merge",
-        "if clock.covers(covered, clock.named(record.dot(data), load.copy.named)):  # Or it has ended.",
+        "if clock.covers(covered, dot):",
         "if record.dot(data):",
         *TRIED,
     ),
     planted(
         "old records that are covered are kept",
         f"{LOADING}:Loading._merge",
-        "if clock.covers(covered, clock.named(record.dot(data), load.copy.named)):  # Or it has ended.",
+        "if clock.covers(covered, dot):",
         "if not record.dot(data):",
         *TRIED,
     ),
@@ -104,7 +104,7 @@ MUTANTS_OF_LOADING = (
     planted(
         "old records are forgotten, as disks show",
         f"{LOADING}:Loading._merge",
-        "if clock.covers(covered, clock.named(record.dot(data), load.copy.named)):  # Or it has ended.",
+        "if clock.covers(covered, dot):",
         "if record.dot(data):",
         *STAGED,
     ),

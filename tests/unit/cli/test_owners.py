@@ -108,3 +108,16 @@ def test_tables_have_a_table_of_their_own(run):
     assert "table kind node member partitions lacks" in lines
     assert "carts hash n1 alive 16" in lines
     assert "n2 dead 16 1,234 records, for 3.0 s" in lines
+
+
+def test_what_moves_has_a_column(run):
+    """While anything does."""
+    nodes = [
+        {"node": "n1", "state": "alive", "partitions": 16, "coming": 0, "leaving": 2},
+        {"node": "n2", "state": "alive", "partitions": 0, "coming": 3, "leaving": 0},
+    ]
+    carts = {"kind": "hash", "replication": 2, "partition_count": 16, "nodes": nodes, "unwell": []}
+    _, lines, _ = ask(run, {"carts": carts})
+    assert "table kind node member partitions moves lacks" in lines
+    assert "carts hash n1 alive 16 2 leaving" in lines
+    assert "n2 alive 0 3 coming" in lines

@@ -25,3 +25,12 @@ def test_tables_and_datasets_are_told_apart():
     broken, carts = tables(TOLD)
     assert (broken.name, broken.kind, broken.holders) == ("broken", "range", ())
     assert (carts.partitions, carts.replication, [one.node for one in carts.holders]) == (16, 3, ["n1", "n2", "n3"])
+
+
+def test_what_moves_is_told_by_node():
+    """How many partitions come, and how many leave; an older node tells neither."""
+    (carts,) = tables({"carts": {**TOLD["carts"], "nodes": [
+        {"node": "n1", "coming": 1200, "leaving": 0}, {"node": "n2", "coming": 1, "leaving": 2},
+        {"node": "n3", "leaving": 3}, {"node": "n4"},
+    ]}})  # fmt: skip
+    assert [one.moves for one in carts.holders] == ["1,200 coming", "1 coming, 2 leaving", "3 leaving", ""]

@@ -20,6 +20,7 @@ import trio
 from gossipkv.errors import UnknownDatabase
 from gossipkv.http.answers import Answer, Request
 from gossipkv.http.page.pages import Pages
+from gossipkv.http.page.placement_map import Assigned
 from gossipkv.placement.partition_set import PartitionSet
 from gossipkv.status.judging.judge import judge
 from gossipkv.status.tables import KINDS
@@ -139,12 +140,12 @@ class ToldNode:
 
     def _partition_map(self, table: str, options):
         """Two partitions a page, as nodes page larger maps."""
-        hosts, start = self.said["hosts"][table], int(options.get("start", b"0"))
+        rows, start = self.said["assigned"][table], int(options.get("start", b"0"))
         page = [
-            {"assignments": [{"node": name, "state": "AVAILABLE"} for name in names]}
-            for names in hosts[start : start + 2]
+            {"assignments": [{"node": one.node, "slot": one.slot, "state": one.state} for one in assigned]}
+            for assigned in rows[start : start + 2]
         ]
-        more = {"next": str(start + 2).encode()} if start + 2 < len(hosts) else {}
+        more = {"next": str(start + 2).encode()} if start + 2 < len(rows) else {}
         return {"kind": "hash", "partitions": page, **more}
 
 
@@ -180,7 +181,9 @@ def with_table(said):
     """The same with a table `carts` of five partitions, whose acceptors are three nodes."""
     said["status"]["carts"] = copy.deepcopy(CARTS)
     said["databases"].append({"name": "carts"})
-    said["hosts"] = {"carts": [["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n2"], ["n1", "n3"]]}
+    pairs = ["n1", "n2"], ["n1", "n3"], ["n2", "n1"], ["n3", "n2"], ["n1", "n3"]
+    rows = [[Assigned(one, 0, "AVAILABLE"), Assigned(other, 1, "AVAILABLE")] for one, other in pairs]
+    said["assigned"] = {"carts": rows}
     said["reports"] = {
         node: {"acceptors": ["n1", "n2", "n3"]} for node, here in said["local"].items() if here is not None
     }

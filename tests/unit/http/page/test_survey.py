@@ -14,7 +14,7 @@ async def test_a_cluster_is_asked_through_one_node():
     """Whole sets of partitions, a database at a time, and the verdict: the page itself asks no member."""
     node = ToldNode(told("upgrade"))
     found = await take_survey(node, 12.0)
-    assert (found.verdict, found.hosts) == (judged(node.said), [])
+    assert (found.verdict, found.assigned) == (judged(node.said), [])
     assert (found.node, found.taken_s, found.status) == ("n1", 12.0, node.said["status"])
     statuses = [options for method, options in node.asked if method == "status"]
     assert sorted(options["database"] for options in statuses) == ["carts-by-day", "geo", "words"]
@@ -39,7 +39,7 @@ async def test_a_table_of_its_own_page_has_its_whole_map():
     """Page by page; none is a table without a map, and no reason to have no page."""
     node = ToldNode(with_table(told("calm")))
     found = await take_survey(node, 12.0, "carts")
-    assert found.hosts == node.said["hosts"]["carts"]
+    assert found.assigned == node.said["assigned"]["carts"]
     assert [method for method, _ in node.asked].count("partition_map") == 3
     call = node.call
 
@@ -49,7 +49,7 @@ async def test_a_table_of_its_own_page_has_its_whole_map():
         return await call(method, *params, **options)
 
     node.call = without_map
-    assert (await take_survey(node, 12.0, "carts")).hosts == []
+    assert (await take_survey(node, 12.0, "carts")).assigned == []
 
 
 async def test_a_database_that_goes_meanwhile_is_left_out():

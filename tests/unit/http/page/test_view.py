@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gossipkv.http.page.history import History
 from gossipkv.http.page.listing import MOST_ROWS, draw
-from gossipkv.http.page.placement_map import placement_map
+from gossipkv.http.page.placement_map import Assigned, placement_map
 from gossipkv.http.page.rendering import failure, page
 from gossipkv.http.page.survey import Found, Survey
 from gossipkv.http.page.view import MOST_DRAWN, MOST_SHOWN, Asked, view
@@ -28,11 +28,11 @@ VOID = {"meta", "link", "path", "col", "input"}
 
 def survey(said, database=None):
     """What a page would have asked."""
-    verdict, status, hosts = judged(said), said["status"], []
+    verdict, status, assigned = judged(said), said["status"], []
     if database is not None:
         verdict, status = verdict.about(database), {database: status[database]}
-        hosts = said.get("hosts", {}).get(database, [])
-    return Survey(1_795_342_320.0, said["info"], said["members"], status, verdict, hosts)
+        assigned = said.get("assigned", {}).get(database, [])
+    return Survey(1_795_342_320.0, said["info"], said["members"], status, verdict, assigned)
 
 
 class Read(HTMLParser):
@@ -302,8 +302,28 @@ def test_a_table_has_a_map_on_its_own_page():
     }
     assert "Placement of carts" in page(view(survey(said, "carts"), [], "carts")).decode()
     assert view(survey(said), []).table_map is None
-    said["hosts"]["carts"] = []
+    said["assigned"]["carts"] = []
     assert view(survey(said, "carts"), [], "carts").table_map is None
+
+
+def test_a_table_that_moves_is_drawn_by_states():
+    """Who is to come, who is loaded, and who leaves: it answers still, and its slot lacks nobody who counts."""
+    said = with_table(told("calm"))
+    said["assigned"]["carts"] = [
+        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 0, "LEAVING"), Assigned("n3", 1, "AVAILABLE")],
+        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 0, "PROPOSED"), Assigned("n3", 1, "AVAILABLE")],
+        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 0, "INITIALIZING"), Assigned("n3", 1, "AVAILABLE")],
+        [Assigned("n1", 0, "AVAILABLE"), Assigned("n2", 1, "INITIALIZING")],
+        [Assigned("n2", 0, "LEAVING")],
+        [Assigned("n2", 0, "INITIALIZING")],
+    ]
+    drawn = view(survey(said, "carts"), [], "carts").table_map
+    assert {row.name: row.words for row in drawn.rows} == {
+        "n1": "1 under-replicated (3); 3 ready (0-2)",
+        "n2": "1 proposed (1); 3 initializing (2-3, 5); 2 leaving (0, 4)",
+        "n3": "3 ready (0-2)",
+    }
+    assert drawn.together.words == "1 missing (5); 2 under-replicated (3-4); 3 ready (0-2)"
 
 
 @pytest.mark.parametrize("partitions", [1, 8, 64, 65, 300])

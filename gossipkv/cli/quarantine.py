@@ -1,0 +1,122 @@
+"""`table quarantine`: copies that were set aside, since their places were given away while their nodes were down.
+
+Nothing reads them, merges them back or drops them: people do, once they know that nothing in them is missed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gossipkv.cli import FAILED, WRONG_USE, Group
+from gossipkv.cli.options import JSON, NODE, connect, timeout
+from gossipkv.cli.output import note, print_json
+from gossipkv.cli.screen import add_row, columns, draw
+from gossipkv.errors import BadRequest, Unknown
+from gossipkv.status.reading import list_of, map_of, whole_of
+from gossipkv.status.words import plain, size_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gossipkv.address import Address
+    from gossipkv.client.blocking import Client
+    from gossipkv.wire.rpc import Value
+
+    Row = dict[str, Value]
+
+PATIENCE: Final = timeout("10s", "one request; a node that does not answer is waited for")
+
+
+@click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+def quarantine() -> None:
+    """List and drop copies of partitions that were set aside."""
+
+
+@quarantine.command(name="list")
+@click.argument("name", metavar="[NODE]", required=False)
+@NODE
+@PATIENCE
+@JSON
+def list_(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> int:
+    """List copies that were set aside.
+
+    At NODE, or at all nodes that live; exit status 3: one of them did not answer.
+    """
+    with connect(nodes, timeout_ms) as client:
+        asked: list[Value] = [{"node": name}] if name is not None else []
+        told = [map_of(each) for each in list_of(client.call("quarantine_list", *asked))]
+    silent, found = [each for each in told if "error" in each], [each for each in told if "error" not in each]
+    if as_json:
+        print_json([*told])
+    elif found:
+        draw(_table(found))
+    else:
+        note("nothing is set aside")
+    for each in silent:
+        note(f"gossipkv: {plain(each.get('node'))}: what is set aside there is not known: {plain(each.get('error'))}")
+    return FAILED if silent else 0
+
+
+def _table(found: list[Row]) -> Table:
+    made = columns("node", "copy", "table", "partition", "size", "why", kept=("copy",), right=("size",))
+    for each in sorted(found, key=lambda each: (plain(each.get("node")), plain(each.get("table")))):
+        size = whole_of(each.get("bytes"))
+        partition = whole_of(each.get("partition"))
+        add_row(
+            made,
+            plain(each.get("node")),
+            plain(each.get("copy")),
+            plain(each.get("table")),
+            "-" if partition is None else f"{partition:016x}",
+            "-" if size is None else size_text(size),
+            plain(each.get("why")),
+        )
+    return made
+
+
+@quarantine.command()
+@click.argument("name", metavar="NODE")
+@click.argument("copies", metavar="COPY...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do it; without this, only say what may be lost.")
+@NODE
+@PATIENCE
+@JSON
+def drop(
+    name: str, copies: tuple[str, ...], nodes: tuple[Address, ...], timeout_ms: int, *, yes: bool, as_json: bool
+) -> int:
+    """Drop copies that were set aside at NODE.
+
+    COPY is what `list` calls it.  Without --yes nothing is done: it says what may be lost, with exit status 2.
+    """
+    if not yes:
+        note(
+            f"gossipkv: nothing was done.  {_counted(copies)} at {name} would be gone for good, with all that is in "
+            "there: records that no other node has, too, also if they were acknowledged.  If that is to be, repeat "
+            "this with --yes"
+        )
+        return WRONG_USE
+    with connect(nodes, timeout_ms) as client:
+        for copy in copies:
+            _drop(client, name, copy)
+            if not as_json:
+                click.echo(f"{name}: {copy}: dropped")
+    if as_json:
+        print_json([{"node": name, "copy": copy} for copy in copies])
+    return 0
+
+
+def _counted(copies: tuple[str, ...]) -> str:
+    return "the copy" if len(copies) == 1 else f"{len(copies):,} copies"
+
+
+def _drop(client: Client, name: str, copy: str) -> None:
+    try:
+        client.call("quarantine_drop", name, copy)
+    except Unknown as error:
+        note(f"gossipkv: {error}; asking what became of it")
+        try:
+            client.call("quarantine_drop", name, copy)
+        except BadRequest as gone:  # It is, by the first question; or there never was one of that name.
+            note(f"gossipkv: {gone}")

@@ -1,0 +1,216 @@
+"""A table that moves while it is written and read: who asks meanwhile, and what its nodes hold in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from gossipkv.keyspace.partitioner import TABLE_HASHES
+from tests.ci.cluster.table_nodes import until
+from tests.ci.cluster.table_records import DONE, TABLE, TIMEOUT_MS, Load, judge, trouble
+from tests.ci.cluster.table_sessions import Hopping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gossipkv.launcher import Cluster
+    from tests.ci.cluster.table_nodes import Nodes
+    from tests.ci.cluster.table_records import Judged
+
+OLD = 3_000  # Records that are there before anything moves.
+VALUE_BYTES = 100
+PUT_AT_ONCE = 500
+MOST_OF_MAP = 10_000
+
+
+class Death(NamedTuple):
+    """When a node was killed, and when all others knew of it."""
+
+    killed_s: float
+    known_s: float
+
+
+class Failed(NamedTuple):
+    """A request that had no answer but this error."""
+
+    began_s: float
+    ended_s: float
+    error: str
+
+    def is_amid(self, death: Death) -> bool:
+        """Whether it was under way while a node was dead and not all others knew."""
+        return self.began_s < death.known_s and self.ended_s > death.killed_s
+
+
+class Held(NamedTuple):
+    """Who has a partition."""
+
+    partition: int
+    slot: int
+    node: str
+    state: str
+
+
+def held(nodes: Nodes, index: int) -> list[Held]:
+    """All assignments of the table, as a node knows them."""
+    told = nodes.ask(index, "partition_map", TABLE, {"limit": MOST_OF_MAP})
+    assert told["next"] is None
+    return [
+        Held(number, one["slot"], one["node"], one["state"])
+        for number, partition in enumerate(told["partitions"])
+        for one in partition["assignments"]
+    ]
+
+
+def planned(nodes: Nodes, index: int) -> int:
+    """How many moves `table plan` has yet."""
+    (told,) = nodes.ask(index, "plan", TABLE)
+    return told["moves_count"]
+
+
+def copies(nodes: Nodes, index: int) -> tuple[int, int]:
+    """How many copies a node has, and how many of them are set aside."""
+    told = nodes.ask(index, "info")["tables"]
+    return told["copies"], told["copies_aside"]
+
+
+def is_quiet(nodes: Nodes, index: int) -> bool:
+    """Whether nothing moves, and nothing is to be moved."""
+    return all(one.state == "AVAILABLE" for one in held(nodes, index)) and planned(nodes, index) == 0
+
+
+def shares(nodes: Nodes, by: Sequence[int], among: Iterable[int]) -> dict[str, int]:
+    """How many partitions each node has, once the table lies on `among` alone, and `by` have exactly its copies."""
+    index, wanted = by[0], {f"n{each}" for each in among}
+
+    def look() -> tuple[bool, dict[str, int], dict[str, tuple[int, int]]]:
+        of_map = Counter(one.node for one in held(nodes, index))
+        return is_quiet(nodes, index), of_map, {f"n{each}": copies(nodes, each) for each in by}
+
+    def holds(seen: tuple[bool, dict[str, int], dict[str, tuple[int, int]]]) -> bool:
+        is_over, of_map, there = seen
+        return is_over and {*of_map} == wanted and there == {name: (of_map[name], 0) for name in there}
+
+    return dict(until(look, holds)[1])
+
+
+def by_copies(nodes: Nodes, index: int, keys: Sequence[bytes]) -> dict[str, dict[bytes, bytes | None]]:
+    """What the copies have for these keys; where a host is down, another of its partition is asked twice."""
+    up = {node.name for node in nodes.cluster.status() if node.state == "ready"}
+    hosts: dict[int, list[str]] = {}
+    for one in held(nodes, index):
+        if one.state == "AVAILABLE" and one.node in up:
+            hosts.setdefault(one.partition, []).append(one.node)
+    asked: dict[tuple[int, str], list[bytes]] = {}
+    for key in keys:
+        some = hosts[TABLE_HASHES["murmur3"](key) % len(hosts)]
+        for number in range(max(map(len, hosts.values()))):
+            asked.setdefault((number, some[number % len(some)]), []).append(key)
+    found: dict[str, dict[bytes, bytes | None]] = {}
+    for (number, node), some_keys in asked.items():
+        with nodes.cluster.connect(int(node[1:]), timeout_ms=TIMEOUT_MS) as client:
+            values = client.call("get_many", TABLE, some_keys, {"local": True})[0]
+        found.setdefault(f"copy {number}", {}).update(zip(some_keys, values, strict=True))
+    return found
+
+
+class Traffic:
+    """Writes at a majority and reads by clients of both kinds, half of them by the table's map; and sessions."""
+
+    def __init__(self, nodes: Nodes, indexes: Sequence[int], *, seed: int) -> None:
+        addresses = [nodes.cluster.node(index).address for index in indexes]
+        self._nodes = nodes
+        self._stack = ExitStack()
+        self.load = Load(addresses, seed=seed, by_map=True)
+        self.hopping = Hopping(addresses, seed=seed, levels=("majority",), by_map=True)
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.load)
+        self._stack.enter_context(self.hopping)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def goes_on(self, least_s: float, least: int) -> None:
+        """Return after so long, and so many of each that began from now on."""
+        had = self.hopping.reads, self.hopping.writes
+        self.load.goes_on(least_s, least)
+        until(
+            lambda: (self.hopping.reads - had[0], self.hopping.writes - had[1]),
+            lambda counts: min(counts) >= least,
+        )
+
+    def check(self, index: int) -> Judged:
+        """Hold what the table has in the end, as a node says who has it, against all that was told."""
+        load, ends = self.load, dict[str, dict[bytes, bytes | None]]()
+        keys = sorted({write.key for write in load.writes})
+
+        def look() -> bool:
+            ends.update(by_copies(self._nodes, index, keys))
+            return all(end == ends["copy 0"] for end in ends.values())
+
+        with contextlib.suppress(AssertionError):  # What differs is told by the judge.
+            until(look, lambda are_same: are_same)
+        judged = judge(load.writes, load.reads, ends)
+        assert judged.faults == []
+        assert self.hopping.faults() == []
+        assert (load.trouble, trouble(self._nodes.cluster)) == ([], [])
+        return judged
+
+    def failures(self) -> tuple[list[Failed], list[Failed]]:
+        """Reads and writes that failed."""
+        reads = [Failed(read.began_s, read.ended_s, read.error) for read in self.load.reads if read.error]
+        writes = [Failed(one.began_s, one.ended_s, one.error) for one in self.load.writes if one.end != DONE]
+        for failed in self.hopping.failed:
+            (writes if failed.is_write else reads).append(Failed(failed.began_s, failed.ended_s, failed.error))
+        return reads, writes
+
+    def counts(self) -> tuple[int, int]:
+        """Reads and writes that were answered."""
+        reads = sum(not read.error for read in self.load.reads)
+        writes = sum(write.end == DONE for write in self.load.writes)
+        return reads + self.hopping.reads, writes + self.hopping.writes
+
+
+def lay(cluster: Cluster, *, partitions: int, replication: int) -> dict[bytes, bytes]:
+    """Make the table at the nodes that there are; what was put into it, on all its replicas."""
+    options = {"kind": "hash", "partitions": partitions, "replication": replication}
+    records = {b"old/%d" % number: b"%0*d" % (VALUE_BYTES, number) for number in range(OLD)}
+    with cluster.connect(1, timeout_ms=TIMEOUT_MS) as client:
+        client.call("create_table", TABLE, options)
+        until(lambda: client.table(TABLE).delete(b"first", level="all"), lambda _: True)
+        listed = [*records.items()]
+        for at in range(0, OLD, PUT_AT_ONCE):
+            client.table(TABLE).put_many(listed[at : at + PUT_AT_ONCE], level="all")
+    return records
+
+
+def still_there(cluster: Cluster, index: int, records: dict[bytes, bytes]) -> list[bytes]:
+    """Those of these records that are not read at a node."""
+    keys = [*records]
+    with cluster.connect(index, timeout_ms=TIMEOUT_MS) as client:
+        found = client.table(TABLE).get_many(keys)
+    return [key for key, value in zip(keys, found, strict=True) if value != records[key]]
+
+
+def lose(nodes: Nodes, victim: int, *, left: Sequence[int]) -> Death:
+    """Kill a node, and take its disk away; return when those that are left know that it is dead."""
+    killed_s = time.monotonic()
+    data = Path(nodes.cluster.kill(victim).data)
+    data.rename(data.with_name("lost"))
+    wanted = [f"n{index}" for index in left]
+    for index in left:
+        until(lambda index=index: nodes.alive(index), lambda alive: alive == wanted)
+    return Death(killed_s, time.monotonic())
+
+
+def all_know(nodes: Nodes, by: Iterable[int]) -> None:
+    """Return when each of these sees all of them alive, and knows the table."""
+    nodes.all_alive(by)
+    for index in by:
+        until(lambda index=index: held(nodes, index), lambda _: True)

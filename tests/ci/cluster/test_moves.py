@@ -1,0 +1,65 @@
+"""Real nodes whose table moves while clients of all of them write and read it, and sessions look for steps back."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.launcher import Cluster
+from tests.ci.cluster.table_moves import Traffic, all_know, lay, lose, shares, still_there
+from tests.ci.cluster.table_nodes import Nodes
+from tests.ci.cluster.views import LOGGED
+
+pytestmark = pytest.mark.timeout(600)
+
+SETTINGS = {**LOGGED, "refresh_period": "off"}
+LEAST = 100  # Reads and writes of clients, and of sessions, in each phase; a machine that is not busy does thousands.
+PARTITIONS = 32
+
+
+def test_a_node_more_and_one_less(tmp_path):
+    """No read and no write fails; the newcomer gets its share, and then who was removed has nothing any more."""
+    with Cluster(tmp_path, nodes=4, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(range(1, 5))
+        records = lay(cluster, partitions=PARTITIONS, replication=3)
+        cluster.add()
+        all_know(nodes, range(1, 6))
+        with Traffic(nodes, range(1, 6), seed=1) as traffic:
+            traffic.goes_on(0.5, LEAST)
+            nodes.ask(2, "add_node", "n5")
+            grown = shares(nodes, range(1, 6), range(1, 6))
+            traffic.goes_on(0.5, LEAST)
+            nodes.ask(5, "remove_node", "n1")
+            shrunk = shares(nodes, range(1, 6), range(2, 6))
+            traffic.goes_on(0.5, LEAST)
+        assert traffic.failures() == ([], [])
+        assert min(traffic.counts()) >= 6 * LEAST
+        assert sorted(grown) == ["n1", "n2", "n3", "n4", "n5"]
+        assert {*grown.values()} == {3 * PARTITIONS // 5, 3 * PARTITIONS // 5 + 1}
+        assert shrunk == dict.fromkeys(["n2", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
+        traffic.check(1)
+        assert still_there(cluster, 1, records) == []
+
+
+def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
+    """No read fails, and no write once the death is known; what was acknowledged outlives the next loss of a disk."""
+    with Cluster(tmp_path, nodes=4, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(range(1, 5))
+        records = lay(cluster, partitions=PARTITIONS, replication=3)
+        cluster.add()
+        all_know(nodes, range(1, 6))
+        with Traffic(nodes, range(1, 6), seed=2) as traffic:
+            traffic.goes_on(0.5, LEAST)
+            deaths = [lose(nodes, 2, left=(1, 3, 4, 5))]
+            traffic.goes_on(0.5, LEAST)
+            nodes.ask(1, "replace_node", "n2", "n5", {"force": True})
+            replaced = shares(nodes, (1, 3, 4, 5), (1, 3, 4, 5))
+            traffic.goes_on(0.5, LEAST)
+            deaths.append(lose(nodes, 3, left=(1, 4, 5)))
+            traffic.goes_on(0.5, LEAST)
+        reads, writes = traffic.failures()
+        assert reads == []
+        assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
+        assert min(traffic.counts()) >= 8 * LEAST
+        assert replaced == dict.fromkeys(["n1", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
+        traffic.check(1)
+        assert still_there(cluster, 1, records) == []
