@@ -257,8 +257,8 @@ class Telling:
 
 
 def _size(replication: Replication, space: int) -> int:
-    """About how many bytes a space takes; 0 where it cannot be read, which is told elsewhere."""
-    with contextlib.suppress(GossipKVError):
+    """About how many bytes a space takes; 0 where it is not made yet, or cannot be read, which is told elsewhere."""
+    with contextlib.suppress(GossipKVError, ValueError):
         return replication.size_bytes(space)
     return 0
 

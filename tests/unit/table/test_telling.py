@@ -240,10 +240,11 @@ def test_how_much_is_to_be_copied(records):
     assert status(records, 3)["copied"] == (100 + 77) + (100 + loaded.space)
 
 
-def test_a_size_that_cannot_be_read(records):
-    """It is left out, and all else is told."""
+@pytest.mark.parametrize("error", [StorageError("damaged"), ValueError("there is no space 17")])
+def test_a_size_that_cannot_be_read(records, error):
+    """Or the space is not made yet: it is left out, and all else is told."""
     have_moved(records, Slot.PROPOSED, 0)
-    records.nodes[0].size_bytes = raising(StorageError("damaged"))
+    records.nodes[0].size_bytes = raising(error)
     assert status(records)["to_copy"] == {"n4": 0}
 
 
