@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.errors import BadRequest, Corrupt, NotServed, StorageError, TooLarge, Unavailable
-from tests.unit.table.record_nodes import TOKEN, Records
+from tests.unit.table.record_nodes import CONFIG, TOKEN, Records
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_key_is_found_by_all(records):
     theirs, others = holders(records, b"7")
     for node in theirs:
         assert node.call("get", "t", b"7", {"explain": True}) == [b"value 7", TOKEN, {"node": node.name}]
-        assert node.call("get", "t", b"7", {"local": True, "token": b"", "wait_ms": 5, "config": 3}) == [
+        assert node.call("get", "t", b"7", {"local": True, "token": b"", "wait_ms": 5, "config": CONFIG}) == [
             b"value 7",
             TOKEN,
         ]

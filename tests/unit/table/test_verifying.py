@@ -43,7 +43,7 @@ class Asked:
     def route(self, _name):
         """One partition of two; the other has no copy anywhere."""
         hosts, partition = tuple(node.uuid for node in self.nodes), self.nodes[0].copy.identity.partition
-        places = Place(partition, b"", b"m", hosts, ()), Place(partition + 1, b"m", None, hosts, ())
+        places = Place(partition, b"", b"m", hosts, (), 1), Place(partition + 1, b"m", None, hosts, (), 1)
         return SimpleNamespace(table=SimpleNamespace(id=TABLE), places=lambda: iter(places))
 
     async def ask(self, node, method, params, timeout_s):
