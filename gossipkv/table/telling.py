@@ -257,19 +257,19 @@ class Telling:
 
 
 def _size(replication: Replication, space: int) -> int:
-    """About how many bytes a space takes; 0 where it cannot be read, which is told elsewhere."""
-    with contextlib.suppress(GossipKVError):
+    """About how many bytes a space takes; 0 where it is not made yet, or cannot be read, which is told elsewhere."""
+    with contextlib.suppress(GossipKVError, ValueError):
         return replication.size_bytes(space)
     return 0
 
 
 def _lags(replication: Replication, node: bytes) -> dict[bytes, Lag]:
-    """What a node lacks of the copies here, by table."""
+    """What a node lacks of the copies here, by table; of what moves to it nothing, until it is there."""
     feed, tail = replication.replicas.peers[node].feed, replication.replicas.tail
     lacks: dict[Copy, int] = {}
     records = Counter[bytes]()
     for copy, told in feed.told.items():
-        count = 0 if told.clock == copy.synced else feed.lag(copy)
+        count = 0 if told.clock == copy.synced or not told.available else feed.lag(copy)
         records[copy.identity.table] += count
         if count:
             lacks[copy] = count

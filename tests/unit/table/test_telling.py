@@ -114,6 +114,15 @@ def test_who_lacks_what(records):
     assert info["lag_s"]["t"]["n2"] == pytest.approx(5)
 
 
+def test_what_moves_to_a_node_it_does_not_lack(records):
+    """It has nothing at first, for as long as that takes: that is told as a move."""
+    copy = write(records, 3)
+    feed = records.nodes[0].replicas.peers[records.nodes[2].uuid].feed
+    for available, lacks in (True, 3), (False, 0):
+        feed.told[copy] = Told(2, clock.named(b"", copy.named), 1, can_take=True, available=available)
+        assert {one["node"]: one["lag_records"] for one in status(records)["nodes"]} == {"n1": 0, "n2": 3, "n3": lacks}
+
+
 def test_a_store_that_takes_no_writes(records):
     """The table's error says why; the nodes that hold it are told beside."""
     records.nodes[0].refusal = "the disk is full"
@@ -240,10 +249,11 @@ def test_how_much_is_to_be_copied(records):
     assert status(records, 3)["copied"] == (100 + 77) + (100 + loaded.space)
 
 
-def test_a_size_that_cannot_be_read(records):
-    """It is left out, and all else is told."""
+@pytest.mark.parametrize("error", [StorageError("damaged"), ValueError("there is no space 17")])
+def test_a_size_that_cannot_be_read(records, error):
+    """Or the space is not made yet: it is left out, and all else is told."""
     have_moved(records, Slot.PROPOSED, 0)
-    records.nodes[0].size_bytes = raising(StorageError("damaged"))
+    records.nodes[0].size_bytes = raising(error)
     assert status(records)["to_copy"] == {"n4": 0}
 
 
