@@ -14,7 +14,7 @@ from tests.ci.cluster.views import LOGGED
 
 pytestmark = pytest.mark.timeout(600)
 
-SETTINGS = {**LOGGED, "refresh_period": "off"}
+SETTINGS = {**LOGGED, "refresh_period": "off", "table_segment": "4MiB"}
 LEAST = 100  # Reads and writes of clients, and of sessions, in each phase; a machine that is not busy does thousands.
 PARTITIONS = 32
 
