@@ -49,6 +49,11 @@ class Store:
     def get(self, space, key):
         return self.records[space].get(key)
 
+    def size_bytes(self, space):
+        if space not in self.records:
+            raise ValueError(f"there is no space {space}")
+        return sum(map(len, self.records[space].values()))
+
     def spaces(self):
         return [*self.records]
 
@@ -199,5 +204,18 @@ def test_who_comes_anew_begins_from_nothing():
         (new,) = one.replication.replicas.copies.values()
         assert (new.partition, new.assignment, one.aside) == (old.partition, OTHER, [ME])
         assert (one.has(old), one.has(new)) == (True, False)
+
+    trio.run(scenario)
+
+
+def test_a_space_that_is_not_synced_yet_takes_nothing():
+    """Who asks for sizes as a load begins is answered."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        copy = await one.write()
+        assert one.replication.size_bytes(copy.space) > 0
+        assert one.replication.size_bytes(one.store.reserve_space()) == 0
 
     trio.run(scenario)
