@@ -48,6 +48,11 @@ class Store:
     def get(self, space, key):
         return self.records[space].get(key)
 
+    def size_bytes(self, space):
+        if space not in self.records:
+            raise ValueError(f"there is no space {space}")
+        return sum(map(len, self.records[space].values()))
+
     def spaces(self):
         return [*self.records]
 
@@ -223,5 +228,18 @@ def test_a_map_that_has_ended_is_not_taken_up():
         one.map.known[TABLE].head.ended = True
         await one.look()
         assert one.copies == []
+
+    trio.run(scenario)
+
+
+def test_a_space_that_is_not_synced_yet_takes_nothing():
+    """Who asks for sizes as a load begins is answered."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        copy = await one.write()
+        assert one.replication.size_bytes(copy.space) > 0
+        assert one.replication.size_bytes(one.store.reserve_space()) == 0
 
     trio.run(scenario)
