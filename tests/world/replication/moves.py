@@ -158,8 +158,8 @@ class Moves:
         if last.assignment(model.assignment) is not None:
             self._witness.found("dropped", f"{who} is {how}, and assigned")
         if how == "aside":
-            if model.assignment not in self.forced:
-                self._witness.found("dropped", f"{who} is set aside, and was not taken by force")
+            if all(end.assignment != model.assignment for end in last.ends):
+                self._witness.found("dropped", f"{who} is set aside, and has no end that was forced")
             return
         for one in self._assigned(last, available=True):
             by = self.map_of(one)

@@ -96,6 +96,11 @@ class RunningStore:
         return self.opened.synced_position
 
     @property
+    def found_position(self) -> int:
+        """All up to here was found when it was opened."""
+        return max((end.position for end in self.opened.engine.manifest.lives), default=0)
+
+    @property
     def refusal(self) -> str | None:
         """Why nothing is taken now."""
         return "the disk is full" if self.mood.is_full else None

@@ -269,7 +269,7 @@ class Witness:
         """A node has its store open: of what was not known to be synced some may be there."""
         pending, eye.pending = eye.pending, []
         for change in pending:
-            if change.position <= store.synced_position and not eye.is_put_back:
+            if change.position <= store.found_position and not eye.is_put_back:
                 self._model(eye.node, change.assignment)
                 self.applies(change)
         eye.spaces.clear()
