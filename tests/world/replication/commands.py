@@ -119,7 +119,7 @@ class Operator:
     async def force(self, node: Node) -> bool:
         """Have one that is lost be taken out, its place taken by another where there is one."""
         newcomer = self._newcomer()
-        if newcomer is not None and happens(self._random, 0.5):
+        if newcomer is not None and (not self._leaves_enough(node) or happens(self._random, 0.5)):
             is_done = await self.replace(node, newcomer, is_gone=True)
             if is_done:
                 self._cluster.lost.discard(newcomer.uuid)
@@ -156,5 +156,8 @@ class Operator:
         named = self.named()
         if node.uuid not in named or named[node.uuid].weight is None:
             return False
+        return self._leaves_enough(node) or self._newcomer() is not None
+
+    def _leaves_enough(self, node: Node) -> bool:
         left = [uuid for uuid in self._of_weight() if uuid != node.uuid]
         return len(left) >= self._cluster.slots

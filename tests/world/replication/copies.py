@@ -117,8 +117,8 @@ class Change(NamedTuple):
     state: State
     records: tuple[tuple[bytes, bytes], ...]
     collected: tuple[bytes, ...] = ()
-    space: int = 0  # That it is in from then on, where it has loaded, or begins,
-    loaded: Records | None = None  # and all that is there.
+    space: int = 0
+    loaded: Records | None = None  # All that is in that space, where it has loaded, or begins.
     joining: Joining | None = None  # What it has beside its clock,
     is_joining: bool = False  # if the batch says something of that.
     left: str = ""  # It is dropped, or set aside.

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.nodes import Members
     from gossipkv.register.metadata.server import Metadata
-    from gossipkv.replication.shell import OnAnswer
     from gossipkv.replication.copy import Write
+    from gossipkv.replication.shell import OnAnswer
     from gossipkv.replication.waiting import Waiter
     from gossipkv.wire.rpc import Value
     from tests.world.replication.network import Network
@@ -114,7 +114,7 @@ class Life:
         self._news = trio.Event()
         self._asked_at: dict[bytes, float] = {}
         self.maps = Maps(node.register, self.node, self._random, node.known)
-        self.maps.on_known = lambda: self._news.set()
+        self.maps.on_known = self._has_news
         metadata = cast("Metadata", self.maps)
         tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("Members", None)))
         self.holding = Holding(metadata, tables, self.replication)
@@ -197,6 +197,9 @@ class Life:
             await self.holding.look()
         except GossipKVError:
             self._of.witness.counts["not adopted"] += 1
+
+    def _has_news(self) -> None:
+        self._news.set()
 
     async def _hold(self) -> None:
         while True:

@@ -95,10 +95,12 @@ class RunningStore:
         """All up to here is synced."""
         return self.opened.synced_position
 
-    @property
-    def found_position(self) -> int:
-        """All up to here was found when it was opened."""
-        return max((end.position for end in self.opened.engine.manifest.lives), default=0)
+    def found(self, spaces: frozenset[int], position: int) -> int:
+        """The last position behind that one of a batch that touches these spaces; itself: there is none."""
+        found, cursor = position, self.opened.follow(spaces, position)
+        while batches := self.opened.read_next(cursor)[0]:
+            found = batches[-1][0]
+        return found
 
     @property
     def refusal(self) -> str | None:

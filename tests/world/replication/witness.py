@@ -27,7 +27,6 @@ from tests.world.replication.copies import (
     STATE,
     Change,
     Model,
-    clock_of,
     covers,
     dot_of,
     joining_of,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Copy
     from gossipkv.storage.engine.shell import Batch
-    from tests.world.replication.copies import Dot, Records, State
+    from tests.world.replication.copies import Dot, Records, Span, State
     from tests.world.replication.store import RunningStore
 
 MOST_VIOLATIONS: Final = 100
@@ -171,10 +170,19 @@ class Witness:
             self.counts["joined"] += 1
             self._is_whole(model, who, model.records)
             return
-        meaning = self.moves.meaning(model)
-        spans = [span for span in model.joining.spans if not covers(meaning, span.after)]
-        for dot in self.durable if spans else ():
-            if any(span.has(dot) for span in spans) and dot[1] > meaning.get(dot[0], 0):
+        for span in model.joining.spans:
+            self._check_span(model, who, span)
+
+    def _check_span(self, model: Model, who: str, span: Span) -> None:
+        """All in a span is there, but for what the clock covers, and what lost to what its source had before."""
+        meaning, before = self.moves.meaning(model), {}
+        if covers(meaning, span.after):
+            return
+        for dot, (key, data) in self.issued.items():
+            if self.moves.partitions[dot[0]] == model.partition and covers(span.before, dict([dot])):
+                before[key] = max(before.get(key, b""), order_of(data))
+        for dot, (key, data) in self.issued.items():
+            if span.has(dot) and not covers(meaning, dict([dot])) and order_of(data) > before.get(key, b""):
                 self._has(model, who, dot)
 
     def _originates(self, model: Model, change: Change, rises: set[int]) -> None:
@@ -268,8 +276,10 @@ class Witness:
     def opened(self, eye: Eye, store: RunningStore) -> None:
         """A node has its store open: of what was not known to be synced some may be there."""
         pending, eye.pending = eye.pending, []
+        spaces = frozenset(change.space for change in pending)
+        found = store.found(spaces, pending[0].position - 1) if pending and not eye.is_put_back else 0
         for change in pending:
-            if change.position <= store.found_position and not eye.is_put_back:
+            if change.position <= found:
                 self._model(eye.node, change.assignment)
                 self.applies(change)
         eye.spaces.clear()
@@ -437,12 +447,12 @@ class Eye:
         for space, puts in spaces.items():
             self._appended(position, space, puts, is_whole=space in whole)
         for space, keys in gone.items():
-            self.pending.append(Change(position, self.spaces[space], NOTHING, (), tuple(keys)))
+            self.pending.append(Change(position, self.spaces[space], NOTHING, (), tuple(keys), space))
         for space in batch.dropped:
             assignment = self.spaces.pop(space, None)
             self.sides.pop(space, None)
             if assignment is not None and assignment not in self.spaces.values():
-                self.pending.append(Change(position, assignment, NOTHING, (), left="dropped"))
+                self.pending.append(Change(position, assignment, NOTHING, (), (), space, left="dropped"))
 
     def _appended(self, position: int, space: int, puts: list[tuple[bytes, bytes]], *, is_whole: bool) -> None:
         witness = self.witness
@@ -455,7 +465,7 @@ class Eye:
         if IDENTITY in values:
             self.spaces[space] = msgpack.unpackb(values[IDENTITY])[3]
         if ASIDE in values:
-            self.pending.append(Change(position, self.spaces.pop(space), NOTHING, (), left="aside"))
+            self.pending.append(Change(position, self.spaces.pop(space), NOTHING, (), (), space, left="aside"))
         if space not in self.spaces or STATE not in values:
             return
         state, assignment = state_of(values[STATE]), self.spaces[space]

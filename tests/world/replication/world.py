@@ -48,6 +48,7 @@ FAULTS_S: Final = 6.0
 LIVE_S: Final = 60.0  # After healing, until what is wanted is reached, and all copies are equal.
 SETTLE_S: Final = 3.0  # Then, until it is quiet.
 QUIET_S: Final = 2.0
+GIVEN_UP_S: Final = 8.0  # More, until moves to a node that is lost are given up.
 LIMIT_S: Final = 300.0
 THREE: Final = 3
 # Nodes, slots of each partition, and nodes more, which may be added.
@@ -236,10 +237,16 @@ class Cluster:
         return all(node.life is not None for node in self.nodes if node.uuid not in self.lost)
 
     @property
+    def is_short(self) -> bool:
+        """Whether a node that is lost stays named, since there is no other."""
+        named = self.operator.named()
+        return any(named[uuid].weight for uuid in self.lost & named.keys())
+
+    @property
     def is_placed(self) -> bool:
-        """Whether the map is as it is wanted, and nothing of moves is left; or a lost node is named, and stays."""
+        """Whether the map is as it is wanted, and nothing of moves is left, if that can be."""
         named, tree = self.operator.named(), self.register.tree(TABLE)
-        if any(named[uuid].weight for uuid in self.lost & named.keys()):
+        if self.is_short:
             return True
         found = self.partitions.values()
         is_at_rest = all(one.state is State.AVAILABLE for partition in found for one in partition.assignments)
@@ -310,7 +317,7 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     until_s = trio.current_time() + LIVE_S
     while not (cluster.is_level and cluster.is_placed) and trio.current_time() < until_s:
         await trio.sleep(0.1)
-    await trio.sleep(SETTLE_S)
+    await trio.sleep(SETTLE_S + (GIVEN_UP_S if cluster.is_short else 0.0))
     witness.check_end(cluster.lost)
     witness.check_answers()
     if not cluster.is_placed:
