@@ -88,7 +88,7 @@ class Operator:
         """A newcomer is added."""
         newcomer = self._newcomer()
         if newcomer is not None and await self.add(newcomer):
-            self._cluster.lost.discard(newcomer.uuid)
+            self._has_come(newcomer)
 
     async def strike_remove(self, node: Node) -> None:
         """A node is removed."""
@@ -98,6 +98,10 @@ class Operator:
         """A newcomer takes a node's place."""
         newcomer = self._newcomer()
         if newcomer is not None and node.uuid in self._of_weight() and await self.replace(node, newcomer):
+            self._has_come(newcomer)
+
+    def _has_come(self, newcomer: Node) -> None:
+        if not newcomer.is_lost:  # It may have been lost meanwhile.
             self._cluster.lost.discard(newcomer.uuid)
 
     async def strike_weigh(self, node: Node) -> None:
@@ -122,7 +126,7 @@ class Operator:
         if newcomer is not None and (not self._leaves_enough(node) or happens(self._random, 0.5)):
             is_done = await self.replace(node, newcomer, is_gone=True)
             if is_done:
-                self._cluster.lost.discard(newcomer.uuid)
+                self._has_come(newcomer)
             return is_done
         return await self.remove(node, is_gone=True)
 

@@ -166,16 +166,17 @@ class Moves:
             if by is not None and by.assignment(model.assignment) is not None:
                 self._witness.found("dropped", f"{who} is dropped, and {one.assignment} sends readers there")
 
-    def check_end(self, nodes: set[bytes]) -> None:
-        """Each of the nodes that are up has the copies that the last map says, whole, and no other."""
+    def check_end(self, nodes: set[bytes], *, is_placed: bool) -> None:
+        """Each of the nodes that are up has the copies that the last map says, whole; and no other, once all is placed."""
         there = [one for one in self._witness.models.values() if not one.left and one.node in nodes]
         for partition in self.maps.keys() - self.dropped:
             last = self.last(partition)
             assert last is not None
-            due = {one.id for one in last.assignments if one.node in nodes}
+            due = {one.id for one in last.assignments if one.node in nodes and one.state is State.AVAILABLE}
             has = {one.assignment for one in there if one.partition == partition and one.joining is None}
-            if has != due or len(has) < sum(one.partition == partition for one in there):
-                self._witness.found("places", f"partition {partition} is to be at {due}, and is at {has}")
+            here = {one.assignment for one in there if one.partition == partition}
+            if not has >= due or (is_placed and here != due):
+                self._witness.found("places", f"partition {partition} is to be at {due}, and is at {here}")
         for one in there:
             if one.partition in self.dropped:
                 self._witness.found("places", f"{one.assignment} is of a table that was dropped")

@@ -398,14 +398,14 @@ class Witness:
             if store.get(space, LOADING) is not None:
                 self.found("litter", f"space {space} is of a load, and nobody loads")
 
-    def check_end(self, lost: set[bytes]) -> None:
+    def check_end(self, lost: set[bytes], *, is_placed: bool = True) -> None:
         """Copies are equal, and have what was acknowledged; the nodes that are lost do not count."""
-        self.moves.check_end({node for node in self.moves.nodes.values() if node not in lost})
+        self.moves.check_end({node for node in self.moves.nodes.values() if node not in lost}, is_placed=is_placed)
         hosts = {}
         for partition in self.moves.maps.keys() - self.moves.dropped:
             last = self.moves.last(partition)
             there = [self.models.get(one.id) for one in last.assignments if one.node not in lost] if last else []
-            hosts[partition] = [one for one in there if one is not None and not one.left]
+            hosts[partition] = [one for one in there if one is not None and not one.left and one.joining is None]
         for partition, models in sorted(hosts.items()):
             if len({tuple(sorted(model.clock.items())) for model in models}) > 1:
                 clocks = {model.assignment: model.clock for model in models}

@@ -318,7 +318,7 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     while not (cluster.is_level and cluster.is_placed) and trio.current_time() < until_s:
         await trio.sleep(0.1)
     await trio.sleep(SETTLE_S + (GIVEN_UP_S if cluster.is_short else 0.0))
-    witness.check_end(cluster.lost)
+    witness.check_end(cluster.lost, is_placed=not cluster.is_short)
     witness.check_answers()
     if not cluster.is_placed:
         witness.found("wanted", f"the map is not as it is wanted: {cluster.partitions}")
