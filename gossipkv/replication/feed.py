@@ -65,6 +65,11 @@ class Told(NamedTuple):
     span: Ends | None = None  # It is not whole, and has merged that of what this node has sent.
 
 
+def is_served(assignment: int, copy: Copy) -> bool:
+    """Whether an assignment is AVAILABLE, or LEAVING, by the map that a copy goes by."""
+    return any(seat.available for one, seat in copy.seated() if one == assignment)
+
+
 @final
 class Tail:
     """The end of the log, in memory, for all feeds."""
@@ -287,11 +292,14 @@ class Feed:
             del self._gap[copy]
 
     def adopted(self, copy: Copy, now: float) -> None:
-        """The copy here goes by another map: who has told of its own may be a host now, or not be one any more."""
+        """The copy here goes by another map: who has told of its own may be a host now, or AVAILABLE, or neither."""
         told = self.told.get(copy)
-        if told is not None and (told.assignment in copy.assigned) is (copy in self._strangers):
+        if told is None:
+            return
+        if (told.assignment in copy.assigned) is (copy in self._strangers):
             self.let_go(copy)
             self.hears(copy, told, now)
+        self.told[copy] = told._replace(available=is_served(told.assignment, copy))
 
     def let_go(self, copy: Copy) -> None:
         """The copy here is no more."""

@@ -202,3 +202,14 @@ def test_who_is_no_host_is_fed_nothing():
     scene.feed.adopted(scene.copy, 0.2)
     at = scene.synced(MINE)
     assert scene.sent(0.2) == [at]
+
+
+def test_who_is_available_by_the_map_that_is_adopted():
+    """A target may have told of the map that says so before it was adopted here, and says nothing any more."""
+    scene = Scene(available=False)
+    scene.copy.adopts(2, scene.copy.hosts)
+    scene.feed.adopted(scene.copy, 0.0)
+    assert scene.feed.told[scene.copy].available
+    scene.copy.adopts(3, [host._replace(available=host.assignment != YOURS) for host in scene.copy.hosts])
+    scene.feed.adopted(scene.copy, 0.0)
+    assert not scene.feed.told[scene.copy].available

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import trio
 from trio.testing import MockClock
 
 from gossipkv.errors import NotReady
 from gossipkv.table.moving import FAILURES, PASSED_OVER_S, Moving
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
-
-NOT_LOOKED_AT = pytest.mark.xfail(
-    strict=True, reason="a map at rest whose targets cannot be begun is not looked at again"
-)
 
 
 class Mover:
@@ -107,7 +102,6 @@ def test_a_target_that_is_dead_is_not_begun():
     assert looks(Mover(world, alive=(1, 2, 3))) == []
 
 
-@NOT_LOOKED_AT
 def test_a_target_that_was_dead_is_begun():
     """Once it lives again, though neither the map nor the nodes have changed meanwhile."""
     world = MovedMap()
@@ -170,7 +164,6 @@ def test_who_fails_twice_is_passed_over():
     trio.run(scenario, clock=MockClock())
 
 
-@NOT_LOOKED_AT
 def test_who_was_passed_over_is_a_target_again():
     """After an hour, though neither the map nor the nodes have changed since; it may fail twice again."""
     world = MovedMap()
