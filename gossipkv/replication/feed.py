@@ -292,7 +292,7 @@ class Feed:
             del self._gap[copy]
 
     def adopted(self, copy: Copy, now: float) -> None:
-        """The copy goes by another map, or has departed: who has told of its own may be a host, or AVAILABLE, or not."""
+        """The copy goes by another map, or has departed: who has told of its own may be a host, or AVAILABLE, now."""
         told = self.told.get(copy)
         if told is None:
             return
