@@ -167,7 +167,7 @@ class Moves:
                 self._witness.found("dropped", f"{who} is dropped, and {one.assignment} sends readers there")
 
     def check_end(self, nodes: set[bytes], *, is_placed: bool) -> None:
-        """Each of the nodes that are up has the copies that the last map says, whole; and no other, once all is placed."""
+        """Each of the nodes that are up has the copies that the last map says, whole; and no other once all is placed."""
         there = [one for one in self._witness.models.values() if not one.left and one.node in nodes]
         for partition in self.maps.keys() - self.dropped:
             last = self.last(partition)
