@@ -27,7 +27,7 @@ class Scene:
         self.positions = 0
         for assignment, node in NODES.items():
             self.witness.models[assignment] = Model(node, 0, assignment)
-        self.decides(1, {one: State.AVAILABLE for one in NODES})
+        self.decides(1, dict.fromkeys(NODES, State.AVAILABLE))
         hosts = tuple(Host(one, NODES[one], one, counts=True, available=True) for one in NODES)
         self.copy = SimpleNamespace(
             hosts=hosts, config=1, identity=SimpleNamespace(partition=0), rules=SimpleNamespace(slots=3)
@@ -419,7 +419,9 @@ def test_who_is_not_whole_and_feeds(moving):
     moving.witness.sends(b"d", [moving.put[1]])
     assert moving.broken == {"feeds", "fed"}
     moving.witness.violations.clear()
-    moving.witness.applies(Change(9, D, Stand(2, {A: 2}, {}), (), joining=Joining(False, ()), is_joining=True))
+    moving.witness.applies(
+        Change(9, D, Stand(2, {A: 2}, {}), (), joining=Joining(is_loaded=False, spans=()), is_joining=True)
+    )
     assert moving.broken == {"feeds"}
 
 
@@ -510,6 +512,13 @@ def test_what_is_set_aside_takes_and_sends_nothing(scene):
     assert scene.broken == {"feeds"}
     scene.applies(C, {A: 1})
     assert scene.broken == {"feeds", "left"}
+
+
+def test_what_is_called_lost_and_was_acknowledged(scene):
+    """Beyond what is kept of an origin that was taken by force."""
+    for kept, broken in ((1, set()), (0, {"called lost"})):
+        scene.witness.moves.called_lost({"partition": 0, "assignment": f"{A:016x}", "kept": kept})
+        assert scene.broken == broken
 
 
 def test_a_partition_in_no_place_or_in_two(moving):
