@@ -334,8 +334,8 @@ class Feed:
         if look.serial == look.lane.serial:
             if is_cut:
                 look.lane.met.clear()
-                passed = self.told.keys() - self._lanes.keys() if look.lane is self._shared else ()
-                for copy in passed:  # What it lacks may be in what was let go of; one that is not whole loads that.
+                passed = self.told if look.lane is self._shared else ()
+                for copy in [one for one in passed if one not in self._lanes]:  # What it lacks may be in what was let go of; one that is not whole loads that.
                     if self.told[copy].span is None and not self._covers(copy, copy.synced):
                         self._lanes[copy] = Lane(copy.made_at, copy)
             look.lane.looks = False

@@ -133,7 +133,7 @@ class Loading:
         self.litter: deque[int] = deque()  # Spaces of torn loads.
         # Maps that came while they stood still.
         self.unplaced: dict[Copy, tuple[Identity, int, Sequence[Host], Rules]] = {}
-        self.joining: set[Copy] = set()  # Those that are not whole.
+        self.joining: dict[Copy, None] = {}  # Those that are not whole, in the order in which they came.
         self._open: dict[Copy, float] = {}  # Since when of one of these that has loaded the same spans are open.
         self._below: dict[Copy, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
         self._since: dict[Copy, float] = {}  # Since when nobody can feed what somebody has.
@@ -209,7 +209,7 @@ class Loading:
         """Have a copy that is not whole load, or load again where that has left a span open for too long."""
         joining = copy.joining
         if joining is None:
-            self.joining.discard(copy)
+            self.joining.pop(copy, None)
             self._open.pop(copy, None)
             self._around.changes(copy)
         elif joining.is_loaded:
@@ -455,7 +455,7 @@ class Loading:
         load = self.loads.pop(copy, None)
         for kept in (self._below, self._since, self._loaded, self._open):
             kept.pop(copy, None)
-        self.joining.discard(copy)
+        self.joining.pop(copy, None)
         self.log_too_small.discard(copy)
         self.unplaced.pop(copy, None)
         if load is None:

@@ -101,7 +101,7 @@ class Replicas:
         self.spaces[copy.space] = copy
         self.levels[copy] = Levels(copy)
         if copy.joining is not None:
-            self.loading.joining.add(copy)
+            self.loading.joining[copy] = None
 
     def place(self, identity: Identity, config: int, hosts: Sequence[Host], rules: Rules = NO_RULES) -> None:
         """Hold a partition, as the map that was adopted says.

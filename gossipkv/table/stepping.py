@@ -232,7 +232,7 @@ class Stepping:
             for partition in [decode_partition(entry.record)]
         }
         gone = {copy: found[copy.partition[1]] for copy in copies if copy.partition[1] in found}
-        reports = await self._reports({copy: _available(one) for copy, (_, one) in gone.items()})
+        reports = await self._reports({copy: sorted(_available(one)) for copy, (_, one) in gone.items()})
         for copy, (version, partition) in gone.items():
             told = reports.get(copy, {})
             adopted = {node for node, report in told.items() if report.config >= version}
