@@ -203,7 +203,7 @@ class Telling:
                 has_begun = copy.joining is None or copy.joining.is_loaded
                 space = load.space if load is not None else copy.space if has_begun else None
                 copied += 0 if space is None else _size(replication, space)
-        rate = replicas.loading.transfer
+        rate = replicas.loading.pace.rate
         return {
             "to_copy": {self._deciding.name_of(node): count for node, count in to_copy.items()},
             "copied": copied,

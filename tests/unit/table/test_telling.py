@@ -40,7 +40,7 @@ def records():
         node.refusal = None
         node.aside = {}
         node.size_bytes = lambda space: 100 + space
-        node.replicas.loading.transfer = RATE
+        node.replicas.loading.pace.rate = RATE
     made.placed = {}  # The nodes of tables, as the catalogue names them; it names none yet.
     made.make("t", firsts=PARTITIONS, holders=lambda _: three)
     asked = made.nodes[0].replicas
