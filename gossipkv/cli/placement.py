@@ -1,7 +1,7 @@
 """`node`: which nodes tables are laid on, and `plan` and `reshard` of `table`.
 
-Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out, by moves.  Said twice it is
-done once, so a command that gets no answer asks again, once.
+Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out, by moves.  Said
+twice it is done once, so a command that gets no answer asks again, once.
 """
 
 from __future__ import annotations
