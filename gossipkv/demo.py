@@ -72,7 +72,9 @@ REQUIRED: Final = (
     ("writes", 2_000, None, "writes acknowledged to a table"),
     ("writes_after_kill", 1_000, None, "after a node was killed"),
     ("read_back", 2_000, None, "read at once elsewhere"),
-    ("read_again", 6_000, None, "values read again, by each node"),
+    ("read_again", 10_000, None, "values read again, by each node"),
+    ("moved", 24, None, "replicas moved to other nodes"),
+    ("asked", 200, None, "asked by a session meanwhile"),
     ("lost", 0, 0, "acknowledged and lost"),
 )
 
@@ -160,6 +162,8 @@ class Outcome:
     read_back: int = 0
     read_again: int = 0
     lost: int = 0
+    moved: int = 0
+    asked: int = 0
     seconds: float = 0.0
     trouble: list[str] = field(default_factory=list)  # The first failures, in words.
 
@@ -427,6 +431,8 @@ def _note(outcome: Outcome, kept: demo_tables.Kept) -> None:
     """Take in the numbers of the second act."""
     outcome.writes, outcome.writes_after_kill, outcome.unknown = kept.writes, kept.writes_after_kill, kept.unknown
     outcome.read_back, outcome.read_again, outcome.lost = kept.read_back, kept.read_again, kept.lost
+    outcome.moved, outcome.asked = kept.moved, kept.asked
+    outcome.steps_back += kept.steps_back
     for line in kept.trouble:
         _fail(outcome, line)
 

@@ -2,25 +2,30 @@
 
 The characters of the Unicode database are put into a table with a replica on each of the three nodes, each through the
 next node, and what was acknowledged is read at another one at once, in the session that wrote it.  On the way a node is
-killed, without a word to those who write.  In the end every value that was acknowledged is read again from every node,
+killed, without a word to those who write.  Then every value that was acknowledged is read again from every node,
 the one that was killed among them.
+
+In the end the table moves: a node more gets its share, and the one that was killed is killed again, for good, and
+replaced by another.  A session goes on writing and reading meanwhile, at whoever holds a key by then.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, Final, final
+from itertools import count, islice
+from typing import TYPE_CHECKING, Final, Self, final
 
-from gossipkv.errors import GossipKVError, Unavailable, Unknown
+from gossipkv.errors import Conflict, GossipKVError, Unavailable, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gossipkv.client import blocking
     from gossipkv.client.sessions import Session
-    from gossipkv.launcher import Cluster
+    from gossipkv.launcher import Cluster, NodeStatus
     from gossipkv.wire.rpc import Value
 
 TABLE: Final = "characters"
@@ -30,6 +35,9 @@ BATCH: Final = 500  # Values that are read again at once.
 TIMEOUT_MS: Final = 10_000
 PATIENCE_S: Final = 60.0  # Until a node that was started again has what it missed.
 TOLD_FAILURES: Final = 3
+COUNTERS: Final = 100  # Keys that a session writes and reads while the table moves.
+MANY_FAILURES: Final = 100  # No use in going on.
+LOOK_S: Final = 0.05  # Between two looks at what has moved.
 
 
 @final
@@ -39,10 +47,14 @@ class Kept:
 
     writes: int = 0  # Acknowledged: a majority of the replicas had synced them.
     writes_after_kill: int = 0
-    unknown: int = 0  # Sent to the node that was killed, and not answered: they may be there or not.
+    unknown: int = 0  # Sent to a node that was killed, and not answered: they may be there or not.
     read_back: int = 0  # At another node at once, in the session that wrote them.
     read_again: int = 0  # Values, from each node.
     lost: int = 0  # Acknowledged, and not read again somewhere.
+    moved: int = 0  # Replicas that another node has now.
+    asked: int = 0  # By a session, meanwhile.
+    failed: int = 0  # Of these; told in `trouble`, too.
+    steps_back: int = 0  # What it read was older than what it had written or read.
     trouble: list[str] = field(default_factory=list)
 
 
@@ -87,9 +99,74 @@ class Act:
             for name in self._clients:
                 self._read_again(name)
             say(f"read     {len(self._written):,} values from each node")
+            self._move(doomed, say)
         finally:
             for client in self._clients.values():
                 client.close()
+
+    def _move(self, doomed: NodeStatus, say: Callable[[str], None]) -> None:
+        """Have a node more, and one replaced, while a session asks; read all of it again from both."""
+        kept, (asked, *_) = self._kept, self._nodes
+        comer, successor = self._cluster.add(), self._cluster.add()
+        for node in (comer, successor):
+            self._clients[node.name] = self._cluster.connect(node.index, timeout_ms=TIMEOUT_MS)
+        self._await_known()
+        replicas = PARTITIONS * len(self._nodes)
+        with Asking(self._cluster, kept):
+            say(f"added    {comer.name}, while a session goes on asking")
+            self._decide(asked, "add_node", comer.name)
+            moved = self._await_moved(asked, {*(node.name for node in self._nodes), comer.name}, comer.name)
+            say(f"moved    {moved} of {replicas} replicas to {comer.name}; {_so_far(kept)}")
+            say(f"killed   {doomed.name}, for good; {successor.name} takes its place")
+            self._cluster.kill(doomed.index)
+            self._clients.pop(doomed.name).close()
+            self._decide(asked, "replace_node", doomed.name, successor.name, {"force": True})
+            moved = self._await_moved(asked, {*self._clients}, successor.name)
+            say(f"moved    {moved} of {replicas} replicas to {successor.name}; {_so_far(kept)}")
+        for node in (comer, successor):
+            self._read_again(node.name)
+        say(f"read     {len(self._written):,} values from each of both")
+
+    def _decide(self, asked: NodeStatus, method: str, *params: Value) -> None:
+        """Change which nodes the table is laid on; who was killed a moment ago may pass for alive yet."""
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._clients[asked.name].call(method, *params)
+            except Conflict:
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(LOOK_S)
+            else:
+                return
+
+    def _await_moved(self, asked: NodeStatus, wanted: set[str], comer: str) -> int:
+        """Return when the table lies on these nodes, and nothing moves; how many replicas the newcomer has."""
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            hosts, moving = self._hosts(asked)
+            if hosts.keys() == wanted and not moving and max(hosts.values()) - min(hosts.values()) <= 1:
+                self._kept.moved += hosts[comer]
+                return hosts[comer]
+            if time.monotonic() > give_up_s:
+                raise Unavailable(f"the table has not moved: {dict(hosts)}, and {moving} replicas are on their way")
+            time.sleep(LOOK_S)
+
+    def _hosts(self, asked: NodeStatus) -> tuple[Counter[str], int]:
+        """How many replicas each node has, and how many are on their way, as a node knows it."""
+        hosts, moving = Counter[str](), 0
+        match self._clients[asked.name].call("partition_map", TABLE):
+            case {"partitions": [*partitions]}:
+                for partition in partitions:
+                    match partition:
+                        case {"assignments": [*assignments]}:
+                            for one in assignments:
+                                match one:
+                                    case {"node": str(node), "state": "AVAILABLE"}:
+                                        hosts[node] += 1
+                                    case _:
+                                        moving += 1
+        return hosts, moving
 
     def _await_known(self) -> None:
         """Return when every node has heard of the table."""
@@ -141,6 +218,60 @@ class Act:
         self._kept.lost += len(missing)
         for key in islice(missing, TOLD_FAILURES):
             self._kept.trouble.append(f"{key.decode()}: acknowledged, and not read again from {name}")
+
+
+@final
+class Asking:
+    """A session that writes and reads a few keys without a pause, at their owners, and judges what it is shown."""
+
+    def __init__(self, cluster: Cluster, kept: Kept) -> None:
+        self._cluster = cluster
+        self._kept = kept
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        kept, seen = self._kept, dict[bytes, int]()
+        with self._cluster.connect(timeout_ms=TIMEOUT_MS) as client:
+            table, session = client.table(TABLE, by_map=True), client.session()
+            for number in count():
+                if self._is_over.is_set() or kept.failed >= MANY_FAILURES:
+                    return
+                key = b"counter %d" % (number % COUNTERS)
+                try:
+                    self._ask(table, session, key, number, seen)
+                except GossipKVError as error:
+                    kept.failed += 1
+                    kept.trouble.append(f"{key.decode()}: {error}")
+
+    def _ask(self, table: blocking.Table, session: Session, key: bytes, number: int, seen: dict[bytes, int]) -> None:
+        """Write a key, and read it again.  Raises GossipKVError: one of it has failed."""
+        kept = self._kept
+        try:
+            table.put(key, b"%d" % number, session=session, wait_ms=TIMEOUT_MS // 2)
+            seen[key] = number
+        except Unknown:  # It was sent, and the node was killed.
+            kept.unknown += 1
+        kept.asked += 1
+        found = table.get(key, session=session, wait_ms=TIMEOUT_MS // 2)
+        kept.asked += 1
+        shown = -1 if found is None else int(found)
+        if shown < seen.get(key, -1):
+            kept.steps_back += 1
+        seen[key] = shown
+
+
+def _so_far(kept: Kept) -> str:
+    """What a session was told, until now."""
+    return f"{kept.asked:,} requests, {kept.failed} failed, {kept.steps_back} steps back"
 
 
 def _batches(keys: Mapping[bytes, bytes]) -> list[list[bytes]]:

@@ -317,6 +317,8 @@ class Loading:
         copy, now = load.copy, self._outside.now()
         if decode_state(load.state)[1] != copy.synced_config:
             self._tear(load, "the source has another config")
+        elif tuple(origin for origin, _ in clock.entries(load.clock)) != copy.named:
+            self._tear(load, "the source has sent another partition")
         elif clock.counter(load.clock, copy.assignment) < load.own and now < load.began + self._stall_s:
             self._later(load, self._relay_s, partial(self._ask, load))
         else:

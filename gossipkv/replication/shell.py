@@ -142,8 +142,11 @@ class Replication:
         return {copy.partition[1]: self.size_bytes(copy.space) for copy in copies}
 
     def size_bytes(self, space: int) -> int:
-        """About how many bytes a space takes.  Raises StorageError, Corrupt."""
-        return self._store.size_bytes(space)
+        """About how many bytes a space takes; 0 of one that is not synced yet.  Raises StorageError, Corrupt."""
+        try:
+            return self._store.size_bytes(space)
+        except ValueError:  # Of a load that has just begun.
+            return 0
 
     def let_go(self, copy: Copy, *, why: str = "") -> None:
         """Drop a copy; or, if it is said `why`, set it aside for people to look at.

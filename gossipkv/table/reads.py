@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES: Final = (16 << 20) + (512 << 10)  # Fits a frame of 17 MiB, with what is around it.
 HEAD_BYTES: Final = 8  # Of a value in an answer, at most.
+MOST_ASKED: Final = 1000  # Keys in one question: a request between nodes has at most 1,024 elements.
 
 
 @final
@@ -137,11 +138,16 @@ class TableReads:
         route = self._routing.route(table)
         places = [*map(route.place, keys)]
         route.check(options.config, places)
-        groups: dict[tuple[bytes, ...], list[int]] = {}  # One question for all that the same nodes hold.
+        groups: dict[tuple[bytes, ...], list[int]] = {}  # One question for all that the same nodes hold,
         for at, place in enumerate(places):
             groups.setdefault(place.hosts, []).append(at)
-        gathering.begin(len(groups))
-        for nodes, ats in groups.items():
+        questions = [
+            (nodes, ats[first : first + MOST_ASKED])  # as far as they fit into it.
+            for nodes, ats in groups.items()
+            for first in range(0, len(ats), MOST_ASKED)
+        ]
+        gathering.begin(len(questions))
+        for nodes, ats in questions:
             partitions, theirs = [places[at].partition for at in ats], [keys[at] for at in ats]
             self._forwarding.begin(
                 Request(

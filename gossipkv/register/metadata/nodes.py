@@ -86,6 +86,8 @@ class Nodes:
     async def hosts(self, wanted: int) -> list[Host]:
         """The nodes that take part, seem to be alive, and were not taken out, in order.
 
+        Where any is named, or is to be, only those that are: who is not would be taken for one that is to hold nothing.
+
         Raises:
             Unavailable: fewer than are wanted.
         """
@@ -110,6 +112,13 @@ class Nodes:
                 for node in self._members.alive():
                     if node not in named or named[node].weight:
                         nursery.start_soon(invite, node)
+        if named or any(not host.is_named for host in found.values()):
+            for node in sorted(node for node, host in found.items() if node not in named and host.is_named):
+                host = found.pop(node)  # It was asked a moment too early, or does not say.
+                try:
+                    found[node] = Host(host.acceptor, await self._members.describe(node), is_named=False)
+                except GossipKVError as error:
+                    failed.append(f"{node.hex()[:8]}: {error.message}")
         if len(found) < wanted:
             said = "; ".join(failed) or "no others are known"
             raise Unavailable(f"a table of {wanted} replicas needs so many nodes, and {len(found)} take part: {said}")

@@ -209,8 +209,16 @@ def lose(nodes: Nodes, victim: int, *, left: Sequence[int]) -> Death:
     return Death(killed_s, time.monotonic())
 
 
-def all_know(nodes: Nodes, by: Iterable[int]) -> None:
-    """Return when each of these sees all of them alive, and knows the table."""
+def all_know(nodes: Nodes, by: Sequence[int]) -> None:
+    """Return when each of these sees all of them alive and knows the table, on which all five decide."""
     nodes.all_alive(by)
+    wanted = [f"n{index}" for index in by]
     for index in by:
         until(lambda index=index: held(nodes, index), lambda _: True)
+        until(lambda index=index: deciders(nodes, index), lambda found: found == [wanted, wanted])
+
+
+def deciders(nodes: Nodes, index: int) -> list[list[str]]:
+    """Who decides on the catalogue and on the table, as a node knows it."""
+    registers = nodes.ask(index, "metadata_status", None)
+    return [sorted({one["node"] for one in register["old"] + register["new"]}) for register in registers]

@@ -72,8 +72,10 @@ def test_the_numbers_hold(tmp_path):
     assert told["writes"] >= 2_000
     assert told["writes_after_kill"] >= 1_000
     assert told["read_back"] == told["writes"]
-    assert told["read_again"] == 3 * told["writes"]
+    assert told["read_again"] == 5 * told["writes"]
     assert told["lost"] == 0
+    assert told["moved"] == 24
+    assert told["asked"] >= 200
     assert [*told["latency"]] == ["before", "during", "after"]
     assert sum(phase["count"] for phase in told["latency"].values()) == told["reads"]
     assert all(0 < phase["p50_us"] <= phase["p99_us"] for phase in told["latency"].values())
@@ -101,6 +103,9 @@ def test_for_people(tmp_path):
         "until the switch and the kill",
         "n2, after 1,000 writes; the writer goes on",
         "values read again, by each node",
+        "moved    12 of 48 replicas to n4; ",
+        "moved    12 of 48 replicas to n5; ",
+        " requests, 0 failed, 0 steps back",
         "95,156 characters",
         "done in",
     ):
@@ -186,7 +191,9 @@ SWITCH = demo.READS_BEFORE + 4000  # The answer at which a right node switches.
 
 def outcome_of(answers, status=None, happened=None, said=None):
     """What the reader makes of these answers; what it has happen is added to `happened`, what it says to `said`."""
-    outcome = demo.Outcome(writes=2_000, writes_after_kill=1_000, read_back=2_000, read_again=6_000)  # As it should.
+    outcome = demo.Outcome(
+        writes=2_000, writes_after_kill=1_000, read_back=2_000, read_again=10_000, moved=24, asked=200
+    )
     happened, said = [] if happened is None else happened, [] if said is None else said
     killed = Future()
     killed.set_result(NodeStatus(3, "n3", "127.0.0.1:7072", "ended", exit_status=-signal.SIGKILL))

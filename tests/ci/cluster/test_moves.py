@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gossipkv.launcher import Cluster
-from tests.ci.cluster.table_moves import Traffic, all_know, lay, lose, shares, still_there
-from tests.ci.cluster.table_nodes import Nodes
+from tests.ci.cluster.table_moves import Death, Traffic, all_know, held, lay, lose, shares, still_there
+from tests.ci.cluster.table_nodes import Nodes, until
+from tests.ci.cluster.table_records import TABLE
 from tests.ci.cluster.views import LOGGED
 
 pytestmark = pytest.mark.timeout(600)
 
-SETTINGS = {**LOGGED, "refresh_period": "off"}
+SETTINGS = {**LOGGED, "refresh_period": "off", "table_segment": "4MiB"}
 LEAST = 100  # Reads and writes of clients, and of sessions, in each phase; a machine that is not busy does thousands.
 PARTITIONS = 32
 
@@ -63,3 +66,74 @@ def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
         assert replaced == dict.fromkeys(["n1", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
         traffic.check(1)
         assert still_there(cluster, 1, records) == []
+
+
+def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
+    """The target is killed amid it, then a source, and each is started again: what was wanted is reached."""
+    slowly = {**SETTINGS, "table_transfer": "64KiB/s", "max_moves": "4"}
+    with Cluster(tmp_path, nodes=4, settings=slowly) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(range(1, 5))
+        records = lay(cluster, partitions=PARTITIONS, replication=3)
+        cluster.add()
+        all_know(nodes, range(1, 6))
+        with Traffic(nodes, range(1, 6), seed=3) as traffic:
+            traffic.goes_on(0.5, LEAST)
+            nodes.ask(1, "add_node", "n5")
+            until(lambda: coming(nodes, 1), bool)
+            deaths = [restart(nodes, 5, asked=1)]
+            until(lambda: sources(nodes, 1), bool)
+            victim = sources(nodes, 1)[0]
+            deaths.append(restart(nodes, victim, asked=5))
+            grown = shares(nodes, range(1, 6), range(1, 6))
+        reads, writes = traffic.failures()
+        assert reads == []
+        assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
+        assert {*grown.values()} == {3 * PARTITIONS // 5, 3 * PARTITIONS // 5 + 1}
+        traffic.check(1)
+        assert still_there(cluster, 1, records) == []
+
+
+def test_a_table_is_put_into_groups_and_out_of_them(tmp_path):
+    """No read and no write fails; each shard lies in its group, and in the end on any nodes again."""
+    with Cluster(tmp_path, nodes=5, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(range(1, 6))
+        records = lay(cluster, partitions=PARTITIONS, replication=2)
+        all_know(nodes, range(1, 6))
+        with Traffic(nodes, range(1, 6), seed=4) as traffic:
+            traffic.goes_on(0.5, LEAST)
+            for groups in (2, 1):
+                formed = nodes.ask(groups, "reshard", TABLE, groups)["groups"]
+                until(lambda formed=formed: astray(nodes, 3, formed), lambda found: found == [])
+                shares(nodes, range(1, 6), range(1, 6))
+                traffic.goes_on(0.5, LEAST)
+        assert traffic.failures() == ([], [])
+        assert min(traffic.counts()) >= 6 * LEAST
+        traffic.check(1)
+        assert still_there(cluster, 1, records) == []
+
+
+def coming(nodes, index):
+    """Assignments of the table that are on their way."""
+    return [one for one in held(nodes, index) if one.state in {"PROPOSED", "INITIALIZING"}]
+
+
+def sources(nodes, index):
+    """The nodes, by numbers, from whose slots something is on its way, but for who asks the most of this test."""
+    slots = {(one.partition, one.slot) for one in coming(nodes, index) if one.state == "INITIALIZING"}
+    found = [one for one in held(nodes, index) if (one.partition, one.slot) in slots and one.state == "AVAILABLE"]
+    return sorted({int(one.node[1:]) for one in found})
+
+
+def restart(nodes, victim, *, asked):
+    """Kill a node amid moves, as another one says, and start it again; return when all know that it is back."""
+    killed_s = time.monotonic()
+    nodes.cluster.kill(victim)
+    assert coming(nodes, asked) != []
+    nodes.cluster.start(victim)
+    nodes.all_alive(range(1, 6))
+    return Death(killed_s, time.monotonic())
+
+
+def astray(nodes, index, formed):
+    """Assignments outside of their groups."""
+    return [one for one in held(nodes, index) if one.node not in formed[one.partition % len(formed)]]

@@ -192,6 +192,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.verifying": "goes through a copy a page at a time, and asks hosts again",
     "gossipkv.table.for_clients": "waits until all nodes know a table that was made",
     "gossipkv.table.placing": "asks all nodes at once how much they have",
+    "gossipkv.table.quarantine": "asks all nodes at once what was set aside",
     "gossipkv.table.moving": "looks at what is wanted of each table now and then",
     "gossipkv.table.stepping": "asks all hosts at once, and steps once a second",
     "gossipkv.table.for_peers": "waits until a config id is reached",

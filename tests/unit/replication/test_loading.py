@@ -8,7 +8,7 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
-from gossipkv.replication.copy import RECORD, Write
+from gossipkv.replication.copy import RECORD, STATE, Write, decode_state, encode_state
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import Cluster
 
@@ -458,3 +458,19 @@ def test_what_has_ended_is_not_merged_over():
     cluster.until(lambda: cluster.is_level)
     assert three.told == ["began", "done"]
     assert three.live == one.live
+
+
+def test_a_source_that_sends_another_partition():
+    """Its clock names other assignments: nothing of it becomes the copy."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    left_behind(cluster, three)
+    for node in (one, two):
+        state = node.spaces[node.copy.space][STATE]
+        named = clock.of((origin + 10, count) for origin, count in clock.entries(node.copy.synced))
+        node.spaces[node.copy.space][STATE] = encode_state(1, decode_state(state)[1], named, named)
+    before = three.copy.space
+    cluster.connect(three)
+    cluster.until(lambda: any("another partition" in str(told) for told in three.told))
+    assert three.copy.space == before
+    assert three.live == {}

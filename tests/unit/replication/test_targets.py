@@ -44,7 +44,7 @@ def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
     one.write(b=b"2")
     cluster.pass_s(0.5)
     adopt(cluster, 3, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=LOADING)
-    cluster.until(lambda: target.copy.joining.is_loaded)  # From the second, which has nothing.
+    cluster.until(lambda: target.copy.joining.is_loaded)  # From the third, which has nothing.
     cluster.until(lambda: target.copy.joining is None, most_s=5.0)
     cluster.pass_s(1.0)
     assert records(target) == {b"a", b"b"}
@@ -64,10 +64,10 @@ def test_a_target_feeds_nobody(cluster, tail_bytes):
     cluster.pass_s(0.5)
     assert records(target) == {b"b"}
     adopt(cluster, 3, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=LOADING)
-    cluster.until(lambda: target.copy.joining.is_loaded)  # From the second, which has nothing.
-    heal(cluster, one, three)
+    cluster.until(lambda: target.copy.joining.is_loaded)  # From the third, which has nothing.
+    heal(cluster, one, two)
     cluster.until(lambda: target.copy.joining is None)
     one.write(c=b"3")  # Once it is whole it passes that on, and reads its log for it.
     cluster.pass_s(5.0)
-    assert (records(target), records(two)) == ({b"a", b"b", b"c"}, set())
-    assert clock.counter(two.copy.synced, 1) == 0
+    assert (records(target), records(three)) == ({b"a", b"b", b"c"}, set())
+    assert clock.counter(three.copy.synced, 1) == 0

@@ -14,11 +14,10 @@ from gossipkv.replication.copy import RECORD, Write
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.holding import Holding
-from tests.unit.table.moved_map import MovedMap, node
+from tests.unit.table.moved_map import FORCED, TABLE, MovedMap, node
 
 ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
 OTHER = 4
-FORCED = "unassign by force"
 KEY = b"k"
 
 
@@ -49,6 +48,11 @@ class Store:
     def get(self, space, key):
         return self.records[space].get(key)
 
+    def size_bytes(self, space):
+        if space not in self.records:
+            raise ValueError(f"there is no space {space}")
+        return sum(map(len, self.records[space].values()))
+
     def spaces(self):
         return [*self.records]
 
@@ -74,12 +78,9 @@ class Node:
         self.holding = Holding(self.map, self.map, self.replication)
 
     async def look(self, *steps):
-        """It holds what the map says after these; FORCED is `unassign` by force."""
-        for name, *argument in steps:
-            if name == FORCED:
-                self.map.have("unassign", *argument, version=2)
-            else:
-                self.map.have(name, *argument)
+        """It holds what the map says after these."""
+        for step in steps:
+            self.map.have(*step)
         await self.holding.look()
         await wait_all_tasks_blocked()
 
@@ -199,5 +200,46 @@ def test_who_comes_anew_begins_from_nothing():
         (new,) = one.replication.replicas.copies.values()
         assert (new.partition, new.assignment, one.aside) == (old.partition, OTHER, [ME])
         assert (one.has(old), one.has(new)) == (True, False)
+
+    trio.run(scenario)
+
+
+def test_what_has_departed_is_forgotten_with_its_table():
+    """And nothing of another one."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        await one.look(*COMES)
+        await one.look(GOES)
+        one.map.on_forgotten(b"another")
+        assert one.departed == [ME]
+        one.map.on_forgotten(TABLE)
+        assert (one.departed, one.replication.maps) == ([], {})
+
+    trio.run(scenario)
+
+
+def test_a_map_that_has_ended_is_not_taken_up():
+    """Its copies go with it."""
+
+    async def scenario():
+        one = Node()
+        one.map.known[TABLE].head.ended = True
+        await one.look()
+        assert one.copies == []
+
+    trio.run(scenario)
+
+
+def test_a_space_that_is_not_synced_yet_takes_nothing():
+    """Who asks for sizes as a load begins is answered."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        copy = await one.write()
+        assert one.replication.size_bytes(copy.space) > 0
+        assert one.replication.size_bytes(one.store.reserve_space()) == 0
 
     trio.run(scenario)

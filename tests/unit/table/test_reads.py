@@ -69,6 +69,13 @@ def test_many_keys_are_found_by_all(records):
         records.nodes[3].call("get_many", "t", keys, {"local": True})
 
 
+def test_more_keys_than_fit_into_a_question_are_asked_for_in_several(records):
+    """A request between nodes has at most 1,024 elements, and `get_many` any number of keys."""
+    theirs, (node, *_) = holders(records, b"7")
+    assert node.call("get_many", "t", [b"7"] * 2_500) == [[b"value 7"] * 2_500, TOKEN]
+    assert sum(node.asked.count("table_get") for node in theirs) == 3
+
+
 def test_who_is_slow_is_not_waited_for(records):
     """After a stage the next host is asked as well, and the first answer counts; who was lost costs no time."""
     theirs, (node, *_) = holders(records, b"7")
