@@ -238,7 +238,7 @@ class Feed:
         self._flight.clear()
         self._flying.clear()
         self._relayed.clear()
-        hosts = {copy: one for copy, one in told.items() if one.assignment in copy.assigned}
+        hosts = {copy: one for copy, one in told.items() if copy.feeds(one.assignment)}
         self._strangers = {copy: None for copy in told if copy not in hosts}
         joining = {copy: one for copy, one in hosts.items() if one.span is not None}
         self._gap = {copy: copy.synced for copy in hosts if not self._covers(copy, copy.synced) and copy not in joining}
@@ -266,7 +266,7 @@ class Feed:
 
     def hears(self, copy: Copy, told: Told, now: float) -> None:
         """The target has told a copy's clock.  There are two links: what it told before may come behind."""
-        if told.assignment not in copy.assigned:
+        if not copy.feeds(told.assignment):
             self.let_go(copy)
             self.told[copy] = told
             self._strangers[copy] = None
@@ -292,11 +292,11 @@ class Feed:
             del self._gap[copy]
 
     def adopted(self, copy: Copy, now: float) -> None:
-        """The copy here goes by another map: who has told of its own may be a host now, or AVAILABLE, or neither."""
+        """The copy goes by another map, or has departed: who has told of its own may be a host, or AVAILABLE, now."""
         told = self.told.get(copy)
         if told is None:
             return
-        if (told.assignment in copy.assigned) is (copy in self._strangers):
+        if copy.feeds(told.assignment) is (copy in self._strangers):
             self.let_go(copy)
             self.hears(copy, told, now)
         self.told[copy] = told._replace(available=is_served(told.assignment, copy))

@@ -150,6 +150,13 @@ class Replication:
         except ValueError:  # Of a load that has just begun.
             return 0
 
+    def departs(self, copy: Copy) -> None:
+        """A copy is not there any more by its map: it feeds nobody, and is dropped when that is sure."""
+        self.departed[copy] = None
+        copy.departs()
+        for peer in self.replicas.peers.values():
+            peer.feed.adopted(copy, self.now())
+
     def let_go(self, copy: Copy, *, why: str = "") -> None:
         """Drop a copy; or, if it is said `why`, set it aside for people to look at.
 

@@ -107,7 +107,7 @@ class Witness:
     def applies(self, change: Change) -> None:
         """A batch is durable."""
         model = self.models[change.assignment]
-        state, who = change.state, f"{change.assignment} of partition {model.partition}"
+        who = f"{change.assignment} of partition {model.partition}"
         if model.left:
             self.found("left", f"{who}: it goes on, and was {model.left}")
         if change.left:
@@ -116,13 +116,14 @@ class Witness:
             return
         for key in change.collected:
             self._collects(model, who, key)
-        if change.collected:
-            return
-        if change.loaded is None and state.before != model.clock and model.joining is None:
-            if state.before != state.after:
-                self.found("continuity", f"{who}: a batch goes on from {state.before}, and it has {model.clock}")
-            elif any(model.clock.get(origin, 0) != count for origin, count in state.after.items()):
-                self.found("continuity", f"{who}: it adopts a map with {state.after}, and it has {model.clock}")
+        if not change.collected:
+            self._moves_on(model, who, change)
+
+    def _moves_on(self, model: Model, who: str, change: Change) -> None:
+        """A copy has another state."""
+        state = change.state
+        if change.loaded is None and model.joining is None:
+            self._check_continuity(model, who, state)
         if state.config != model.config:
             model.config = state.config
             self.moves.adopts(model, who, state.after)
@@ -137,6 +138,12 @@ class Witness:
         model.merged[state.config] += () if model.joining is None else model.joining.spans
         if model.joining is None:
             self._compare(model)
+
+    def _check_continuity(self, model: Model, who: str, state: State) -> None:
+        if state.before not in (state.after, model.clock):
+            self.found("continuity", f"{who}: a batch goes on from {state.before}, and it has {model.clock}")
+        elif any(model.clock.get(origin, 0) != count for origin, count in state.before.items()):
+            self.found("continuity", f"{who}: it adopts a map with {state.after}, and it has {model.clock}")
 
     def _goes_on(self, model: Model, who: str, change: Change) -> None:
         """A copy that is whole takes something in."""
