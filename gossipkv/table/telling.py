@@ -38,7 +38,7 @@ FEW: Final = 64  # Partitions that are looked at before others have a turn.
 FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
 _JUDGED: Final = (
     "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
-    "warning",
+    "passed_over", "warning",
 )  # fmt: skip
 
 
@@ -164,6 +164,7 @@ class Telling:
             "missing": moves.missing,
             "waits_for": [*sorted(map(self._deciding.name_of, moves.waits_for))],
             **self._progress(route.table, moves, replication),
+            "passed_over": {self._deciding.name_of(node): int(s) for node, s in self._deciding.passed_over().items()},
             "aside": self._aside(route.table, replication),
             "warning": self._warning(route.table),
             "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
