@@ -3,7 +3,8 @@
     python moving_clients.py '{"addresses": {name: address}, "seed": 1}'
 
 It writes and reads until a line comes on its standard input, the nodes of each partition as JSON, `[[name, ...], ...]`;
-then it says, as JSON, what must not be, which reads failed, and how many of each there were.
+then it says, as JSON, what must not be, which reads failed (`[began_s, ended_s, error]`), and how many of each there
+were.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ def main(told: str) -> None:
     reads, writes = traffic.failures()
     answer = {
         "faults": traffic.faults(dict(enumerate(hosts))),
-        "failed_reads": [failed.error for failed in reads],
+        "failed_reads": reads,
         "failed_writes": len(writes),
         "counts": traffic.counts(),
     }
-    print(json.dumps(answer))
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":
