@@ -63,13 +63,12 @@ def _table(found: list[Row]) -> Table:
     made = columns("node", "copy", "table", "partition", "size", "why", kept=("copy",), right=("size",))
     for each in sorted(found, key=lambda each: (plain(each.get("node")), plain(each.get("table")))):
         size = whole_of(each.get("bytes"))
-        partition = whole_of(each.get("partition"))
         add_row(
             made,
             plain(each.get("node")),
             plain(each.get("copy")),
             plain(each.get("table")),
-            "-" if partition is None else f"{partition:016x}",
+            plain(each.get("partition")),
             "-" if size is None else size_text(size),
             plain(each.get("why")),
         )

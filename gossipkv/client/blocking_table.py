@@ -177,7 +177,13 @@ class Table:
         deadline = self._client.deadline(timeout_ms)
         if self._by_map is None:
             return self._client.ask(make(0), deadline)
-        steps = self._by_map.asking(reads.key_bytes(key), make)
+        of, failed = reads.key_bytes(key), None
+        if (owner := self._by_map.owner(of)) is not None:
+            try:
+                return self._client.at(owner).ask(make(self._by_map.config), deadline)
+            except GossipKVError as error:
+                failed = owner, error
+        steps = self._by_map.asking(of, make, failed)
         try:
             address, request = next(steps)
             while True:

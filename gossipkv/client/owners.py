@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 from gossipkv.address import parse_address
 from gossipkv.client import reads
 from gossipkv.client._requests import call_request
-from gossipkv.errors import NotReady, ProtocolError, RequestError, ServiceError, StaleConfig, TimedOut, Unavailable
+from gossipkv.errors import (
+    GossipKVError,
+    NotReady,
+    ProtocolError,
+    RequestError,
+    ServiceError,
+    StaleConfig,
+    TimedOut,
+    Unavailable,
+)
 from gossipkv.keyspace.partitioner import TABLE_HASHES
 
 if TYPE_CHECKING:
@@ -70,8 +79,23 @@ class ByMap:
         self._is_fetched = False  # A request is at it; others go without a map meanwhile.
         self._rests: dict[Address, float] = {}  # Until when.
 
-    def asking(self, key: bytes, make: Callable[[int], Request[_Result]]) -> Steps[_Result]:
+    @property
+    def config(self) -> int:
+        """That of the map."""
+        return self._owners.config
+
+    def owner(self, key: bytes) -> Address | None:
+        """Who is to be asked first, as mostly is enough; None: `asking` says."""
+        if self._now() >= self._renew_at:
+            return None
+        return self._pick(self._owners.of(key))
+
+    def asking(
+        self, key: bytes, make: Callable[[int], Request[_Result]], failed: tuple[Address, GossipKVError] | None = None
+    ) -> Steps[_Result]:
         """Have a request for one key answered; `make` makes it for a config id, 0 being none.
+
+        `failed`: an owner that was asked already, and what it has answered.
 
         Raises:
             GossipKVError: what the last that was asked has answered.
@@ -79,27 +103,40 @@ class ByMap:
         if self._now() >= self._renew_at:
             yield from self._renew(None)
         for _ in range(ATTEMPTS):
-            owners = self._owners
-            address = self._pick(owners.of(key))
-            if address is None:
+            if failed is None:
+                address, config = self._pick(self._owners.of(key)), self.config
+                if address is None:
+                    break
+                try:
+                    return cast("_Result", (yield address, make(config)))
+                except GossipKVError as error:
+                    failed = address, error
+            if not (yield from self._goes_on(*failed)):
                 break
-            try:
-                return cast("_Result", (yield address, make(owners.config)))
-            except StaleConfig:
-                if self._owners is owners:  # Else another request has fetched one meanwhile.
+            failed = None
+        return cast("_Result", (yield None, make(0)))
+
+    def _goes_on(self, address: Address, error: GossipKVError) -> Steps[bool]:
+        """Whether an owner is to be asked again, after what one has answered; else the node in use is.
+
+        Raises:
+            GossipKVError: neither, but that is the answer.
+        """
+        match error:
+            case StaleConfig():
+                newer = error.details.get("config")
+                if not isinstance(newer, int) or self.config < newer:  # Else another request has fetched it meanwhile.
                     yield from self._renew(address)
-            except NotReady as error:
-                if error.details.get("waits_for") != "map":
-                    raise
-                break
-            except (Unavailable, TimedOut) as error:
+                return True
+            case NotReady() if error.details.get("waits_for") == "map":
+                return False
+            case Unavailable() | TimedOut():
                 now = self._now()
                 self._rests[address] = now + REST_S
                 self._renew_at = min(self._renew_at, now + RENEW_S)  # Its place may be given away.
-                if isinstance(error, TimedOut):
-                    raise
-                break
-        return cast("_Result", (yield None, make(0)))
+                if isinstance(error, Unavailable):
+                    return False
+        raise error
 
     def _renew(self, source: Address | None) -> Steps[None]:
         """Fetch the map, unless another request does."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+import trio
+
 from gossipkv.client import parts, reads, tables
 from gossipkv.client._requests import get_request
 from gossipkv.client.pages import Pages
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from gossipkv.client._requests import Request
-    from gossipkv.client.owners import ByMap, Steps
+    from gossipkv.client.owners import ByMap
     from gossipkv.client.reads import Key, Stamp
     from gossipkv.client.sessions import Session
     from gossipkv.client.tables import Level
@@ -66,7 +68,7 @@ class Table:
             def make(config: int) -> Request[tuple[bytes | None, Stamp]]:
                 return get_request(self._database, key, self._packed(turn, wait_ms, timeout_ms, config))
 
-            value, token = reads.tokened(await self._asked(by_map.asking(reads.key_bytes(key), make), due))
+            value, token = reads.tokened(await self._asked(by_map, key, make, due))
         turn.saw(token)
         return value
 
@@ -170,10 +172,18 @@ class Table:
         due = self._client.deadline(timeout_ms)
         if self._by_map is None:
             return await self._client.ask_unless_cancelled(make(0), due)
-        return await self._asked(self._by_map.asking(reads.key_bytes(key), make), due)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await self._asked(self._by_map, key, make, due)
 
-    async def _asked(self, steps: Steps[_Result], due: float) -> _Result:
-        """What `steps` (`owners`) makes of the answers of those whom it has asked."""
+    async def _asked(self, by_map: ByMap, key: Key, make: Callable[[int], Request[_Result]], due: float) -> _Result:
+        """The answer to a request for one key of whom `owners` has asked."""
+        of, failed = reads.key_bytes(key), None
+        if (owner := by_map.owner(of)) is not None:
+            try:
+                return await self._client.at(owner).ask(make(by_map.config), due)
+            except GossipKVError as error:
+                failed = owner, error
+        steps = by_map.asking(of, make, failed)
         try:
             address, request = next(steps)
             while True:

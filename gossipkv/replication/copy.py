@@ -102,6 +102,7 @@ class Rules(NamedTuple):
     former: tuple[int, ...] = ()  # Assignments of before that are not settled yet: clocks name them.
     ends: tuple[tuple[int, int | None], ...] = ()  # Of what was taken by force; beyond is lost; None: not known yet.
     loads: bool = False  # The assignment here is INITIALIZING.
+    has_departed: bool = False  # It is not there any more: the copy feeds nobody, and is to be dropped.
 
 
 NO_RULES: Final = Rules()
@@ -263,6 +264,14 @@ class Copy:
     def host_at(self, node: bytes) -> int:
         """The assignment of one of its hosts; 0: that node has none."""
         return next((one for one, seat in self.seated() if seat.node == node), 0)
+
+    def departs(self) -> None:
+        """Its assignment is not there any more: all others have what it has, and their clocks may not say so."""
+        self.rules = shared(self.rules._replace(has_departed=True))
+
+    def feeds(self, assignment: int) -> bool:
+        """Whether that is a host to which it gives what it has."""
+        return assignment in self.assigned and not self.rules.has_departed
 
     @property
     def told_clock(self) -> bytes:

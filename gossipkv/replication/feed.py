@@ -65,6 +65,11 @@ class Told(NamedTuple):
     span: Ends | None = None  # It is not whole, and has merged that of what this node has sent.
 
 
+def is_served(assignment: int, copy: Copy) -> bool:
+    """Whether an assignment is AVAILABLE, or LEAVING, by the map that a copy goes by."""
+    return any(seat.available for one, seat in copy.seated() if one == assignment)
+
+
 @final
 class Tail:
     """The end of the log, in memory, for all feeds."""
@@ -233,7 +238,7 @@ class Feed:
         self._flight.clear()
         self._flying.clear()
         self._relayed.clear()
-        hosts = {copy: one for copy, one in told.items() if one.assignment in copy.assigned}
+        hosts = {copy: one for copy, one in told.items() if copy.feeds(one.assignment)}
         self._strangers = {copy: None for copy in told if copy not in hosts}
         joining = {copy: one for copy, one in hosts.items() if one.span is not None}
         self._gap = {copy: copy.synced for copy in hosts if not self._covers(copy, copy.synced) and copy not in joining}
@@ -261,7 +266,7 @@ class Feed:
 
     def hears(self, copy: Copy, told: Told, now: float) -> None:
         """The target has told a copy's clock.  There are two links: what it told before may come behind."""
-        if told.assignment not in copy.assigned:
+        if not copy.feeds(told.assignment):
             self.let_go(copy)
             self.told[copy] = told
             self._strangers[copy] = None
@@ -287,11 +292,14 @@ class Feed:
             del self._gap[copy]
 
     def adopted(self, copy: Copy, now: float) -> None:
-        """The copy here goes by another map: who has told of its own may be a host now, or not be one any more."""
+        """The copy goes by another map, or has departed: who has told of its own may be a host, or AVAILABLE, now."""
         told = self.told.get(copy)
-        if told is not None and (told.assignment in copy.assigned) is (copy in self._strangers):
+        if told is None:
+            return
+        if copy.feeds(told.assignment) is (copy in self._strangers):
             self.let_go(copy)
             self.hears(copy, told, now)
+        self.told[copy] = told._replace(available=is_served(told.assignment, copy))
 
     def let_go(self, copy: Copy) -> None:
         """The copy here is no more."""

@@ -22,7 +22,7 @@ import msgpack
 from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
 from gossipkv.replication import clock
 from gossipkv.replication.copy import NO_RULES, Copy, Entry, Identity, first_batch
-from gossipkv.replication.feed import Beginnings, Ends, Feed, Ship, Tail, Told
+from gossipkv.replication.feed import Beginnings, Ends, Feed, Ship, Tail, Told, is_served
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import (
@@ -84,7 +84,7 @@ class Replicas:
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
         self.relay_s = relay_s
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
-        self.loading.transfer = transfer
+        self.loading.pace.rate = transfer
         self.skew = Skew(most_skew_s)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Copy] | None = None
@@ -213,6 +213,10 @@ class Replicas:
         for entry in entries:
             entry.copy.has_synced(entry)
         here = [entry for entry in entries if entry.copy in self.levels]  # They were not dropped meanwhile.
+        for entry in (one for one in here if one.joining is not None and one.joining.is_over):
+            entry.copy.made_at = entry.position  # Its log begins there: who lacks something of it is to load.
+            for peer in self.peers.values():
+                peer.feed.has_moved(entry.copy)
         if fed := [entry for entry in here if entry.joining is None]:
             self.tail.append(fed)
         tell_at = self._outside.now() + self.relay_s / 2
@@ -374,8 +378,7 @@ class Replicas:
         if clock.counter(theirs, copy.assignment) > clock.counter(copy.appended, copy.assignment) and not copy.aside:
             copy.aside = "another node has more of its records than it gave out: it lies in an older copy of the store"
             self._outside.set_aside(copy)
-        available = any(seat.available for one, seat in copy.seated() if one == assignment)
-        told = Told(copy.id_here(assignment), theirs, shared(config), can, available, span)
+        told = Told(copy.id_here(assignment), theirs, shared(config), can, is_served(assignment, copy), span)
         if config > copy.config:
             self.on_newer(copy)
         peer.feed.hears(copy, told, self._outside.now())

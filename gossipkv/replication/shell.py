@@ -23,6 +23,7 @@ from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.comparing import Comparing
 from gossipkv.replication.copy import ASIDE, IDENTITY, LOADING, MOVES, STATE, Copy, decode_identity
 from gossipkv.replication.joining import JOINING, decode_joining
+from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine.reading import BelowFloor
@@ -91,6 +92,7 @@ class Replication:
         self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
         self.aside: dict[int, tuple[Identity, str]] = {}  # Copies that are set aside, by space: what each was, and why.
         self.waiting = Waiting(most_waiting_bytes)
+        self.gives = Pace(transfer)  # Of what loads of other nodes take here.
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
         self.replicas = Replicas(
             me,
@@ -147,6 +149,13 @@ class Replication:
             return self._store.size_bytes(space)
         except ValueError:  # Of a load that has just begun.
             return 0
+
+    def departs(self, copy: Copy) -> None:
+        """A copy is not there any more by its map: it feeds nobody, and is dropped when that is sure."""
+        self.departed[copy] = None
+        copy.departs()
+        for peer in self.replicas.peers.values():
+            peer.feed.adopted(copy, self.now())
 
     def let_go(self, copy: Copy, *, why: str = "") -> None:
         """Drop a copy; or, if it is said `why`, set it aside for people to look at.

@@ -51,7 +51,7 @@ class TableSettings:
     )  # fmt: skip
     table_transfer: int = rate(
         "64MiB/s", "64KiB/s", "1TiB/s",
-        meaning="bytes a second that a replica's loads may take in at this node, all of them together",
+        meaning="bytes a second that loads of replicas take in at this node, at most, and those of others from it",
         why="half of what a network of 1 Gbit/s carries: clients have the other half",
     )  # fmt: skip
     max_token: int = size(

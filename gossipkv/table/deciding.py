@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.table.hints import Hint
     from gossipkv.table.holding import Holding
     from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
+    from gossipkv.table.moving import Moving
     from gossipkv.table.tables import Tables
 
 STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
@@ -81,6 +82,7 @@ class Deciding:
         self._environment = environment
         self.replication: Replication | None = None
         self._holding: Holding | None = None
+        self._moving: Moving | None = None
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
         self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
@@ -195,6 +197,7 @@ class Deciding:
             await self._nursery.start(_run, metadata, replication, (stepping.run, moving.run), self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self._holding, self.replication = catalogue, holding, replication
+            self._moving = moving
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
@@ -229,6 +232,12 @@ class Deciding:
             self.taking_part()
             raise NotReady("this node is about to open its tables")
         return self.replication
+
+    def passed_over(self) -> Mapping[bytes, float]:
+        """The nodes to which the mover here moves nothing now, and for how many seconds more."""
+        until = {} if self._moving is None else self._moving.passed_over
+        now = trio.current_time()
+        return {node: at - now for node, at in until.items() if at > now}
 
     def members(self) -> Sequence[Member]:
         """The members that are known."""

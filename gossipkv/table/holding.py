@@ -87,7 +87,7 @@ class Holding:
         elif any(end.assignment == copy.assignment for end in partition.ends):
             self._replication.let_go(copy, why="its assignment was taken by force")
         else:
-            self._replication.departed[copy] = None
+            self._replication.departs(copy)
 
     def drop(self, copy: Copy) -> None:
         """Drop a copy that has departed, and look at its table's map again: it may name this node anew.

@@ -175,9 +175,11 @@ class Moving:
             seen.wanted_of = wanted_of
         partitions = [*seen.partitions.values()]
         asked = self._steps(seen, partitions)
-        seen.is_quiet = not asked and all(
-            one.state is State.AVAILABLE for partition in partitions for one in partition.assignments
+        is_left = bool(asked) or any(
+            one.state is not State.AVAILABLE for partition in partitions for one in partition.assignments
         )
+        # A target may be unable, or passed over, for a while: then nothing is asked, and something is left.
+        seen.is_quiet = not (is_left or Plan(described, partitions, seen.wanted, groups).moves())
         await self._have_done(table, known.config, asked)
 
     def _steps(self, seen: _Seen, partitions: Sequence[Partition]) -> list[tuple[str, object]]:

@@ -114,7 +114,7 @@ class QuarantineMethods:
 
 
 def _size(replication: Replication, space: int) -> int | None:
-    """About how many bytes a copy takes; None: it cannot be read, and can be dropped all the same."""
-    with contextlib.suppress(GossipKVError):
+    """About how many bytes a copy takes; None: it cannot be read, or is dropped at this moment."""
+    with contextlib.suppress(GossipKVError, ValueError):
         return replication.size_bytes(space)
     return None

@@ -18,7 +18,11 @@ from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
+<<<<<<< HEAD
 from tests.bench.tables import catching, clocks, copies, cutting, gets, moves, outage, puts
+=======
+from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, outage, puts
+>>>>>>> part2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -283,6 +287,7 @@ TABLES = {
         needs=redis_missing, puts=200, rounds=1,
     ),
     "tables-get": part(gets.measure, [goals.TABLE_GET], keys=500, run_s=0.1, rounds=1),
+    "tables-by-map": part(by_map.measure, [goals.BY_MAP], keys=500, gets=500, rounds=1),
     "tables-outage": part(
         outage.measure, [goals.OUTAGE_FAILED, goals.OUTAGE_LOST, goals.OUTAGE_GAP, goals.OUTAGE_TOLD],
         before_s=0.5, dead_s=1.0, rounds=1,

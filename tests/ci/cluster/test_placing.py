@@ -5,32 +5,119 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
 from gossipkv.launcher import Cluster
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.register.metadata.operations import Refusal
+from gossipkv.register.metadata.partitions import HASH, OPERATIONS, Table, decode_partition, encode_partition
 from tests.ci.cluster.pages import ROOT
 from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.test_cli import gossipkv
 from tests.ci.cluster.views import LOGGED
 
-pytestmark = pytest.mark.timeout(600)
-
 PAGE = (ROOT / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"`gossipkv ([^`\n]+)`(?:[^`\n]|`(?!gossipkv )[^`\n]*`|\n(?!\n))*\n\n```\n(.*?)```", re.DOTALL)
-SETTINGS = {**LOGGED, "refresh_period": "off"}
+SETTINGS = {**LOGGED, "refresh_period": "off", "max_moves": "1"}  # So a plan has something that has not begun.
 RECORDS = [(f"cart {number}", bytes(1000)) for number in range(1000)]
 
 
 def plainly(text: str) -> list[list[str]]:
-    """The words of each line, whatever the sizes and the widths; who is in which group is chance."""
-    lines = [re.sub(r"[\d.]+ KiB", "N KiB", line).split() for line in text.splitlines()]
+    """The words of each line, whatever the sizes, the numbers of moves and the widths; who is in a group is chance."""
+    text = re.sub(r"[\d.]+ KiB", "N KiB", text)
+    text = re.sub(r"\d+ moves?|(?<=n4) +\d+(?= +N KiB)", " N moves", text)
+    lines = [line.split() for line in text.splitlines()]
     members = sorted(word for line in lines[1:] for word in line[1:]) if lines[0] == ["group", "nodes"] else []
+    if lines[0][:2] == ["node", "copy"]:  # Which copies they are is chance.
+        return [lines[0], *map(list, {(node, table, *why) for node, _, table, _, _, _, *why in lines[1:]})]
     return [*(line[: 1 if members else None] for line in lines), members]
 
 
+def moving(nodes):
+    """The assignments that are not AVAILABLE."""
+    partitions = nodes.ask(1, "partition_map", "carts")["partitions"]
+    return [one for each in partitions for one in each["assignments"] if one["state"] != "AVAILABLE"]
+
+
+def steps(before: State) -> set[tuple[str, str, str]]:
+    """What each operation makes of an assignment in a state, the other one of its slot among them."""
+    table = Table(bytes(16), "t", HASH, 2, 1)
+    other = Assignment(1, b"a" * 16, 0, State.AVAILABLE)
+    one = Assignment(2, b"b" * 16, 1, before)
+    others = {
+        State.AVAILABLE: [Assignment(3, b"c" * 16, 1, State.INITIALIZING)],
+        State.LEAVING: [Assignment(3, b"c" * 16, 1, State.AVAILABLE)],
+    }.get(before, [])
+    partition = Partition.of(7, [other, one, *others])
+    record = encode_partition(partition)
+    view = SimpleNamespace(meta=table.encode(), get=lambda _: SimpleNamespace(record=record))
+    asked = {
+        ("unassign", 1): [(2,)],
+        ("unassign", 2): [(2,)],
+        ("advance", 1): [(assignment, state) for assignment in (2, 3) for state in (2, 3)],
+    }
+    found = set()
+    for (name, version), all_ in asked.items():
+        for arguments in all_:
+            try:
+                edits = OPERATIONS[name, version](view, (b"key", 7, *arguments))
+            except Refusal:
+                continue
+            for changed in edits.puts.values():
+                after = decode_partition(changed).assignment(2)
+                words = name + (" by force" if version > 1 else "") + (" of another" if arguments[0] == 3 else "")
+                if after is None or after.state != before:
+                    found.add((before.name, words, "nobody" if after is None else after.state.name))
+    return found
+
+
+def test_the_page_draws_the_states_of_the_code():
+    """Every step that an operation takes an assignment is on the page, and no other."""
+    rows = re.findall(r"^\| ([A-Za-z, ]+) \| `(\w+)`( by force| of another)?[^|]*\| (\w+) \|$", PAGE, re.MULTILINE)
+    drawn = {(before, name + more, after) for all_, name, more, after in rows for before in all_.split(", ")}
+    assert drawn == {("nobody", "assign", "PROPOSED"), *(step for state in State for step in steps(state))}
+    picture = re.findall(r"nobody ─+► .*", PAGE)
+    assert [re.findall(r"\w+", line) for line in picture] == [["nobody", *(state.name for state in State), "nobody"]]
+
+
+def typed(cluster, before):
+    """Type the page, and hold each answer against what stands there; `before`: what happens before which command."""
+    commands = []
+    for command, shown in EXAMPLE.findall(PAGE):
+        before.get(command, lambda: None)()
+        done = gossipkv(*shlex.split(command), node=cluster.node(1).address)
+        assert plainly((done.stdout + done.stderr).decode()) == plainly(shown), (command, done)
+        assert done.returncode == (2 if "nothing was done" in shown else 0), (command, done)
+        commands.append(command)
+        if command.startswith("table reshard"):
+            has_a_plan(cluster)
+    assert {*before} <= {*commands}, commands
+
+
+def has_a_plan(cluster):
+    """Moves are left, each with its bytes."""
+    (plan,) = json.loads(gossipkv("table", "plan", "carts", "--json", node=cluster.node(4).address).stdout)
+    assert 0 < plan["moves_count"] == len(plan["moves"]) <= 24
+    assert (plan["bytes"], plan["unknown"]) == (sum(move["bytes"] for move in plan["moves"]), 0)
+
+
+def comes_to_rest(cluster, nodes):
+    """What is wanted is reached, with all records; what was set aside is dropped, and all is well."""
+    until(lambda: nodes.ask(1, "plan", "carts")[0]["moves_count"], lambda left: left == 0)
+    until(lambda: moving(nodes), lambda found: not found)
+    with cluster.connect(5, timeout_ms=30_000) as client:
+        assert client.table("carts").get_many([key for key, _ in RECORDS]) == [value for _, value in RECORDS]
+    aside = [row["copy"] for row in nodes.ask(1, "quarantine_list", {"node": "n3"})]
+    done = gossipkv("table", "quarantine", "drop", "n3", *aside, "--yes", node=cluster.node(1).address)
+    assert (done.returncode, done.stdout.count(b"dropped")) == (0, len(aside)), done
+    until(lambda: gossipkv("status", node=cluster.node(1).address).stdout, lambda told: b"All is well" in told)
+
+
+@pytest.mark.timeout(600)
 def test_the_page_does_what_it_says(tmp_path):
-    """Each command writes what stands below it; the plan has moves and bytes; what is wanted outlives all processes."""
+    """Each command writes what stands below it; what is wanted outlives all processes, and is reached."""
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive((1, 2, 3))
 
@@ -51,25 +138,18 @@ def test_the_page_does_what_it_says(tmp_path):
             until(lambda: nodes.alive(1), lambda alive: "n3" in alive)
             nodes.ask(1, "add_node", "n3")
 
-        before = {"node add n4": n4_comes, "node remove n3": n3_dies, "node replace n2 n5": n5_comes,
-                  "table reshard carts 2": n3_is_back}  # fmt: skip
+        def n3_has_looked():
+            until(lambda: nodes.ask(1, "quarantine_list"), bool)
+
         options = ("--kind", "hash", "--partitions", "12", "--replication", "2")
         done = gossipkv("table", "create", "carts", *options, node=cluster.node(1).address)
         assert done.returncode == 0, done
         with cluster.connect(1, timeout_ms=30_000) as client:
             client.table("carts").put_many(RECORDS)
-        typed = []
-        for command, shown in EXAMPLE.findall(PAGE):
-            before.get(command, lambda: None)()
-            done = gossipkv(*shlex.split(command), node=cluster.node(1).address)
-            assert plainly((done.stdout + done.stderr).decode()) == plainly(shown), (command, done)
-            assert done.returncode == (2 if command.endswith("--force") else 0), (command, done)
-            typed.append(command)
-        assert {*before} <= {*typed}, typed
-
-        plan = json.loads(gossipkv("table", "plan", "carts", "--json", node=cluster.node(4).address).stdout)[0]
-        assert 0 < plan["moves_count"] == len(plan["moves"]) <= 24
-        assert (plan["bytes"], plan["unknown"]) == (sum(move["bytes"] for move in plan["moves"]), 0)
+        typed(cluster, {
+            "node add n4": n4_comes, "node remove n3": n3_dies, "node replace n2 n5": n5_comes,
+            "table reshard carts 2": n3_is_back, "table quarantine list": n3_has_looked,
+        })  # fmt: skip
         named = nodes.ask(1, "placement_nodes")
         for number in range(1, 6):
             cluster.kill(number)
@@ -77,3 +157,4 @@ def test_the_page_does_what_it_says(tmp_path):
             cluster.start(number)
         nodes.all_alive(range(1, 6))
         assert until(lambda: nodes.ask(5, "placement_nodes"), lambda found: found == named)
+        comes_to_rest(cluster, nodes)

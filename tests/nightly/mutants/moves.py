@@ -125,6 +125,27 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         STEPPING,
     ),
     planted(
+        "a target that is silent is waited for",
+        f"{IN_STEPPING}._stalled",
+        "if is_silent or (oldest is not None and now - oldest >= self._stall_s):",
+        "if oldest is not None and now - oldest >= self._stall_s:",
+        STEPPING,
+    ),
+    planted(
+        "a target that confirms nothing is waited for while it answers",
+        f"{IN_STEPPING}._stalled",
+        "if is_silent or (oldest is not None and now - oldest >= self._stall_s):",
+        "if is_silent:",
+        STEPPING,
+    ),
+    planted(
+        "a source was waited for long enough before its target was whole",
+        f"{IN_STEPPING}._has_waited",
+        "is_so = copy.joining is None and any(node not in told for node in sources)",
+        "is_so = any(node not in told for node in sources)",
+        STEPPING,
+    ),
+    planted(
         "a target is AVAILABLE while a span is open",
         f"{IN_STEPS}:_of_target",
         "if copy.synced_joining is not None:",
@@ -349,6 +370,20 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         ASIDE,
     ),
     # -- the mover --
+    planted(
+        "each metadata server moves at once",
+        "gossipkv.table.moving:Moving._acts",
+        'return self._metadata.me.node == min(servers.intersection(self._alive()), default=b"")',
+        "return True",
+        MOVER,
+    ),
+    planted(
+        "a target that was given up is begun without end",
+        "gossipkv.table.moving:Moving._count_failures",
+        "if self._failures[node] >= FAILURES:",
+        "if False:",
+        MOVER,
+    ),
     planted(
         "an assignment's id goes by what is assigned",
         "gossipkv.table.moving:Moving._steps",

@@ -37,9 +37,9 @@ def test_copies_are_listed(ask):
     assert (done.status, done.err, asked) == (0, "", [("quarantine_list", [])])
     assert [line.split()[:5] for line in done.out.splitlines()] == [
         ["node", "copy", "table", "partition", "size"],
-        ["n1", "7", "logs", "00000000000000ff", "-"],
-        ["n3", "1f", "a[b]", "00000000000000ff", "2.0"],
-        ["n3", "2a", "carts", "00000000000000ff", "2.0"],
+        ["n1", "7", "logs", "255", "-"],
+        ["n3", "1f", "a[b]", "255", "2.0"],
+        ["n3", "2a", "carts", "255", "2.0"],
     ]
     assert done.out.count(WHY) == 3
     done, asked = ask("list", "n3", "--json", quarantine_list=lambda _: told[:1])

@@ -202,3 +202,28 @@ def test_who_is_no_host_is_fed_nothing():
     scene.feed.adopted(scene.copy, 0.2)
     at = scene.synced(MINE)
     assert scene.sent(0.2) == [at]
+
+
+def test_who_has_departed_feeds_nobody():
+    """The others' clocks are silent of what it has originated, once that is settled."""
+    scene = Scene()
+    at = scene.synced(MINE)
+    assert scene.sent(0.0) == [at]
+    scene.copy.departs()
+    scene.feed.adopted(scene.copy, 0.0)
+    scene.answered(0.1)
+    assert scene.sent(1.0) == []
+    assert scene.feed.is_level
+    scene.feed.connected({scene.copy: scene.told}, 2.0, goes_back=True)
+    assert scene.sent(2.0) == []
+
+
+def test_who_is_available_by_the_map_that_is_adopted():
+    """A target may have told of the map that says so before it was adopted here, and says nothing any more."""
+    scene = Scene(available=False)
+    scene.copy.adopts(2, scene.copy.hosts)
+    scene.feed.adopted(scene.copy, 0.0)
+    assert scene.feed.told[scene.copy].available
+    scene.copy.adopts(3, [host._replace(available=host.assignment != YOURS) for host in scene.copy.hosts])
+    scene.feed.adopted(scene.copy, 0.0)
+    assert not scene.feed.told[scene.copy].available

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Copy, Host, Identity, encode_state
+from gossipkv.replication.copy import Copy, Host, Identity, Rules, encode_state
 from gossipkv.replication.feed import NOTHING, Ends, Told
 from gossipkv.replication.levels import Levels
 
 NODES = {one: bytes([one]) for one in (1, 2, 3, 4)}
 
 
-def levels(*, leaving=(), without=()):
+def levels(*, leaving=(), without=(), slots=0):
     """Of a copy that has written 5 records, beside two slots, of which one moves from 3 to 4."""
-    slots = {one: slot for one, slot in {1: 0, 2: 1, 3: 2, 4: 2}.items() if one not in without}
-    named = clock.named(clock.of([(1, 5)]), [*slots])
+    seats = {one: slot for one, slot in {1: 0, 2: 1, 3: 2, 4: 2}.items() if one not in without}
+    named = clock.named(clock.of([(1, 5)]), [*seats])
     copy = Copy(7, Identity(b"table", 0, 1), encode_state(0, 1, named, named))
     available = {1, 2, 3, *([4] if leaving else [])}
-    hosts = [Host(one, NODES[one], slot, one not in leaving, one in available) for one, slot in slots.items()]
-    copy.adopts(1, hosts)
+    hosts = [Host(one, NODES[one], slot, one not in leaving, one in available) for one, slot in seats.items()]
+    copy.adopts(1, hosts, Rules(slots))
     return Levels(copy)
 
 
@@ -52,10 +52,30 @@ def test_who_leaves_confirms_for_nobody():
     assert left.reached("majority") == 4
 
 
-@pytest.mark.parametrize(("nodes", "slots"), [((), 1), ((2,), 2), ((3,), 1), ((3, 4), 2), ((2, 3, 4), 3)])
+@pytest.mark.parametrize(("nodes", "slots"), [((), 1), ((2,), 2), ((3,), 1), ((4,), 1), ((3, 4), 2), ((2, 3, 4), 3)])
 def test_who_can_confirm(nodes, slots):
     """Slots all of whose hosts that count are connected."""
     assert levels().connected({NODES[one] for one in nodes}) == slots
+
+
+def test_a_level_is_of_the_slots_that_there_are_to_be():
+    """Two that are left of five are no majority; nor is `all` what is left."""
+    one = levels(without=(3, 4), slots=5)
+    confirm(one, n2=5)
+    assert (one.reached("one"), one.reached("majority"), one.reached("all")) == (5, 0, 0)
+
+
+def test_one_is_its_origin():
+    """Also while another one comes to its slot, which counts when both have it."""
+    named = clock.named(clock.of([(1, 5)]), (1, 2))
+    copy = Copy(7, Identity(b"table", 0, 1), encode_state(0, 1, named, named))
+    copy.adopts(
+        1, [Host(1, NODES[1], 0, counts=True, available=True), Host(2, NODES[2], 0, counts=True, available=False)]
+    )
+    one = Levels(copy)
+    assert (one.reached("one"), one.reached("majority")) == (5, 0)
+    confirm(one, n2=3)
+    assert (one.reached("one"), one.reached("majority")) == (5, 3)
 
 
 def test_who_waits_is_called_once():

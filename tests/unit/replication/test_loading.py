@@ -8,9 +8,9 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
-from gossipkv.replication.copy import RECORD, STATE, Write, decode_state, encode_state
+from gossipkv.replication.copy import RECORD, STATE, Host, Identity, Rules, Write, decode_state, encode_state
 from gossipkv.storage.engine.shell import Batch
-from tests.unit.replication.memory import Cluster
+from tests.unit.replication.memory import TABLE, Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -474,3 +474,39 @@ def test_a_source_that_sends_another_partition():
     cluster.until(lambda: any("another partition" in str(told) for told in three.told))
     assert three.copy.space == before
     assert three.live == {}
+
+
+def test_who_lacks_what_a_copy_has_that_is_whole_by_an_entry_loads():
+    """What it has merged ahead is in no log but that of who has originated it, and who is gone."""
+    cluster = Cluster(4, adopts=False)
+    one, gone, target, last = cluster.nodes
+    hosts = [Host(node.number, node.uuid, at, counts=True, available=True) for at, node in enumerate((one, gone, last))]
+
+    def adopt(config, hosts, *nodes):
+        for node in nodes:
+            rules = Rules(slots=3, loads=True)
+            node.replicas.place(Identity(TABLE, 7, node.number), config, hosts, rules)
+        cluster.run()
+
+    adopt(1, hosts, one, gone, last)
+    cluster.connect(gone, last)
+    cluster.cut(one)
+    cluster.pass_s(1.2)
+    gone.write(a=b"1")
+    cluster.pass_s(0.5)
+    cluster.cut(last)
+    joined = [*hosts, Host(target.number, target.uuid, 0, counts=True, available=False)]
+    adopt(2, joined, *cluster.nodes)
+    for node in (gone, one):
+        cluster.cuts -= {(node, target), (target, node)}
+        node.replicas.connected(target.uuid)
+        target.replicas.connected(node.uuid)
+    gone.write(b=b"2")
+    cluster.until(lambda: "done" in target.told)
+    assert target.copy.joining is not None  # It has the second record of one who is gone, and not the first.
+    cluster.cut(gone)
+    cluster.nodes.remove(gone)
+    cluster.connect()
+    cluster.until(lambda: target.copy.joining is None)
+    adopt(3, [host._replace(available=True) for host in joined if host.node != one.uuid], target, last)
+    cluster.until(lambda: last.live == target.live == {b"a": b"1", b"b": b"2"})

@@ -93,6 +93,31 @@ def test_initializing():
     assert LOADS.step(T, has, behind, waited=True) is None  # It does, and has more.
 
 
+def test_a_target_that_comes_to_an_empty_slot():
+    """It has no source; where fewer slots than a majority have an AVAILABLE host, all of those are enough."""
+    has = {A: 3}
+    two, one = Scene({A: AVAILABLE, B: AVAILABLE, T: LOADING}), Scene({A: AVAILABLE, T: LOADING})
+    assert two.step(T, has, all_say(has, A)) is None
+    assert two.step(T, has, all_say(has, A, B)) == Advance(T, 3)
+    assert one.step(T, has) is None
+    assert one.step(T, has, all_say(has, A)) == Advance(T, 3)
+
+
+def test_a_majority_is_one_of_the_slots_that_there_are_to_be():
+    """Of five slots two are none, though only three have a host."""
+    comes = COMES._replace(slots=5)
+    assert comes.step(T, {}, all_say({}, A, B), joining=Joining()) is None
+    assert comes.step(T, {}, all_say({}, A, B, C), joining=Joining()) == Advance(T, 2)
+
+
+def test_who_answers_for_another_assignment_says_nothing():
+    """The node was taken out, and has come again."""
+    told = {node(one): Report(one, CONFIG, b"", is_whole=True) for one in (A, B)}
+    copy = COMES.copy(T, {}, joining=Joining())
+    assert next_step(copy, Known(told)) == Advance(T, 2)
+    assert next_step(copy, Known({**told, node(B): told[node(B)]._replace(assignment=9)})) is None
+
+
 def test_what_is_reported_is_synced():
     """A config whose adoption a crash would undo is not said to be adopted; who is not whole tells no clock."""
     host, target = COMES.copy(A, {A: 3}), COMES.copy(T, {A: 3}, joining=Joining())
@@ -108,6 +133,8 @@ def test_who_leaves_is_no_reporter():
     left = LEAVES._replace(ends=((9, None),))
     assert left.step(A, {}, all_say({}, C)) is None
     assert left.step(A, {}, all_say({}, T)) == End(((9, 0),))
+    last = left._replace(states={C: AVAILABLE, T: AVAILABLE})
+    assert last.step(T, {}, all_say({}, C)) == End(((9, 0),))  # It does not wait for that one to do it.
 
 
 def test_leaving():
@@ -159,6 +186,7 @@ def test_what_is_former_is_settled():
     same = all_say({**has, A: 1}, B, T)
     assert rest.step(A, has, same) == Settle(((C, 4), (9, 1)))
     assert rest.step(A, has, {**same, T: ({**has, 9: 2}, CONFIG)}) == Settle(((C, 4),))
+    assert rest.step(A, has, {**same, T: ({**has, 9: 2, C: 5}, CONFIG)}) is None
     assert rest.step(A, has, {**same, T: (has, CONFIG + 1)}) is None
     assert rest.step(A, has, all_say(has, B)) is None
     assert rest.step(T, has, all_say(has, A, B)) is None  # Another one does it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 from gossipkv.placement.partition import Assignment, Partition, State
@@ -22,6 +23,7 @@ from tests.unit.replication.memory import TABLE
 
 FIRST = 1 << 48 | 1
 PARTITION = 7
+FORCED = "unassign by force"
 
 
 def node(number):
@@ -32,14 +34,19 @@ def node(number):
 class MovedMap:
     """A hash table of shards; slot s of each lies on node s + 1 at first, by an assignment of the node's number."""
 
-    def __init__(self, *, shards=1, replication=3, nodes=4):
+    def __init__(self, *, shards=1, replication=3, nodes=4, servers=(1,), groups=()):
         self.me = SimpleNamespace(node=node(1))
-        self.named = {node(one): NamedNode(f"n{one}", "", 1) for one in range(1, nodes + 1)}
+        self.random = random.Random(1)
+        self.named = {}
+        for one in range(1, nodes + 1):
+            self.name(one)
+        self._servers = servers
         self.nodes = SimpleNamespace(named=lambda: self.named)
-        self.asked = []  # Operations: name and argument.
+        self.asked = []  # Operations: name, or FORCED, and argument.
         self.config = FIRST
         self._pages = {}
-        table = Table(TABLE, "t", HASH, replication, shards)
+        groups = tuple(tuple(map(node, group)) for group in groups)
+        table = Table(TABLE, "t", HASH, replication, shards, groups=groups)
         partitions = {
             shard_key(number): Partition.of(
                 PARTITION + number,
@@ -52,10 +59,14 @@ class MovedMap:
         }
         self._take(first_body(table, partitions, FIRST))
 
+    def name(self, number):
+        """Have the catalogue name a node of tables."""
+        self.named[node(number)] = NamedNode(f"n{number}", "", 1)
+
     def _take(self, changed):
         self._pages.update(changed.pages)
         head = SimpleNamespace(root=changed.root, ended=False)
-        acceptors = SimpleNamespace(new=[SimpleNamespace(node=self.me.node)])
+        acceptors = SimpleNamespace(new=[SimpleNamespace(node=node(one)) for one in self._servers])
         self.known = {TABLE: SimpleNamespace(head=head, config=self.config, acceptors=acceptors)}
 
     def tables(self):
@@ -69,11 +80,15 @@ class MovedMap:
     async def transact(self, table, operations, timeout_s):
         """Have operations done, as the catalogue does."""
         assert table == TABLE
-        self.asked += [(one.name, one.argument) for one in operations]
+        self.asked += [(one.name if one.version == 1 else FORCED, one.argument) for one in operations]
         self._judge(operations)
 
-    def have(self, name, *argument, version=1):
-        """Have one operation done on the first shard."""
+    def have(self, name, *argument):
+        """Have one operation done on the first shard; FORCED is `unassign` by force."""
+        if name == FORCED:
+            name, version = "unassign", 2
+        else:
+            version = 1
         argument = shard_key(0), self.partitions[0].id, *argument
         self._judge([Operation(b"%020d" % self.config, self.config, name, version, argument)])
 

@@ -14,11 +14,10 @@ from gossipkv.replication.copy import RECORD, Write
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.holding import Holding
-from tests.unit.table.moved_map import MovedMap, node
+from tests.unit.table.moved_map import FORCED, TABLE, MovedMap, node
 
 ME = 3  # The node, and its first assignment; `OTHER` comes in its place.
 OTHER = 4
-FORCED = "unassign by force"
 KEY = b"k"
 
 
@@ -79,12 +78,9 @@ class Node:
         self.holding = Holding(self.map, self.map, self.replication)
 
     async def look(self, *steps):
-        """It holds what the map says after these; FORCED is `unassign` by force."""
-        for name, *argument in steps:
-            if name == FORCED:
-                self.map.have("unassign", *argument, version=2)
-            else:
-                self.map.have(name, *argument)
+        """It holds what the map says after these."""
+        for step in steps:
+            self.map.have(*step)
         await self.holding.look()
         await wait_all_tasks_blocked()
 
@@ -204,6 +200,53 @@ def test_who_comes_anew_begins_from_nothing():
         (new,) = one.replication.replicas.copies.values()
         assert (new.partition, new.assignment, one.aside) == (old.partition, OTHER, [ME])
         assert (one.has(old), one.has(new)) == (True, False)
+
+    trio.run(scenario)
+
+
+def test_who_comes_anew_waits_until_what_has_departed_is_dropped():
+    """Others may lack something of it still."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        await one.look(*COMES)
+        await one.look(GOES, ("assign", 5, node(ME), 1))
+        assert (one.copies, one.departed) == ([ME], [ME])
+        await one.restart()
+        await one.look()
+        (copy,) = one.replication.departed
+        one.holding.drop(copy)
+        await one.look()
+        assert (one.copies, one.departed, one.aside) == ([5], [], [])
+
+    trio.run(scenario)
+
+
+def test_what_has_departed_is_forgotten_with_its_table():
+    """And nothing of another one."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        await one.look(*COMES)
+        await one.look(GOES)
+        one.map.on_forgotten(b"another")
+        assert one.departed == [ME]
+        one.map.on_forgotten(TABLE)
+        assert (one.departed, one.replication.maps) == ([], {})
+
+    trio.run(scenario)
+
+
+def test_a_map_that_has_ended_is_not_taken_up():
+    """Its copies go with it."""
+
+    async def scenario():
+        one = Node()
+        one.map.known[TABLE].head.ended = True
+        await one.look()
+        assert one.copies == []
 
     trio.run(scenario)
 

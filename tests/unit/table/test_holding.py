@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import trio
 
+from gossipkv.placement.partition import End
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.table.holding import FEW, Holding
+from gossipkv.replication.copy import Rules
+from gossipkv.table.holding import FEW, Holding, hosts_of, rules_of
+from tests.unit.placement.hosted import INIT, A, L, P, hosted
 from tests.unit.table.record_nodes import Records
 
 
@@ -37,6 +40,20 @@ def test_copies_follow_the_maps():
     trio.run(holding.look)
     assert one.reserve_space() == spaces + 1
     assert {copy.config for copy in one.replicas.copies.values()} == {records.tree(wide).root.config}
+
+
+def test_what_a_copy_goes_by():
+    """Of each host whether its slot confirms with it, and whether it is AVAILABLE; and whether it is to load itself."""
+    partition = hosted(7, (1, 0, A), (2, 1, L), (3, 1, A), (4, 2, INIT))._replace(former=(9,), ends=(End(9, 3),))
+    assert [(host.assignment, host.slot, host.counts, host.available) for host in hosts_of(partition)] == [
+        (1, 0, True, True),
+        (2, 1, False, True),
+        (3, 1, True, True),
+        (4, 2, True, False),
+    ]
+    assert rules_of(partition, 3, 1) == Rules(3, (9,), ((9, 3),), loads=False)
+    assert [rules_of(partition, 3, own).loads for own in (1, 2, 3, 4)] == [False, False, False, True]
+    assert not rules_of(hosted(7, (1, 0, A), (4, 1, P)), 3, 4).loads
 
 
 def test_copies_of_a_table_that_has_ended_go():

@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-import random
-
 import trio
+from trio.testing import MockClock
 
-from gossipkv.table.moving import Moving
-from tests.unit.table.moved_map import FIRST, MovedMap, node
-
-
-async def _beside(do):
-    return do()
+from gossipkv.errors import NotReady
+from gossipkv.table.moving import FAILURES, PASSED_OVER_S, Moving
+from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
 
-def mover(world, *, alive=(1, 2, 3, 4), most=1):
+class Mover:
     """The one of the first node, which is the first that lives."""
-    return Moving(
-        world,
-        world,
-        alive=lambda: [*map(node, alive)],
-        beside=_beside,
-        random=random.Random(1),
-        most=most,
-    )
 
+    def __init__(self, world, *, alive=(1, 2, 3, 4), most=1):
+        self.world = world
+        self.alive = alive
+        self.planned = 0  # How often what is wanted was computed.
+        self.moving = Moving(
+            world,
+            world,
+            alive=lambda: [*map(node, self.alive)],
+            beside=self._beside,
+            random=world.random,
+            most=most,
+        )
 
-def looks(moving, times=1):
-    """It looks at all tables."""
+    async def _beside(self, do):
+        self.planned += 1
+        return do()
 
-    async def look():
+    async def looks(self, times=1):
+        """It looks at all tables; what it asks for."""
+        self.world.asked.clear()
         for _ in range(times):
-            await moving.look()
+            await self.moving.look()
+        return [(name, *argument[2:]) for name, argument in self.world.asked]
 
-    trio.run(look)
+
+def looks(mover, times=1):
+    """Likewise, at once."""
+    return trio.run(mover.looks, times)
+
+
+def assigned(asked):
+    """The assignment, the node and the slot of the one move that was begun."""
+    ((name, *what),) = asked
+    assert name == "assign", asked
+    return what
 
 
 def remove(world, number):
@@ -43,43 +57,211 @@ def remove(world, number):
 
 def test_a_death_changes_nothing_that_is_wanted():
     """Who is dead keeps its place, though another one is there to take it."""
-    world = MovedMap()
-    looks(mover(world, alive=(1, 2, 4)), times=3)
-    assert world.asked == []
+    assert looks(Mover(MovedMap(), alive=(1, 2, 4)), times=3) == []
 
 
 def test_who_is_taken_out_is_replaced():
-    """By people: one transaction assigns the slot to another node, and the next look waits for that."""
+    """By people: one transaction assigns the slot to another node, and nothing more is asked for then."""
     world = MovedMap()
     remove(world, 3)
-    looks(mover(world), times=2)
-    ((name, (_, _, assignment, target, slot)),) = world.asked
-    assert (name, target, slot) == ("assign", node(4), 2)
-    assert assignment not in {1, 2, 3}
+    assignment, *to = assigned(looks(Mover(world), times=3))
+    assert (to, assignment in {1, 2, 3}) == ([node(4), 2], False)
+
+
+def test_the_first_server_that_lives_acts():
+    """By custom; of a table that has ended nobody does."""
+    world = MovedMap(servers=(1, 2))
+    remove(world, 3)
+    mover = Mover(world)
+    world.me.node = node(2)
+    assert looks(mover) == []
+    world.me.node = node(3)
+    mover.alive = (3, 4)
+    assert looks(mover) == []  # No server lives.
+    world.me.node = node(2)
+    mover.alive = (2, 3, 4)
+    world.known[TABLE].head.ended = True
+    assert looks(mover) == []
+    world.known[TABLE].head.ended = False
+    assert len(looks(mover)) == 1
+
+
+def test_while_the_catalogue_names_nobody_nothing_moves():
+    """It is of before there were nodes of tables, or is not known yet; nor is a move taken back."""
+    world = MovedMap()
+    remove(world, 3)
+    assert len(looks(Mover(world))) == 1
+    world.named = {}
+    assert looks(Mover(world)) == []
+
+
+def test_a_target_that_is_dead_is_not_begun():
+    """It would be given up again."""
+    world = MovedMap()
+    remove(world, 3)
+    assert looks(Mover(world, alive=(1, 2, 3))) == []
+
+
+def test_a_target_that_was_dead_is_begun():
+    """Once it lives again, though neither the map nor the nodes have changed meanwhile."""
+    world = MovedMap()
+    remove(world, 3)
+    mover = Mover(world, alive=(1, 2, 3))
+    assert looks(mover) == []
+    mover.alive = (1, 2, 3, 4)
+    assert len(looks(mover)) == 1
+
+
+def test_what_could_not_be_begun_is_begun_the_next_time():
+    """No majority of the servers had answered."""
+    world = MovedMap()
+    remove(world, 3)
+    mover, transact = Mover(world), world.transact
+
+    async def refuses(table, operations, timeout_s):
+        raise NotReady("no majority answers")
+
+    world.transact = refuses
+    assert looks(mover) == []
+    world.transact = transact
+    assert len(looks(mover)) == 1
 
 
 def test_an_id_is_given_once():
     """Though the same node comes to the same slot again: clocks, ends and tokens go by it."""
     world = MovedMap()
+    remove(world, 3)
     ids = set()
-    for seed in range(3):
-        remove(world, 3)
-        moving = mover(world)
-        moving._random.seed(seed)
-        looks(moving)
-        (_, (_, _, assignment, _, _)) = world.asked[-1]
-        assert assignment not in ids
+    for _ in range(3):
+        assignment, *to = assigned(looks(Mover(world)))
+        assert (to, assignment in ids) == ([node(4), 2], False)
         ids.add(assignment)
         world.have("unassign", assignment)
+
+
+async def fails(mover, *, loads=True):
+    """A move is begun, and its target is given up, in the end while it loads."""
+    assignment, *_ = assigned(await mover.looks(2))
+    if loads:
+        mover.world.have("advance", assignment, 2)
+        assert await mover.looks() == []
+    mover.world.have("unassign", assignment)
+
+
+def test_who_fails_twice_is_passed_over():
+    """What it was to hold stays where it is."""
+    world = MovedMap()
+    remove(world, 3)
+    mover = Mover(world)
+
+    async def scenario():
+        for number in range(FAILURES):
+            assert mover.moving.passed_over == {}
+            await fails(mover, loads=number > 0)
+        assert await mover.looks(2) == []
+        assert mover.moving.passed_over == {node(4): trio.current_time() + PASSED_OVER_S}
+
+    trio.run(scenario, clock=MockClock())
+
+
+def test_who_was_passed_over_is_a_target_again():
+    """After an hour, though neither the map nor the nodes have changed since; it may fail twice again."""
+    world = MovedMap()
+    remove(world, 3)
+    mover = Mover(world)
+
+    async def scenario():
+        for _ in range(FAILURES):
+            await fails(mover)
+        assert await mover.looks() == []
+        await trio.sleep(PASSED_OVER_S - 1)
+        assert await mover.looks() == []
+        await trio.sleep(1)
+        await fails(mover)
+        assert len(await mover.looks()) == 1
+
+    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+
+
+def test_who_has_come_once_has_not_failed():
+    """Failures are counted in a row, and of who was given up."""
+    world = MovedMap()
+    mover = Mover(world)
+
+    async def scenario():
+        for _ in range(FAILURES + 1):
+            remove(world, 3)
+            await fails(mover)
+            assignment, *_ = assigned(await mover.looks(2))
+            world.have("advance", assignment, 2)
+            assert await mover.looks() == []
+            world.have("advance", assignment, 3)
+            assert await mover.looks() == []
+            world.have("unassign", next(one.id for one in world.partitions[0].assignments if one.node == node(3)))
+            assert await mover.looks() == []
+            world.named[node(3)] = world.named[node(3)]._replace(weight=1)
+            remove(world, 4)
+            back, *_ = assigned(await mover.looks(2))
+            for state in (2, 3):
+                world.have("advance", back, state)
+            world.have("unassign", assignment)
+            world.have("settle", tuple((one, 0) for one in world.partitions[0].former))
+            world.named[node(4)] = world.named[node(4)]._replace(weight=1)
+        assert mover.moving.passed_over == {}
+
+    trio.run(scenario)
+
+
+def test_what_is_not_wanted_any_more_is_taken_back():
+    """That is no failure of its target."""
+    world = MovedMap()
+    mover = Mover(world)
+
+    async def scenario():
+        for _ in range(FAILURES + 1):
+            remove(world, 3)
+            assignment, *_ = assigned(await mover.looks(2))
+            world.named[node(3)] = world.named[node(3)]._replace(weight=1)
+            remove(world, 4)
+            assert await mover.looks(2) == [("unassign", assignment)]
+            world.named[node(4)] = world.named[node(4)]._replace(weight=1)
+        assert mover.moving.passed_over == {}
+
+    trio.run(scenario)
+
+
+def test_what_is_wanted_is_computed_when_nodes_change():
+    """And not for each move, which leaves it as it is."""
+    world = MovedMap()
+    mover = Mover(world)
+    looks(mover, times=3)
+    assert mover.planned == 1
+    remove(world, 3)
+    assignment, *_ = assigned(looks(mover, times=2))
+    for state in (2, 3):
+        world.have("advance", assignment, state)
+        looks(mover)
+    assert mover.planned == 2
+
+
+def test_a_newcomer_is_put_into_a_group_first():
+    """Then it is a target."""
+    world = MovedMap(nodes=3, groups=((1, 2, 3),))
+    assert looks(Mover(world)) == []
+    world.name(4)
+    mover = Mover(world)
+    ((name, *_),) = looks(mover)
+    assert name == "set_groups"
+    remove(world, 3)
+    asked = [name for name, *_ in looks(mover, times=2)]
+    assert asked == ["set_groups", "assign"]
 
 
 def test_each_step_raises_the_version_of_its_partition():
     """And of no other: by it a node finds what has changed, and a client that its own map is an old one."""
     world = MovedMap(shards=2)
     remove(world, 3)
-    looks(mover(world))
-    ((_, (_, partition, assignment, _, _)),) = world.asked
-    assert partition == world.partitions[0].id
+    assignment, *_ = assigned(looks(Mover(world)))
     config = world.config
     assert world.versions == [config, FIRST]
     for step in (("advance", assignment, 2), ("advance", assignment, 3), ("unassign", 3), ("settle", ((3, 1),))):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 
 from tests.unit.table.moved_cluster import (
+    CONFIG,
     STALL_S,
     Load,
     begin,
@@ -137,9 +140,30 @@ def test_a_target_that_is_down_is_given_up():
             nursery.cancel_scope.cancel()
         found = await hosts(cluster, one)
         assert {state for _, state in found} == {"AVAILABLE"}
+        told = [await cluster.ask(each, "status", {"database": "t"}) for each in three]
+        (passed,) = [each["t"]["passed_over"] for each in told if each["t"]["passed_over"]]
+        assert 0 < passed["n4"] <= 3600
         await everywhere(cluster, load)
 
     moves(scenario)
+
+
+def test_a_target_that_was_down_has_its_share_later():
+    """Nothing is begun while it is; once it is up again, and not passed over, all is."""
+
+    async def scenario(cluster):
+        *three, newcomer = cluster.machines
+        one = await spread_over(cluster, three, THREE)
+        await come(cluster, newcomer)
+        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+        newcomer.kill()
+        await trio.sleep(20 * STALL_S)
+        assert nodes_of(await hosts(cluster, one)) == {"n1", "n2", "n3"}
+        await newcomer.start()
+        await placed(cluster, one)
+        assert nodes_of(await hosts(cluster, one)) == {"n1", "n2", "n3", "n4"}
+
+    moves(scenario, config=replace(CONFIG, max_moves=1))
 
 
 async def _is_target(cluster, machine, name):

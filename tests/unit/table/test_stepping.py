@@ -12,12 +12,14 @@ import trio
 
 from gossipkv.errors import NotReady
 from gossipkv.replication import clock
+from gossipkv.replication.joining import Joining
 from gossipkv.replication.replicas import ASK_OWN_S
-from gossipkv.table.stepping import Stepping
+from gossipkv.table.stepping import AGAIN_S, Stepping
 from tests.unit.replication.memory import Cluster
 from tests.unit.replication.moved import AVAILABLE, LOADING, PROPOSED, adopt
-from tests.unit.table.moved_map import PARTITION, TABLE, MovedMap, node
+from tests.unit.table.moved_map import FORCED, PARTITION, TABLE, MovedMap, node
 
+STALL_S = 60
 OLD, TARGET = 3, 4  # Nodes, and assignments: the one in whose place the other comes.
 
 
@@ -31,6 +33,7 @@ class Scene:
         self.says = {}  # By node: config, clock, whether it is whole.
         self.while_asked = []  # Called when a node is.
         self.has_majority = True
+        self.is_deaf = False  # What is asked for goes nowhere.
         self.replication = SimpleNamespace(
             replicas=self.cluster.nodes[me - 1].replicas, departed={}, maps={}, now=lambda: self.cluster.now
         )
@@ -43,7 +46,7 @@ class Scene:
             SimpleNamespace(drop=self.dropped.append),
             ask=self._ask,
             random=random.Random(1),
-            stall_s=60.0,
+            stall_s=STALL_S,
             look_at=lambda _: None,
         )
 
@@ -79,9 +82,9 @@ class Scene:
         config, counters, is_whole = self.says[number]
         return msgpack.packb([[PARTITION, number, config, clock.of(counters.items()), is_whole]])
 
-    def moves(self, state):
+    def moves(self, state, config=None):
         """All have adopted the map by which the target has that state."""
-        adopt(self.cluster, self.register.config, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=state)
+        adopt(self.cluster, config or self.register.config, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=state)
         self.cluster.connect()
         self.cluster.pass_s(ASK_OWN_S)
 
@@ -90,12 +93,14 @@ class Scene:
         config = self.register.config if config is None else config
         self.says |= dict.fromkeys(nodes, (config, dict(counters), is_whole))
 
-    def steps(self):
-        """One round; what is asked for in it."""
+    def steps(self, *, after_s=AGAIN_S):
+        """One round, after so much time in which nobody does anything; what is asked for in it."""
         self.register.asked.clear()
-        self.cluster.now += 10
+        self.cluster.now += after_s
+        before = copied(self.register)
         trio.run(self.stepping._round)
-        self.look()
+        if self.is_deaf:
+            self.register.__dict__.update(before.__dict__)
         return [(name, argument[2:]) for name, argument in self.register.asked]
 
     def drops(self):
@@ -124,22 +129,123 @@ def test_a_target_loads_when_hosts_that_are_asked_have_adopted(target):
     assert target.steps() == [("advance", (TARGET, 2))]
 
 
-def test_a_report_from_before_it_was_whole_is_none(target):
-    """Who has reported may have acknowledged something since, and the target has loaded before that."""
+@pytest.fixture
+def loaded(target):
+    """It is INITIALIZING, and has loaded: there is nothing."""
     target.register.have("advance", TARGET, 2)
     target.look()
-    (copy,) = target.replication.replicas.copies.values()
-    joining = copy.joining
     target.moves(LOADING)
-    copy.joining = copy.synced_joining = joining  # As if it was loading still.
-    target.say(1, 2, OLD)
+    target.say(1, 2)
+    return target
+
+
+def test_a_report_from_before_it_was_whole_is_none(loaded):
+    """Who has reported may have acknowledged something since, and the target has loaded before that."""
+    (copy,) = loaded.replication.replicas.copies.values()
+    copy.joining = copy.synced_joining = Joining()  # As if it was loading still.
+    loaded.say(OLD)
 
     def is_whole():
         copy.joining = copy.synced_joining = None
 
-    target.while_asked.append(is_whole)
+    loaded.while_asked.append(is_whole)
+    assert loaded.steps() == []
+    assert loaded.steps() == [("advance", (TARGET, 3))]
+
+
+def test_a_target_waits_for_its_source_for_a_while(loaded):
+    """It does not answer: after the stall time the others are enough."""
+    assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S - 1) == []
+    assert loaded.steps(after_s=2) == [("advance", (TARGET, 3))]
+
+
+def test_a_target_waits_from_when_it_is_whole(loaded):
+    """That its source was silent before says nothing."""
+    (copy,) = loaded.replication.replicas.copies.values()
+    copy.joining = copy.synced_joining = Joining()
+    assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S + 1) == []
+    copy.joining = copy.synced_joining = None
+    assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S - 1) == []
+    assert loaded.steps(after_s=2) == [("advance", (TARGET, 3))]
+
+
+def test_a_target_waits_for_a_source_that_answers(loaded):
+    """However long it has not adopted that: it may acknowledge what others lack until then."""
+    loaded.say(OLD, config=loaded.register.config - 1)
+    assert loaded.steps(after_s=0) == loaded.steps(after_s=STALL_S + 1) == []
+    loaded.say(OLD)
+    assert loaded.steps(after_s=0) == [("advance", (TARGET, 3))]
+
+
+def test_a_step_is_not_asked_for_again_at_once(target):
+    """What it leads to may be on its way here, until the map here has changed."""
+    target.say(1, 2)
+    target.is_deaf = True
+    assert target.steps() == [("advance", (TARGET, 2))]
+    assert target.steps(after_s=AGAIN_S / 2) == []
+    assert target.steps(after_s=AGAIN_S) == [("advance", (TARGET, 2))]
+    target.moves(PROPOSED, config=target.register.config + 1)
+    target.say(1, 2, config=target.register.config + 1)
+    assert target.steps(after_s=0) == [("advance", (TARGET, 2))]
+
+
+def test_what_is_to_be_done_on_a_table_that_has_ended(target):
+    """Nothing."""
+    target.say(1, 2)
+    target.known[TABLE].head.ended = True
     assert target.steps() == []
-    assert target.steps() == [("advance", (TARGET, 3))]
+
+
+@pytest.fixture
+def host():
+    """The first host's node, and a target that is PROPOSED."""
+    scene = Scene(1)
+    scene.moves(PROPOSED)
+    return scene
+
+
+def test_a_target_that_is_silent_is_given_up(host):
+    """For the stall time without a break; a host that is AVAILABLE is waited for."""
+    host.say(2)
+    assert host.steps(after_s=0) == host.steps(after_s=STALL_S - 1) == []
+    host.say(TARGET, is_whole=False)
+    assert host.steps(after_s=1) == []
+    del host.says[TARGET]
+    assert host.steps(after_s=1) == host.steps(after_s=STALL_S - 1) == []
+    assert host.steps(after_s=2) == [("unassign", (TARGET,))]
+
+
+@pytest.mark.parametrize("syncs", [True, False])
+def test_a_target_that_confirms_nothing_is_given_up(host, syncs):
+    """Though it answers; not if there is nothing to confirm."""
+    host.say(2, OLD, TARGET, is_whole=False)
+    assert host.steps(after_s=STALL_S + 1) == []
+    host.cluster.nodes[TARGET - 1].syncs = syncs
+    host.cluster.nodes[0].write(k=b"v")
+    host.cluster.pass_s(1.0)
+    assert host.steps(after_s=STALL_S - 2) == []
+    assert host.steps(after_s=2) == ([] if syncs else [("unassign", (TARGET,))])
+
+
+def test_who_is_gone_for_good_is_taken_by_force(host):
+    """As people have said it, and nothing else: who is to hold nothing more, is dead or silent stays."""
+    for weight in (1, 0):
+        host.register.named[node(OLD)] = host.register.named[node(OLD)]._replace(weight=weight)
+        assert host.steps(after_s=STALL_S - 1) == []
+        host.say(TARGET, is_whole=False)
+    host.register.named[node(OLD)] = host.register.named[node(OLD)]._replace(weight=None)
+    assert host.steps() == [(FORCED, (OLD,))]
+
+
+def test_a_partition_at_rest_with_one_that_is_gone_for_good(host):
+    """It is found by the catalogue, for nothing else is to be done for it."""
+    host.register.have("unassign", TARGET)
+    host.look()
+    adopt(host.cluster, host.register.config, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE)
+    host.cluster.pass_s(1.0)
+    assert not host.replication.replicas.upkeep.unsettled
+    host.register.named[node(OLD)] = host.register.named[node(OLD)]._replace(weight=None)
+    assert host.steps() == [(FORCED, (OLD,))]
 
 
 @pytest.fixture
@@ -169,6 +275,25 @@ def test_what_has_departed_stays_until_all_have_adopted_that(left, late):
     left.say(late, config=left.register.config - 1)
     assert not left.drops()
     left.say(late)
+    assert left.drops()
+
+
+def test_who_is_not_available_is_not_waited_for(left):
+    """It serves nobody."""
+    left.register.have("assign", 5, node(5), 1)
+    left.say(1, 2, TARGET)
+    assert left.drops()
+
+
+def test_what_the_register_names_stays(left):
+    """Whatever the map here had said."""
+    left.register = MovedMap()
+    for step in (("assign", TARGET, node(TARGET), OLD - 1), ("advance", TARGET, 2), ("advance", TARGET, 3)):
+        left.register.have(*step)
+    left.say(1, 2, TARGET)
+    assert not left.drops()  # It is LEAVING.
+    left.register.have("unassign", OLD)
+    left.say(1, 2, TARGET)
     assert left.drops()
 
 

@@ -40,7 +40,8 @@ def records():
         node.refusal = None
         node.aside = {}
         node.size_bytes = lambda space: 100 + space
-        node.replicas.loading.transfer = RATE
+        node.replicas.loading.pace.rate = RATE
+    made.passed_over = {}
     made.placed = {}  # The nodes of tables, as the catalogue names them; it names none yet.
     made.make("t", firsts=PARTITIONS, holders=lambda _: three)
     asked = made.nodes[0].replicas
@@ -67,6 +68,7 @@ def of(records, by=0):
     deciding = SimpleNamespace(
         replicating=lambda: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda: (records, catalogue),
+        passed_over=lambda: records.passed_over,
     )  # fmt: skip
     return Telling(deciding, Routing(deciding, None))
 
@@ -112,6 +114,15 @@ def test_who_lacks_what(records):
     assert (info["copies"], info["copies_aside"], info["waiting"]) == (PARTITIONS, 0, 0)
     assert info["lag_records"] == {"t": {"n2": 3, "n3": 1}}
     assert info["lag_s"]["t"]["n2"] == pytest.approx(5)
+
+
+def test_what_moves_to_a_node_it_does_not_lack(records):
+    """It has nothing at first, for as long as that takes: that is told as a move."""
+    copy = write(records, 3)
+    feed = records.nodes[0].replicas.peers[records.nodes[2].uuid].feed
+    for available, lacks in (True, 3), (False, 0):
+        feed.told[copy] = Told(2, clock.named(b"", copy.named), 1, can_take=True, available=available)
+        assert {one["node"]: one["lag_records"] for one in status(records)["nodes"]} == {"n1": 0, "n2": 3, "n3": lacks}
 
 
 def test_a_store_that_takes_no_writes(records):
@@ -240,10 +251,11 @@ def test_how_much_is_to_be_copied(records):
     assert status(records, 3)["copied"] == (100 + 77) + (100 + loaded.space)
 
 
-def test_a_size_that_cannot_be_read(records):
-    """It is left out, and all else is told."""
+@pytest.mark.parametrize("error", [StorageError("damaged"), ValueError("there is no space 17")])
+def test_a_size_that_cannot_be_read(records, error):
+    """Or the space is not made yet: it is left out, and all else is told."""
     have_moved(records, Slot.PROPOSED, 0)
-    records.nodes[0].size_bytes = raising(StorageError("damaged"))
+    records.nodes[0].size_bytes = raising(error)
     assert status(records)["to_copy"] == {"n4": 0}
 
 
@@ -277,6 +289,14 @@ def test_one_that_was_removed_is_waited_for_at_rest(records):
     for weight, waits in (1, []), (0, ["n3"]), (None, []):
         named(records, n3=weight)
         assert status(records)["waits_for"] == waits
+
+
+def test_who_is_passed_over(records):
+    """By the mover of this node, and for how many seconds more."""
+    assert status(records)["passed_over"] == {}
+    records.passed_over = {records.nodes[3].uuid: 3599.5}
+    assert status(records)["passed_over"] == {"n4": 3599}
+    assert trio.run(of(records).condition, "t")["passed_over"] == {"n4": 3599}
 
 
 def test_copies_that_are_missing(records):

@@ -20,6 +20,7 @@ from gossipkv.table.readiness import Readiness, Wanted
 from gossipkv.table.settling import Settling
 from gossipkv.table.token import Seen, decode, only, seen_in
 from tests.world.metadata.chance import happens
+from tests.world.replication.register import CATALOGUE
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from tests.world.replication.world import Cluster
 
 TABLE: Final = b"tableid_tableid_"
-CLUSTER: Final = bytes(16)
 MOST_TOKEN: Final = 64 << 10
 KEYS: Final = tuple(b"session%d" % number for number in range(3))  # Of each partition.
 PATIENCE_S: Final = 3.0  # What was not answered by then is not known.
@@ -80,10 +80,10 @@ class Serving:
     def __init__(self, life: Life) -> None:
         self._life = life
         replication = life.replication
-        deciding = SimpleNamespace(register=CLUSTER, replicating=lambda: replication, has_ended=lambda _: False)
+        deciding = SimpleNamespace(register=CATALOGUE, replicating=lambda: replication, has_ended=lambda _: False)
         nobody = cast("Routing", None), cast("Forwarding", None)
         self._settling = Settling(*nobody, cast("Deciding", deciding), MOST_TOKEN)
-        self._ready = Readiness(lambda: replication, lambda _: None)
+        self._ready = Readiness(lambda: replication, life.look_at)
 
     def _begin(self, asked: Asked, answer: _Answer, do: Callable[[Copy, Token], object]) -> None:
         try:
@@ -114,7 +114,7 @@ class Serving:
                 else:
                     answer.shows(None, self._settling.write(token, {TABLE: seen}))
 
-            others = only(token, lambda _, origin, __: origin not in copy.named)
+            others = only(token, lambda table, origin, _: table != TABLE or origin not in copy.assigned)
             one = Write(asked.key, asked.value, self._settling.kept(others))
             counter = self._life.write(number, asked.partition, [one], asked.level, 2.0, on_end=on_end)
             seen = Seen(copy.config, clock.of([(copy.assignment, counter)]))
@@ -194,8 +194,9 @@ class Hopping:
     def _is_settled(self, name: int, node: Node, code: str | None) -> None:
         """Look at what a node of a partition has answered, and left of the token."""
         assert node.life is not None
-        seen = decode(self._tokens[name], CLUSTER).values()
+        seen = decode(self._tokens[name], CATALOGUE).values()
         left = {origin for one in seen for origin, _ in clock.entries(one.clock)}
-        if code is not None or not left.isdisjoint(node.life.replication.replicas.of_origin):
+        left &= {origin for copy in node.life.replication.replicas.copies.values() for origin in copy.named}
+        if code is not None or left:
             what = f"has {left} in its token" if code is None else f"is refused: {code}"
             self._cluster.witness.found("sessions", f"session {name} at {node.uuid.hex()[:4]} {what}")

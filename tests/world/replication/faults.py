@@ -1,4 +1,4 @@
-"""What strikes: crashes, power, cuts, connections that break, disks that are slow or full, clocks that jump."""
+"""What strikes: crashes, power, cuts, connections that break, slow or full disks, clocks that jump, and commands."""
 
 from __future__ import annotations
 
@@ -7,32 +7,36 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from gossipkv.placement.partition import State
 from tests.world.metadata.chance import happens
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from random import Random
 
-    from tests.world.replication.network import Network
     from tests.world.replication.node import Node
-    from tests.world.replication.witness import Witness
+    from tests.world.replication.world import Cluster
 
 YEAR_MS: Final = 365 * 86_400_000
 STRIKES: Final = (
     *("crash", "power", "stay down", "cut", "cut one way", "break", "slow network", "slow disk", "full disk"),
     *("clock", "crashes around syncs and sends", "trim", "trim while one is away"),
+    *("old map", "late maps", "wrongly dead"),
 )
+COMMANDS: Final = ("add", "remove", "replace", "weigh", "force")
 
 
 @final
 class Faults:
     """The faults of one run."""
 
-    def __init__(self, nodes: Sequence[Node], network: Network, witness: Witness, random: Random) -> None:
-        self._nodes = nodes
-        self._network = network
-        self._witness = witness
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._nodes = nodes = cluster.nodes
+        self._cluster = cluster
+        self._network = cluster.network
+        self._witness = cluster.witness
         self._random = random
+        operator = cluster.operator
         strikes: tuple[Callable[[Node], Awaitable[None]], ...] = (
             partial(self._crash, power=False),
             partial(self._crash, power=True),
@@ -47,18 +51,48 @@ class Faults:
             self._change_crashes,
             self._trim,
             self._trim_all,
+            self._stay_at_old_map,
+            self._hear_late,
+            self._seem_dead,
+            operator.strike_add,
+            operator.strike_remove,
+            operator.strike_replace,
+            operator.strike_weigh,
+            operator.strike_force,
         )
-        self._strikes = dict(zip(STRIKES, strikes, strict=True))
-        self.kinds = [*random.sample(STRIKES, random.randint(2, 6)), *([STRIKES[-1]] if happens(random, 0.3) else [])]
+        self._strikes = dict(zip((*STRIKES, *COMMANDS), strikes, strict=True))
+        self.kinds = [
+            *random.sample(STRIKES, random.randint(2, 6)),
+            *(["trim while one is away"] * happens(random, 0.3)),
+        ]
+        if len(nodes) > cluster.slots and happens(random, 0.8):  # Half of what strikes moves something.
+            self.kinds += random.choices(COMMANDS, k=len(self.kinds))
 
-    async def run(self, *, pause_s: float) -> None:
+    async def run(self, pause_s: float) -> None:
         """Strike, again and again."""
         async with trio.open_nursery() as nursery:
             while True:
                 await trio.sleep(self._random.expovariate(1 / pause_s))
                 kind = self._random.choice(self.kinds)
+                node = self._node()
                 self._witness.counts[f"strikes: {kind}"] += 1
-                nursery.start_soon(self._strikes[kind], self._random.choice(self._nodes))
+                for state in self._states(node):
+                    self._witness.counts[f"{state.name} x {kind}"] += 1
+                nursery.start_soon(self._strikes[kind], node)
+
+    def _node(self) -> Node:
+        """A node; of those that hold something that moves one as a rule."""
+        moving = [node for node in self._nodes if self._states(node)]
+        return self._random.choice(moving if moving and happens(self._random, 0.7) else self._nodes)
+
+    def _states(self, node: Node) -> list[State]:
+        """The states of a node's assignments of partitions that move."""
+        moving = [
+            one.assignments
+            for one in self._cluster.partitions.values()
+            if any(held.state is not State.AVAILABLE for held in one.assignments)
+        ]
+        return [held.state for assignments in moving for held in assignments if held.node == node.uuid]
 
     async def _crash(self, node: Node, *, power: bool) -> None:
         if node.life is not None:
@@ -122,10 +156,26 @@ class Faults:
         self._network.heal(ways)
         node.start()
 
+    async def _stay_at_old_map(self, node: Node) -> None:
+        self._cluster.register.deaf.add(node.uuid)
+        await trio.sleep(self._random.choice((0.3, 1.5, 4)))
+        self._cluster.register.deaf.discard(node.uuid)
+
+    async def _hear_late(self, node: Node) -> None:
+        node.hears = self._random.choice((0.5, 0.1, 0.03))
+
+    async def _seem_dead(self, node: Node) -> None:
+        self._network.wrongly_dead.add(node.uuid)
+        await trio.sleep(self._random.choice((0.3, 1.5, 4)))
+        self._network.wrongly_dead.discard(node.uuid)
+
     def heal(self) -> None:
         """End all that lasts."""
+        self._cluster.register.deaf.clear()
+        self._cluster.register.is_unwell = False
+        self._network.wrongly_dead.clear()
         self._network.heal({*self._network.cuts})
         self._network.delay_s = 0.0005, 0.003
         for node in self._nodes:
-            node.mood.is_full, node.mood.sync_s, node.crashes = False, (0.0003, 0.003), 0.0
+            node.mood.is_full, node.mood.sync_s, node.crashes, node.hears = False, (0.0003, 0.003), 0.0, 0.5
             node.start()

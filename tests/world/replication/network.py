@@ -68,6 +68,7 @@ class Network:
     def __init__(self, random: Random, counts: Counter[str]) -> None:
         self.lives: dict[bytes, Life] = {}  # Of the nodes that are up.
         self.cuts: set[tuple[bytes, bytes]] = set()  # From, to.
+        self.wrongly_dead: set[bytes] = set()  # Nodes that seem to be down to all others.
         self.links: dict[tuple[bytes, bytes], Link] = {}
         self.delay_s = 0.0005, 0.003
         self.counts = counts

@@ -1,13 +1,14 @@
 """A node that holds copies: its lives, and the writes that clients ask of it.
 
-It does what `table.records`, `table.writes` and `table.holding` do, over a simulated store and network.
+It does what `table.records` and `table.writes` do, over a simulated store, network and METADATA; which copies it holds,
+the steps of those that move, and the mover are production's (`table.holding`, `stepping`, `moving`).
 """
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
+from typing import TYPE_CHECKING, Final, TypeVar, cast, final
 
 import msgpack
 import trio
@@ -22,15 +23,19 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
 )
-from gossipkv.replication.copy import Host, Identity, Write
 from gossipkv.replication.feed import TAIL_BYTES, Tail
 from gossipkv.replication.levels import slots_needed
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.shell import Replication
+from gossipkv.replication.steps import report_of
 from gossipkv.storage.engine.shell import Batch
+from gossipkv.table.holding import Holding
+from gossipkv.table.moving import Moving
+from gossipkv.table.stepping import Stepping
 from tests.world.metadata.chance import happens
 from tests.world.replication.clients import TABLE, Serving
-from tests.world.replication.store import Disk, Mood, RunningStore
+from tests.world.replication.register import Catalogue, Maps
+from tests.world.replication.store import OPTIONS, Disk, Mood, RunningStore
 from tests.world.replication.witness import Eye
 from tests.world.streams import Streams
 
@@ -39,11 +44,16 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.environment.seam import Environment
+    from gossipkv.register.metadata import catalogue
+    from gossipkv.register.metadata.known import Known
+    from gossipkv.register.metadata.nodes import Members
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.copy import Write
     from gossipkv.replication.shell import OnAnswer
     from gossipkv.replication.waiting import Waiter
-    from gossipkv.storage.engine.options import Options
     from gossipkv.wire.rpc import Value
     from tests.world.replication.network import Network
+    from tests.world.replication.register import Register
     from tests.world.replication.witness import Witness
     from tests.world.simulated_files import SimulatedFiles
 
@@ -53,13 +63,12 @@ MOST_WAITING: Final = 1 << 20
 FILLS: Final = 3  # Batches, which end two segments: all that the log has from before is let go of.
 EPOCH_MS: Final = 1_700_000_000_000
 RECORD_AT: Final = 3  # In an entry of a message.
+MOST_MOVES: Final = 2
+LOOK_S: Final = 0.5  # Until a node holds what its maps say, if it has not heard of a newer one.
+ASKED_S: Final = 0.5  # Between two looks at a register of which a newer map was seen.
 
 
-class Placed(NamedTuple):
-    """What the map says of a partition in one config."""
-
-    config: int
-    hosts: tuple[Host, ...]
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -102,6 +111,25 @@ class Life:
             stall_s=STALL_S,
         )
         self.serving = Serving(self)
+        self._news = trio.Event()
+        self._asked_at: dict[bytes, float] = {}
+        self.maps = Maps(node.register, self.node, self._random, node.known)
+        self.maps.on_known = self._has_news
+        metadata = cast("Metadata", self.maps)
+        tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("Members", None)))
+        self.holding = Holding(metadata, tables, self.replication)
+        self.replication.replicas.on_newer = lambda copy: self.look_at(copy.partition[0])
+        self._stepping = Stepping(
+            metadata,
+            tables,
+            self.replication,
+            self.holding,
+            ask=self._ask_soon,
+            random=self._random,
+            stall_s=STALL_S,
+            look_at=self.look_at,
+        )
+        self._moving = Moving(metadata, tables, alive=node.alive, beside=_beside, random=self._random, most=MOST_MOVES)
         self.replication.replicas.tail = Tail(self.store.synced_position, most_bytes=node.tail_bytes)
 
     async def run(self) -> None:
@@ -111,11 +139,12 @@ class Life:
             nursery.start_soon(self.store.run)
             await nursery.start(self.replication.run)
             if happens(self._random, 0.8):
-                self.adopt()
+                await self._adopt()
             if self.is_over:
                 return
             self._of.network.lives[self.node] = self
-            nursery.start_soon(self._dial)
+            for task in (self._dial, self._hold, self._hear, self._stepping.run, self._moving.run):
+                nursery.start_soon(task)
 
     def end(self, *, power: bool = False) -> None:
         """Crash."""
@@ -158,26 +187,48 @@ class Life:
         with contextlib.suppress(Overloaded, StorageError):
             self.store.append(batch, lambda _: self.fill(left - 1, space) if left > 1 else None)
 
-    def adopt(self) -> None:
-        """Hold what the map says, as far as this node knows, and go by it."""
-        is_whole = True
-        for partition, placed in self._of.known.items():
-            for host in placed.hosts:
-                if host.node == self.node:
-                    try:
-                        self.replication.replicas.place(
-                            Identity(TABLE, partition, host.assignment), placed.config, placed.hosts
-                        )
-                    except GossipKVError:
-                        self._of.witness.counts["not adopted"] += 1
-                        is_whole = False
-        if is_whole and self.replication.maps.get(TABLE) != self._of.config:
-            self.replication.goes_by(TABLE, self._of.config)
+    # -- maps --------------------------------------------------------------------------------------------------------
+
+    async def _adopt(self) -> None:
+        """Hold what the maps say, as far as this node knows, and go by it."""
+        try:
+            await self.holding.look()
+        except GossipKVError:
+            self._of.witness.counts["not adopted"] += 1
+
+    def _has_news(self) -> None:
+        self._news.set()
+
+    async def _hold(self) -> None:
+        while True:
+            self._news = trio.Event()
+            await self._adopt()
+            with trio.move_on_after(LOOK_S):
+                await self._news.wait()
+
+    async def _hear(self) -> None:
+        """Hear of newer maps, sooner or later."""
+        while True:
+            await trio.sleep(self._random.uniform(0.02, 0.15))
+            for register in self.maps.behind():
+                if happens(self._random, self._of.hears):
+                    await self._read(register)
+            self.maps.forget_ended()
+
+    async def _read(self, register: bytes) -> None:
+        with contextlib.suppress(GossipKVError):
+            await self.maps.quorum_read(register)
+
+    def look_at(self, register: bytes) -> None:
+        """Have a register read, of which a newer map was seen."""
+        now = trio.current_time()
+        if self._nursery is not None and now >= self._asked_at.get(register, now - ASKED_S) + ASKED_S:
+            self._asked_at[register] = now
+            self._nursery.start_soon(self._read, register)
 
     async def _dial(self) -> None:
         while True:
             await trio.sleep(self._random.uniform(0.02, 0.15))
-            self.adopt()
             for other in self._of.others:
                 if self._of.network.connect(self, other):
                     self.replication.connected(other)
@@ -191,6 +242,20 @@ class Life:
             self._look_at(params)
         self._of.network.ask(self, node, method, params, timeout_s=timeout_s, on_answer=on_answer)
         self._strike()
+
+    async def _ask_soon(self, node: bytes, method: str, params: list[Value], timeout_s: float) -> Value:
+        answered = trio.Event()
+        told: list[Value | GossipKVError] = []
+
+        def on_answer(result: Value, error: GossipKVError | None) -> None:
+            told.append(result if error is None else error)
+            answered.set()
+
+        self._ask(node, method, params, timeout_s, on_answer)
+        await answered.wait()
+        if isinstance(told[0], GossipKVError):
+            raise told[0]
+        return told[0]
 
     def _look_at(self, params: list[Value]) -> None:
         match params:
@@ -215,6 +280,10 @@ class Life:
                     raise NotServed("not held here")
                 page = Page(space, position, key)
                 serve(self.replication, copy, page, lambda it: told(None if isinstance(it, GossipKVError) else it))
+            case "replica_report", [bytes(), bytes(table), bytes(packed)]:
+                copies = self.replication.replicas.copies
+                held = [copies[table, one] for one in msgpack.unpackb(packed) if (table, one) in copies]
+                told(msgpack.packb([[copy.partition[1], *report_of(copy)] for copy in held]))
             case "replica_digest", [bytes(), bytes(table), int(partition), bytes(at)]:
                 copy = self.replication.replicas.copies.get((table, partition))
                 told(None if copy is None else self.replication.comparing.digest(copy, at))
@@ -240,8 +309,8 @@ class Life:
         """
         replicas, witness = self.replication.replicas, self._of.witness
         copy = replicas.copies.get((TABLE, partition))
-        if copy is None or not any(host.available for host in copy.hosts if host.node == self.node):
-            raise Unavailable("not held here")
+        if copy is None or not copy.originates or copy.seat is None:
+            raise NotServed("not held here, or not as an origin")
         if not replicas.may_originate(copy):
             raise NotReady("not yet")
         levels = replicas.levels[copy]
@@ -275,29 +344,37 @@ class Life:
         return counter
 
 
+async def _beside(do: Callable[[], T]) -> T:
+    """Do something that takes long, beside the loop."""
+    await trio.lowlevel.checkpoint()
+    return do()
+
+
 @final
 class Node:
     """A node: a disk, and lives upon it."""
 
-    def __init__(self, uuid: bytes, network: Network, witness: Witness, random: Random, options: Options) -> None:
+    def __init__(self, uuid: bytes, network: Network, register: Register, witness: Witness, random: Random) -> None:
         self.uuid = uuid
         self.disk = Disk()
         self.mood = Mood()
         self.network = network
+        self.register = register
         self.witness = witness
         self.random = random
-        self.options = options
-        self.eye = Eye(witness, uuid, {})
+        self.options = OPTIONS
+        self.eye = Eye(witness, uuid)
         self.others: list[bytes] = []
         self.tail_bytes = TAIL_BYTES  # What feeds have in memory; the rest they read from the log.
-        self.known: dict[int, Placed] = {}  # The map that it knows,
-        self.config = 0  # and its config id.
+        self.known: dict[bytes, Known] = {}  # Of the maps.
+        self.hears = 0.5  # The odds, ten times a second, that it hears of a newer one.
         self.skew_ms = 0.0
         self.crashes = 0.0  # The odds at each side of a sync or a send.
         self.strikes, self.crashes_at = 0, 0  # How many such sides there were, and of which it crashes.
         self.life: Life | None = None
         self.open: set[int] = set()  # Writes that this life has not answered.
         self.is_wanted = True  # To be up.
+        self.is_lost = False  # It is not to be up any more.
         self._wanted = trio.Event()
 
     async def run(self) -> None:
@@ -312,16 +389,6 @@ class Node:
             for number in sorted(self.open):
                 self.answered(number, Unknown("the node crashed"))
             await trio.sleep(self.random.uniform(0.05, 1.0))
-
-    def learn(self, map_: dict[int, Placed]) -> None:
-        """Know a map."""
-        config = max(placed.config for placed in map_.values())
-        if self.config < config:
-            self.known, self.config = map_, config
-            for partition, placed in map_.items():
-                self.eye.partitions |= {host.assignment: partition for host in placed.hosts}
-            if self.life is not None and not self.life.is_over:
-                self.life.adopt()
 
     def put_back(self, files: SimulatedFiles) -> None:
         """Have an older copy of the disk, while it is down."""
@@ -343,5 +410,11 @@ class Node:
 
     def start(self) -> None:
         """Be up again."""
-        self.is_wanted = True
-        self._wanted.set()
+        if not self.is_lost:
+            self.is_wanted = True
+            self._wanted.set()
+
+    def alive(self) -> list[bytes]:
+        """The nodes that seem to be up, here."""
+        seem = self.network.lives.keys() - self.network.wrongly_dead
+        return sorted(seem | {self.uuid})

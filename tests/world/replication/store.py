@@ -95,6 +95,13 @@ class RunningStore:
         """All up to here is synced."""
         return self.opened.synced_position
 
+    def found(self, spaces: frozenset[int], position: int) -> int:
+        """The last position behind that one of a batch that touches these spaces; itself: there is none."""
+        found, cursor = position, self.opened.follow(spaces, position)
+        while batches := self.opened.read_next(cursor)[0]:
+            found = batches[-1][0]
+        return found
+
     @property
     def refusal(self) -> str | None:
         """Why nothing is taken now."""

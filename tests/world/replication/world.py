@@ -12,36 +12,47 @@ from unittest import mock
 import trio
 
 from gossipkv.errors import GossipKVError
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.register.metadata import tables
+from gossipkv.register.metadata.nodes import placed
+from gossipkv.register.metadata.partitions import HASH, Table, decode_partition, first_body, shard_key
+from gossipkv.register.metadata.tables import NamedNode, NamedTable
+from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication import loading
 from gossipkv.replication.copy import Host, Write
 from gossipkv.replication.feed import TAIL_BYTES
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
+from gossipkv.table import moving
+from gossipkv.table.holding import hosts_of
 from tests.world.logs import capture_logs
 from tests.world.metadata.chance import happens
 from tests.world.nodes import scheduling
-from tests.world.replication.clients import Hopping
+from tests.world.replication.clients import TABLE, Hopping
+from tests.world.replication.commands import Operator
 from tests.world.replication.faults import Faults
 from tests.world.replication.network import Network
-from tests.world.replication.node import Node, Placed
-from tests.world.replication.store import OPTIONS
+from tests.world.replication.node import Node
+from tests.world.replication.register import CATALOGUE, FIRST, Register
 from tests.world.replication.witness import Witness
 from tests.world.streams import Streams
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
     from random import Random
 
     from tests.world.replication.witness import Violation
 
 FAULTS_S: Final = 6.0
-LIVE_S: Final = 12.0  # After healing, until all copies are equal.
+LIVE_S: Final = 60.0  # After healing, until what is wanted is reached, and all copies are equal.
 SETTLE_S: Final = 3.0  # Then, until it is quiet.
 QUIET_S: Final = 2.0
+GIVEN_UP_S: Final = 8.0  # More, until moves to a node that is lost are given up.
 LIMIT_S: Final = 300.0
 THREE: Final = 3
-SHAPES: Final = ((3, 3), (3, 3), (3, 2), (4, 3), (5, 5))  # Nodes, and slots of each partition.
+# Nodes, slots of each partition, and nodes more, which may be added.
+SHAPES: Final = ((3, 3, 0), (3, 3, 1), (3, 3, 2), (3, 2, 0), (3, 2, 1), (4, 3, 1), (4, 2, 1), (5, 5, 1))
 KEYS: Final = 5  # Of a partition.
 SHORT_BYTES: Final = 100  # What feeds have in memory, where a log that is cut leaves others behind.
 
@@ -64,7 +75,7 @@ def run(seed: int) -> Run:
     """Run a seed; whatever it raises says how to repeat it."""
     witness = Witness()
     try:
-        with capture_logs(), small_pages():
+        with capture_logs(), small_pages(), short_times():
             scheduling.run(lambda: _world(seed, witness), seed, limit_s=LIMIT_S)
     except BaseException as error:
         error.add_note(f"to replay: {Run(seed, [], witness.counts).command}")
@@ -84,12 +95,10 @@ def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1, tail_bytes:
             cluster.begin(nursery)
             await cluster.until(lambda: cluster.is_ready)
             await play(cluster)
-            Faults(cluster.nodes, cluster.network, witness, cluster.streams["faults"]).heal()
-            cluster.heal()
-            await _calm(cluster)
+            await _calm(cluster, Faults(cluster, cluster.streams["faults"]))
             nursery.cancel_scope.cancel()
 
-    with small_pages():
+    with small_pages(), short_times():
         scheduling.run(main, seed, limit_s=LIMIT_S)
     return witness
 
@@ -99,32 +108,78 @@ def small_pages() -> AbstractContextManager[object]:
     return mock.patch.multiple(loading, PAGE_RECORDS=2, PAGE_BYTES=1)
 
 
-class Cluster:
-    """Nodes, what the map says, and who writes."""
+def short_times() -> AbstractContextManager[object]:
+    """Have a target that was given up be passed over for a few seconds only."""
+    return mock.patch.object(moving, "PASSED_OVER_S", 5.0)
 
-    def __init__(self, seed: int, witness: Witness, nodes: int, slots: int) -> None:
+
+class Placed(NamedTuple):
+    """A partition by the map that was decided last."""
+
+    version: int
+    hosts: tuple[Host, ...]
+
+
+class Cluster:
+    """Nodes, what is decided of the table, and who writes."""
+
+    def __init__(self, seed: int, witness: Witness, nodes: int, slots: int, spare: int = 0) -> None:
+        """`spare`: nodes more, which are not named at first."""
         self.streams = Streams(seed)
         self.witness = witness
         self.slots = slots
         random = self.streams["cluster"]
         self.network = Network(self.streams["network"], witness.counts)
+        self.register = Register(self.network, self.streams["register"], witness.counts)
+        self.register.on_changed = witness.moves.changed
         uuids = sorted(random.randbytes(16) for _ in range(nodes))
+        more = [random.randbytes(16) for _ in range(spare)]
         self.nodes = [
-            Node(uuid, self.network, witness, self.streams[f"node/{number}"], OPTIONS)
-            for number, uuid in enumerate(uuids)
+            Node(uuid, self.network, self.register, witness, self.streams[f"node/{number}"])
+            for number, uuid in enumerate(uuids + more)
         ]
-        self.map: dict[int, Placed] = {}
         for node in self.nodes:
-            node.others = [uuid for uuid in uuids if uuid != node.uuid]
-        for partition in range(2 if nodes > 3 else 3):
-            hosts = [
-                Host(100 * partition + slot + 1, uuids[(partition + slot) % nodes], slot, counts=True, available=True)
-                for slot in range(slots)
-            ]
-            self.map[partition] = Placed(1, tuple(hosts))
-        self.heal()
+            node.others = [other.uuid for other in self.nodes if other is not node]
+        self.servers = {*uuids[: nodes if nodes % 2 else nodes - 1]}
+        self.register.serve(self.servers)
         self.lost: set[bytes] = set()
         self._writes = 0
+        self.make_table(uuids)
+        self._found_catalogue(uuids)
+        self.operator = Operator(self, self.streams["operator"])
+
+    def make_table(self, uuids: Sequence[bytes], table: bytes = TABLE, first: int = 0) -> None:
+        """Make a table on these nodes, its partitions numbered from `first` on."""
+        count = 2 if len(uuids) > THREE else THREE
+        made = {}
+        for number in range(count):
+            id_ = first + number
+            seats = [(slot, uuids[(number + slot) % len(uuids)]) for slot in range(self.slots)]
+            hosts = [Assignment(100 * id_ + slot + 1, node, slot, State.AVAILABLE) for slot, node in seats]
+            made[shard_key(number)] = Partition(id_, tuple(hosts))
+        described = Table(table, "t", HASH, self.slots, count)
+        self.register.found(table, first_body(described, made, FIRST))
+
+    def _found_catalogue(self, uuids: Sequence[bytes]) -> None:
+        edit = Tree.empty(tables.CATALOGUE.name).edit(FIRST)
+        servers = self.register.heads[TABLE].acceptors.new
+        edit.put(b"t", NamedTable(TABLE, HASH, servers, FIRST).encode())
+        for uuid in uuids:
+            edit.put(tables.NODE + uuid, NamedNode(uuid.hex(), "", 1).encode())
+        self.register.found(CATALOGUE, edit.finish())
+        for node in self.nodes:
+            node.known |= self.register.heads
+
+    @property
+    def partitions(self) -> dict[int, Partition]:
+        """The partitions, as decided last."""
+        return {one.id: one for entry in self.register.tree(TABLE).scan() for one in [decode_partition(entry.record)]}
+
+    @property
+    def map(self) -> dict[int, Placed]:
+        """The same, as copies know them."""
+        found = [(entry.version, decode_partition(entry.record)) for entry in self.register.tree(TABLE).scan()]
+        return {one.id: Placed(version, tuple(hosts_of(one))) for version, one in found}
 
     def begin(self, nursery: trio.Nursery) -> None:
         """Have all nodes live."""
@@ -136,8 +191,9 @@ class Cluster:
         """Be a client: write at random hosts, again and again."""
         while True:
             await trio.sleep(random.expovariate(1 / pause_s))
-            partition = random.choice([*self.map])
-            host = random.choice(self.map[partition].hosts)
+            map_ = self.map
+            partition = random.choice([*map_])
+            host = random.choice(map_[partition].hosts)
             node = next(node for node in self.nodes if node.uuid == host.node)
             level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
             writes = [
@@ -163,67 +219,39 @@ class Cluster:
         self._writes += 1
         return self._writes
 
-    async def reconfigure(self, random: Random) -> None:
-        """Have the map change now and then; nodes hear of it sooner or later."""
-        config = 1
-        while True:
-            await trio.sleep(random.expovariate(1 / 2))
-            config += 1
-            partition = random.choice([*self.map])
-            self.map[partition] = Placed(config, self._changed(random, partition))
-            async with trio.open_nursery() as nursery:
-                for node in self.nodes:
-                    nursery.start_soon(self._tell, node, {**self.map}, random.uniform(0, 1))
-
-    @staticmethod
-    async def _tell(node: Node, map_: dict[int, Placed], after_s: float) -> None:
-        await trio.sleep(after_s)
-        node.learn(map_)
-
-    def _changed(self, random: Random, partition: int) -> tuple[Host, ...]:
-        """Another node joins a slot, or has loaded; or nothing has changed but the config."""
-        hosts = self.map[partition].hosts
-        free = [node.uuid for node in self.nodes if all(host.node != node.uuid for host in hosts)]
-        if free:
-            return (
-                *hosts,
-                Host(100 * partition + 50, free[0], random.randrange(self.slots), counts=True, available=False),
-            )
-        return tuple(host._replace(available=True) for host in hosts)
-
-    def heal(self) -> None:
-        """All know the map."""
-        for node in self.nodes:
-            node.learn({**self.map})
-
-    def end_moves(self) -> None:
-        """Who has loaded is AVAILABLE, as whoever moves partitions has it: it may be all that has what was lost."""
-        moving = {p: placed for p, placed in self.map.items() if not all(host.available for host in placed.hosts)}
-        for partition, (config, hosts) in moving.items():
-            self.map[partition] = Placed(config + 1, tuple(host._replace(available=True) for host in hosts))
-        if moving:
-            self.heal()
-
     def lose(self, random: Random) -> None:
         """Lose a minority for good, with its disks."""
         spare = self.slots - (self.slots // 2 + 1)
         for node in random.sample(self.nodes, random.choice((0, spare))):
-            node.stop()
-            node.start = lambda: None  # type: ignore[method-assign]  # Whoever has lost its disk stays away.
-            self.lost.add(node.uuid)
+            self.operator.lose(node, spared=self.slots)
 
     @property
     def is_level(self) -> bool:
         """Whether all copies that are left have the same clock, and all nodes are up."""
-        witness = self.witness
-        for placed in self.map.values():
-            hosts = [host for host in placed.hosts if host.node not in self.lost]
-            clocks = [
-                witness.models[host.assignment].clock if host.assignment in witness.models else None for host in hosts
-            ]
-            if any(clock != clocks[0] for clock in clocks):
+        models = self.witness.models
+        for partition in self.partitions.values():
+            hosts = [models.get(one.id) for one in partition.assignments if one.node not in self.lost]
+            clocks = [None if one is None or one.joining else one.clock for one in hosts]
+            if any(clock is None or clock != clocks[0] for clock in clocks):
                 return False
         return all(node.life is not None for node in self.nodes if node.uuid not in self.lost)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a node that is lost stays named, since there is no other."""
+        named = self.operator.named()
+        return any(named[uuid].weight for uuid in self.lost & named.keys())
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the map is as it is wanted, and nothing of moves is left, if that can be."""
+        named, tree = self.operator.named(), self.register.tree(TABLE)
+        if self.is_short:
+            return True
+        found = self.partitions.values()
+        is_at_rest = all(one.state is State.AVAILABLE for partition in found for one in partition.assignments)
+        is_settled = not any(one.former or any(end.counter is None for end in one.ends) for one in found)
+        return is_at_rest and is_settled and not moving.planned(tree, placed(named)).moves()
 
     @property
     def appends(self) -> int:
@@ -250,17 +278,17 @@ class Cluster:
 
 async def _world(seed: int, witness: Witness) -> None:
     random = Streams(seed)["world"]
-    nodes, slots = random.choice(SHAPES)
+    nodes, slots, spare = random.choice(SHAPES)
     is_calm = happens(random, 0.1)
-    witness.counts["three of each"] = nodes == slots == THREE
+    witness.counts["three of each"] = (nodes, slots) == (THREE, THREE) and not spare
     async with trio.open_nursery() as nursery:
-        cluster = Cluster(seed, witness, nodes, slots)
+        cluster = Cluster(seed, witness, nodes, slots, spare)
         for node in cluster.nodes if happens(random, 0.5) and not is_calm else ():
             node.tail_bytes = SHORT_BYTES
         cluster.begin(nursery)
         if is_calm:  # Until all are connected, what one has from another is relayed.
-            await cluster.until(lambda: cluster.is_ready or nodes > slots)
-        faults = Faults(cluster.nodes, cluster.network, witness, cluster.streams["faults"])
+            await cluster.until(lambda: cluster.is_ready or nodes > slots or spare)
+        faults = Faults(cluster, cluster.streams["faults"])
         hopping = Hopping(cluster)
         async with trio.open_nursery() as striking:
             for number in range(random.randint(2, 4)):
@@ -268,40 +296,40 @@ async def _world(seed: int, witness: Witness) -> None:
             for number in range(random.choice((0, 2, 3))):
                 striking.start_soon(hopping.hop, number, cluster.streams[f"session/{number}"], 0.05)
             if not is_calm:
-                striking.start_soon(_run_faults, faults, random.choice((0.2, 0.5, 1.0)))
-                if happens(random, 0.3):
-                    striking.start_soon(cluster.reconfigure, cluster.streams["map"])
+                cluster.register.is_unwell = happens(random, 0.5)
+                striking.start_soon(faults.run, random.choice((0.2, 0.5, 1.0)))
             await trio.sleep(FAULTS_S)
             striking.cancel_scope.cancel()
-        cluster.lose(random) if not is_calm else None
-        faults.heal()
-        cluster.heal()
-        await _calm(cluster)
+        if not is_calm:
+            cluster.lose(random)
+        await _calm(cluster, faults)
         await hopping.end()
-        if is_calm and nodes == slots == THREE:
+        if is_calm and witness.counts["three of each"]:
             witness.check_travel()
         nursery.cancel_scope.cancel()
 
 
-async def _run_faults(faults: Faults, pause_s: float) -> None:
-    await faults.run(pause_s=pause_s)
-
-
-async def _calm(cluster: Cluster) -> None:
-    """Look at what must be so soon after healing."""
+async def _calm(cluster: Cluster, faults: Faults) -> None:
+    """Have all heal, and look at what must be so soon after."""
     witness, counts = cluster.witness, cluster.witness.counts
+    faults.heal()
+    await cluster.operator.heal()
     until_s = trio.current_time() + LIVE_S
-    while not cluster.is_level and trio.current_time() < until_s:
+    while not (cluster.is_level and cluster.is_placed) and trio.current_time() < until_s:
         await trio.sleep(0.1)
-        if trio.current_time() > until_s - LIVE_S / 2:
-            cluster.end_moves()
-    await trio.sleep(SETTLE_S)
-    witness.check_end(cluster.lost)
+    await trio.sleep(SETTLE_S + (GIVEN_UP_S if cluster.is_short else 0.0))
+    witness.check_end(cluster.lost, is_placed=not cluster.is_short)
     witness.check_answers()
+    if not cluster.is_placed:
+        witness.found("wanted", f"the map is not as it is wanted: {cluster.partitions}")
     for node in cluster.nodes:
         if node.life is not None:
             witness.check_litter(node.life.store)
-    before = counts["replica_feed"], counts["replica_tell"] + counts["replica_load"], cluster.appends
+
+    def done() -> tuple[int, ...]:
+        told = counts["replica_tell"] + counts["replica_load"]
+        return counts["replica_feed"], told, cluster.appends, cluster.register.transactions
+
+    before = done()
     await trio.sleep(QUIET_S)
-    after = counts["replica_feed"], counts["replica_tell"] + counts["replica_load"], cluster.appends
-    witness.check_quiet(before, after)
+    witness.check_quiet(before, done())

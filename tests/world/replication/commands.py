@@ -1,0 +1,167 @@
+"""Commands that change which nodes tables are laid on, and nodes that are lost for good, with their disks or not.
+
+Each is an operation on the catalogue (`register.metadata.tables`), asked of a node as `table.placing` asks it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.placement.partition import State
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
+from gossipkv.register.metadata.tables import END_OF_NODES, NODE, decode_node
+from tests.world.metadata.chance import happens
+from tests.world.replication.register import CATALOGUE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from gossipkv.register.metadata.tables import NamedNode
+    from tests.world.replication.node import Node
+    from tests.world.replication.world import Cluster
+
+DONE_S: Final = 1.0
+MOST_WEIGHT: Final = 3
+
+
+@final
+class Operator:
+    """Who commands."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+
+    def named(self) -> Mapping[bytes, NamedNode]:
+        """The nodes that the catalogue names."""
+        found = self._cluster.register.tree(CATALOGUE).scan(NODE, END_OF_NODES)
+        return {entry.key[len(NODE) :]: decode_node(entry.record) for entry in found}
+
+    def _of_weight(self) -> list[bytes]:
+        return [uuid for uuid, node in self.named().items() if node.weight]
+
+    async def _ask(self, name: str, argument: object) -> bool:
+        """Have a node that is up have an operation done; whether it was, as far as it says."""
+        lives = [node.life for node in self._cluster.nodes if node.uuid in self._cluster.network.lives]
+        life = self._random.choice(lives) if lives else None
+        if life is None or CATALOGUE not in life.maps.known:
+            return False
+        id_, base = self._random.randbytes(OPERATION_ID_BYTES), life.maps.known[CATALOGUE].config
+        try:
+            (answer,) = await life.maps.transact(CATALOGUE, [Operation(id_, base, name, 1, argument)], DONE_S)
+        except GossipKVError:
+            return False
+        return answer.outcome is Outcome.DONE
+
+    async def add(self, node: Node) -> bool:
+        """Have a node be one that tables are laid on."""
+        return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", 1, None, 0))
+
+    async def remove(self, node: Node, *, is_gone: bool = False) -> bool:
+        """Have it be none any more."""
+        return await self._ask("remove_node", (node.uuid, is_gone, self._cluster.slots))
+
+    async def replace(self, node: Node, newcomer: Node, *, is_gone: bool = False) -> bool:
+        """Have a node take another's place."""
+        instead = node.uuid, is_gone
+        argument = newcomer.uuid, newcomer.uuid.hex(), "", 1, instead, self._cluster.slots
+        return await self._ask("set_node", argument)
+
+    async def weigh(self, node: Node) -> bool:
+        """Have it hold more, or less."""
+        weight = self._random.randint(1, MOST_WEIGHT)
+        return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", weight, None, 0))
+
+    # -- as faults ---------------------------------------------------------------------------------------------------
+
+    def _newcomer(self) -> Node | None:
+        named, cluster = self._of_weight(), self._cluster
+        free = [node for node in cluster.nodes if node.uuid not in named and not node.is_lost]
+        return self._random.choice(free) if free else None
+
+    async def strike_add(self, _: Node) -> None:
+        """A newcomer is added."""
+        newcomer = self._newcomer()
+        if newcomer is not None and await self.add(newcomer):
+            self._has_come(newcomer)
+
+    async def strike_remove(self, node: Node) -> None:
+        """A node is removed."""
+        await self.remove(node)
+
+    async def strike_replace(self, node: Node) -> None:
+        """A newcomer takes a node's place."""
+        newcomer = self._newcomer()
+        if newcomer is not None and node.uuid in self._of_weight() and await self.replace(node, newcomer):
+            self._has_come(newcomer)
+
+    def _has_come(self, newcomer: Node) -> None:
+        if not newcomer.is_lost:  # It may have been lost meanwhile.
+            self._cluster.lost.discard(newcomer.uuid)
+
+    async def strike_weigh(self, node: Node) -> None:
+        """A node has another weight."""
+        if node.uuid in self._of_weight():
+            await self.weigh(node)
+
+    async def strike_force(self, node: Node) -> None:
+        """A node is lost for good, and removed or replaced by force; it may come back with its disk."""
+        if not self.lose(node):
+            return
+        await trio.sleep(self._random.uniform(0.1, 1.5))
+        await self.force(node)
+        if happens(self._random, 0.5):
+            await trio.sleep(self._random.uniform(0.1, 3.0))
+            node.is_lost = False
+            node.start()
+
+    async def force(self, node: Node) -> bool:
+        """Have one that is lost be taken out, its place taken by another where there is one."""
+        newcomer = self._newcomer()
+        if newcomer is not None and (not self._leaves_enough(node) or happens(self._random, 0.5)):
+            is_done = await self.replace(node, newcomer, is_gone=True)
+            if is_done:
+                self._has_come(newcomer)
+            return is_done
+        return await self.remove(node, is_gone=True)
+
+    def lose(self, node: Node, *, spared: int = 0) -> bool:
+        """Lose a node for good, if only a minority of the slots of any partition is by that, and enough are left."""
+        cluster = self._cluster
+        lost = cluster.lost | {node.uuid}
+        others = [uuid for uuid in self._of_weight() if uuid not in lost]
+        if node.uuid in cluster.lost or len(others) < cluster.slots - spared:
+            return False
+        if 2 * len(cluster.servers & lost) >= len(cluster.servers):
+            return False
+        for partition in cluster.partitions.values():
+            slots = {one.slot for one in partition.assignments if one.state == State.AVAILABLE and one.node not in lost}
+            if not slots or cluster.slots - len(slots) > cluster.slots // 2:
+                return False
+        cluster.lost.add(node.uuid)
+        node.is_lost = True
+        node.stop(power=happens(self._random, 0.5))
+        return True
+
+    async def heal(self) -> None:
+        """Have all that are lost be taken out, where enough others are left."""
+        cluster = self._cluster
+        for node in cluster.nodes:
+            while node.uuid in cluster.lost and self._may_go(node) and not await self.force(node):
+                await trio.sleep(0.1)
+
+    def _may_go(self, node: Node) -> bool:
+        """Whether a node that is lost is named, and not taken out by force yet, and may be."""
+        named = self.named()
+        if node.uuid not in named or named[node.uuid].weight is None:
+            return False
+        return self._leaves_enough(node) or self._newcomer() is not None
+
+    def _leaves_enough(self, node: Node) -> bool:
+        left = [uuid for uuid in self._of_weight() if uuid != node.uuid]
+        return len(left) >= self._cluster.slots

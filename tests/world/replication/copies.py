@@ -1,0 +1,124 @@
+"""What a copy has durably, as the witness sees it, and what of it stands on disks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgpack
+
+Clock = dict[int, int]
+Dot = tuple[int, int]
+Records = dict[bytes, bytes]
+
+IDENTITY: Final = b"\0i"
+LOADING: Final = b"\0l"
+STATE: Final = b"\0c"
+JOINING: Final = b"\0j"
+ASIDE: Final = b"\0x"
+RECORD: Final = b"\1"
+DELETED: Final = b"\2"  # The kind of a tombstone.
+
+
+class State(NamedTuple):
+    """What stands in a copy's state."""
+
+    config: int
+    after: Clock
+    before: Clock
+
+
+class Span(NamedTuple):
+    """What was merged of a source, ahead of the clock."""
+
+    source: int
+    before: Clock
+    after: Clock
+
+    def has(self, dot: tuple[int, int]) -> bool:
+        """Whether a record is in it."""
+        return self.before.get(dot[0], 0) < dot[1] <= self.after.get(dot[0], 0)
+
+
+class Joining(NamedTuple):
+    """What a copy has beside its clock, until it is whole."""
+
+    is_loaded: bool
+    spans: tuple[Span, ...]
+
+
+NOTHING: Final = State(0, {}, {})
+
+
+def order_of(data: bytes) -> bytes:
+    """By which the later record wins."""
+    return data[:24]
+
+
+def dot_of(data: bytes) -> Dot:
+    """Origin and counter of a record."""
+    return int.from_bytes(data[8:16], "big"), int.from_bytes(data[16:24], "big")
+
+
+def clock_of(packed: bytes) -> Clock:
+    """A packed clock, without what is 0."""
+    pairs = (packed[at : at + 16] for at in range(0, len(packed), 16))
+    numbers = ((int.from_bytes(pair[:8], "big"), int.from_bytes(pair[8:], "big")) for pair in pairs)
+    return {origin: count for origin, count in numbers if count}
+
+
+def state_of(value: bytes) -> State:
+    """Read it."""
+    half = (len(value) - 16) // 2
+    return State(int.from_bytes(value[8:16], "big"), clock_of(value[16 : 16 + half]), clock_of(value[16 + half :]))
+
+
+def joining_of(value: bytes) -> Joining:
+    """Read it."""
+    is_loaded, rows = msgpack.unpackb(value)
+    return Joining(is_loaded, tuple(Span(one, clock_of(before), clock_of(after)) for one, before, after in rows))
+
+
+def covers(one: Clock, other: Clock) -> bool:
+    """Whether one has all that the other has."""
+    return all(count <= one.get(origin, 0) for origin, count in other.items())
+
+
+@dataclass(eq=False)
+class Model:
+    """What a copy has durably."""
+
+    node: bytes
+    partition: int
+    assignment: int
+    config: int = 0
+    clock: Clock = field(default_factory=dict)
+    records: Records = field(default_factory=dict)
+    collected: set[bytes] = field(default_factory=set)  # Keys of tombstones that are not on the disk any more.
+    # By config id, how much of each origin was durable when this was, and what was merged ahead of that.
+    confirmed: defaultdict[int, Clock] = field(default_factory=lambda: defaultdict(dict))
+    merged: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
+    is_older: bool = False  # It was put back from an older copy of its disk: its own records come from others.
+    joining: Joining | None = None  # It is not whole.
+    left: str = ""  # It is dropped, or set aside.
+
+    def has_confirmed(self, config: int, dot: Dot) -> bool:
+        """Whether it had a record durably when it went by a config."""
+        is_covered = self.confirmed[config].get(dot[0], 0) >= dot[1]
+        return is_covered or any(span.source == dot[0] and span.has(dot) for span in self.merged[config])
+
+
+class Change(NamedTuple):
+    """What a batch does to a copy."""
+
+    position: int
+    assignment: int
+    state: State
+    records: tuple[tuple[bytes, bytes], ...]
+    collected: tuple[bytes, ...] = ()
+    space: int = 0
+    loaded: Records | None = None  # All that is in that space, where it has loaded, or begins.
+    joining: Joining | None = None  # What it has beside its clock,
+    is_joining: bool = False  # if the batch says something of that.
+    left: str = ""  # It is dropped, or set aside.

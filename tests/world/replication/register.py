@@ -1,0 +1,209 @@
+"""A simulated METADATA: maps that are decided at one place, and what each node knows of them.
+
+The maps are production's trees, and production's operations are judged on them in turn (`register.metadata`); only how
+their heads are agreed on is simulated.  A node reads and changes a map while it reaches a majority of the servers.  A
+transaction may be slow, lost, or done though nobody is told; and what a node knows lags.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from gossipkv.errors import NotReady, Unavailable, UnknownDatabase
+from gossipkv.register.configuration import AcceptorId, Acceptors
+from gossipkv.register.metadata import partitions, tables
+from gossipkv.register.metadata.head import TRANSACTION_BYTES, Head
+from gossipkv.register.metadata.known import Known
+from gossipkv.register.metadata.nodes import Nodes
+from gossipkv.register.metadata.operations import Answer, judge
+from gossipkv.register.metadata.pages import Outcome, config_id, sequence_of
+from gossipkv.register.metadata.tables import END_OF_NODES, NamedTable, decode_named
+from gossipkv.register.metadata.tree import Tree
+from tests.world.metadata.chance import happens
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
+
+    from gossipkv.register.metadata.nodes import Members
+    from gossipkv.register.metadata.operations import Functions, Operation
+    from gossipkv.register.metadata.tree import Changed, Kind
+    from tests.world.replication.network import Network
+
+CATALOGUE: Final = bytes(16)  # Its register, which is the cluster's id.
+FIRST: Final = config_id(0, 1)
+AGAIN_S: Final = 0.1
+LOST: Final = 0.06  # Of transactions while the register is unwell;
+UNANSWERED: Final = 0.06  # of those that are done.
+
+
+@final
+class Register:
+    """All maps as they are decided."""
+
+    def __init__(self, network: Network, random: Random, counts: Counter[str]) -> None:
+        self.heads: dict[bytes, Known] = {}
+        self.deaf: set[bytes] = set()  # Nodes that reach none of the servers.
+        self.is_unwell = False
+        self.transactions = 0
+        # Called with a register, its map before and now, and the operations that were done.
+        self.on_changed: Callable[[bytes, Tree, Tree, Sequence[Operation]], object] = lambda *_: None
+        self._servers = Acceptors((), ())
+        self._network = network
+        self._random = random
+        self._counts = counts
+        self._pages: dict[bytes, bytes] = {}
+        self._trees: dict[bytes, Tree] = {}  # By their roots.
+
+    def serve(self, nodes: Iterable[bytes]) -> None:
+        """Have these nodes be the servers of all maps."""
+        self._servers = Acceptors.of(AcceptorId(node, 1) for node in nodes)
+
+    @staticmethod
+    def _kind(register: bytes) -> tuple[Kind, Functions]:
+        if register == CATALOGUE:
+            return tables.CATALOGUE, tables.OPERATIONS
+        return partitions.MAP, partitions.OPERATIONS
+
+    def found(self, register: bytes, first: Changed) -> None:
+        """Have a map."""
+        self._pages |= first.pages
+        head = Head(FIRST, self._random.randbytes(TRANSACTION_BYTES), first.root)
+        self.heads[register] = Known(head, self._servers, 0)
+        kind, _ = self._kind(register)
+        self.on_changed(register, Tree.empty(kind.name), self.tree(register), ())
+
+    def end(self, register: bytes) -> None:
+        """Have a map be no more."""
+        known = self.heads[register]
+        self.heads[register] = known._replace(head=known.head._replace(ended=True))
+
+    def tree(self, register: bytes, known: Known | None = None) -> Tree:
+        """A map, as it is, or as it was."""
+        root = (known or self.heads[register]).head.root
+        if root not in self._trees:
+            self._trees[root] = Tree.opened(self._pages.__getitem__, root, self._kind(register)[0].name)
+        return self._trees[root]
+
+    def reaches(self, node: bytes) -> bool:
+        """Whether a node and a majority of the servers reach each other."""
+        cuts, lives = self._network.cuts, self._network.lives
+        reached = {
+            one for one in self._servers.new if one.node in lives and not {(node, one.node), (one.node, node)} & cuts
+        }
+        return node not in self.deaf and self._servers.is_quorum(reached)
+
+    def judge(self, register: bytes, operations: Sequence[Operation]) -> list[Answer]:
+        """Judge operations, in one transaction.  Raises UnknownDatabase."""
+        known, before = self.heads[register], self.tree(register)
+        if known.head.ended:
+            raise UnknownDatabase("the table was dropped")
+        config = config_id(0, sequence_of(known.head.config) + 1)
+        judgement = judge(before, operations, config, self._kind(register)[1])
+        if judgement.changed is not None:
+            self._pages |= judgement.changed.pages
+            head = known.head.followed_by(config, self._random.randbytes(TRANSACTION_BYTES), judgement.changed.root)
+            self.heads[register] = known._replace(head=head)
+            self.transactions += 1
+            pairs = zip(operations, judgement.answers, strict=True)
+            done = [operation for operation, answer in pairs if answer.outcome is Outcome.DONE]
+            for operation, answer in zip(operations, judgement.answers, strict=True):
+                self._counts[f"{operation.name} {answer.outcome.name}"] += 1
+            self.on_changed(register, before, self.tree(register), done)
+        return judgement.answers
+
+
+@final
+class Maps:
+    """What a node knows of the maps; see `register.metadata.server.Metadata`."""
+
+    def __init__(self, register: Register, node: bytes, random: Random, known: dict[bytes, Known]) -> None:
+        """`known`: what outlives a life."""
+        self.me = AcceptorId(node, 1)
+        self.catalogue = CATALOGUE
+        self.known = known
+        self.on_forgotten: Callable[[bytes], object] | None = None
+        self.on_known: Callable[[], object] = lambda: None
+        self._register = register
+        self._random = random
+
+    def tree(self, register: bytes) -> Tree:
+        """The map of a register, as known here.  Raises NotReady, UnknownDatabase."""
+        known = self.known.get(register)
+        if known is None:
+            raise NotReady("what is decided of this table is not known here yet")
+        if known.head.ended:
+            raise UnknownDatabase("the table was dropped")
+        return self._register.tree(register, known)
+
+    def behind(self) -> list[bytes]:
+        """The registers that have gone on."""
+        return [register for register, head in self._register.heads.items() if self.known.get(register) != head]
+
+    async def quorum_read(self, register: bytes) -> Known:
+        """Know what a full round shows, or newer.  Raises Unavailable, UnknownDatabase."""
+        await trio.sleep(self._random.uniform(0, 0.01))
+        if not self._register.reaches(self.me.node):
+            raise Unavailable("too few servers are reached")
+        shown = self._register.heads[register]
+        await trio.sleep(self._random.choice((0.001, 0.01, 0.2)) if self._register.is_unwell else 0.001)
+        self._learn(register, shown)
+        if shown.head.ended:
+            raise UnknownDatabase("the table was dropped")
+        return self.known[register]
+
+    def _learn(self, register: bytes, shown: Known) -> None:
+        known = self.known.get(register)
+        if known is None or known.place < shown.place:
+            self.known[register] = shown
+            self.on_known()
+
+    def forget_ended(self) -> None:
+        """Know nothing any more of tables that are dropped, and that the catalogue does not name."""
+        named = {table.id for table in tables_of(self).values()}
+        for register in [one for one, known in self.known.items() if known.head.ended and one not in named]:
+            if self.on_forgotten is not None:
+                self.on_forgotten(register)
+            del self.known[register]
+
+    async def transact(self, register: bytes, operations: Sequence[Operation], timeout_s: float) -> list[Answer]:
+        """Have operations done; what became of one is UNKNOWN if that is not known in time.  Raises UnknownDatabase."""
+        is_unwell = self._register.is_unwell
+        with trio.move_on_after(timeout_s):
+            await trio.sleep(self._random.choice((0.002, 0.02, 0.4)) if is_unwell else 0.002)
+            while not self._register.reaches(self.me.node):
+                await trio.sleep(AGAIN_S)
+            if is_unwell and happens(self._random, LOST):
+                await trio.sleep_forever()
+            answers = self._register.judge(register, operations)
+            head = self._register.heads[register]
+            if is_unwell and happens(self._random, UNANSWERED):
+                await trio.sleep_forever()
+            await trio.sleep(self._random.choice((0.002, 0.02, 0.2)) if is_unwell else 0.002)
+            self._learn(register, head)
+            return answers
+        return [Answer(operation.id, Outcome.UNKNOWN) for operation in operations]
+
+
+def tables_of(maps: Maps) -> Mapping[str, NamedTable]:
+    """All tables, as known to a node."""
+    if CATALOGUE not in maps.known:
+        return {}
+    return {entry.key.decode(): decode_named(entry.record) for entry in maps.tree(CATALOGUE).scan(END_OF_NODES)}
+
+
+@final
+class Catalogue:
+    """The catalogue, at a node; see `register.metadata.catalogue.Catalogue`."""
+
+    def __init__(self, maps: Maps, members: Members) -> None:
+        self._maps = maps
+        self.nodes = Nodes(maps, members, self.tables)  # type: ignore[arg-type]
+        self.transact = maps.transact
+
+    def tables(self) -> Mapping[str, NamedTable]:
+        """All tables, as known here."""
+        return tables_of(self._maps)
