@@ -18,7 +18,11 @@ from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
+<<<<<<< HEAD
+from tests.bench.tables import catching, clocks, copies, cutting, gets, moves, outage, puts
+=======
 from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, outage, puts
+>>>>>>> part2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -287,6 +291,10 @@ TABLES = {
     "tables-outage": part(
         outage.measure, [goals.OUTAGE_FAILED, goals.OUTAGE_LOST, goals.OUTAGE_GAP, goals.OUTAGE_TOLD],
         before_s=0.5, dead_s=1.0, rounds=1,
+    ),
+    "tables-moves": part(
+        moves.measure, [goals.MOVED_LOST, *(row for rows in goals.MOVED for row in rows.values())],
+        records=5_000, partitions=16, copying_s=2.0, before_s=2.0,
     ),
     "tables-catch-up": part(
         catching.measure, [*goals.CATCH_UP.values(), *goals.CATCH_UP_GETS.values()], most=2_000, before_s=0.5,
