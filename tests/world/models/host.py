@@ -445,7 +445,7 @@ class Node:
         source = next((host for host in config.slots[config.assigned[copy.assignment].slot] if host.state == 3), None)
         for host in config.available:
             number, version, clock = self.reports.get(host.node, (0, 0, {}))
-            has_adopted = copy.assignment in self.run.configs[version].assigned
+            has_adopted = version >= copy.config and copy.assignment in self.run.configs[version].assigned
             has_adopted |= "not_adopted_reporters" in self.planted
             has_answered |= {host.id} if number == self.asked else set()
             if number == self.asked and has_adopted and covers(copy.clock, clock, config.named):
