@@ -18,11 +18,7 @@ from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
-<<<<<<< HEAD
-from tests.bench.tables import catching, clocks, copies, cutting, gets, moves, outage, puts
-=======
-from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, outage, puts
->>>>>>> part2
+from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, moves, outage, puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
