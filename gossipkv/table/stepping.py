@@ -236,7 +236,8 @@ class Stepping:
         for copy, (version, partition) in gone.items():
             told = reports.get(copy, {})
             adopted = {node for node, report in told.items() if report.config >= version}
-            if partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition)):
+            is_sure = partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition))
+            if is_sure and copy in self._replication.departed:  # It may have been set aside meanwhile.
                 self._holding.drop(copy)
 
 

@@ -312,3 +312,9 @@ def test_what_has_departed_goes_by_what_a_full_round_shows(left):
     assert not left.drops()
     left.say(1, 5, TARGET)
     assert left.drops()
+
+
+def test_what_was_let_go_of_while_others_were_asked_is_not_dropped(left):
+    """The map may have come by which it was taken by force: then it was set aside."""
+    left.while_asked.append(left.replication.departed.clear)
+    assert not left.drops()

@@ -177,7 +177,7 @@ class Node:
     def _slots_confirmed(self, copy: Copy, dot: Dot) -> int:
         slots = 0
         for hosts in self.run.configs[copy.config].slots.values():
-            counting = [host for host in hosts if host.state != State.LEAVING]
+            counting = [host for host in hosts if host.state in (State.INITIALIZING, State.AVAILABLE)]
             if "target_not_needed" in self.planted:
                 counting = [host for host in hosts if host.state == State.AVAILABLE]
             if "leaving_awaited" in self.planted:

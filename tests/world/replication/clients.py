@@ -6,12 +6,13 @@ a session asks any node, which answers from its copy or refuses.  What was shown
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, NamedTuple, cast, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, Unavailable
+from gossipkv.errors import GossipKVError, Unavailable, WriteLost
 from gossipkv.replication import clock, record
 from gossipkv.replication.copy import RECORD, Write
 from gossipkv.replication.levels import MAJORITY, ONE
@@ -129,6 +130,7 @@ class Hopping:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._tokens: dict[int, bytes] = {}
+        self._begun: Counter[int] = Counter()  # How often each was begun anew, since what it had seen is lost.
         self._did: list[list[Did]] = []
         self._values = 0
 
@@ -155,36 +157,44 @@ class Hopping:
             return Unavailable.code
         answer = _Answer()
         life.serving.read(Asked(partition, key, self._tokens[name], wait_s), answer)
-        if not await self._ends(answer, life) or answer.error is not None:
+        if not await self._ends(name, answer, life) or answer.error is not None:
             return Unavailable.code if answer.error is None else answer.error.code
         self._tokens[name] = answer.token
-        self._did.append([Did(name, READS, (partition, key), answer.value)])
+        self._did.append([Did(self._session(name), READS, (partition, key), answer.value)])
         return None
 
     async def _write(self, name: int, node: Node, asked: Asked) -> None:
         life, answer, key = node.life, _Answer(), (asked.partition, asked.key)
         if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
             return
-        self._did.append([Did(name, WRITES, key, asked.value, is_known=False)])  # Others may be shown it before.
+        session = self._session(name)
+        self._did.append([Did(session, WRITES, key, asked.value, is_known=False)])  # Others may be shown it before.
         life.serving.write(self._cluster.number(), asked, answer)
-        if await self._ends(answer, life) and answer.error is None:
+        if await self._ends(name, answer, life) and answer.error is None:
             self._tokens[name] = answer.token
-            self._did.append([Did(name, WRITES if asked.value is None else READS, key, asked.value)])
+            self._did.append([Did(session, WRITES if asked.value is None else READS, key, asked.value)])
 
-    async def _ends(self, answer: _Answer, life: Life) -> bool:
+    def _session(self, name: int) -> tuple[int, int]:
+        return name, self._begun[name]
+
+    async def _ends(self, name: int, answer: _Answer, life: Life) -> bool:
         """Whether there is an answer, in the end."""
         with trio.move_on_after(PATIENCE_S):
             while not answer.is_there and not life.is_over:
                 await trio.sleep(0.005)
         counts = self._cluster.witness.counts
         counts[f"sessions: {'lost' if not answer.is_there else answer.error.code if answer.error else 'done'}"] += 1
+        if isinstance(answer.error, WriteLost):
+            self._begun[name] += 1
+            self._tokens[name] = b""
+            self._cluster.witness.moves.called_lost(answer.error.details)
         return answer.is_there and not life.is_over
 
     async def end(self) -> None:
         """All copies are equal: every node answers every session, which has nothing left that it waits for."""
         cluster, witness = self._cluster, self._cluster.witness
-        for name in sorted(self._tokens) if not cluster.lost else ():
-            for node in cluster.nodes:
+        for name in sorted(self._tokens) if not cluster.is_short else ():
+            for node in (one for one in cluster.nodes if one.life is not None):
                 for partition, placed in cluster.map.items():
                     if any(host.node == node.uuid and host.available for host in placed.hosts):
                         self._is_settled(name, node, await self._read(name, node, partition, KEYS[0], 0.0))
@@ -197,6 +207,6 @@ class Hopping:
         seen = decode(self._tokens[name], CATALOGUE).values()
         left = {origin for one in seen for origin, _ in clock.entries(one.clock)}
         left &= {origin for copy in node.life.replication.replicas.copies.values() for origin in copy.named}
-        if code is not None or left:
+        if code not in {None, WriteLost.code} or left:
             what = f"has {left} in its token" if code is None else f"is refused: {code}"
             self._cluster.witness.found("sessions", f"session {name} at {node.uuid.hex()[:4]} {what}")

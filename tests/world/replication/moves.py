@@ -150,6 +150,15 @@ class Moves:
                 self._witness.found("thin", f"{(origin, count)} of partition {partition} was acknowledged: {where}")
                 return
 
+    def called_lost(self, details: Mapping[str, object]) -> None:
+        """A session was told that what it has seen of an origin is lost beyond a counter."""
+        partition, origin, kept = details["partition"], int(str(details["assignment"]), 16), details["kept"]
+        assert isinstance(partition, int)
+        assert isinstance(kept, int)
+        self._witness.counts["called lost"] += 1
+        if any(dot[0] == origin and dot[1] > kept for dot in self.acknowledged[partition]):
+            self._witness.found("called lost", f"beyond {kept} of {origin}, where something was acknowledged")
+
     def left(self, model: Model, how: str) -> None:
         """A copy is dropped, or set aside."""
         last, who = self.last(model.partition), f"{model.assignment} of partition {model.partition}"
@@ -167,7 +176,7 @@ class Moves:
                 self._witness.found("dropped", f"{who} is dropped, and {one.assignment} sends readers there")
 
     def check_end(self, nodes: set[bytes], *, is_placed: bool) -> None:
-        """Each of the nodes that are up has the copies that the last map says, whole; and no other, once all is placed."""
+        """Each of the nodes that are up has whole copies as the last map says; and no others, once all is placed."""
         there = [one for one in self._witness.models.values() if not one.left and one.node in nodes]
         for partition in self.maps.keys() - self.dropped:
             last = self.last(partition)

@@ -142,7 +142,7 @@ class Cluster:
             node.others = [other.uuid for other in self.nodes if other is not node]
         self.servers = {*uuids[: nodes if nodes % 2 else nodes - 1]}
         self.register.serve(self.servers)
-        self.lost: set[bytes] = set()
+        self.lost = witness.moves.lost  # Nodes that are lost for good, with what they had.
         self._writes = 0
         self.make_table(uuids)
         self._found_catalogue(uuids)

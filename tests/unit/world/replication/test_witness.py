@@ -6,12 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.placement.partition import End as Forced
 from gossipkv.replication import clock as packed
 from gossipkv.replication import record
 from gossipkv.replication.copy import IDENTITY, RECORD, STATE, Host, Identity, encode_state
-from tests.world.replication.witness import Change, Eye, Model, State, Witness
+from tests.world.replication.copies import NOTHING, Change, Joining, Model, Span
+from tests.world.replication.copies import State as Stand
+from tests.world.replication.witness import Eye, Witness
 
-A, B, C = 1, 2, 3
+A, B, C, D = 1, 2, 3, 4
 NODES = {A: b"a", B: b"b", C: b"c"}
 
 
@@ -23,8 +27,32 @@ class Scene:
         self.positions = 0
         for assignment, node in NODES.items():
             self.witness.models[assignment] = Model(node, 0, assignment)
+        self.decides(1, dict.fromkeys(NODES, State.AVAILABLE))
         hosts = tuple(Host(one, NODES[one], one, counts=True, available=True) for one in NODES)
-        self.copy = SimpleNamespace(hosts=hosts, config=1, identity=SimpleNamespace(partition=0))
+        self.copy = SimpleNamespace(
+            hosts=hosts, config=1, identity=SimpleNamespace(partition=0), rules=SimpleNamespace(slots=3)
+        )
+
+    def decides(self, version, states, former=(), settled=None, forced=()):
+        """The partition has these assignments, each in a slot of its own but `D`, which is in that of `A`."""
+        hosts = [Assignment(one, NODES.get(one, b"d"), one % D, state) for one, state in states.items()]
+        self.witness.moves.forced |= {*forced}
+        ends = tuple(Forced(one, None) for one in forced)
+        record = Partition.of(0, hosts)._replace(former=former, ends=ends)
+        self.witness.moves.decided(version, record, 3, settled or {})
+
+    def joins(self, *records, spans=(), is_loaded=True, clock=None, is_whole=False, config=2):
+        """The target merges, or is whole by that."""
+        self.positions += 1
+        model = self.witness.models.setdefault(D, Model(b"d", 0, D))
+        clock = dict(model.clock) if clock is None else clock
+        joining = None if is_whole else Joining(is_loaded, spans)
+        change = Change(self.positions, D, Stand(config, clock, clock), records, joining=joining, is_joining=True)
+        self.witness.applies(change)
+
+    def leaves(self, at, how="dropped"):
+        """A copy is dropped, or set aside."""
+        self.witness.applies(Change(9, at, NOTHING, (), left=how))
 
     @property
     def broken(self):
@@ -32,16 +60,18 @@ class Scene:
         return {violation.checker for violation in self.witness.violations}
 
     def applies(self, at, after, *records, before=None, config=1):
-        """A copy syncs a batch."""
+        """A copy syncs a batch; of another map it has adopted that."""
         self.positions += 1
         model = self.witness.models[at]
-        state = State(config, after, dict(model.clock) if before is None else before)
+        self.witness.moves.maps[0].setdefault(config, self.witness.moves.last(0))
+        state = Stand(config, after, dict(model.clock) if before is None else before)
         self.witness.applies(Change(self.positions, at, state, records))
 
-    def writes(self, origin, count, *, key=b"k", time=None, value=b"", before=None):
+    def writes(self, origin, count, *, key=b"k", time=None, value=b"", before=None, config=None):
         """An origin gives a record out, and syncs it; the record."""
         put = self.issues(origin, count, key=key, time=time, value=value)
-        self.applies(origin, {**self.witness.models[origin].clock, origin: count}, put, before=before)
+        clock, config = self.witness.models[origin].clock, config or self.witness.models[origin].config
+        self.applies(origin, {**clock, origin: count}, put, before=before, config=config)
         return put
 
     def deletes(self, origin, count, *, key):
@@ -54,7 +84,7 @@ class Scene:
     def loads(self, at, after, records, before=None):
         """A copy goes on in another space."""
         self.positions += 1
-        state = State(1, after, after if before is None else before)
+        state = Stand(1, after, after if before is None else before)
         self.witness.applies(Change(self.positions, at, state, (), space=9, loaded=records))
 
     def issues(self, origin, count, *, key=b"k", time=None, value=b""):
@@ -171,19 +201,20 @@ def far(scene):
         scene.applies(B, {A: at[B].clock[A] + 1}, put)
     at[C].clock = {A: 4}  # As for a moment it seemed.
     for one in (A, B):
-        scene.witness.applies(Change(9, one, State(1, {}, {}), (), (b"l",)))
+        scene.witness.applies(Change(9, one, Stand(1, {}, {}), (), (b"l",)))
     at[C].clock = {A: 1}
     return {b"k": at[A].records[b"k"]}
 
 
-@pytest.mark.parametrize("clock", [{}, {A: 1}])
-def test_a_tombstone_that_goes_before_a_newcomer_has_it(scene, clock):
-    """One with nothing has nothing older; with something it counts, whatever map the collector goes by."""
-    newcomer = scene.witness.models[C]
-    newcomer.config, newcomer.clock = 2, clock
+@pytest.mark.parametrize(("named", "clock"), [(False, {}), (True, {}), (True, {A: 1})])
+def test_a_tombstone_that_goes_before_all_have_it(scene, named, clock):
+    """All that the map of who lets go of it names; a newcomer of a newer one has nothing older."""
     scene.applies(B, {A: 2}, scene.deletes(A, 2, key=b"k"))
-    scene.witness.applies(Change(9, A, State(1, {}, {}), (), (b"k",)))
-    assert ("collected" in scene.broken) is bool(clock)
+    scene.witness.models[C].clock = clock
+    if not named:
+        scene.witness.moves.maps[0][1] = Partition.of(0, scene.witness.moves.last(0).assignments[:2])
+    scene.witness.applies(Change(9, A, NOTHING, (), (b"k",)))
+    assert ("collected" in scene.broken) is named
 
 
 def test_a_copy_that_has_loaded(scene):
@@ -237,7 +268,7 @@ def test_a_disk_that_has_something_else(clock, records):
         get=lambda space, key: values.get(key),
         scan=lambda *_, limit: ([(RECORD + key, data) for key, data in records.items()], None),
     )
-    witness.opened(Eye(witness, b"a", {A: 0}), store)
+    witness.opened(Eye(witness, b"a"), store)
     assert {violation.checker for violation in witness.violations} == {"disk"}
 
 
@@ -258,7 +289,7 @@ def test_acknowledged_and_short_of_its_level(scene, level, has, config):
     for at in has:
         scene.applies(at, {A: 2}, put, config=1 if at == A else config)
     scene.told(A, 2, level)
-    assert scene.broken == {"acknowledged"}
+    assert {"acknowledged"} <= scene.broken <= {"acknowledged", "thin"}
 
 
 def test_acknowledged_and_missing_after_a_minority_is_lost(scene):
@@ -315,3 +346,198 @@ def test_what_is_never_quiet():
         assert scene.broken == set()
         scene.witness.check_quiet((5, 5, 5), now)
         assert scene.broken == {"quiet"}
+
+
+# Moves.
+
+MOVES = {A: State.AVAILABLE, B: State.AVAILABLE, C: State.AVAILABLE, D: State.INITIALIZING}
+MOVED = {**MOVES, A: State.LEAVING, D: State.AVAILABLE}
+LEFT = {B: State.AVAILABLE, C: State.AVAILABLE, D: State.AVAILABLE}
+
+
+@pytest.fixture
+def moving(scene):
+    """A target that has merged what was written since, and hosts that go by its map."""
+    scene.decides(2, MOVES)
+    for at in NODES:
+        scene.applies(at, {A: 1}, config=2)
+    scene.put = scene.writes(A, 2, key=b"l", config=2)
+    scene.span = Span(A, {A: 1}, {A: 2})
+    scene.joins(scene.put, spans=(scene.span,), is_loaded=False)
+    scene.copy.config = 2
+    scene.copy.hosts = (*scene.copy.hosts, Host(D, b"d", A, counts=True, available=False))
+    return scene
+
+
+def all_moved(scene):
+    """The target is whole and AVAILABLE, and what was acknowledged is at all of them."""
+    for at in (B, C):
+        scene.applies(at, {A: 2}, scene.put, config=2)
+    scene.told(A, 2, "all")
+    scene.joins((b"k", scene.witness.durable[A, 1]), clock={A: 2}, is_whole=True)
+    scene.decides(3, MOVED)
+    for at in (A, B, C, D):
+        scene.applies(at, {A: 2}, config=3)
+
+
+def test_a_move_that_is_right(moving):
+    """The source leaves, is settled and dropped; then clocks are silent of it."""
+    all_moved(moving)
+    moving.decides(4, LEFT, former=(A,))
+    for at in (B, C, D):
+        moving.applies(at, {A: 2}, config=4)
+    moving.leaves(A)
+    moving.decides(5, LEFT, settled={A: 2})
+    for at in (B, C, D):
+        moving.applies(at, {}, before={}, config=5)
+    later = moving.writes(B, 1, key=b"m", config=5)
+    for at in (C, D):
+        moving.applies(at, {B: 1}, later, config=5)
+    assert moving.ends() == set()
+
+
+def test_a_span_that_lacks_what_it_says(moving):
+    """A gap was joined; what lost to something that its source had before is not lacked."""
+    moving.writes(C, 1, key=b"k", time=50)
+    moving.writes(B, 1, key=b"k", time=15)
+    had = {A: 1, C: 1}
+    moving.joins(spans=(moving.span, Span(C, had, {**had, B: 1})), is_loaded=False)
+    assert moving.broken == set()
+    moving.writes(B, 2, key=b"m")
+    moving.joins(spans=(moving.span, Span(C, had, {**had, B: 2})), is_loaded=False)
+    assert moving.broken == {"missing"}
+
+
+def test_who_is_whole_and_lacks_something(moving):
+    """Its clock covers what was written before, and it has not loaded that."""
+    moving.joins(clock={A: 2}, is_whole=True)
+    assert moving.broken == {"loaded"}
+
+
+def test_who_is_not_whole_and_feeds(moving):
+    """By its log, or what it sends."""
+    moving.witness.sends(b"d", [moving.put[1]])
+    assert moving.broken == {"feeds", "fed"}
+    moving.witness.violations.clear()
+    moving.witness.applies(
+        Change(9, D, Stand(2, {A: 2}, {}), (), joining=Joining(is_loaded=False, spans=()), is_joining=True)
+    )
+    assert moving.broken == {"feeds"}
+
+
+def test_a_target_confirms_what_it_has_merged(moving):
+    """Behind where its span begins; and its slot has confirmed nothing without it."""
+    moving.applies(B, {A: 2}, moving.put, config=2)
+    moving.told(A, 2)
+    assert moving.broken == set()
+    put = moving.writes(A, 3, key=b"m", config=2)
+    moving.applies(B, {A: 3}, put, config=2)
+    moving.told(A, 3)
+    assert moving.broken == {"acknowledged"}
+
+
+def test_a_slot_that_has_only_a_target(moving):
+    """It confirms nothing: what that and one more had would be lost with the one."""
+    moving.copy.hosts = moving.copy.hosts[1:]
+    put = moving.writes(B, 1, key=b"m", config=2)
+    moving.joins(moving.put, put, spans=(Span(B, {A: 1}, {A: 1, B: 1}),), is_loaded=False)
+    moving.told(B, 1)
+    assert "acknowledged" in moving.broken
+
+
+def test_former_assignments_that_are_dropped_too_early(moving):
+    """By the opinion of a copy, or by a map, before all have the same of it."""
+    all_moved(moving)
+    moving.decides(4, LEFT, former=(A,))
+    moving.applies(B, {}, before={}, config=4)
+    assert moving.broken == {"ended"}
+
+
+@pytest.mark.parametrize("settled", [{A: 1}, {}])
+def test_what_is_settled_and_not_so(moving, settled):
+    """Copies have more than that; or nothing was said of it."""
+    all_moved(moving)
+    moving.decides(4, LEFT, former=(A,))
+    moving.decides(5, LEFT, settled=settled)
+    assert moving.broken >= {"settled"}
+
+
+def test_a_record_of_who_has_ended(moving):
+    """A push of a former life, beyond what was settled."""
+    all_moved(moving)
+    moving.decides(4, LEFT, former=(A,))
+    moving.decides(5, LEFT, settled={A: 2})
+    moving.applies(B, {}, before={}, config=5)
+    late = moving.writes(A, 3, key=b"z", config=3)
+    moving.applies(B, {A: 3}, late, before={}, config=5)
+    assert moving.broken == {"ended"}
+
+
+def test_fewer_hosts_that_are_available(scene):
+    """Only by force."""
+    scene.decides(2, {A: State.AVAILABLE, B: State.AVAILABLE}, former=(C,), forced=(C,))
+    assert scene.broken == set()
+    scene.decides(3, {A: State.AVAILABLE}, former=(B, C))
+    assert "hosts" in scene.broken
+
+
+def test_a_target_that_is_available_too_early(moving):
+    """One of those that had what was acknowledged has given its place to it, and it has not."""
+    moving.applies(B, {A: 2}, moving.put, config=2)
+    moving.told(A, 2)
+    moving.witness.models[D].joining = None
+    moving.decides(3, MOVED)
+    assert moving.broken == {"thin"}
+
+
+@pytest.mark.parametrize("how", ["dropped", "aside"])
+def test_a_copy_that_is_let_go_of_too_early(moving, how):
+    """It is assigned; or others send readers there; or it is set aside, and nobody has taken it by force."""
+    all_moved(moving)
+    moving.leaves(A, how)
+    assert moving.broken == {"dropped"}
+    moving.witness.violations.clear()
+    moving.decides(4, LEFT, former=(A,))
+    moving.witness.models[A].left = ""
+    moving.leaves(A, how)
+    assert moving.broken == {"dropped"}
+
+
+def test_what_is_set_aside_takes_and_sends_nothing(scene):
+    """Nobody merges it back."""
+    scene.decides(2, {A: State.AVAILABLE, B: State.AVAILABLE}, former=(C,), forced=(C,))
+    scene.leaves(C, "aside")
+    assert scene.broken == set()
+    scene.witness.sends(NODES[C], [scene.witness.durable[A, 1]])
+    assert scene.broken == {"feeds"}
+    scene.applies(C, {A: 1})
+    assert scene.broken == {"feeds", "left"}
+
+
+def test_what_is_called_lost_and_was_acknowledged(scene):
+    """Beyond what is kept of an origin that was taken by force."""
+    for kept, broken in ((1, set()), (0, {"called lost"})):
+        scene.witness.moves.called_lost({"partition": 0, "assignment": f"{A:016x}", "kept": kept})
+        assert scene.broken == broken
+
+
+def test_a_partition_in_no_place_or_in_two(moving):
+    """In the end it is where the map says, and nowhere else, unless a node that is lost stands in the way."""
+    all_moved(moving)
+    moving.decides(4, LEFT, former=(A,))
+    nodes = {*NODES.values(), b"d"}
+    moving.witness.moves.check_end(nodes, is_placed=False)
+    assert moving.broken == set()
+    moving.witness.moves.check_end(nodes, is_placed=True)
+    assert moving.broken == {"places"}
+    moving.witness.violations.clear()
+    moving.witness.models[D].left = "dropped"
+    moving.witness.moves.check_end(nodes, is_placed=False)
+    assert moving.broken == {"places"}
+
+
+def test_a_table_that_was_dropped(scene):
+    """Nothing of it is anywhere in the end."""
+    scene.witness.moves.dropped.add(0)
+    scene.witness.moves.check_end({*NODES.values()}, is_placed=True)
+    assert scene.broken == {"places"}
