@@ -192,6 +192,7 @@ class Deciding:
                 beside=self.asking.beside,
                 random=self._random,
                 most=self._settings.max_moves,
+                stall_s=self._settings.move_stall / 1000,
             )
             ended, self._scope = self._scope, trio.CancelScope()
             await self._nursery.start(_run, metadata, replication, (stepping.run, moving.run), self._scope)
