@@ -32,7 +32,7 @@ IN_SHELL = "gossipkv.replication.shell:Replication"
 IN_STEPPING = "gossipkv.table.stepping:Stepping"
 IN_STEPS = "gossipkv.replication.steps"
 
-DROPS = "if partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition)):"
+DROPS = "is_sure = partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition))"
 ENOUGH = "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0"
 FOLLOWS = (
     'assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"'
@@ -324,7 +324,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "what has departed is dropped without a word of the others",
         f"{IN_STEPPING}._drop_some",
         DROPS,
-        "if partition.assignment(copy.assignment) is None:",
+        "is_sure = partition.assignment(copy.assignment) is None",
         STEPPING,
     ),
     planted(
