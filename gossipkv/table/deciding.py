@@ -138,9 +138,22 @@ class Deciding:
     def taking_part(self) -> tuple[Metadata, Catalogue]:
         """What this node decides with.  Raises `NotReady`: it does not take part."""
         if self.metadata is None or self.catalogue is None:
+            if not self._tables.closed:
+                self.check_knows()
             why = self._tables.closed or "no table was ever made here"
             raise NotReady(f"this node takes no part in deciding on tables: {why}")
         return self.metadata, self.catalogue
+
+    @property
+    def has_just_come(self) -> bool:
+        """Whether others say that there are tables, of which nothing is known here yet."""
+        is_known = self.metadata is not None and self.register in self.metadata.known
+        return not is_known and self._founded(self._hints.heard())
+
+    def check_knows(self) -> None:
+        """Raise `NotReady`: this node has just come."""
+        if self.has_just_come:
+            raise NotReady("this node has just come, and does not know yet which tables there are", {"coming": True})
 
     async def _begin(self) -> None:
         # What a node without tables does without.  `stores` has loaded it already, beside the loop.

@@ -265,7 +265,7 @@ class Run:
 
     def _assign_wanted(self, last: Config) -> None:
         for slot, node in enumerate(self.wanted):
-            if node in self.lost:
+            if node in self.lost or node in {one.node for one in last.assignments if one.slot != slot}:
                 self.want(slot)
                 continue
             hosts = last.slots.get(slot, [])
