@@ -1,7 +1,7 @@
 """`node`: which nodes tables are laid on, and `plan` and `reshard` of `table`.
 
-Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out.  Said twice it is
-done once, so a command that gets no answer asks again, once.
+Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out, by moves.  Said
+twice it is done once, so a command that gets no answer asks again, once.
 """
 
 from __future__ import annotations
@@ -203,9 +203,9 @@ def _nodes_table(found: list[Row]) -> Table:
 @PLAN
 @JSON
 def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Write what is to be moved yet.
+    """Write what is to be moved, and has not begun.
 
-    Of TABLE, or of all tables; nothing is moved by this.
+    Of TABLE, or of all tables; nothing is moved by this.  What is under way `status` tells.
     """
     with connect(nodes, timeout_ms) as client:
         told = [map_of(each) for each in list_of(client.call("plan", name))]

@@ -82,7 +82,7 @@ class Host(NamedTuple):
     assignment: int
     node: bytes
     slot: int
-    counts: bool  # It is not LEAVING: its slot has confirmed only with it.
+    counts: bool  # It is INITIALIZING or AVAILABLE: its slot has confirmed only with it.
     available: bool
 
 

@@ -4,10 +4,12 @@
     majority    more than half of the slots have confirmed
     all         every slot has
 
-A slot has confirmed when it has an AVAILABLE host, and every host of it that is not LEAVING has, under the origin's
-config (the rule of M3: a slot that moves counts when both ends have it).  One that has only a target confirms nothing:
-what that and one more had would be lost with the one.  A host confirms by its clock, which tells what it synced; one
-that is not whole yet (`joining`) by its span: that has what came since its feed began, and nothing before.
+A slot has confirmed when it has an AVAILABLE host, and that and a target of it that is INITIALIZING have, under the
+origin's config (the rule of M3: a slot that moves counts when both ends have it).  One that has only a target confirms
+nothing: what that and one more had would be lost with the one.  A PROPOSED target is not awaited, for nothing from
+before its feed is there until it has loaded: what a majority confirms under that config is what each majority has that
+it asks before it is AVAILABLE.  A host confirms by its clock, which tells what it synced; one that is not whole yet
+(`joining`) by its span: that has what came since its feed began, and nothing before.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ from gossipkv.replication.copy import (
     first_batch,
 )
 from gossipkv.replication.messages import records_of
+from gossipkv.replication.pace import Pace
 from gossipkv.storage.engine.shell import PUT, Batch
 
 if TYPE_CHECKING:
@@ -137,8 +138,7 @@ class Loading:
         self._open: dict[Copy, float] = {}  # Since when of one of these that has loaded the same spans are open.
         self._below: dict[Copy, set[bytes]] = {}  # The nodes whose logs do not reach back to them.
         self._since: dict[Copy, float] = {}  # Since when nobody can feed what somebody has.
-        self.transfer: float = inf  # Bytes a second that may come in, of all loads;
-        self._free_at = 0.0  # what has come by now is paid for then.
+        self.pace = Pace()  # Of what comes in, of all loads.
         self._loaded: dict[Copy, float] = {}  # When they were, or were outrun by the log here, last.
 
     # -- when ----------------------------------------------------------------------------------------------------------
@@ -303,14 +303,14 @@ class Loading:
         if load.start is None:
             load.position = position
         load.state = state or load.state
-        self._free_at = max(self._free_at, self._outside.now()) + len(packed) / self.transfer
+        self.pace.took(len(packed), self._outside.now())
         is_log = load.start is None
         if not is_log:
             load.start = more
         if is_log and more is None:
             self._at_end(load)
         else:
-            self._later(load, max(0.0, self._free_at - self._outside.now()), partial(self._ask, load))
+            self._later(load, self.pace.wait_s(self._outside.now()), partial(self._ask, load))
 
     def _at_end(self, load: Load) -> None:
         """The new space has all that the source has; it may lack what was originated here."""

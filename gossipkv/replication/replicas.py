@@ -84,7 +84,7 @@ class Replicas:
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
         self.relay_s = relay_s
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
-        self.loading.transfer = transfer
+        self.loading.pace.rate = transfer
         self.skew = Skew(most_skew_s)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Copy] | None = None

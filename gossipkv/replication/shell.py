@@ -23,6 +23,7 @@ from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.comparing import Comparing
 from gossipkv.replication.copy import ASIDE, IDENTITY, LOADING, MOVES, STATE, Copy, decode_identity
 from gossipkv.replication.joining import JOINING, decode_joining
+from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine.reading import BelowFloor
@@ -91,6 +92,7 @@ class Replication:
         self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
         self.aside: dict[int, tuple[Identity, str]] = {}  # Copies that are set aside, by space: what each was, and why.
         self.waiting = Waiting(most_waiting_bytes)
+        self.gives = Pace(transfer)  # Of what loads of other nodes take here.
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
         self.replicas = Replicas(
             me,

@@ -41,17 +41,17 @@ class TableSettings:
     )  # fmt: skip
     move_stall: int = duration(
         "1m", "1s", "1d",
-        meaning="how long a replica that loads waits until its source has what was written at the replica itself",
-        why="its feed brings that in moments; who waited for ever for a source that takes nothing would never be level",
+        meaning="how long a move, or a load, waits for a node that gives or takes nothing, before it goes on without",
+        why="a restart takes less; who waited for ever for one that is stuck would never be done",
     )  # fmt: skip
     max_moves: int = count(
         64, 1, 1024,
-        meaning="partitions that move at a time at each node, as source or as target; the same everywhere",
+        meaning="partitions of a table that move at a time at each node, as source or as target; the same everywhere",
         why="each step of all of them is one decision; how many load at once, and how fast, has bounds of its own",
     )  # fmt: skip
     table_transfer: int = rate(
         "64MiB/s", "64KiB/s", "1TiB/s",
-        meaning="bytes a second that a replica's loads may take in at this node, all of them together",
+        meaning="bytes a second that loads of replicas take in at this node, at most, and those of others from it",
         why="half of what a network of 1 Gbit/s carries: clients have the other half",
     )  # fmt: skip
     max_token: int = size(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.table.hints import Hint
     from gossipkv.table.holding import Holding
     from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
+    from gossipkv.table.moving import Moving
     from gossipkv.table.tables import Tables
 
 STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
@@ -81,6 +82,7 @@ class Deciding:
         self._environment = environment
         self.replication: Replication | None = None
         self._holding: Holding | None = None
+        self._moving: Moving | None = None
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
         self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
@@ -136,9 +138,22 @@ class Deciding:
     def taking_part(self) -> tuple[Metadata, Catalogue]:
         """What this node decides with.  Raises `NotReady`: it does not take part."""
         if self.metadata is None or self.catalogue is None:
+            if not self._tables.closed:
+                self.check_knows()
             why = self._tables.closed or "no table was ever made here"
             raise NotReady(f"this node takes no part in deciding on tables: {why}")
         return self.metadata, self.catalogue
+
+    @property
+    def has_just_come(self) -> bool:
+        """Whether others say that there are tables, of which nothing is known here yet."""
+        is_known = self.metadata is not None and self.register in self.metadata.known
+        return not is_known and self._founded(self._hints.heard())
+
+    def check_knows(self) -> None:
+        """Raise `NotReady`: this node has just come."""
+        if self.has_just_come:
+            raise NotReady("this node has just come, and does not know yet which tables there are", {"coming": True})
 
     async def _begin(self) -> None:
         # What a node without tables does without.  `stores` has loaded it already, beside the loop.
@@ -190,11 +205,13 @@ class Deciding:
                 beside=self.asking.beside,
                 random=self._random,
                 most=self._settings.max_moves,
+                stall_s=self._settings.move_stall / 1000,
             )
             ended, self._scope = self._scope, trio.CancelScope()
             await self._nursery.start(_run, metadata, replication, (stepping.run, moving.run), self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self._holding, self.replication = catalogue, holding, replication
+            self._moving = moving
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
@@ -229,6 +246,12 @@ class Deciding:
             self.taking_part()
             raise NotReady("this node is about to open its tables")
         return self.replication
+
+    def passed_over(self) -> Mapping[bytes, float]:
+        """The nodes to which the mover here moves nothing now, and for how many seconds more."""
+        until = {} if self._moving is None else self._moving.passed_over
+        now = trio.current_time()
+        return {node: at - now for node, at in until.items() if at > now}
 
     def members(self) -> Sequence[Member]:
         """The members that are known."""

@@ -28,10 +28,8 @@ FEW: Final = 64  # Partitions that are looked at before others have a turn.
 
 def hosts_of(partition: Partition) -> list[Host]:
     """The hosts of a partition, as copies know them."""
-    return [
-        Host(one.id, one.node, one.slot, one.state != State.LEAVING, one.state in {State.AVAILABLE, State.LEAVING})
-        for one in partition.assignments
-    ]
+    count, serve = {State.INITIALIZING, State.AVAILABLE}, {State.AVAILABLE, State.LEAVING}
+    return [Host(one.id, one.node, one.slot, one.state in count, one.state in serve) for one in partition.assignments]
 
 
 def rules_of(partition: Partition, slots: int, own: int) -> Rules:

@@ -132,8 +132,9 @@ class TableMethods:
         return self._peers.methods[name](arguments)
 
     def has(self, name: str) -> bool:
-        """Whether there is a table of that name, as known here."""
-        return self._deciding.catalogue is not None and self._of_records().routing.has(name)
+        """Whether there is a table of that name, or may be, where nothing is known yet of those that there are."""
+        is_known = self._deciding.catalogue is not None and self._of_records().routing.has(name)
+        return is_known or self._deciding.has_just_come
 
     def read(self, arguments: Arguments) -> Value | Later:
         """Answer `get`, `get_many` or `scan` of a table."""

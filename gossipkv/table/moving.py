@@ -14,6 +14,7 @@ import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
@@ -119,16 +120,19 @@ class Moving:
         beside: Beside,
         random: Random,
         most: int,
+        stall_s: float,
     ) -> None:
-        """`alive`: the nodes that seem to be; `most`: moves at a time at each node."""
+        """`alive`: the nodes that seem to be; `most`: moves of a table at a time at a node; `stall_s`: `move_stall`."""
         self._metadata = metadata
         self._catalogue = catalogue
         self._alive = alive
         self._beside = beside
         self._random = random
         self._most = most
+        self._stall_s = stall_s
         self._seen: dict[bytes, _Seen] = {}
         self._failures: Counter[bytes] = Counter()
+        self._failed_at: dict[bytes, float] = {}  # What fails soon after is of the same cause.
         self.passed_over: dict[bytes, float] = {}  # Until when, by node.
         self._log = Log("gossipkv.node")
 
@@ -202,12 +206,16 @@ class Moving:
     def _count_failures(self, seen: _Seen) -> None:
         """Take in which targets have come, and which were given up."""
         stands = {one.id: one for partition in seen.partitions.values() for one in partition.assignments}
+        now = trio.current_time()
         for assignment, node in seen.targets.items():
             if assignment not in stands:
+                if now < self._failed_at.get(node, -inf) + self._stall_s:
+                    continue
+                self._failed_at[node] = now
                 self._failures[node] += 1
                 if self._failures[node] >= FAILURES:
                     self._failures[node] = 0
-                    self.passed_over[node] = trio.current_time() + PASSED_OVER_S
+                    self.passed_over[node] = now + PASSED_OVER_S
                     self._log.warning("target_passed_over", node=node.hex(), seconds=PASSED_OVER_S)
             elif stands[assignment].state is State.AVAILABLE:
                 self._failures.pop(node, None)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import msgpack
 
-from gossipkv.errors import BadRequest, NotServed
+from gossipkv.errors import BadRequest, GossipKVError, NotServed
 from gossipkv.replication import clock
 from gossipkv.replication.copy import TOMBSTONE
 from gossipkv.replication.loading import Page, serve
+from gossipkv.replication.replicas import ANSWER_S
 from gossipkv.replication.steps import report_of
 from gossipkv.storage.engine.shell import KEY_LIMIT, VALUE_LIMIT
 from gossipkv.table.forwarding import Forwarding
 from gossipkv.table.readiness import Readiness
 from gossipkv.table.reads import TableReads
-from gossipkv.table.routing import Routing
+from gossipkv.table.routing import WAITS_BYTES, Routing
 from gossipkv.table.scans import TableScans
 from gossipkv.table.settling import Sessions, Settling
 from gossipkv.table.verifying import Verifying
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.rpc import Value
 
 UUID_BYTES: Final = 16
+GIVES_WITHIN_S: Final = ANSWER_S / 2  # However much others have taken: who gets no answer would begin anew.
 MOST_LINK: Final = (1 << 64) - 1
 MOST_ROWS: Final = 1 << 20
 TIME_BYTES: Final = 8
@@ -120,8 +123,26 @@ class RecordMethods:
         page = Page(space, position, arguments.blob("key"))
         arguments.end()
 
+        def given(on_result: OnResult, result: Value | GossipKVError) -> None:
+            match result:
+                case [_, _, _, bytes(packed), _]:
+                    replication.gives.took(len(packed), replication.now())
+            on_result(result)
+
+        def give(on_result: OnResult) -> None:
+            try:
+                if copy not in replication.replicas.levels:
+                    raise NotServed("it does not hold the partition any more", {"partition": copy.partition[1]})
+                serve(replication, copy, page, partial(given, on_result))
+            except GossipKVError as error:
+                on_result(error)
+
         def begin(on_result: OnResult) -> None:
-            serve(replication, copy, page, on_result)
+            now = replication.now()
+            if wait_s := min(replication.gives.wait_s(now), GIVES_WITHIN_S):
+                replication.waiting.begin(now + wait_s, WAITS_BYTES, partial(give, on_result))
+            else:
+                give(on_result)
 
         return Later(begin)
 

@@ -130,6 +130,7 @@ class Routing:
         named = catalogue.tables().get(name)
         if named is None:
             self._routes.pop(name, None)
+            self._deciding.check_knows()
             named = catalogue.table(name)
         known = metadata.known.get(named.id)
         if known is None:

@@ -38,7 +38,7 @@ FEW: Final = 64  # Partitions that are looked at before others have a turn.
 FEW_ENTRIES: Final = 4096  # Of the log, in which the oldest is looked for that a node lacks.
 _JUDGED: Final = (
     "error", "unwell", "unwell_not_named", "moving", "missing", "waits_for", "to_copy", "copied", "transfer", "aside",
-    "warning",
+    "passed_over", "warning",
 )  # fmt: skip
 
 
@@ -164,6 +164,7 @@ class Telling:
             "missing": moves.missing,
             "waits_for": [*sorted(map(self._deciding.name_of, moves.waits_for))],
             **self._progress(route.table, moves, replication),
+            "passed_over": {self._deciding.name_of(node): int(s) for node, s in self._deciding.passed_over().items()},
             "aside": self._aside(route.table, replication),
             "warning": self._warning(route.table),
             "loading": sum(copy.identity.table == route.table.id for copy in replicas.loading.loads),
@@ -203,7 +204,7 @@ class Telling:
                 has_begun = copy.joining is None or copy.joining.is_loaded
                 space = load.space if load is not None else copy.space if has_begun else None
                 copied += 0 if space is None else _size(replication, space)
-        rate = replicas.loading.transfer
+        rate = replicas.loading.pace.rate
         return {
             "to_copy": {self._deciding.name_of(node): count for node, count in to_copy.items()},
             "copied": copied,

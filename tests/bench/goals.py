@@ -38,6 +38,7 @@ TRANSACTION_SYNCS = {4_096: "15 ms + 4 syncs", 100_000: "50 ms + 4 syncs"}
 DISK_1, DISK_8, DISK_16 = (f"C loop, depth {depth}" for depth in (1, 8, 16))
 HOT_BESIDE = "beside hot ones"
 GATEWAY, GENERATOR = "gateway", "load generator"
+IDEAL, COPYING = "its share", "copying at `table_transfer`"
 
 # Stores and servers of others.
 REDIS, REDIS_BENCHMARK = "redis-server", "redis-benchmark"
@@ -302,6 +303,14 @@ OUTAGE_LOST = Row("acknowledged writes that were lost", "", 0.0)
 OUTAGE_GAP = Row("no write acknowledged at those that live, longest", "ms", 200.0)
 OUTAGE_TOLD = Row("writes that were at the dead, until their clients were told, longest", "ms", 1000.0)
 CUT_P99 = Row("put at a majority, one link of three cut, p99", "us", {WHOLE_NET: 1.5})
+ADDED, REPLACED = "a node added to four", "a dead node replaced"
+MOVED_READS = {how: Row(f"reads that failed, {how}", "", 0.0) for how in (ADDED, REPLACED)}
+MOVED_WRITES = {how: Row(f"writes at a majority that failed, {how}", "", 0.0) for how in MOVED_READS}
+MOVED_BYTES = {how: Row(f"bytes that moved, {how}", "MB", {IDEAL: 1.25}) for how in MOVED_READS}
+MOVED_P99 = {how: Row(f"put at a majority, {how}, p99", "us", {BEFORE: 3.0}) for how in MOVED_READS}
+MOVED_TIME = {how: Row(f"until all has moved, {how}", "s", {COPYING: 2.0}) for how in MOVED_READS}
+MOVED = (MOVED_READS, MOVED_WRITES, MOVED_BYTES, MOVED_P99, MOVED_TIME)
+MOVED_LOST = Row("records lost, after that another killed with its disk", "", 0.0)
 CATCH_UP = {
     16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),
     4_096: Row("catch-up of a node that was away, 4,096 partitions, a record", "us", 1e6 / 50_000),

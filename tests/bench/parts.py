@@ -18,7 +18,7 @@ from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, outage, puts
+from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, moves, outage, puts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -283,7 +283,6 @@ TABLES = {
         needs=redis_missing, puts=200, rounds=1,
     ),
     "tables-get": part(gets.measure, [goals.TABLE_GET], keys=500, run_s=0.1, rounds=1),
-    "tables-by-map": part(by_map.measure, [goals.BY_MAP], keys=500, gets=500, rounds=1),
     "tables-outage": part(
         outage.measure, [goals.OUTAGE_FAILED, goals.OUTAGE_LOST, goals.OUTAGE_GAP, goals.OUTAGE_TOLD],
         before_s=0.5, dead_s=1.0, rounds=1,
@@ -297,10 +296,17 @@ TABLES = {
         partitions=64, idle_s=0.5, rounds=1,
     ),
 }  # fmt: skip
+MOVES = {
+    "moves-under-load": part(
+        moves.measure, [goals.MOVED_LOST, *(row for rows in goals.MOVED for row in rows.values())],
+        records=5_000, partitions=16, copying_s=2.0, before_s=2.0,
+    ),
+    "moves-by-map": part(by_map.measure, [goals.BY_MAP], keys=500, gets=500, rounds=1),
+}  # fmt: skip
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
     "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
-    "tables": TABLES,
+    "tables": TABLES, "moves": MOVES,
     "larger-than-memory": LARGER,
 }  # fmt: skip
 PARTS = {name: part for parts in GROUPS.values() for name, part in parts.items()}

@@ -34,7 +34,7 @@ BUDGETS: dict[str, float] = {
     "tests/unit/world": 18,
     "tests/simulation": 140,
     "tests/smoke": 30,
-    "tests/ci/cluster": 470,
+    "tests/ci/cluster": 600,
     "tests/ci/deploy": 4,
     "tests/ci/simulation": 100,
     "tests/ci/tidy": 50,

@@ -55,6 +55,10 @@ def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
             yield Reason(
                 ATTENTION, f"{name}: {_aside(node, copies, whole_of(told.get('bytes')) or 0)}", name, LOOK_ASIDE
             )
+    for node, left_s in sorted(_passed_over(entries).items()):
+        words = f"{name}: nothing moves to {node} for {duration_text(left_s)}: it took nothing, twice"
+        advice = f"Look at the disk and the connections of {node}, and whether it is up."
+        yield Reason(ATTENTION, words, name, advice)
     for warning, nodes in grouped(entries, "warning").items():
         yield Reason(ATTENTION, f"{name}: {warning}{at(nodes, entries)}", name)
     states = [map_of(entry.get("moving")) for entry in entries.values()]
@@ -62,6 +66,15 @@ def _placed(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
     moving = max(counted, key=lambda one: sum(one.values()))  # Members may know maps of different moments.
     if sum(moving.values()):
         yield Reason(WELL, f"{name}: {_moves(moving)}{_left(entries)}", name)
+
+
+def _passed_over(entries: Mapping[str, Entry]) -> dict[str, int]:
+    """For how many seconds nodes are passed over, as the one says that begins moves."""
+    found: dict[str, int] = {}
+    for entry in entries.values():
+        for node, left_s in map_of(entry.get("passed_over")).items():
+            found[node] = max(found.get(node, 0), whole_of(left_s) or 0)
+    return found
 
 
 def _aside(node: str, copies: int, size_bytes: int) -> str:

@@ -9,17 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from gossipkv.client import blocking
 from gossipkv.keyspace.partitioner import TABLE_HASHES
 from tests.ci.cluster.table_nodes import until
 from tests.ci.cluster.table_records import DONE, TABLE, TIMEOUT_MS, Load, judge, trouble
 from tests.ci.cluster.table_sessions import Hopping
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.launcher import Cluster
     from tests.ci.cluster.table_nodes import Nodes
-    from tests.ci.cluster.table_records import Judged
 
 OLD = 3_000  # Records that are there before anything moves.
 VALUE_BYTES = 100
@@ -98,13 +98,20 @@ def shares(nodes: Nodes, by: Sequence[int], among: Iterable[int]) -> dict[str, i
     return dict(until(look, holds)[1])
 
 
-def by_copies(nodes: Nodes, index: int, keys: Sequence[bytes]) -> dict[str, dict[bytes, bytes | None]]:
-    """What the copies have for these keys; where a host is down, another of its partition is asked twice."""
+def hosts_of(nodes: Nodes, index: int) -> dict[int, list[str]]:
+    """Of each partition the nodes that have it and run, as a node knows the map."""
     up = {node.name for node in nodes.cluster.status() if node.state == "ready"}
     hosts: dict[int, list[str]] = {}
     for one in held(nodes, index):
         if one.state == "AVAILABLE" and one.node in up:
             hosts.setdefault(one.partition, []).append(one.node)
+    return hosts
+
+
+def by_copies(
+    addresses: Mapping[str, str], hosts: Mapping[int, Sequence[str]], keys: Sequence[bytes]
+) -> dict[str, dict[bytes, bytes | None]]:
+    """What the copies have for these keys; where a host is down, another of its partition is asked twice."""
     asked: dict[tuple[int, str], list[bytes]] = {}
     for key in keys:
         some = hosts[TABLE_HASHES["murmur3"](key) % len(hosts)]
@@ -112,7 +119,7 @@ def by_copies(nodes: Nodes, index: int, keys: Sequence[bytes]) -> dict[str, dict
             asked.setdefault((number, some[number % len(some)]), []).append(key)
     found: dict[str, dict[bytes, bytes | None]] = {}
     for (number, node), some_keys in asked.items():
-        with nodes.cluster.connect(int(node[1:]), timeout_ms=TIMEOUT_MS) as client:
+        with blocking.connect(addresses[node], timeout_ms=TIMEOUT_MS) as client:
             values = client.call("get_many", TABLE, some_keys, {"local": True})[0]
         found.setdefault(f"copy {number}", {}).update(zip(some_keys, values, strict=True))
     return found
@@ -121,12 +128,12 @@ def by_copies(nodes: Nodes, index: int, keys: Sequence[bytes]) -> dict[str, dict
 class Traffic:
     """Writes at a majority and reads by clients of both kinds, half of them by the table's map; and sessions."""
 
-    def __init__(self, nodes: Nodes, indexes: Sequence[int], *, seed: int) -> None:
-        addresses = [nodes.cluster.node(index).address for index in indexes]
-        self._nodes = nodes
+    def __init__(self, addresses: Mapping[str, str], *, seed: int) -> None:
+        """`addresses`: of nodes, by their names."""
+        self._addresses = addresses
         self._stack = ExitStack()
-        self.load = Load(addresses, seed=seed, by_map=True)
-        self.hopping = Hopping(addresses, seed=seed, levels=("majority",), by_map=True)
+        self.load = Load([*addresses.values()], seed=seed, by_map=True)
+        self.hopping = Hopping([*addresses.values()], seed=seed, levels=("majority",), by_map=True)
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.load)
@@ -145,28 +152,25 @@ class Traffic:
             lambda counts: min(counts) >= least,
         )
 
-    def check(self, index: int) -> Judged:
-        """Hold what the table has in the end, as a node says who has it, against all that was told."""
-        load, ends = self.load, dict[str, dict[bytes, bytes | None]]()
-        keys = sorted({write.key for write in load.writes})
+    def faults(self, hosts: Mapping[int, Sequence[str]]) -> list[str]:
+        """Hold what these hosts of partitions have in the end against all that was told; what must not be."""
+        ends: dict[str, dict[bytes, bytes | None]] = {}
+        keys = sorted({write.key for write in self.load.writes})
 
         def look() -> bool:
-            ends.update(by_copies(self._nodes, index, keys))
+            ends.update(by_copies(self._addresses, hosts, keys))
             return all(end == ends["copy 0"] for end in ends.values())
 
         with contextlib.suppress(AssertionError):  # What differs is told by the judge.
             until(look, lambda are_same: are_same)
-        judged = judge(load.writes, load.reads, ends)
-        assert judged.faults == []
-        assert self.hopping.faults() == []
-        assert (load.trouble, trouble(self._nodes.cluster)) == ([], [])
-        return judged
+        judged = judge(self.load.writes, self.load.reads, ends)
+        return judged.faults + self.hopping.faults() + self.load.trouble
 
     def failures(self) -> tuple[list[Failed], list[Failed]]:
-        """Reads and writes that failed."""
+        """Reads and writes that failed, but for those of sessions that have seen what nobody was promised."""
         reads = [Failed(read.began_s, read.ended_s, read.error) for read in self.load.reads if read.error]
         writes = [Failed(one.began_s, one.ended_s, one.error) for one in self.load.writes if one.end != DONE]
-        for failed in self.hopping.failed:
+        for failed in self.hopping.unfounded():
             (writes if failed.is_write else reads).append(Failed(failed.began_s, failed.ended_s, failed.error))
         return reads, writes
 
@@ -175,6 +179,17 @@ class Traffic:
         reads = sum(not read.error for read in self.load.reads)
         writes = sum(write.end == DONE for write in self.load.writes)
         return reads + self.hopping.reads, writes + self.hopping.writes
+
+
+def traffic_at(nodes: Nodes, *, seed: int) -> Traffic:
+    """Traffic at all nodes that were started."""
+    return Traffic({node.name: node.address for node in nodes.cluster.status()}, seed=seed)
+
+
+def check(nodes: Nodes, traffic: Traffic, index: int) -> None:
+    """Hold what the table has in the end, as a node says who has it, against all that was told; and look at logs."""
+    assert traffic.faults(hosts_of(nodes, index)) == []
+    assert trouble(nodes.cluster) == []
 
 
 def lay(cluster: Cluster, *, partitions: int, replication: int) -> dict[bytes, bytes]:

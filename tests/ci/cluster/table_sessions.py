@@ -9,13 +9,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from gossipkv.client import blocking
-from gossipkv.errors import NotReady, Overloaded, TimedOut, Unavailable, Unknown
+from gossipkv.errors import NotReady, Overloaded, TimedOut, Unavailable, Unknown, WriteLost
 from tests.ci.cluster.table_nodes import until
 from tests.ci.cluster.table_records import TABLE, TIMEOUT_MS
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from gossipkv.client.sessions import Session
     from gossipkv.client.tables import Level
@@ -23,20 +23,27 @@ if TYPE_CHECKING:
 SESSIONS = 8
 KEYS = [f"session/{number}".encode() for number in range(30)]
 WAIT_MS = 2_000
+LACKS = (NotReady, WriteLost)  # What a session depends on is not there, or gone for good.
 
 
 class Failed(NamedTuple):
     """A request without the answer that was asked for."""
 
+    session: Hashable
     is_write: bool
-    is_open: bool  # Nobody knows whether it was done.
+    kind: type[Exception]
     began_s: float
     ended_s: float
     error: str
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody knows if it was done."""
+        return issubclass(self.kind, Unknown)
+
 
 class Hopping:
-    """Eight sessions, each by a thread of its own, until they are to end.
+    """Eight sessions, each by a thread of its own, until they are to end; another comes after one that is lost.
 
     `levels`: of their writes; `by_map`: every other session has the owners of a key asked.
     """
@@ -58,6 +65,7 @@ class Hopping:
         self.reads = 0  # That were answered.
         self.writes = 0  # Likewise.
         self.failed: list[Failed] = []
+        self._acknowledged: set[bytes] = set()
         self.trouble: list[str] = []
         self._threads = [
             threading.Thread(target=self._run, args=(name, random.Random(f"{seed} {name}"))) for name in range(SESSIONS)
@@ -87,37 +95,53 @@ class Hopping:
         """What the sessions were shown that must not be."""
         return Guarantees().judge(self._answers) + self.trouble
 
+    def unfounded(self) -> list[Failed]:
+        """What failed in sessions that have seen nothing but what was acknowledged: no death can have taken that."""
+        seen: dict[Hashable, set[bytes | None]] = {}
+        for answer in self._answers:
+            for did in answer:
+                seen.setdefault(did.session, set()).add(did.value)
+        kept = self._acknowledged | {None}
+        return [one for one in self.failed if one.kind not in LACKS or seen.get(one.session, set()) <= kept]
+
     def _run(self, name: int, chance: random.Random) -> None:
         try:
             with ExitStack() as stack:
                 clients = [stack.enter_context(blocking.Client(order, timeout_ms=TIMEOUT_MS)) for order in self._orders]
                 tables = [client.table(TABLE, by_map=self._by_map and name % 2 == 1) for client in clients]
-                session = clients[0].session()
+                session, life = clients[0].session(), 0
                 for number in range(1 << 30):
                     if self._is_over.is_set():
                         return
                     if number % 50 == 49:  # As in another process.
                         session = clients[0].session(session.to_text())
-                    self._do(name, f"{name}: {number}".encode(), chance, chance.choice(tables), session)
+                    value = f"{name}: {number}".encode()
+                    try:
+                        self._do((name, life), value, chance, chance.choice(tables), session)
+                    except WriteLost:
+                        session, life = clients[0].session(), life + 1
         except BaseException as error:
             self.trouble.append(repr(error))
             raise
 
-    def _do(self, name: int, value: bytes, chance: random.Random, table: blocking.Table, session: Session) -> None:
+    def _do(self, name: Hashable, value: bytes, chance: random.Random, table: blocking.Table, session: Session) -> None:
+        """Write, read, or read all.  Raises WriteLost."""
         key, is_write, began_s = chance.choice(KEYS), chance.random() < 0.5, time.monotonic()
         try:
             if is_write:  # Others may read it before it is answered: it is there when it is sent.
                 self._note([Did(name, WRITES, key, value, is_known=False)])
                 table.put(key, value, level=chance.choice(self._levels), wait_ms=WAIT_MS, session=session)
+                self._acknowledged.add(value)
                 self._note([Did(name, READS, key, value)])  # From now on its session knows of it.
             elif chance.random() < 0.7:
                 self._note([Did(name, READS, key, table.get(key, wait_ms=WAIT_MS, session=session))])
             else:
                 found = table.get_many(KEYS, wait_ms=WAIT_MS, session=session)
                 self._note([Did(name, READS, one, was) for one, was in zip(KEYS, found, strict=True)])
-        except (NotReady, Overloaded, TimedOut, Unavailable, Unknown) as error:
-            is_open = isinstance(error, Unknown)
-            self.failed.append(Failed(is_write, is_open, began_s, time.monotonic(), repr(error)))
+        except (NotReady, Overloaded, TimedOut, Unavailable, Unknown, WriteLost) as error:
+            self.failed.append(Failed(name, is_write, type(error), began_s, time.monotonic(), repr(error)))
+            if isinstance(error, WriteLost):
+                raise
         else:
             with self._lock:
                 self.writes += is_write

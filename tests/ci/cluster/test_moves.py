@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gossipkv.launcher import Cluster
-from tests.ci.cluster.table_moves import Death, Traffic, all_know, held, lay, lose, shares, still_there
+from tests.ci.cluster.table_moves import Death, all_know, check, held, lay, lose, shares, still_there, traffic_at
 from tests.ci.cluster.table_nodes import Nodes, until
 from tests.ci.cluster.table_records import TABLE
 from tests.ci.cluster.views import LOGGED
@@ -26,7 +26,7 @@ def test_a_node_more_and_one_less(tmp_path):
         records = lay(cluster, partitions=PARTITIONS, replication=3)
         cluster.add()
         all_know(nodes, range(1, 6))
-        with Traffic(nodes, range(1, 6), seed=1) as traffic:
+        with traffic_at(nodes, seed=1) as traffic:
             traffic.goes_on(0.5, LEAST)
             nodes.ask(2, "add_node", "n5")
             grown = shares(nodes, range(1, 6), range(1, 6))
@@ -39,7 +39,7 @@ def test_a_node_more_and_one_less(tmp_path):
         assert sorted(grown) == ["n1", "n2", "n3", "n4", "n5"]
         assert {*grown.values()} == {3 * PARTITIONS // 5, 3 * PARTITIONS // 5 + 1}
         assert shrunk == dict.fromkeys(["n2", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
-        traffic.check(1)
+        check(nodes, traffic, 1)
         assert still_there(cluster, 1, records) == []
 
 
@@ -50,7 +50,7 @@ def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
         records = lay(cluster, partitions=PARTITIONS, replication=3)
         cluster.add()
         all_know(nodes, range(1, 6))
-        with Traffic(nodes, range(1, 6), seed=2) as traffic:
+        with traffic_at(nodes, seed=2) as traffic:
             traffic.goes_on(0.5, LEAST)
             deaths = [lose(nodes, 2, left=(1, 3, 4, 5))]
             traffic.goes_on(0.5, LEAST)
@@ -64,7 +64,7 @@ def test_nodes_that_are_lost_with_their_disks_are_replaced(tmp_path):
         assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
         assert min(traffic.counts()) >= 8 * LEAST
         assert replaced == dict.fromkeys(["n1", "n3", "n4", "n5"], 3 * PARTITIONS // 4)
-        traffic.check(1)
+        check(nodes, traffic, 1)
         assert still_there(cluster, 1, records) == []
 
 
@@ -76,7 +76,7 @@ def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
         records = lay(cluster, partitions=PARTITIONS, replication=3)
         cluster.add()
         all_know(nodes, range(1, 6))
-        with Traffic(nodes, range(1, 6), seed=3) as traffic:
+        with traffic_at(nodes, seed=3) as traffic:
             traffic.goes_on(0.5, LEAST)
             nodes.ask(1, "add_node", "n5")
             until(lambda: coming(nodes, 1), bool)
@@ -89,7 +89,7 @@ def test_a_move_goes_on_after_its_ends_were_killed(tmp_path):
         assert reads == []
         assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
         assert {*grown.values()} == {3 * PARTITIONS // 5, 3 * PARTITIONS // 5 + 1}
-        traffic.check(1)
+        check(nodes, traffic, 1)
         assert still_there(cluster, 1, records) == []
 
 
@@ -99,7 +99,7 @@ def test_a_table_is_put_into_groups_and_out_of_them(tmp_path):
         nodes.all_alive(range(1, 6))
         records = lay(cluster, partitions=PARTITIONS, replication=2)
         all_know(nodes, range(1, 6))
-        with Traffic(nodes, range(1, 6), seed=4) as traffic:
+        with traffic_at(nodes, seed=4) as traffic:
             traffic.goes_on(0.5, LEAST)
             for groups in (2, 1):
                 formed = nodes.ask(groups, "reshard", TABLE, groups)["groups"]
@@ -108,7 +108,7 @@ def test_a_table_is_put_into_groups_and_out_of_them(tmp_path):
                 traffic.goes_on(0.5, LEAST)
         assert traffic.failures() == ([], [])
         assert min(traffic.counts()) >= 6 * LEAST
-        traffic.check(1)
+        check(nodes, traffic, 1)
         assert still_there(cluster, 1, records) == []
 
 

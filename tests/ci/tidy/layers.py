@@ -217,6 +217,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.http.page.pages": "samples the node once a second, renders in a thread",
     "gossipkv.client.trio_client": "the client for Trio: parks the tasks that ask, owns the nursery",
     "gossipkv.client.trio_scan": "the records of a scan: waits for pages",
+    "gossipkv.client.trio_table": "a table: sends nothing for a task that is cancelled",
     "gossipkv.client.trio_link": "one connection of that client: a task that reads and one that sends",
 }
 

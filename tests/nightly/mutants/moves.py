@@ -32,7 +32,7 @@ IN_SHELL = "gossipkv.replication.shell:Replication"
 IN_STEPPING = "gossipkv.table.stepping:Stepping"
 IN_STEPS = "gossipkv.replication.steps"
 
-DROPS = "if partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition)):"
+DROPS = "is_sure = partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition))"
 ENOUGH = "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0"
 FOLLOWS = (
     'assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"'
@@ -122,6 +122,27 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         f"{IN_STEPPING}._round",
         "if copy not in replicas.levels or was[copy] != (copy.synced_config, copy.synced_joining is None):",
         "if copy not in replicas.levels:",
+        STEPPING,
+    ),
+    planted(
+        "a target that is silent is waited for",
+        f"{IN_STEPPING}._stalled",
+        "if is_silent or (oldest is not None and now - oldest >= self._stall_s):",
+        "if oldest is not None and now - oldest >= self._stall_s:",
+        STEPPING,
+    ),
+    planted(
+        "a target that confirms nothing is waited for while it answers",
+        f"{IN_STEPPING}._stalled",
+        "if is_silent or (oldest is not None and now - oldest >= self._stall_s):",
+        "if is_silent:",
+        STEPPING,
+    ),
+    planted(
+        "a source was waited for long enough before its target was whole",
+        f"{IN_STEPPING}._has_waited",
+        "is_so = copy.joining is None and any(node not in told for node in sources)",
+        "is_so = any(node not in told for node in sources)",
         STEPPING,
     ),
     planted(
@@ -303,7 +324,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "what has departed is dropped without a word of the others",
         f"{IN_STEPPING}._drop_some",
         DROPS,
-        "if partition.assignment(copy.assignment) is None:",
+        "is_sure = partition.assignment(copy.assignment) is None",
         STEPPING,
     ),
     planted(
@@ -349,6 +370,20 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         ASIDE,
     ),
     # -- the mover --
+    planted(
+        "each metadata server moves at once",
+        "gossipkv.table.moving:Moving._acts",
+        'return self._metadata.me.node == min(servers.intersection(self._alive()), default=b"")',
+        "return True",
+        MOVER,
+    ),
+    planted(
+        "a target that was given up is begun without end",
+        "gossipkv.table.moving:Moving._count_failures",
+        "if self._failures[node] >= FAILURES:",
+        "if False:",
+        MOVER,
+    ),
     planted(
         "an assignment's id goes by what is assigned",
         "gossipkv.table.moving:Moving._steps",

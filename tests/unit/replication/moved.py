@@ -6,7 +6,7 @@ from gossipkv.replication.copy import Host, Identity, Rules
 from tests.unit.replication.memory import TABLE
 
 AVAILABLE, PROPOSED, LOADING = "AVAILABLE", "PROPOSED", "LOADING"
-SLOTS = {1: 0, 2: 1, 3: 2, 4: 2}  # By node; the fourth comes to the third one's slot.
+SLOTS = {1: 0, 2: 1, 3: 2, 4: 2, 5: 3}  # By node; the fourth comes to the third one's slot.
 
 
 def adopt(cluster, config, **states):

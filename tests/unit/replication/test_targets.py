@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 from gossipkv.replication import clock
@@ -50,24 +52,55 @@ def test_what_stays_open_is_let_go_of_and_loaded_anew(cluster):
     assert records(target) == {b"a", b"b"}
 
 
-@pytest.mark.parametrize("tail_bytes", [0, 1 << 20])
-def test_a_target_feeds_nobody(cluster, tail_bytes):
-    """By what closes a span its clock takes what it merged before: who took that entry alone would lack the rest."""
-    one, two, three, target = cluster.nodes
-    target.replicas.tail._most_bytes = tail_bytes
-    for other in (two, three):
-        cut(cluster, one, other)
-    cut(cluster, two, three)
+@pytest.fixture
+def torn():
+    """A target with a span of two hosts that do not reach the others, which goes on from what it has not.
+
+    From the third, which has nothing, it has loaded.
+    """
+    cluster = Cluster(5, adopts=False)
+    hosts = dict.fromkeys(("n1", "n2", "n3", "n5"), AVAILABLE)
+    adopt(cluster, 1, **hosts)
+    cluster.connect()
+    cluster.pass_s(ASK_OWN_S)
+    one, two, three, target, five = cluster.nodes
+    for this, other in combinations((one, two, three, five), 2):
+        cut(cluster, this, other)
     one.write(a=b"1")
-    adopt(cluster, 2, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=PROPOSED)
+    two.write(x=b"1")
+    adopt(cluster, 2, **hosts, n4=PROPOSED)
     one.write(b=b"2")
+    two.write(y=b"2")
     cluster.pass_s(0.5)
-    assert records(target) == {b"b"}
-    adopt(cluster, 3, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n4=LOADING)
-    cluster.until(lambda: target.copy.joining.is_loaded)  # From the third, which has nothing.
-    heal(cluster, one, two)
-    cluster.until(lambda: target.copy.joining is None)
-    one.write(c=b"3")  # Once it is whole it passes that on, and reads its log for it.
-    cluster.pass_s(5.0)
-    assert (records(target), records(three)) == ({b"a", b"b", b"c"}, set())
+    adopt(cluster, 3, **hosts, n4=LOADING)
+    cluster.until(lambda: target.copy.joining.is_loaded)
+    assert records(target) == {b"b", b"y"}
+    return cluster
+
+
+def test_a_target_feeds_nobody(torn):
+    """By what closes a span its clock takes what it merged before: who took that entry alone would lack the rest."""
+    one, _, three, target, five = torn.nodes
+    target.replicas.tail._most_bytes = 1 << 20  # It need not read its log.
+    heal(torn, one, five)  # From there the target has what the first one's span goes on from.
+    torn.until(lambda: clock.counter(target.copy.synced, 1) == 2)
+    torn.pass_s(1.0)
+    assert target.copy.joining is not None
+    assert (records(target), records(three)) == ({b"a", b"b", b"y"}, set())
     assert clock.counter(three.copy.synced, 1) == 0
+
+
+def test_the_log_of_a_target_feeds_nobody(torn):
+    """Nor in a later life, when it is whole, and where the log began in the one before is not known any more."""
+    one, two, three, target, five = torn.nodes
+    heal(torn, one, five)
+    heal(torn, two, five)
+    torn.until(lambda: target.copy.joining is None)
+    had = records(target)
+    assert had == {b"a", b"b", b"x", b"y"}
+    target.begin()
+    adopt(torn, 3, n1=AVAILABLE, n2=AVAILABLE, n3=AVAILABLE, n5=AVAILABLE, n4=LOADING)
+    heal(torn, target, three)
+    torn.pass_s(1.0)
+    assert (records(target), records(three)) == (had, set())
+    assert clock.entries(three.copy.synced) == [(origin, 0) for origin in range(1, 6)]

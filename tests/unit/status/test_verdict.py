@@ -304,6 +304,13 @@ SITUATIONS = [
         None,
     ),
     ("aside", said(n2={"carts": {**TABLE, "aside": {"copies": 1, "bytes": 5}}}), ATTENTION, "carts: a copy is", None),
+    (
+        "passed over",
+        said(n2={"carts": {**TABLE, "passed_over": {"n3": 3599}}}),
+        ATTENTION,
+        "carts: nothing moves to n3 for 59 min 59 s: it took nothing, twice",
+        None,
+    ),
     ("racks", said(databases={"carts": {**TABLE, "warning": "2 groups"}}), ATTENTION, "carts: 2 groups", None),
     ("who decides", said(all_say={"acceptors": ["n1", "n2", "n3"]}), WELL, None, None),
     (

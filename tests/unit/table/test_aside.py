@@ -204,6 +204,25 @@ def test_who_comes_anew_begins_from_nothing():
     trio.run(scenario)
 
 
+def test_who_comes_anew_waits_until_what_has_departed_is_dropped():
+    """Others may lack something of it still."""
+
+    async def scenario():
+        one = Node()
+        await one.look()
+        await one.look(*COMES)
+        await one.look(GOES, ("assign", 5, node(ME), 1))
+        assert (one.copies, one.departed) == ([ME], [ME])
+        await one.restart()
+        await one.look()
+        (copy,) = one.replication.departed
+        one.holding.drop(copy)
+        await one.look()
+        assert (one.copies, one.departed, one.aside) == ([5], [], [])
+
+    trio.run(scenario)
+
+
 def test_what_has_departed_is_forgotten_with_its_table():
     """And nothing of another one."""
 

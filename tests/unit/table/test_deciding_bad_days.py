@@ -39,6 +39,9 @@ class Members:
     def members_known(self):
         return [SimpleNamespace(uuid=UUID, name="n", state=State.ALIVE)]
 
+    def below(self, _path):
+        return []
+
     async def pin(self) -> bytes:
         self.pins += 1
         return CLUSTER_ID

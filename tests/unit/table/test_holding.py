@@ -44,12 +44,14 @@ def test_copies_follow_the_maps():
 
 def test_what_a_copy_goes_by():
     """Of each host whether its slot confirms with it, and whether it is AVAILABLE; and whether it is to load itself."""
-    partition = hosted(7, (1, 0, A), (2, 1, L), (3, 1, A), (4, 2, INIT))._replace(former=(9,), ends=(End(9, 3),))
+    hosts = (1, 0, A), (2, 1, L), (3, 1, A), (4, 2, INIT), (5, 3, P)
+    partition = hosted(7, *hosts)._replace(former=(9,), ends=(End(9, 3),))
     assert [(host.assignment, host.slot, host.counts, host.available) for host in hosts_of(partition)] == [
         (1, 0, True, True),
         (2, 1, False, True),
         (3, 1, True, True),
         (4, 2, True, False),
+        (5, 3, False, False),  # It is fed, and has nothing yet of what came before.
     ]
     assert rules_of(partition, 3, 1) == Rules(3, (9,), ((9, 3),), loads=False)
     assert [rules_of(partition, 3, own).loads for own in (1, 2, 3, 4)] == [False, False, False, True]

@@ -9,6 +9,8 @@ from gossipkv.errors import NotReady
 from gossipkv.table.moving import FAILURES, PASSED_OVER_S, Moving
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 
+STALL_S = 60.0
+
 
 class Mover:
     """The one of the first node, which is the first that lives."""
@@ -24,6 +26,7 @@ class Mover:
             beside=self._beside,
             random=world.random,
             most=most,
+            stall_s=STALL_S,
         )
 
     async def _beside(self, do):
@@ -140,12 +143,13 @@ def test_an_id_is_given_once():
 
 
 async def fails(mover, *, loads=True):
-    """A move is begun, and its target is given up, in the end while it loads."""
+    """A move is begun, and its target is given up, in the end while it loads; some time after the last one."""
     assignment, *_ = assigned(await mover.looks(2))
     if loads:
         mover.world.have("advance", assignment, 2)
         assert await mover.looks() == []
     mover.world.have("unassign", assignment)
+    await trio.sleep(STALL_S)
 
 
 def test_who_fails_twice_is_passed_over():
@@ -161,7 +165,7 @@ def test_who_fails_twice_is_passed_over():
         assert await mover.looks(2) == []
         assert mover.moving.passed_over == {node(4): trio.current_time() + PASSED_OVER_S}
 
-    trio.run(scenario, clock=MockClock())
+    trio.run(scenario, clock=MockClock(autojump_threshold=0))
 
 
 def test_who_was_passed_over_is_a_target_again():
@@ -209,7 +213,7 @@ def test_who_has_come_once_has_not_failed():
             world.named[node(4)] = world.named[node(4)]._replace(weight=1)
         assert mover.moving.passed_over == {}
 
-    trio.run(scenario)
+    trio.run(scenario, clock=MockClock(autojump_threshold=0))
 
 
 def test_what_is_not_wanted_any_more_is_taken_back():
@@ -268,3 +272,19 @@ def test_each_step_raises_the_version_of_its_partition():
         world.have(*step)
         config += 1
         assert world.versions == [config, FIRST]
+
+
+def test_targets_that_fail_together_have_failed_once():
+    """A node that is away for a while is given up by all its partitions: that is one outage."""
+    world = MovedMap()
+    remove(world, 3)
+    mover = Mover(world)
+
+    async def scenario():
+        for _ in range(FAILURES):
+            assignment, *_ = assigned(await mover.looks(2))
+            mover.world.have("unassign", assignment)
+        assert len(await mover.looks(2)) == 1
+        assert mover.moving.passed_over == {}
+
+    trio.run(scenario, clock=MockClock())

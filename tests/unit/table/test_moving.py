@@ -140,6 +140,9 @@ def test_a_target_that_is_down_is_given_up():
             nursery.cancel_scope.cancel()
         found = await hosts(cluster, one)
         assert {state for _, state in found} == {"AVAILABLE"}
+        told = [await cluster.ask(each, "status", {"database": "t"}) for each in three]
+        (passed,) = [each["t"]["passed_over"] for each in told if each["t"]["passed_over"]]
+        assert 0 < passed["n4"] <= 3600
         await everywhere(cluster, load)
 
     moves(scenario)

@@ -427,3 +427,28 @@ def test_there_are_no_tables_yet():
         assert standing(await cluster.ask(one, "placement_nodes")) == {"n1": (5, "r"), "n2": (5, "r")}
 
     simulate(scenario, 1, machines=2, config=replace(USUAL, isolation_group="r", weight=5))
+
+
+def test_who_has_just_come_says_so():
+    """From when it hears of others: clients wait, and none is told that a table is not there or a request wrong."""
+
+    async def scenario(cluster):
+        newcomer = cluster.machines[-1]
+        one = await made(cluster, but=newcomer)
+        token = await cluster.ask(one, "put", "t", b"k", b"v")
+        await come(cluster, newcomer)
+        asked = [("get", b"k", {"token": token, "wait_ms": 5}), ("get", b"k"), ("put", b"k", b"v")]
+        told, seen = Counter(), Counter()
+        while seen["ok"] < len(asked):
+            seen["ok"] = 0
+            for method, *params in asked:
+                try:
+                    await cluster.ask(newcomer, method, "t", *params)
+                    seen["ok"] += 1
+                except GossipKVError as error:
+                    told[error.code, error.details.get("coming")] += 1
+            await trio.sleep(0.01)
+        assert {*told} <= {("NOT_READY", True)}
+        assert told.total() > 0
+
+    simulate(scenario, 1, machines=4, config=USUAL)

@@ -40,7 +40,8 @@ def records():
         node.refusal = None
         node.aside = {}
         node.size_bytes = lambda space: 100 + space
-        node.replicas.loading.transfer = RATE
+        node.replicas.loading.pace.rate = RATE
+    made.passed_over = {}
     made.placed = {}  # The nodes of tables, as the catalogue names them; it names none yet.
     made.make("t", firsts=PARTITIONS, holders=lambda _: three)
     asked = made.nodes[0].replicas
@@ -67,6 +68,7 @@ def of(records, by=0):
     deciding = SimpleNamespace(
         replicating=lambda: records.nodes[by], members=lambda: records.nodes, catalogue=catalogue,
         name_of=lambda uuid: records.node(uuid).name, taking_part=lambda: (records, catalogue),
+        passed_over=lambda: records.passed_over,
     )  # fmt: skip
     return Telling(deciding, Routing(deciding, None))
 
@@ -287,6 +289,14 @@ def test_one_that_was_removed_is_waited_for_at_rest(records):
     for weight, waits in (1, []), (0, ["n3"]), (None, []):
         named(records, n3=weight)
         assert status(records)["waits_for"] == waits
+
+
+def test_who_is_passed_over(records):
+    """By the mover of this node, and for how many seconds more."""
+    assert status(records)["passed_over"] == {}
+    records.passed_over = {records.nodes[3].uuid: 3599.5}
+    assert status(records)["passed_over"] == {"n4": 3599}
+    assert trio.run(of(records).condition, "t")["passed_over"] == {"n4": 3599}
 
 
 def test_copies_that_are_missing(records):

@@ -47,14 +47,20 @@ class Stage:
         return self.run.configs[-1].state(id_)
 
     def among(
-        self, *indexes: int, adopting: Iterable[int] = (), rounds: int = 8, feeds: bool = True, unsynced: int = -1
+        self,
+        *indexes: int,
+        adopting: Iterable[int] = (),
+        rounds: int = 8,
+        feeds: bool = True,
+        loads: bool = True,
+        unsynced: int = -1,
     ) -> None:
         """Let some nodes tell, feed, load and decide among themselves; some adopt what they come to."""
         run = self.run
         for _ in range(rounds):
             run.now += 5
             for node in (self.nodes[index] for index in indexes):
-                self._turn(node, indexes, feeds=feeds, is_synced=node.index != unsynced)
+                self._turn(node, indexes, feeds=feeds, loads=loads, is_synced=node.index != unsynced)
             for kind, source, target, content in self._messages(indexes):
                 if kind == "submit":
                     run.apply(str(content[0]), *content[1:])
@@ -63,10 +69,11 @@ class Stage:
             self.adopt(*adopting)
             run.check()
 
-    def _turn(self, node: Node, indexes: tuple[int, ...], *, feeds: bool, is_synced: bool) -> None:
+    def _turn(self, node: Node, indexes: tuple[int, ...], *, feeds: bool, loads: bool, is_synced: bool) -> None:
         if is_synced:
             node.sync()
-        node.look_for_loads()
+        if loads:
+            node.look_for_loads()
         node.look()
         for one in node.says().assignments:
             if one.node in indexes and one.node != node.index:
@@ -186,9 +193,9 @@ def leaving_that_is_down(stage: Stage) -> None:
 
 
 def targets_that_are_down(stage: Stage) -> None:
-    """Two slots are to move, to nodes that do not answer; all three hosts are well."""
+    """Two slots move, to nodes that do not answer any more; all three hosts are well."""
     for slot, node in enumerate((3, 4)):
-        stage.assign(node, slot)
+        stage.run.apply("advance", stage.assign(node, slot), State.INITIALIZING)
         stage.nodes[node].is_up = False
     stage.adopt(0, 1, 2)
     stage.write(2)
@@ -265,18 +272,18 @@ def end_is_asked(stage: Stage) -> None:
 
 
 def target_alone_in_its_slot(stage: Stage) -> None:
-    """Node 0 was lost, and its slot has only a target, which is fed by 1; then 1 is lost, and no more."""
-    stage.write(1, level="one")
+    """Node 0 was lost, and its slot has only a target, which is fed by 2; then 2 is lost, and no more."""
+    stage.write(2, level="one")
     stage.run.lost.add(0)
-    stage.nodes[0].is_up = stage.nodes[2].is_up = False
+    stage.nodes[0].is_up = stage.nodes[1].is_up = False
     stage.run.apply("force", 1)
-    stage.assign(3)
-    stage.adopt(1, 3)
-    stage.among(1, 3, rounds=2)
-    stage.write(1, key=1)
-    stage.among(1, 3, rounds=2)
-    stage.nodes[1].is_up = False
-    stage.run.lost.add(1)
+    stage.run.apply("advance", stage.assign(3), State.INITIALIZING)
+    stage.adopt(2, 3)
+    stage.among(2, 3, rounds=2, loads=False)
+    stage.write(2, key=1)
+    stage.among(2, 3, rounds=2, loads=False)
+    stage.nodes[2].is_up = False
+    stage.run.lost.add(2)
     stage.end()
 
 

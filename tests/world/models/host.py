@@ -177,7 +177,7 @@ class Node:
     def _slots_confirmed(self, copy: Copy, dot: Dot) -> int:
         slots = 0
         for hosts in self.run.configs[copy.config].slots.values():
-            counting = [host for host in hosts if host.state != State.LEAVING]
+            counting = [host for host in hosts if host.state in (State.INITIALIZING, State.AVAILABLE)]
             if "target_not_needed" in self.planted:
                 counting = [host for host in hosts if host.state == State.AVAILABLE]
             if "leaving_awaited" in self.planted:
@@ -445,7 +445,7 @@ class Node:
         source = next((host for host in config.slots[config.assigned[copy.assignment].slot] if host.state == 3), None)
         for host in config.available:
             number, version, clock = self.reports.get(host.node, (0, 0, {}))
-            has_adopted = copy.assignment in self.run.configs[version].assigned
+            has_adopted = version >= copy.config and copy.assignment in self.run.configs[version].assigned
             has_adopted |= "not_adopted_reporters" in self.planted
             has_answered |= {host.id} if number == self.asked else set()
             if number == self.asked and has_adopted and covers(copy.clock, clock, config.named):

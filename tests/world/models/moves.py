@@ -18,6 +18,9 @@ Where the first text of the rules was wrong or unclear, the run that showed it (
 * *A slot confirms with all its hosts that are not LEAVING* (`lone_target_counts`, aimed): where the source was taken by
   force that is the target alone; a write that it and one more host confirmed is lost with that one.  A slot without an
   AVAILABLE host confirms nothing.  So a target may be unassigned at any time, and nobody needs to cover what it merged.
+* *And with a target from the first* (found beside real nodes): what was written before its feed began waits until it
+  has loaded, and of two replicas each write needs its slot.  One that is PROPOSED is not awaited: what a majority has
+  confirmed under the config in which it is, it covers before it is AVAILABLE.
 * *Forced ends are what a majority of slots reports when `unassign 2` is written* (`forced_end_not_fenced`, aimed): who
   reported may confirm under the old config afterwards, and what a majority has is answered WRITE_LOST.  As with
   reporters (hazard 34), they must have adopted: `unassign 2` leaves the ends unknown, and a later operation, `end`,
@@ -262,7 +265,7 @@ class Run:
 
     def _assign_wanted(self, last: Config) -> None:
         for slot, node in enumerate(self.wanted):
-            if node in self.lost:
+            if node in self.lost or node in {one.node for one in last.assignments if one.slot != slot}:
                 self.want(slot)
                 continue
             hosts = last.slots.get(slot, [])

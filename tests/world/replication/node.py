@@ -129,7 +129,15 @@ class Life:
             stall_s=STALL_S,
             look_at=self.look_at,
         )
-        self._moving = Moving(metadata, tables, alive=node.alive, beside=_beside, random=self._random, most=MOST_MOVES)
+        self._moving = Moving(
+            metadata,
+            tables,
+            alive=node.alive,
+            beside=_beside,
+            random=self._random,
+            most=MOST_MOVES,
+            stall_s=STALL_S,
+        )
         self.replication.replicas.tail = Tail(self.store.synced_position, most_bytes=node.tail_bytes)
 
     async def run(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
-from gossipkv.placement.partition import MOST_ENDS, MOST_FORMER, Assignment, End, Partition, fault_of
+from gossipkv.placement.partition import MOST_ENDS, MOST_FORMER, Assignment, End, Partition, State, fault_of
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import pack
 from gossipkv.register.metadata.partitions import (
@@ -336,3 +337,45 @@ def test_no_operation_breaks_an_invariant(asked):
         assert min(after) == b""
         assert all(not fault_of(one, 3) for one in after.values())
         assert before.keys() <= after.keys()
+
+
+ASSIGN = ("assign", b"", 7, 9, node(9), 0)
+COMES = [ASSIGN, ("advance", b"", 7, 9, State.INITIALIZING), ("advance", b"", 7, 9, State.AVAILABLE)]
+REPLACED = [("assign", b"", 7, 10, node(10), 0), ("advance", b"", 7, 10, 2), ("advance", b"", 7, 10, 3)]
+STATES = {"nobody": [], "PROPOSED": COMES[:1], "INITIALIZING": COMES[:2], "AVAILABLE": COMES}
+STATES["LEAVING"] = [*COMES, ("unassign", b"", 7, 1), *REPLACED]
+STEPS = {
+    "assign": ASSIGN,
+    "advance": COMES[1:],
+    "advance of another in its slot to AVAILABLE": REPLACED,
+    "unassign": ("unassign", b"", 7, 9),
+    "unassign by force": ("unassign", b"", 7, 9),
+}
+
+
+def steps_from(state):
+    """What becomes of an assignment in a state by each operation that changes it."""
+    for name, steps in STEPS.items():
+        table = Map(RANGES, {b"": Partition.of(7, [Assignment(one, node(one), one - 1, A) for one in (1, 2, 3)])})
+        for step in STATES[state]:
+            assert table.ask(*step) == "DONE"
+        if name.endswith("AVAILABLE") and state == "AVAILABLE":
+            table.ask("unassign", b"", 7, 1)
+        before = table.partitions[b""].assignment(9)
+        for step in steps if isinstance(steps, list) else [steps]:
+            told = table.ask(*step, version=1 + name.endswith("force"))
+            after = table.partitions[b""].assignment(9)
+            if told == "DONE" and before != after:
+                yield state, name, "nobody" if after is None else after.state.name
+                break
+
+
+def test_a_page_draws_the_states_as_they_are():
+    """`docs/operators/placement.md` has a row for each step, and for nothing else."""
+    page = (Path(__file__).parents[4] / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
+    rows = page.split("| before | by | after |\n|---|---|---|\n")[1].split("\n\n")[0].splitlines()
+    drawn = set()
+    for row in rows:
+        befores, by, after = [cell.strip().replace("`", "") for cell in row.strip("|").split("|")]
+        drawn |= {(before, by, after) for before in befores.split(", ")}
+    assert drawn == {step for state in STATES for step in steps_from(state)}
