@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     level: str = ONE
 
 
-class _Answer:
+class Answer:
     """What a node has answered, once it has."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Serving:
         self._settling = Settling(*nobody, cast("Deciding", deciding), MOST_TOKEN)
         self._ready = Readiness(lambda: replication, life.look_at)
 
-    def _begin(self, asked: Asked, answer: _Answer, do: Callable[[Copy, Token], object]) -> None:
+    def _begin(self, asked: Asked, answer: Answer, do: Callable[[Copy, Token], object]) -> None:
         try:
             copy = held(self._life.replication.replicas, TABLE, asked.partition)
             token = self._settling.read(asked.token)
@@ -95,7 +95,7 @@ class Serving:
         except GossipKVError as error:
             answer.fails(None, error)
 
-    def read(self, asked: Asked, answer: _Answer) -> None:
+    def read(self, asked: Asked, answer: Answer) -> None:
         """Have a key read once the copy here is ready."""
 
         def do(copy: Copy, token: Token) -> None:
@@ -105,7 +105,7 @@ class Serving:
 
         self._begin(asked, answer, do)
 
-    def write(self, number: int, asked: Asked, answer: _Answer) -> None:
+    def write(self, number: int, asked: Asked, answer: Answer) -> None:
         """Have a key written once the copy here is ready, after all that the session has seen."""
 
         def do(copy: Copy, token: Token) -> None:
@@ -155,7 +155,7 @@ class Hopping:
         life = node.life
         if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
             return Unavailable.code
-        answer = _Answer()
+        answer = Answer()
         life.serving.read(Asked(partition, key, self._tokens[name], wait_s), answer)
         if not await self._ends(name, answer, life) or answer.error is not None:
             return Unavailable.code if answer.error is None else answer.error.code
@@ -164,7 +164,7 @@ class Hopping:
         return None
 
     async def _write(self, name: int, node: Node, asked: Asked) -> None:
-        life, answer, key = node.life, _Answer(), (asked.partition, asked.key)
+        life, answer, key = node.life, Answer(), (asked.partition, asked.key)
         if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
             return
         session = self._session(name)
@@ -177,7 +177,7 @@ class Hopping:
     def _session(self, name: int) -> tuple[int, int]:
         return name, self._begun[name]
 
-    async def _ends(self, name: int, answer: _Answer, life: Life) -> bool:
+    async def _ends(self, name: int, answer: Answer, life: Life) -> bool:
         """Whether there is an answer, in the end."""
         with trio.move_on_after(PATIENCE_S):
             while not answer.is_there and not life.is_over:

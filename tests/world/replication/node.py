@@ -33,7 +33,7 @@ from gossipkv.table.holding import Holding
 from gossipkv.table.moving import Moving
 from gossipkv.table.stepping import Stepping
 from tests.world.metadata.chance import happens
-from tests.world.replication.clients import TABLE, Serving
+from tests.world.replication.clients import Serving
 from tests.world.replication.register import Catalogue, Maps
 from tests.world.replication.store import OPTIONS, Disk, Mood, RunningStore
 from tests.world.replication.witness import Eye
@@ -316,7 +316,7 @@ class Life:
             GossipKVError: nothing was applied.
         """
         replicas, witness = self.replication.replicas, self._of.witness
-        copy = replicas.copies.get((TABLE, partition))
+        copy = next((one for (_, number), one in replicas.copies.items() if number == partition), None)
         if copy is None or not copy.originates or copy.seat is None:
             raise NotServed("not held here, or not as an origin")
         if not replicas.may_originate(copy):

@@ -48,6 +48,7 @@ class Register:
         self.heads: dict[bytes, Known] = {}
         self.deaf: set[bytes] = set()  # Nodes that reach none of the servers.
         self.is_unwell = False
+        self.withholds: Callable[[Operation], bool] = lambda _: False  # Whether an operation is to wait.
         self.transactions = 0
         # Called with a register, its map before and now, and the operations that were done.
         self.on_changed: Callable[[bytes, Tree, Tree, Sequence[Operation]], object] = lambda *_: None
@@ -140,8 +141,13 @@ class Maps:
         return self._register.tree(register, known)
 
     def behind(self) -> list[bytes]:
-        """The registers that have gone on."""
-        return [register for register, head in self._register.heads.items() if self.known.get(register) != head]
+        """The registers that have gone on; not those that have ended, and are forgotten."""
+        heads = self._register.heads.items()
+        return [
+            register
+            for register, head in heads
+            if self.known.get(register) != head and (register in self.known or not head.head.ended)
+        ]
 
     async def quorum_read(self, register: bytes) -> Known:
         """Know what a full round shows, or newer.  Raises Unavailable, UnknownDatabase."""
@@ -174,7 +180,7 @@ class Maps:
         is_unwell = self._register.is_unwell
         with trio.move_on_after(timeout_s):
             await trio.sleep(self._random.choice((0.002, 0.02, 0.4)) if is_unwell else 0.002)
-            while not self._register.reaches(self.me.node):
+            while not self._register.reaches(self.me.node) or any(map(self._register.withholds, operations)):
                 await trio.sleep(AGAIN_S)
             if is_unwell and happens(self._random, LOST):
                 await trio.sleep_forever()

@@ -6,6 +6,7 @@ of the code under test.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from unittest import mock
 
@@ -15,6 +16,8 @@ from gossipkv.errors import GossipKVError
 from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.metadata import tables
 from gossipkv.register.metadata.nodes import placed
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
 from gossipkv.register.metadata.partitions import HASH, Table, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tables import NamedNode, NamedTable
 from gossipkv.register.metadata.tree import Tree
@@ -37,7 +40,6 @@ from tests.world.replication.witness import Witness
 from tests.world.streams import Streams
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
     from random import Random
@@ -83,13 +85,23 @@ def run(seed: int) -> Run:
     return Run(seed, witness.violations, witness.counts, witness.travelled if witness.counts["three of each"] else None)
 
 
-def stage(play: Callable[[Cluster], Awaitable[None]], seed: int = 1, tail_bytes: int = TAIL_BYTES) -> Witness:
-    """Have three nodes that hold three partitions go through something; then all heals, and is looked at as ever."""
+def stage(
+    play: Callable[[Cluster], Awaitable[None]],
+    seed: int = 1,
+    tail_bytes: int = TAIL_BYTES,
+    *,
+    slots: int = THREE,
+    spare: int = 0,
+) -> Witness:
+    """Have three nodes that hold three partitions go through something; then all heals, and is looked at as ever.
+
+    `spare`: nodes more, which hold nothing yet.
+    """
     witness = Witness()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            cluster = Cluster(seed, witness, 3, 3)
+            cluster = Cluster(seed, witness, THREE, slots, spare)
             for node in cluster.nodes:
                 node.tail_bytes = tail_bytes
             cluster.begin(nursery)
@@ -144,12 +156,13 @@ class Cluster:
         self.register.serve(self.servers)
         self.lost = witness.moves.lost  # Nodes that are lost for good, with what they had.
         self._writes = 0
-        self.make_table(uuids)
+        self.table = TABLE
+        self._make_table(uuids)
         self._found_catalogue(uuids)
         self.operator = Operator(self, self.streams["operator"])
 
-    def make_table(self, uuids: Sequence[bytes], table: bytes = TABLE, first: int = 0) -> None:
-        """Make a table on these nodes, its partitions numbered from `first` on."""
+    def _make_table(self, uuids: Sequence[bytes], first: int = 0) -> None:
+        """Make the table on these nodes, its partitions numbered from `first` on."""
         count = 2 if len(uuids) > THREE else THREE
         made = {}
         for number in range(count):
@@ -157,8 +170,8 @@ class Cluster:
             seats = [(slot, uuids[(number + slot) % len(uuids)]) for slot in range(self.slots)]
             hosts = [Assignment(100 * id_ + slot + 1, node, slot, State.AVAILABLE) for slot, node in seats]
             made[shard_key(number)] = Partition(id_, tuple(hosts))
-        described = Table(table, "t", HASH, self.slots, count)
-        self.register.found(table, first_body(described, made, FIRST))
+        described = Table(self.table, "t", HASH, self.slots, count)
+        self.register.found(self.table, first_body(described, made, FIRST))
 
     def _found_catalogue(self, uuids: Sequence[bytes]) -> None:
         edit = Tree.empty(tables.CATALOGUE.name).edit(FIRST)
@@ -170,15 +183,30 @@ class Cluster:
         for node in self.nodes:
             node.known |= self.register.heads
 
+    def make_anew(self, table: bytes, first: int) -> None:
+        """Drop the table, and make another of its name on the nodes that hold partitions."""
+        self.witness.moves.dropped |= self.partitions.keys()
+        self.register.end(self.table)
+        nodes = sorted({one.node for partition in self.partitions.values() for one in partition.assignments})
+        old, self.table = self.table, table
+        self._make_table(nodes, first)
+        named = NamedTable(table, HASH, self.register.heads[table].acceptors.new, FIRST)
+        for name, argument in (("remove_table", (b"t", old)), ("add_table", (b"t", *named))):
+            base = self.register.heads[CATALOGUE].config
+            operation = Operation(self.streams["tables"].randbytes(OPERATION_ID_BYTES), base, name, 1, argument)
+            assert self.register.judge(CATALOGUE, [operation])[0].outcome is Outcome.DONE
+
     @property
     def partitions(self) -> dict[int, Partition]:
         """The partitions, as decided last."""
-        return {one.id: one for entry in self.register.tree(TABLE).scan() for one in [decode_partition(entry.record)]}
+        return {
+            one.id: one for entry in self.register.tree(self.table).scan() for one in [decode_partition(entry.record)]
+        }
 
     @property
     def map(self) -> dict[int, Placed]:
         """The same, as copies know them."""
-        found = [(entry.version, decode_partition(entry.record)) for entry in self.register.tree(TABLE).scan()]
+        found = [(entry.version, decode_partition(entry.record)) for entry in self.register.tree(self.table).scan()]
         return {one.id: Placed(version, tuple(hosts_of(one))) for version, one in found}
 
     def begin(self, nursery: trio.Nursery) -> None:
@@ -245,7 +273,7 @@ class Cluster:
     @property
     def is_placed(self) -> bool:
         """Whether the map is as it is wanted, and nothing of moves is left, if that can be."""
-        named, tree = self.operator.named(), self.register.tree(TABLE)
+        named, tree = self.operator.named(), self.register.tree(self.table)
         if self.is_short:
             return True
         found = self.partitions.values()
@@ -261,8 +289,9 @@ class Cluster:
     @property
     def is_ready(self) -> bool:
         """Whether all nodes may write, and know how far the others are."""
-        lives = [node.life for node in self.nodes]
-        return all(life is not None and life.is_ready(len(lives) - 1, len(self.map)) for life in lives)
+        held = Counter(one.node for partition in self.partitions.values() for one in partition.assignments)
+        others = len(self.nodes) - 1
+        return all(node.life is not None and node.life.is_ready(others, held[node.uuid]) for node in self.nodes)
 
     async def until(self, holds: Callable[[], bool], within_s: float = 5.0) -> None:
         """Return when it holds.  Raises AssertionError: it does not in time."""
@@ -287,7 +316,7 @@ async def _world(seed: int, witness: Witness) -> None:
             node.tail_bytes = SHORT_BYTES
         cluster.begin(nursery)
         if is_calm:  # Until all are connected, what one has from another is relayed.
-            await cluster.until(lambda: cluster.is_ready or nodes > slots or spare)
+            await cluster.until(lambda: cluster.is_ready)
         faults = Faults(cluster, cluster.streams["faults"])
         hopping = Hopping(cluster)
         async with trio.open_nursery() as striking:

@@ -1,0 +1,240 @@
+"""Copies that move in the runs that the rules of moves are for: then all heals, and no promise was broken."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgpack
+import pytest
+import trio
+
+from gossipkv.errors import GossipKVError, Unavailable
+from gossipkv.placement.partition import State
+from gossipkv.replication.copy import Write
+from gossipkv.replication.levels import ALL, LEVELS, MAJORITY, ONE
+from tests.simulation.test_replication_aimed import FIRST, KEY, answered, fill, put, staged, ways
+from tests.world.replication.clients import Answer, Asked
+from tests.world.replication.world import SHORT_BYTES
+
+# What is withheld for a target to stay in a state; the last one has the source be LEAVING, and then nothing is.
+BEFORE = {
+    State.PROPOSED: ("advance", 2),
+    State.INITIALIZING: ("advance", 3),
+    State.LEAVING: ("unassign", None),
+    State.AVAILABLE: None,
+}
+
+
+def withhold(cluster, state):
+    """Have the first partition's target, or source, go no further than a state."""
+    name, to = BEFORE[state] or ("", None)
+
+    def withholds(operation):
+        argument = operation.argument
+        return operation.name == name and argument[1] == FIRST and to in {None, argument[-1]}
+
+    cluster.register.withholds = withholds
+
+
+def states(cluster, at):
+    """The states of a node's assignments of the first partition."""
+    uuid = cluster.nodes[at].uuid
+    return [one.state for one in cluster.partitions[FIRST].assignments if one.node == uuid]
+
+
+async def begun(cluster, state):
+    """The fourth node comes in place of the first one, as far as that state of it, or of the first."""
+    withhold(cluster, state)
+    assert await cluster.operator.replace(cluster.nodes[0], cluster.nodes[3])
+    at, to = (0, [State.LEAVING]) if state is State.LEAVING else (3, [state])
+    await cluster.until(lambda: states(cluster, at) == to, 20.0)
+
+
+async def left(cluster):
+    """The source has dropped its copy."""
+    cluster.register.withholds = lambda _: False
+    source = cluster.witness.models[1]
+    await cluster.until(lambda: source.left, 30.0)
+
+
+def strike(cluster, how, at):
+    """A node is thought dead, stands still, or hears of no map any more; returns what ends that."""
+    uuid = cluster.nodes[at].uuid
+    if how == "paused":
+        others = [other for other in range(len(cluster.nodes)) if other != at]
+        cuts = ways(cluster, *((at, other) for other in others), *((other, at) for other in others))
+        return lambda: cluster.network.heal(cuts)
+    struck = cluster.network.wrongly_dead if how == "wrongly dead" else cluster.register.deaf
+    struck.add(uuid)
+    return lambda: struck.discard(uuid)
+
+
+def lose(cluster, at):
+    """A node is lost for good, with its disk."""
+    node = cluster.nodes[at]
+    cluster.lost.add(node.uuid)
+    node.is_lost = True
+    node.stop(power=True)
+
+
+@pytest.mark.parametrize("killed", [1, 2, 3])
+@pytest.mark.parametrize("how", ["wrongly dead", "paused", "old map"])
+@pytest.mark.parametrize("state", [*BEFORE])
+def test_an_origin_that_is_struck_amid_a_move(state, how, killed):
+    """What it and the others have acknowledged at a majority is left, whoever is killed once the source has dropped."""
+
+    async def play(cluster):
+        await answered(cluster, put(cluster, 1, b"before", ALL))
+        await begun(cluster, state)
+        heal = strike(cluster, how, 1)
+        for number in range(12):
+            for at in range(4):
+                value, level = b"%d by %d" % (number, at), LEVELS[number % 3]
+                cluster.have(cluster.nodes[at], FIRST, [Write(b"key%d" % at, value)], level, 1.0)
+            await trio.sleep(0.1)
+        heal()
+        await left(cluster)
+        lose(cluster, killed)
+
+    witness = staged(play, slots=3, spare=1)
+    assert {one.by_one for one in witness.acknowledged} == {False, True}
+    assert how != "old map" or witness.counts["done"] > 12
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("who", ["target", "hosts", "logs"])
+def test_a_target_is_fed_by_three_while_its_load_is_torn(who, at):
+    """At each send and sync of it, of its hosts, and where logs go: it begins anew, and has all of all in the end."""
+
+    async def play(cluster):
+        for number in range(6):
+            await answered(cluster, put(cluster, number % 3, b"old", ALL, b"key%d" % number))
+        await fill(*cluster.nodes[:3])
+        await begun(cluster, State.PROPOSED)
+        withhold(cluster, State.INITIALIZING)
+        await cluster.until(lambda: states(cluster, 3) == [State.INITIALIZING])
+        for number, node in enumerate(cluster.nodes):
+            is_struck = {"target": number == 3, "hosts": number < 3}.get(who, False)
+            node.crashes_at = node.strikes + at if is_struck else 0
+        for number in range(10):
+            for node in cluster.nodes[:3]:
+                cluster.have(node, FIRST, [Write(b"key%d" % (number % 3), b"meanwhile")], ONE, 1.0)
+            if who == "logs" and number == at:
+                await fill(*(node for node in cluster.nodes[:3] if node.life))
+            await trio.sleep(0.01)
+        cluster.register.withholds = lambda _: False
+
+    witness = staged(play, at, spare=1, tail_bytes=SHORT_BYTES)
+    assert witness.counts["joined"] >= 3
+    assert who == "logs" or witness.counts["crashes around a sync or a send"]
+
+
+def test_a_tombstone_is_collected_just_before_adoption():
+    """Its put is in the log of who adopts: the target is not fed that, and the key stays deleted."""
+
+    async def play(cluster):
+        await answered(cluster, put(cluster, 1, b"put", ALL))
+        await answered(cluster, put(cluster, 2, None, ALL))
+        await cluster.until(lambda: cluster.witness.counts["collected"] >= 3)
+        assert all(node.life.store.opened.follow(frozenset([1]), 0) for node in cluster.nodes[:3])  # It is in the log.
+        await begun(cluster, State.AVAILABLE)
+        await left(cluster)
+        found = cluster.newest(FIRST, KEY)
+        assert found == [None] * 3
+
+    staged(play, spare=1)
+
+
+class Recorder:
+    """All that nodes tell and feed, to be said again."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._said = []
+        ask = cluster.network.ask
+
+        def recorded(source, to, method, params, **how):
+            if method in {"replica_tell", "replica_feed"}:
+                self._said.append((to, method, msgpack.packb(params)))
+            ask(source, to, method, params, **how)
+
+        cluster.network.ask = recorded
+
+    async def say_again(self):
+        """Have all of it be said to whoever lives there now; returns how much was listened to."""
+        said, listened = [*self._said], 0
+        for to, method, params in said:
+            life = self._cluster.network.lives.get(to)
+            if life is not None:
+                with contextlib.suppress(GossipKVError):
+                    life.answer(method, msgpack.unpackb(params), lambda _: None)
+                    listened += 1
+            await trio.sleep(0)
+        return listened
+
+
+def test_pushes_of_every_former_life():
+    """A node is removed and added again, and a table made anew under its name: what was said before changes nothing."""
+
+    async def play(cluster):
+        recorder, nodes = Recorder(cluster), cluster.nodes
+        for turn in range(2):
+            for number in range(6):
+                put(cluster, number % 3, b"%d" % turn, ALL, b"key%d" % (number % 3))
+            await cluster.until(lambda: cluster.is_level)
+            for out, come in ((0, 3), (3, 0)):
+                assert await cluster.operator.replace(nodes[out], nodes[come])
+                await cluster.until(lambda: cluster.is_placed and cluster.is_level, 40.0)
+                assert await recorder.say_again()
+                await trio.sleep(0.5)
+        cluster.make_anew(b"another_another_", 10)
+        await cluster.until(lambda: cluster.is_ready, 20.0)
+        number = cluster.have(nodes[0], 10, [Write(KEY, b"another")], ALL, 1.0)
+        await answered(cluster, number)
+        assert await recorder.say_again()
+        assert cluster.newest(10, KEY)[0].endswith(b"another")
+
+    assert staged(play, spare=1).counts["joined"] >= 8
+
+
+@pytest.mark.parametrize("state", [*BEFORE])
+def test_two_slots_and_most_metadata_servers_are_down(state):
+    """Reads go on, also of sessions; a write at a majority is refused and says why, and one at `one` is done."""
+
+    async def play(cluster):
+        await answered(cluster, put(cluster, 2, b"before", ALL))
+        await begun(cluster, state)
+        await answered(cluster, put(cluster, 2, b"amid", MAJORITY))
+        for at in (0, 1, 3):
+            cluster.nodes[at].stop(power=True)
+        await trio.sleep(0.5)
+        node = cluster.nodes[2]
+        answer = Answer()
+        node.life.serving.read(Asked(FIRST, KEY, b"", 0.0), answer)
+        assert answer.value == b"amid"
+        with pytest.raises(Unavailable, match="connected"):
+            node.life.write(cluster.number(), FIRST, [Write(KEY, b"refused")], MAJORITY, 1.0)
+        await answered(cluster, put(cluster, 2, b"one"))
+        answer = Answer()
+        node.life.serving.read(Asked(FIRST, KEY, answer.token, 0.0), answer)
+        assert answer.value == b"one"
+
+    staged(play, spare=1)
+
+
+def test_one_of_two_replicas_is_replaced_by_force():
+    """What was acknowledged at a majority is at the newcomer, when the other one is lost, too."""
+
+    async def play(cluster):
+        for number in range(8):
+            await answered(cluster, put(cluster, number % 2, b"%d" % number, MAJORITY, b"key%d" % number))
+        put(cluster, 0, b"alone", ONE)
+        lose(cluster, 0)
+        assert await cluster.operator.replace(cluster.nodes[0], cluster.nodes[3], is_gone=True)
+        await cluster.until(lambda: cluster.is_placed and cluster.is_level, 40.0)
+        assert states(cluster, 3) == [State.AVAILABLE]
+        lose(cluster, 1)
+
+    witness = staged(play, slots=2, spare=1)
+    assert witness.moves.forced
+    assert sum(not one.by_one for one in witness.acknowledged) >= 8
