@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import trio
 
+from gossipkv.table.moving import FAILURES
 from tests.unit.table.moved_cluster import (
     CONFIG,
     STALL_S,
@@ -133,9 +134,12 @@ def test_a_target_that_is_down_is_given_up():
         await cluster.ask(one, "add_node", "n4", timeout_s=30)
         load = Load(cluster)
         async with trio.open_nursery() as nursery:
-            await cluster.until(lambda: _is_target(cluster, one, "n4"), within_s=30)
-            newcomer.kill()
             nursery.start_soon(load.run)
+            for _ in range(FAILURES):
+                await cluster.until(lambda: _is_target(cluster, one, "n4"), within_s=60)
+                newcomer.kill()
+                await trio.sleep(20 * STALL_S)
+                await newcomer.start()
             await trio.sleep(20 * STALL_S)
             nursery.cancel_scope.cancel()
         found = await hosts(cluster, one)
