@@ -173,6 +173,7 @@ class Faults:
         """End all that lasts."""
         self._cluster.register.deaf.clear()
         self._cluster.register.is_unwell = False
+        self._cluster.register.withholds = lambda _: False
         self._network.wrongly_dead.clear()
         self._network.heal({*self._network.cuts})
         self._network.delay_s = 0.0005, 0.003
