@@ -335,9 +335,7 @@ class Feed:
             if is_cut:
                 look.lane.met.clear()
                 passed = self.told if look.lane is self._shared else ()
-                for copy in [
-                    one for one in passed if one not in self._lanes
-                ]:  # What it lacks may be in what was let go of; one that is not whole loads that.
+                for copy in [one for one in passed if one not in self._lanes]:  # What it lacks may have been let go of.
                     if self.told[copy].span is None and not self._covers(copy, copy.synced):
                         self._lanes[copy] = Lane(copy.made_at, copy)
             look.lane.looks = False
