@@ -42,7 +42,12 @@ class Collectable(NamedTuple):
 
 
 def confirmed(replicas: Replicas, copy: Copy) -> Iterator[tuple[bytes, bytes | None]]:
-    """The other nodes of a copy's partition, and what each has, as it told under this copy's config; None: nothing."""
+    """The other nodes of a copy's partition, and what each has, as it told under this copy's config; None: nothing.
+
+    Before the map by which it goes has come, in a new life, this node: who else holds it is not known.
+    """
+    if copy.seat is None:
+        yield replicas.me, None
     for host in copy.hosts:
         if host.assignment != copy.assignment:
             peer = replicas.peers.get(host.node)

@@ -173,7 +173,7 @@ class Recorder:
                 with contextlib.suppress(GossipKVError):
                     life.answer(method, msgpack.unpackb(params), lambda _: None)
                     listened += 1
-            await trio.sleep(0)
+            await trio.lowlevel.checkpoint()
         return listened
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
-from gossipkv.replication.collecting import collectable
+from gossipkv.replication.collecting import collectable, settled
 from gossipkv.replication.copy import Write
 from tests.unit.replication.memory import Cluster
 
@@ -66,6 +66,24 @@ def test_the_dead_hold_it_back():
     assert collectable(one.replicas, one.copy).held_back == (two.uuid, three.uuid)
     collect(cluster)
     assert one.tombstones == {b"a"}
+
+
+def test_what_others_hold_is_not_known_before_the_map_has_come():
+    """In a new life all is held back until then, and nothing is settled."""
+    cluster = Cluster()
+    one, two, three = cluster.nodes
+    deleted(cluster, one, two)
+    cluster.cut(one)
+    one.begin()
+    collect(cluster)
+    assert one.tombstones == {b"a"}
+    assert one.collecting.held_back == {one.copy: (one.uuid,)}
+    assert not any(count for _, count in clock.entries(settled(one.replicas, one.copy)))
+    cluster.adopt(1, one)
+    cluster.connect(one, three)
+    cluster.pass_s(0.5)
+    collect(cluster)
+    assert not one.tombstones
 
 
 def test_who_has_another_config_holds_it_back():
