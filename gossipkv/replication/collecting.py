@@ -38,7 +38,8 @@ class Collectable(NamedTuple):
     """What of a copy's tombstones may go."""
 
     clock: bytes  # Those that this covers;
-    held_back: tuple[bytes, ...]  # these nodes hold the rest back: they lack something, or may.
+    ended: bool  # and whether those of what the map does not name any more: all had them when that ended.
+    held_back: tuple[bytes, ...]  # These nodes hold the rest back: they lack something, or may.
 
 
 def confirmed(replicas: Replicas, copy: Copy) -> Iterator[tuple[bytes, bytes | None]]:
@@ -52,8 +53,9 @@ def confirmed(replicas: Replicas, copy: Copy) -> Iterator[tuple[bytes, bytes | N
         if host.assignment != copy.assignment:
             peer = replicas.peers.get(host.node)
             told = None if peer is None else peer.feed.told.get(copy)
+            is_whole = told is not None and told.span is None
             counts = told is not None and (told.assignment, told.config) == (host.assignment, copy.config)
-            yield host.node, told.clock if told is not None and counts else None
+            yield host.node, told.clock if told is not None and counts and is_whole else None
 
 
 def settled(replicas: Replicas, copy: Copy) -> bytes:
@@ -71,7 +73,7 @@ def collectable(replicas: Replicas, copy: Copy) -> Collectable:
     has_all = copy.covers_synced(joined)
     missing = [node for node, theirs in told if theirs is None] + ([] if has_all else [replicas.me])
     behind = [node for node, theirs in told if theirs is not None and not clock.covers(theirs, copy.synced)]
-    return Collectable(settled(replicas, copy) if has_all else b"", (*missing, *behind))
+    return Collectable(settled(replicas, copy) if has_all else b"", not missing, (*missing, *behind))
 
 
 @final
@@ -130,7 +132,9 @@ class Collecting:
             data = self._outside.get(copy.space, RECORD + user_key)
             is_of_it = data is not None and data[:TIME_BYTES] == time and record.is_deleted(data)
             if data is not None and is_of_it:
-                if not clock.covers(what.clock, record.dot(data)):
+                dot = record.dot(data)
+                ((origin, _),) = clock.entries(dot)
+                if not (clock.covers(what.clock, dot) or (what.ended and origin not in copy.named)):
                     self.held_back[copy] = what.held_back
                     continue
                 batch.delete(copy.space, RECORD + user_key)

@@ -68,6 +68,26 @@ def test_the_dead_hold_it_back():
     assert one.tombstones == {b"a"}
 
 
+def test_a_tombstone_of_what_has_ended():
+    """All have it, and no clock says so any more: it goes when each has told how far it is by that map."""
+    cluster = Cluster(4)
+    gone, one, *_ = cluster.nodes
+    gone.write(a=b"1")
+    cluster.pass_s(0.5)
+    gone.write(a=None)
+    cluster.pass_s(0.5)
+    hosts = [host for host in one.copy.hosts if host.node != gone.uuid]
+    cluster.cut(gone)
+    cluster.nodes.remove(gone)
+    for node in cluster.nodes:
+        assert [each.tombstones for each in cluster.nodes] == [{b"a"}] * 3
+        node.replicas.place(node.copy.identity, 2, hosts)
+        cluster.run()
+        cluster.pass_s(0.5)
+        collect(cluster)
+    assert [each.tombstones for each in cluster.nodes] == [set()] * 3
+
+
 def test_what_others_hold_is_not_known_before_the_map_has_come():
     """In a new life all is held back until then, and nothing is settled."""
     cluster = Cluster()

@@ -182,7 +182,8 @@ class Witness:
 
     def _check_span(self, model: Model, who: str, span: Span) -> None:
         """All in a span is there, but for what the clock covers, and what lost to what its source had before."""
-        meaning, before = self.moves.meaning(model), {}
+        meaning = self.moves.meaning(model)
+        before: dict[bytes, bytes] = {}
         if covers(meaning, span.after):
             return
         for dot, (key, data) in self.issued.items():
