@@ -48,7 +48,7 @@ class Moves:
         if register == CATALOGUE:
             return
         settled = {pair[0]: pair[1] for one in done if one.name == "settle" for pair in _rows(one)}
-        forced = {one.argument[2] for one in done if (one.name, one.version) == ("unassign", 2)}  # type: ignore[index]
+        forced = {one.argument[2] for one in done if (one.name, one.version) == ("unassign", 2)}  # type: ignore[index]  # It was judged.
         slots = decode_table(after.root.meta).replication
         stands = {entry.key: decode_partition(entry.record) for entry in before.scan()}
         for entry in after.scan():

@@ -207,7 +207,7 @@ class Catalogue:
 
     def __init__(self, maps: Maps, members: Members) -> None:
         self._maps = maps
-        self.nodes = Nodes(maps, members, self.tables)  # type: ignore[arg-type]
+        self.nodes = Nodes(maps, members, self.tables)  # type: ignore[arg-type]  # It needs no more of these.
         self.transact = maps.transact
 
     def tables(self) -> Mapping[str, NamedTable]:
