@@ -61,15 +61,19 @@ class Faults:
             operator.strike_force,
         )
         self._strikes = dict(zip((*STRIKES, *COMMANDS), strikes, strict=True))
+        self.moves = False  # Whether there are commands, too.
         self.kinds = [
             *random.sample(STRIKES, random.randint(2, 6)),
             *(["trim while one is away"] * happens(random, 0.3)),
         ]
         if len(nodes) > cluster.slots and happens(random, 0.8):  # Half of what strikes moves something.
+            self.moves = True
             self.kinds += random.choices(COMMANDS, k=len(self.kinds))
 
     async def run(self, pause_s: float) -> None:
-        """Strike, again and again."""
+        """Strike, again and again; where something is to move, at once."""
+        if self.moves:
+            await self._cluster.operator.strike_add(self._nodes[0])
         async with trio.open_nursery() as nursery:
             while True:
                 await trio.sleep(self._random.expovariate(1 / pause_s))
@@ -81,8 +85,8 @@ class Faults:
                 nursery.start_soon(self._strikes[kind], node)
 
     def _node(self) -> Node:
-        """A node; of those that hold something that moves one as a rule."""
-        moving = [node for node in self._nodes if self._states(node)]
+        """A node; as a rule one that comes to a partition, or leaves it, if there is any."""
+        moving = [node for node in self._nodes if {*self._states(node)} - {State.AVAILABLE}]
         return self._random.choice(moving if moving and happens(self._random, 0.7) else self._nodes)
 
     def _states(self, node: Node) -> list[State]:

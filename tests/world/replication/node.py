@@ -164,12 +164,12 @@ class Life:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
-    def is_ready(self, others: int, partitions: int) -> bool:
-        """Whether it may write to so many partitions, and is connected to so many others."""
+    def is_ready(self, others: set[bytes], partitions: int) -> bool:
+        """Whether it may write to so many partitions, and is connected to these others."""
         replicas = self.replication.replicas
         copies = replicas.copies.values()
         return (
-            len(replicas.reached) == others
+            replicas.reached >= others
             and len(copies) == partitions
             and all(replicas.may_originate(copy) for copy in copies)
         )

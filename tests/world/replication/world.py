@@ -6,7 +6,6 @@ of the code under test.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from unittest import mock
 
@@ -40,6 +39,7 @@ from tests.world.replication.witness import Witness
 from tests.world.streams import Streams
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractContextManager
     from random import Random
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tests.world.replication.witness import Violation
 
 FAULTS_S: Final = 6.0
+MOVES_S: Final = 3.0  # More, where something moves.
 LIVE_S: Final = 60.0  # After healing, until what is wanted is reached, and all copies are equal.
 SETTLE_S: Final = 3.0  # Then, until it is quiet.
 QUIET_S: Final = 2.0
@@ -167,7 +168,7 @@ class Cluster:
         made = {}
         for number in range(count):
             id_ = first + number
-            seats = [(slot, uuids[(number + slot) % len(uuids)]) for slot in range(self.slots)]
+            seats = [(slot, uuids[(number * self.slots + slot) % len(uuids)]) for slot in range(self.slots)]
             hosts = [Assignment(100 * id_ + slot + 1, node, slot, State.AVAILABLE) for slot, node in seats]
             made[shard_key(number)] = Partition(id_, tuple(hosts))
         described = Table(self.table, "t", HASH, self.slots, count)
@@ -289,9 +290,13 @@ class Cluster:
     @property
     def is_ready(self) -> bool:
         """Whether all nodes may write, and know how far the others are."""
-        held = Counter(one.node for partition in self.partitions.values() for one in partition.assignments)
-        others = len(self.nodes) - 1
-        return all(node.life is not None and node.life.is_ready(others, held[node.uuid]) for node in self.nodes)
+        hosts = [{one.node for one in partition.assignments} for partition in self.partitions.values()]
+        for node in self.nodes:
+            held = [some for some in hosts if node.uuid in some]
+            others = set().union(*held) - {node.uuid}
+            if node.life is None or not node.life.is_ready(others, len(held)):
+                return False
+        return True
 
     async def until(self, holds: Callable[[], bool], within_s: float = 5.0) -> None:
         """Return when it holds.  Raises AssertionError: it does not in time."""
@@ -327,7 +332,7 @@ async def _world(seed: int, witness: Witness) -> None:
             if not is_calm:
                 cluster.register.is_unwell = happens(random, 0.5)
                 striking.start_soon(faults.run, random.choice((0.2, 0.5, 1.0)))
-            await trio.sleep(FAULTS_S)
+            await trio.sleep(FAULTS_S + (MOVES_S if faults.moves else 0.0))
             striking.cancel_scope.cancel()
         if not is_calm:
             cluster.lose(random)
