@@ -13,7 +13,7 @@ from tests.simulation.scenarios import back_after_leaving, late_verdict, remembe
 from tests.tally import sums
 from tests.world.faults import FAULTS
 from tests.world.register.swarm import FAULTS as FAULTS_OF_REGISTERS
-from tests.world.replication.faults import STRIKES
+from tests.world.replication.faults import COMMANDS, STRIKES
 from tests.world.transitions import ALL, counted
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def replication(records):
     assert len(records) < A_FEW or median(record["travelled"] for record in records if record["travelled"]) < 2.2
     if len(records) >= ENOUGH:
         struck = {name for name in counts if name.startswith("strikes: ")}
-        assert struck == {f"strikes: {name}" for name in STRIKES}
+        assert struck == {f"strikes: {name}" for name in (*STRIKES, *COMMANDS)}
         assert min(counts[name] for name in ("crashes around a sync or a send", "loads", "collected")) > 0
         assert counts["sessions: done"] > ENOUGH * counts["sessions: lost"] / 10
 
