@@ -45,9 +45,9 @@ class Collectable(NamedTuple):
 def confirmed(replicas: Replicas, copy: Copy) -> Iterator[tuple[bytes, bytes | None]]:
     """The other nodes of a copy's partition, and what each has, as it told under this copy's config; None: nothing.
 
-    Before the map by which it goes has come, in a new life, this node: who else holds it is not known.
+    This node as well, while its copy is not whole, and in a new life before the map has come by which it goes.
     """
-    if copy.seat is None:
+    if copy.seat is None or copy.synced_joining is not None:
         yield replicas.me, None
     for host in copy.hosts:
         if host.assignment != copy.assignment:

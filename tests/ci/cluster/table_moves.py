@@ -79,8 +79,13 @@ def copies(nodes: Nodes, index: int) -> tuple[int, int]:
 
 
 def is_quiet(nodes: Nodes, index: int) -> bool:
-    """Whether nothing moves, and nothing is to be moved."""
-    return all(one.state == "AVAILABLE" for one in held(nodes, index)) and planned(nodes, index) == 0
+    """Whether nothing is to be moved any more, nothing moves, and each partition has all its replicas."""
+    if planned(nodes, index):  # What is begun is not planned any more, so that comes first.
+        return False
+    now = held(nodes, index)
+    of_each = Counter(one.partition for one in now)
+    replicas = nodes.ask(index, "partition_map", TABLE, {"limit": 1})["replication"]
+    return all(one.state == "AVAILABLE" for one in now) and {*of_each.values()} == {replicas}
 
 
 def shares(nodes: Nodes, by: Sequence[int], among: Iterable[int]) -> dict[str, int]:
