@@ -9,6 +9,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
+from gossipkv.placement.partition import State
 from tests.simulation.scenarios import back_after_leaving, late_verdict, remembered, suspected_again
 from tests.tally import sums
 from tests.world.faults import FAULTS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.world.swarm import Outcome
 
 ENOUGH = 100  # Runs of which each fault strikes some, and that take each transition of membership.
+MANY = 200  # Runs of which each fault strikes some in each state of a move.
 A_FEW = 10  # Fewer say nothing together.
 
 # What struck is counted under these names where one fault strikes in several ways, or where its effect is what counts.
@@ -103,15 +105,18 @@ def registers_on_the_store(records):
 
 
 def replication(records):
-    """Writes are done, records travel twice as a rule, and of many runs each fault strikes in some."""
+    """Writes are done, records travel twice as a rule, and of many runs each fault strikes in some, in each state."""
     counts = sums(records, "counts")
     assert counts["done"] > 10 * len(records)
     assert len(records) < A_FEW or median(record["travelled"] for record in records if record["travelled"]) < 2.2
     if len(records) >= ENOUGH:
         struck = {name for name in counts if name.startswith("strikes: ")}
         assert struck == {f"strikes: {name}" for name in (*STRIKES, *COMMANDS)}
-        assert min(counts[name] for name in ("crashes around a sync or a send", "loads", "collected")) > 0
+        assert min(counts[name] for name in ("crashes around a sync or a send", "loads", "joined", "collected")) > 0
         assert counts["sessions: done"] > ENOUGH * counts["sessions: lost"] / 10
+    if len(records) >= MANY:
+        cells = {f"{state.name} x {name}" for state in State for name in (*STRIKES, *COMMANDS)}
+        assert {name for name in cells if not counts[name]} == set()
 
 
 def metadata(records):

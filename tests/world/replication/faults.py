@@ -66,9 +66,9 @@ class Faults:
             *random.sample(STRIKES, random.randint(2, 6)),
             *(["trim while one is away"] * happens(random, 0.3)),
         ]
-        if len(nodes) > cluster.slots and happens(random, 0.8):  # Half of what strikes moves something.
+        if len(nodes) > cluster.slots and happens(random, 0.8):  # A third of what strikes moves something.
             self.moves = True
-            self.kinds += random.choices(COMMANDS, k=len(self.kinds))
+            self.kinds += random.choices(COMMANDS, k=(len(self.kinds) + 1) // 2)
 
     async def run(self, pause_s: float) -> None:
         """Strike, again and again; where something is to move, at once."""
@@ -76,18 +76,30 @@ class Faults:
             await self._cluster.operator.strike_add(self._nodes[0])
         async with trio.open_nursery() as nursery:
             while True:
-                await trio.sleep(self._random.expovariate(1 / pause_s))
+                if happens(self._random, 0.5):
+                    await trio.sleep(self._random.expovariate(1 / pause_s))
+                else:  # Right behind a step.
+                    with trio.move_on_after(pause_s):
+                        await self._cluster.register.news.wait()
                 kind = self._random.choice(self.kinds)
                 node = self._node()
                 self._witness.counts[f"strikes: {kind}"] += 1
-                for state in self._states(node):
-                    self._witness.counts[f"{state.name} x {kind}"] += 1
-                nursery.start_soon(self._strikes[kind], node)
+                nursery.start_soon(self._strike, kind, node)
+
+    async def _strike(self, kind: str, node: Node) -> None:
+        """Strike, and count in which states that was, when it began and when it ended."""
+        before = self._states(node)
+        await self._strikes[kind](node)
+        for state in {*before, *self._states(node)}:
+            self._witness.counts[f"{state.name} x {kind}"] += 1
 
     def _node(self) -> Node:
-        """A node; as a rule one that comes to a partition, or leaves it, if there is any."""
-        moving = [node for node in self._nodes if {*self._states(node)} - {State.AVAILABLE}]
-        return self._random.choice(moving if moving and happens(self._random, 0.7) else self._nodes)
+        """A node; as a rule one that comes to a partition, or that leaves it, which is rarer, if there is any."""
+        states = {node: self._states(node) for node in self._nodes}
+        state = max((one for some in states.values() for one in some if one is not State.AVAILABLE), default=None)
+        if state is None or happens(self._random, 0.3):
+            return self._random.choice(self._nodes)
+        return self._random.choice([node for node in self._nodes if state in states[node]])
 
     def _states(self, node: Node) -> list[State]:
         """The states of a node's assignments of partitions that move."""

@@ -50,6 +50,7 @@ class Register:
         self.is_unwell = False
         self.withholds: Callable[[Operation], bool] = lambda _: False  # Whether an operation is to wait.
         self.transactions = 0
+        self.news = trio.Event()  # Set, and another one, with each change of a table's map.
         # Called with a register, its map before and now, and the operations that were done.
         self.on_changed: Callable[[bytes, Tree, Tree, Sequence[Operation]], object] = lambda *_: None
         self._servers = Acceptors((), ())
@@ -109,6 +110,9 @@ class Register:
             head = known.head.followed_by(config, self._random.randbytes(TRANSACTION_BYTES), judgement.changed.root)
             self.heads[register] = known._replace(head=head)
             self.transactions += 1
+            if register != CATALOGUE:
+                self.news.set()
+                self.news = trio.Event()
             pairs = zip(operations, judgement.answers, strict=True)
             done = [operation for operation, answer in pairs if answer.outcome is Outcome.DONE]
             for operation, answer in zip(operations, judgement.answers, strict=True):
