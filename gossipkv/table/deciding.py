@@ -187,7 +187,7 @@ class Deciding:
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
             holding = Holding(metadata, catalogue, replication)
-            replication.replicas.on_newer = lambda copy: self.look_at(copy.partition[0])
+            replication.replicas.on_newer = self.look_at
             stepping = Stepping(
                 metadata,
                 catalogue,

@@ -74,6 +74,11 @@ class Reading:
         return self.engine.first_space
 
     @property
+    def log_floor(self) -> int:
+        """The position behind which the log can be read."""
+        return self.engine.log_floor
+
+    @property
     def synced_position(self) -> int:
         """Up to which position all is synced."""
         return self.engine.synced_position

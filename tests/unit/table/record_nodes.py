@@ -16,7 +16,8 @@ from gossipkv.gossip.member import State as MemberState
 from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tree import Tree
-from gossipkv.replication.copy import Host, Identity
+from gossipkv.replication.copy import Host
+from gossipkv.replication.keys import Identity
 from gossipkv.replication.messages import Stand
 from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import Replicas

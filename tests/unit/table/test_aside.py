@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gossipkv.replication.copy import RECORD, Write
+from gossipkv.replication.copy import Write
+from gossipkv.replication.keys import RECORD
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.holding import Holding
@@ -92,7 +93,7 @@ class Node:
     async def write(self):
         """It has a record; of which copy."""
         (copy,) = self.replication.replicas.copies.values()
-        self.replication.replicas.originate(copy, [Write(KEY, b"v")])
+        self.replication.replicas.originate({copy: [Write(KEY, b"v")]})
         await wait_all_tasks_blocked()
         return copy
 

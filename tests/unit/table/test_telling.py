@@ -15,9 +15,10 @@ from gossipkv.placement.partition import State as Slot
 from gossipkv.register.metadata.partitions import decode_partition, encode_partition
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Identity, Write
+from gossipkv.replication.copy import Write
 from gossipkv.replication.feed import Told
 from gossipkv.replication.joining import Joining
+from gossipkv.replication.keys import Identity
 from gossipkv.table import telling
 from gossipkv.table.quarantine import QuarantineMethods
 from gossipkv.table.routing import Routing
@@ -86,7 +87,7 @@ def write(records, count):
     """Have the first node write so many records to its first copy."""
     replicas = records.nodes[0].replicas
     copy = next(iter(replicas.copies.values()))
-    replicas.originate(copy, [Write(b"k%d" % number, b"v") for number in range(count)])
+    replicas.originate({copy: [Write(b"k%d" % number, b"v") for number in range(count)]})
     records.run()
     return copy
 

@@ -112,6 +112,11 @@ class RunningStore:
         """The first space that was made."""
         return self.opened.first_space
 
+    @property
+    def log_floor(self) -> int:
+        """The position behind which the log can be read."""
+        return self.opened.log_floor
+
     def get(self, space: int, key: bytes) -> bytes | None:
         """What is synced under a key."""
         return self.opened.get(space, key)
