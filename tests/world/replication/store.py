@@ -137,9 +137,17 @@ class RunningStore:
         """The spaces that are there."""
         return self.opened.spaces()
 
-    def size_bytes(self, space: int) -> int:
-        """About how many bytes a space takes."""
-        return self.opened.size_bytes(space)
+    def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """About how many bytes lie within bounds."""
+        return self.opened.size_bytes(space, start, end)
+
+    def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """About how many records lie within bounds."""
+        return self.opened.rows(space, start, end)
+
+    def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
+        """A key in the middle of what lies within bounds."""
+        return self.opened.middle_key(space, start, end)
 
     def reserve_space(self) -> int:
         """The number of a space that a batch may make."""
