@@ -65,9 +65,10 @@ class Node:
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = Waiting(MOST_BYTES)
-        self.maps, self.departed = {}, {}
+        self.departed = {}
         self.gives = Pace()
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
+        self.maps = self.replicas.maps
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,

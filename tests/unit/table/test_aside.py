@@ -49,7 +49,7 @@ class Store:
     def get(self, space, key):
         return self.records[space].get(key)
 
-    def size_bytes(self, space):
+    def size_bytes(self, space, start=b"", end=None):
         if space not in self.records:
             raise ValueError(f"there is no space {space}")
         return sum(map(len, self.records[space].values()))
@@ -109,7 +109,7 @@ class Node:
     @property
     def aside(self):
         """Of those that are set aside."""
-        return [identity.assignment for identity, _ in self.replication.aside.values()]
+        return [one.identity.assignment for one in self.replication.replicas.spaces.all_aside()]
 
     @property
     def departed(self):
@@ -259,7 +259,7 @@ def test_a_space_that_is_not_synced_yet_takes_nothing():
         one = Node()
         await one.look()
         copy = await one.write()
-        assert one.replication.size_bytes(copy.space) > 0
-        assert one.replication.size_bytes(one.store.reserve_space()) == 0
+        assert one.replication.size_bytes(copy.space, copy.bounds) > 0
+        assert one.replication.size_bytes(one.store.reserve_space(), copy.bounds) == 0
 
     trio.run(scenario)
