@@ -139,8 +139,8 @@ class Reading:
     def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
         """Return about how many records lie within bounds; what counts, and what is raised, is as in `size_bytes`.
 
-        0 only where none lies.  Exact but for the files of runs that a bound cuts: of those the records count by their
-        bytes, as if all of a file were of one size, so each is off by no more than it has records.
+        0 only where none lies.  Exact but for the files of runs that a bound cuts, two of a run at most: of those
+        records count by their bytes, as if all of a file were of one size, so each is off by fewer than it has.
         """
         self._check(space)
         return self.engine.view.rows(space, start, end)

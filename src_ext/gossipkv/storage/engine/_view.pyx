@@ -479,7 +479,7 @@ cdef class View:
             records = <double> file.record_count * (<double> (last - at) / <double> file.position_end)
             extent.size_bytes += last - at
             extent.records += <uint64_t> records
-            extent.records += <uint64_t> records < records      # What has bytes has a record.
+            extent.records += <uint64_t> records < records  # What has bytes has a record.
         return 0
 
     cdef Extent extent_within(self, uint32_t space, bytes start, bytes end) except *:
@@ -510,9 +510,8 @@ cdef class View:
     def rows(self, uint32_t space, bytes start not None=b"", bytes end=None):
         """Estimate how many records there are from `start` (inclusive) to `end` (exclusive); 0: there is none.
 
-        Those that were replaced or deleted count, too.  It is exact in memtables, and in files that lie between the
-        bounds; of a file that a bound cuts, records count by their bytes, as if all of the file were of one size, so
-        the error is at most as many records as that file has.  Raises as `size_bytes`.
+        Those that were replaced or deleted count, too.  Exact but for a file that a bound cuts: of that, records count
+        by their bytes, as if all were of one size, so it is off by fewer than it has.  Raises as `size_bytes`.
         """
         return self.extent_within(space, start, end).records
 
@@ -549,7 +548,8 @@ cdef class View:
             middle = PyBytes_FromStringAndSize(<const char*> key.data, key.size)
         else:
             middle = self.middle_of_run(&self.sources.runs[largest - self.sources.memtable_count], &bounds, &most)
-        if self.first_key(low, high) == middle:     # It has half of the bytes itself: they lie before the next one.
+        # A first key has half of the bytes itself: they lie before the next one, of whichever source.
+        if self.first_key(low, high) == middle:
             middle = self.first_key(middle + b"\0", high)
         return None if middle is None else middle[SPACE_BYTES:]
 
