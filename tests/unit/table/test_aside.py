@@ -49,6 +49,9 @@ class Store:
     def get(self, space, key):
         return self.records[space].get(key)
 
+    def scan(self, space, start, end):
+        return sorted(row for row in self.records[space].items() if start <= row[0] < end), None
+
     def size_bytes(self, space, start=b"", end=None):
         if space not in self.records:
             raise ValueError(f"there is no space {space}")
@@ -146,7 +149,7 @@ def test_what_others_may_lack_is_set_aside(seen, missed):
         assert (one.copies, one.aside, one.has(copy)) == ([], [ME], True)
         await one.look()
         assert (one.copies, one.departed, one.aside) == ([], [], [ME])
-        await one.replication.drop_aside(copy.space)
+        await one.replication.drop_aside(*one.replication.replicas.spaces.all_aside())
         await one.restart()
         await one.look()
         assert (one.copies, one.departed, one.aside) == ([], [], [])

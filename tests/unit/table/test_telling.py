@@ -348,9 +348,8 @@ def test_what_was_set_aside_is_listed(records):
     """Of all that live; of one that does not answer, that; of one that is asked for, its error."""
     n1 = records.nodes[0]
     behind = suffix_of(1)
-    set_aside(
-        n1, Aside(10, behind, Identity(bytes(16), 1, 2), "taken"), Aside(3, b"", Identity(b"x" * 16, 2, 3), "taken")
-    )
+    set_aside(n1, Aside(10, behind, Identity(bytes(16), 1, 2), "taken"))
+    set_aside(n1, Aside(3, b"", Identity(b"x" * 16, 2, 3), "taken"))
     told = quarantine(records, {"n2": [{"node": "n2"}], "n3": Unavailable("away"), "n4": []}, b"quarantine_list")
     own = [one for one in told if one["node"] == "n1"]
     assert [(one["copy"], one["table"], one["partition"], one["bytes"], one["why"]) for one in own] == [
