@@ -175,8 +175,8 @@ class Replicas:
 
     def take_over(self, parent: Copy, heirs: Sequence[Copy]) -> None:
         """Heirs stand in the place of a copy, in the store and in all that is known of it here."""
-        told = [node for node in parent.sharers if self.reaches(node)]
-        is_vouched = all(parent in self.peers[node].feed.told for node in told) and bool(told)
+        # Who has told of the parent in this life had no heir then; of others this may have been an older store's.
+        is_vouched = {*parent.assigned} <= {parent.assignment, *self.levels[parent].heard}
         parent.line = parent.line._replace(heirs=tuple(heirs))
         for heir in heirs:
             self.copies[heir.partition] = heir

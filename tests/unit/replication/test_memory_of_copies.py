@@ -14,7 +14,7 @@ from tests.unit.replication.memory import TABLE, Cluster
 COPIES = 512
 CONFIG = 1 << 48
 MOST_BYTES = 1536  # Of a copy with what two others have told of it, and what is kept of what they were told;
-MOST_WRITTEN_BYTES = 2048
+MOST_WRITTEN_BYTES = 2048  # once it was written to.
 
 
 def placed():
