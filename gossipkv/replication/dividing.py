@@ -14,7 +14,7 @@ Confirmations of the parent are forgotten: who told them had not adopted.  What 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy
@@ -23,11 +23,17 @@ from gossipkv.replication.spaces import Aside
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.replication.copy import Host, Rules
     from gossipkv.replication.keys import Identity
     from gossipkv.replication.replicas import Replicas
+
+
+class Append(Protocol):
+    """A function that appends a batch, and returns its position.  Raises Overloaded, StorageError."""
+
+    def __call__(self, batch: Batch, on_synced: Callable[[], object], /) -> int: ...
 
 
 class Heir(NamedTuple):
@@ -44,7 +50,9 @@ class Heir(NamedTuple):
         return tuple(sorted((*(host.assignment for host in self.hosts), *self.rules.former)))
 
 
-def divide(replicas: Replicas, parent: Copy, heirs: Sequence[Heir], orphans: Mapping[Identity, str]) -> None:
+def divide(
+    replicas: Replicas, append: Append, parent: Copy, heirs: Sequence[Heir], orphans: Mapping[Identity, str]
+) -> None:
     """Have heirs in the place of a copy; `orphans`: the parts that have none, under the parent's assignment, and why.
 
     Raises:
@@ -65,7 +73,7 @@ def divide(replicas: Replicas, parent: Copy, heirs: Sequence[Heir], orphans: Map
         batch.put(parent.space, IDENTITY + part.suffix, part.identity.encode())
         batch.put(parent.space, ASIDE + part.suffix, part.why.encode())
     levels = replicas.levels[parent]
-    position = replicas.append(batch, partial(_adopted, replicas, copies, heirs))
+    position = append(batch, partial(_adopted, replicas, copies, heirs))
     for copy, heir in zip(copies, heirs, strict=True):
         copy.adopts(heir.config, heir.hosts, heir.rules)
         copy.inherits(parent)

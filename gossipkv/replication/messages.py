@@ -20,27 +20,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgpack
 
 from gossipkv.errors import ProtocolError
-from gossipkv.replication import clock
 from gossipkv.replication._entry import clock_of, counters_of, ends_of, records_of
 from gossipkv.replication.feed import NOTHING, Ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from gossipkv.replication.copy import Copy
-    from gossipkv.replication.peer import Peer, Row
     from gossipkv.wire.rpc import Raw, Value
 
 __all__ = [
     "Stand",
-    "answer_row",
     "clock_of",
     "counters_of",
     "ends_of",
     "ends_of_span",
     "ids_of",
     "records_of",
-    "rows_of",
     "said_of",
     "span_row",
     "stand_of",
@@ -103,34 +99,6 @@ def span_row(copy: Copy, source: int, ids: tuple[int, ...]) -> list[Value]:
         return []
     span = copy.synced_joining.span(source)
     return [[], []] if span is None else [counters_of(span.before, ids), counters_of(span.after, ids)]
-
-
-def rows_of(peer: Peer, copies: Iterable[Copy], now_ms: int) -> list[Value]:
-    """What a peer is told of copies, which are not untold then."""
-    rows: list[Value] = [now_ms]
-    for copy in copies:
-        below = peer.feed.is_below(copy)
-        counters: list[Value] = [count for _, count in clock.entries(copy.told_clock)]
-        span = span_row(copy, copy.host_at(peer.node), copy.named)
-        if peer.is_named(copy):
-            rows.append([peer.numbers[copy], copy.synced_config, counters, not copy.stands_still, below, *span])
-        else:
-            number = peer.numbers[copy] = peer.numbered.append(copy, copy.named)
-            whole: list[Value] = [*copy.partition, copy.assignment, copy.synced_config, [*copy.named]]
-            rows.append([number, *whole, counters, not copy.stands_still, below, *span])
-        peer.untold.pop(copy, None)
-    return rows
-
-
-def answer_row(peer: Peer, number: int, row: Row, copy: Copy, *, is_fed: bool = False) -> Value:
-    """What a peer is answered of a copy here, of which it has told a row; it is not untold then."""
-    peer.untold.pop(copy, None)
-    stand = Stand(copy.assignment, copy.synced_config, not copy.stands_still)
-    counters = counters_of(copy.told_clock, row.ids)
-    if is_fed and row.answered == stand and copy.synced_joining is None:
-        return [number, counters]
-    row.answered = stand if is_fed else row.answered
-    return [number, counters, *stand, *span_row(copy, row.assignment, row.ids)]
 
 
 class Said(NamedTuple):

@@ -27,16 +27,14 @@ from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import (
     Stand,
-    answer_row,
     clock_of,
     counters_of,
     ends_of_span,
-    rows_of,
     said_of,
     stand_of,
     unpacked,
 )
-from gossipkv.replication.peer import Kept, Numbered, Peer, Row
+from gossipkv.replication.peer import Kept, Numbered, Peer, Row, answer_row, rows_of
 from gossipkv.replication.sharing import shared
 from gossipkv.replication.spaces import Spaces
 from gossipkv.replication.tail import Beginnings, Tail, by_heirs
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 
     from gossipkv.replication.copy import Host, Rules, Write
     from gossipkv.replication.keys import Identity
-    from gossipkv.replication.outside import OnReply, Outside
+    from gossipkv.replication.outside import OnNewer, OnReply, Outside
     from gossipkv.wire.rpc import Raw, Value
 
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
@@ -97,7 +95,7 @@ class Replicas:
         self._of_origin: dict[int, Copy] | None = None
         # Called with one of which more is synced, or what it goes by is newer.
         self.on_moved: Callable[[Copy], object] = lambda _: None
-        self.on_newer: Callable[[bytes], object] = lambda _: None  # Called when a node goes by a newer map of a table.
+        self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node goes by a newer map of a table.
         self._began = outside.now()
 
     # -- copies ------------------------------------------------------------------------------------------------------
@@ -168,10 +166,6 @@ class Replicas:
             self._connect_sharers(copy)
             if any(peer.kept.entries for peer in self.peers.values()):
                 self._intake.retry(self.peers.values())  # What has come from who had adopted it before.
-
-    def append(self, batch: Batch, on_synced: Callable[[], object]) -> int:
-        """Append a batch that no feed is told of; returns its position.  Raises Overloaded, StorageError."""
-        return self._outside.append(batch, on_synced)
 
     def take_over(self, parent: Copy, heirs: Sequence[Copy]) -> None:
         """Heirs stand in the place of a copy, in the store and in all that is known of it here."""
@@ -309,7 +303,6 @@ class Replicas:
         self.upkeep.moved(copy)
         self.changes(copy)
         self.levels[copy].look()
-        self.on_moved(copy)
         self._intake.retry(self.peers.values())
 
     # -- links -------------------------------------------------------------------------------------------------------
@@ -413,7 +406,7 @@ class Replicas:
         if config > copy.config and copy in self.levels:
             peer.feed.let_go(copy)
         if config > self.maps.get(copy.partition[0], 0):
-            self.on_newer(copy.partition[0])
+            self.on_newer(copy.partition[0], peer.node)
 
     def _hear(self, peer: Peer, copy: Copy, theirs: bytes, stand: Stand, span: Ends | None = None) -> Told:
         """Take in what a node has told of its copy; `span`: it is not whole, and that is what it has from here."""
@@ -425,7 +418,7 @@ class Replicas:
             self._outside.set_aside(copy)
         told = Told(copy.id_here(assignment), theirs, shared(config), can, is_served(assignment, copy), span)
         if config > copy.config:
-            self.on_newer(copy.partition[0])
+            self.on_newer(copy.partition[0], peer.node)
         peer.feed.hears(copy, told, self._outside.now())
         self.levels[copy].confirms(told)
         return told
@@ -462,15 +455,16 @@ class Replicas:
                     told.is_new = False
                     answer.append(answer_row(peer, said.number, told, copy))
             elif told is not None:
-                answer += self._none_here(said.number, told, said.config)
+                answer += self._none_here(peer, said.number, said.config)
         self._outside.wake()
         return msgpack.packb(answer)
 
-    def _none_here(self, number: int, row: Row, config: int) -> Iterable[Value]:
+    def _none_here(self, peer: Peer, number: int, config: int) -> Iterable[Value]:
         """What is answered of a partition that is not held here: by which map, if that is newer than theirs."""
-        table, ours = row.partition[0], self.maps.get(row.partition[0], 0)
+        table, _ = peer.rows[number].partition
+        ours = self.maps.get(table, 0)
         if config > ours:
-            self.on_newer(table)
+            self.on_newer(table, peer.node)
         return [[number, [], 0, ours, False]] if ours > config else []
 
     def _asking(self, node: bytes) -> Peer:
@@ -501,9 +495,8 @@ class Replicas:
             if not entry.copy.has(entry):
                 news += [[number, origin] for origin in entry.origins if origin != row.assignment]
         numbers = {one[0]: None for one in entries if isinstance(one, list) and isinstance(one[0], int)}
-        told = [(at, peer.rows[at]) for at in numbers if at in peer.rows]
-        lacking = [(at, one) for at, one in told if one.partition not in self.copies]
-        none = [one for at, lacks in lacking for one in self._none_here(at, lacks, peer.newer.get(at, 0))]
+        lacking = [at for at in numbers if at in peer.rows and peer.rows[at].partition not in self.copies]
+        none = [one for at in lacking for one in self._none_here(peer, at, peer.newer.get(at, 0))]
         waits = 1
 
         def synced() -> None:

@@ -356,19 +356,27 @@ class Deciding:
             self._forget_at = math.inf
             self._hints.forget()
 
-    def look_at(self, register: bytes) -> None:
-        """Read a register of which a newer map was seen: one look is under way, and one a second begins, at most."""
+    def look_at(self, register: bytes, node: bytes = b"") -> None:
+        """Read a register of which a newer map was seen: one look is under way, and one a second begins, at most.
+
+        `node`: who goes by that map; it is asked if too few servers answer.
+        """
         metadata, now = self.metadata, trio.current_time()
         if metadata is None or self._nursery is None or register in self._looking:
             return
         if now >= self._asked_at.get(register, -math.inf) + STEP_S:
             self._asked_at[register] = now
             self._looking.add(register)
-            self._nursery.start_soon(self._read, metadata, register)
+            self._nursery.start_soon(self._read, metadata, register, node)
 
-    async def _read(self, metadata: Metadata, register: bytes) -> None:
+    async def _read(self, metadata: Metadata, register: bytes, node: bytes) -> None:
         with contextlib.suppress(GossipKVError):  # Whoever needs it asks again.
-            await metadata.quorum_read(register)
+            try:
+                await metadata.quorum_read(register)
+            except (Unavailable, NotReady):
+                if node:
+                    told = await self.asking.ask(node, "metadata_head", [register], INVITE_S)
+                    await metadata.learn_from(register, node, told if isinstance(told, bytes) else b"")
         self._looking.discard(register)
         self._hear()
 

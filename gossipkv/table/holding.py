@@ -159,7 +159,7 @@ class Holding:
                 why = f"its range was divided, and partition {partition.id:016x} went on without it"
                 orphans[Identity(copy.partition[0], partition.id, copy.assignment, bounds)] = why
         if heirs:
-            divide(self._replication.replicas, copy, heirs, orphans)
+            divide(self._replication.replicas, self._replication.append, copy, heirs, orphans)
         elif parts and all(copy.bounds.covers(part.bounds) for part in parts):
             self._replication.let_go(copy, why="its range was divided, and its children went on without it")
         else:

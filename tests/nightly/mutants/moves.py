@@ -29,6 +29,7 @@ IN_JOINING = "gossipkv.replication.joining:Joining"
 IN_LEVELS = "gossipkv.replication.levels:Levels"
 IN_PARTITIONS = "gossipkv.register.metadata.partitions"
 IN_SHELL = "gossipkv.replication.shell:Replication"
+IN_SPACES = "gossipkv.replication.spaces:Spaces"
 IN_STEPPING = "gossipkv.table.stepping:Stepping"
 IN_STEPS = "gossipkv.replication.steps"
 
@@ -207,14 +208,14 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     ),
     planted(
         "a target is fed from the beginning of the log",
-        "gossipkv.replication.feed:Beginnings.of",
+        "gossipkv.replication.tail:Beginnings.of",
         "return self._of.get(copy, {}).get(assignment, self._start)",
         "return 0",
         TARGETS,
     ),
     planted(
         "nobody notes where the feed of a target begins",
-        "gossipkv.replication.feed:Beginnings.note",
+        "gossipkv.replication.tail:Beginnings.note",
         "if begun:",
         "if False:",
         TARGETS,
@@ -351,21 +352,21 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     planted(
         "what is set aside is served",
         f"{IN_SHELL}.let_go",
-        "self.replicas.drop(copy, Batch())  # Of its space something was done already.",
-        "_ = why or self.replicas.drop(copy, Batch())",
+        "self.replicas.forget(copy, Batch())  # It loads nothing any more.",
+        "_ = why or self.replicas.forget(copy, Batch())",
         ASIDE,
     ),
     planted(
         "what is set aside is served in the next life",
-        f"{IN_SHELL}._find",
-        "if identity is not None and (why := self._store.get(space, ASIDE)) is not None:",
-        'if (why := b"") is None:',
+        f"{IN_SPACES}.found",
+        "copies = [_copy_of(space, suffix, row) for suffix, row in rows.items() if are_copies(row) and ASIDE not in row]",
+        "copies = [_copy_of(space, suffix, row) for suffix, row in rows.items() if are_copies(row)]",
         ASIDE,
     ),
     planted(
         "a later life does not know that a copy was LEAVING",
-        f"{IN_SHELL}._find",
-        "copy.was_available = self._store.get(space, MOVES) is None",
+        "gossipkv.replication.spaces:_copy_of",
+        "copy.was_available = MOVES not in row",
         "pass",
         ASIDE,
     ),

@@ -33,7 +33,7 @@ class Ranges(Cluster):
             node.replicas.spaces.has_ranges(TABLE)
             node.replicas.maps[TABLE] = 1
             node.newer = []
-            node.replicas.on_newer = node.newer.append
+            node.replicas.on_newer = lambda *told, node=node: node.newer.append(told)
         self.adopt(1)
         self.connect()
         self.pass_s(0.3)
@@ -50,7 +50,7 @@ class Ranges(Cluster):
             node = self.nodes[number - 1]
             parent = node.replicas.copies[TABLE, 7]
             aside = {Identity(TABLE, one, number, BOUNDS[one]): "gone on" for one in {LOW, HIGH} - {*heirs}}
-            divide(node.replicas, parent, [self.heir(one, number) for one in heirs], aside)
+            divide(node.replicas, node.append, parent, [self.heir(one, number) for one in heirs], aside)
             node.replicas.maps[TABLE] = 2
             node.config = 2
         self.run()
@@ -151,7 +151,7 @@ def test_an_origin_that_has_not_heard_goes_on(cluster):
     cluster.pass_s(1.0)
     assert reached == [b"c"]
     assert live(cluster.nodes[0], child(cluster.nodes[0], LOW)) == {b"a": b"v"}
-    assert TABLE in cluster.nodes[1].newer
+    assert (TABLE, cluster.nodes[0].uuid) in cluster.nodes[1].newer
     assert cluster.nodes[0].newer == []
     reached = cluster.write(2, b"d", b"w", "all")
     cluster.divide(2)
@@ -229,7 +229,7 @@ def test_a_part_without_an_heir_is_set_aside(cluster):
 
 
 def test_one_that_loads_leaves_its_sibling_alone(cluster):
-    """It has a space of its own then; what it has left is deleted by pages, and nothing else; nobody is told of that."""
+    """It has a space of its own then; what it has left is deleted by pages, and nothing else; nobody hears of it."""
     cluster.divide()
     cluster.pass_s(0.5)
     node = cluster.nodes[2]

@@ -227,7 +227,7 @@ class Life:
         with contextlib.suppress(GossipKVError):
             await self.maps.quorum_read(register)
 
-    def look_at(self, register: bytes) -> None:
+    def look_at(self, register: bytes, _node: bytes = b"") -> None:
         """Have a register read, of which a newer map was seen."""
         now = trio.current_time()
         if self._nursery is not None and now >= self._asked_at.get(register, now - ASKED_S) + ASKED_S:
