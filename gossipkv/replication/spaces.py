@@ -143,8 +143,7 @@ class Spaces:
             if ASIDE in row:
                 one = Aside(space, suffix, decode_identity(row[IDENTITY]), row[ASIDE].decode())
                 self.aside[space] = (*self.aside.get(space, ()), one)
-        are_copies = {IDENTITY, STATE}.issubset
-        copies = [_copy_of(space, suffix, row) for suffix, row in rows.items() if are_copies(row) and ASIDE not in row]
+        copies = [_copy_of(space, suffix, row) for suffix, row in rows.items() if _is_copy(row)]
         for copy in copies:
             before = (one.identity for one in self.divided.get(space, {}).values())
             forebears = tuple(one.assignment for one in before if one.bounds.covers(copy.bounds))
@@ -261,6 +260,11 @@ class _Ranges(NamedTuple):
             return None
         end = self.copies[at].bounds.end
         return self.copies[at] if end is None or (bound is not None and bound <= end) else None
+
+
+def _is_copy(row: Mapping[bytes, bytes]) -> bool:
+    """Whether a copy stands there that takes part."""
+    return IDENTITY in row and STATE in row and ASIDE not in row
 
 
 def _copy_of(space: int, suffix: bytes, row: Mapping[bytes, bytes]) -> Copy:

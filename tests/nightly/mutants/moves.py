@@ -29,7 +29,6 @@ IN_JOINING = "gossipkv.replication.joining:Joining"
 IN_LEVELS = "gossipkv.replication.levels:Levels"
 IN_PARTITIONS = "gossipkv.register.metadata.partitions"
 IN_SHELL = "gossipkv.replication.shell:Replication"
-IN_SPACES = "gossipkv.replication.spaces:Spaces"
 IN_STEPPING = "gossipkv.table.stepping:Stepping"
 IN_STEPS = "gossipkv.replication.steps"
 
@@ -358,9 +357,9 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     ),
     planted(
         "what is set aside is served in the next life",
-        f"{IN_SPACES}.found",
-        "copies = [_copy_of(space, suffix, row) for suffix, row in rows.items() if are_copies(row) and ASIDE not in row]",
-        "copies = [_copy_of(space, suffix, row) for suffix, row in rows.items() if are_copies(row)]",
+        "gossipkv.replication.spaces:_is_copy",
+        "return IDENTITY in row and STATE in row and ASIDE not in row",
+        "return IDENTITY in row and STATE in row",
         ASIDE,
     ),
     planted(
