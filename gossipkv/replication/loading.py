@@ -13,7 +13,7 @@ origin a connected host is ahead, and for the relay time none that can feed is, 
 3. Records of the old space that the clock does not cover are merged over, then what its log has since.  What the clock
    covers is not: it may be a record whose tombstone the others have collected.
 4. The copy stands still, takes and originates nothing, until the last of it is merged and synced.
-5. One batch joins clocks and times, and takes it out of the old space.  Its log begins there: who has less loads from it.
+5. One batch joins clocks and times, and takes it out of the old space.  Its log begins there: who lacks more loads.
 
 A copy that is not whole (`joining`) loads as soon as its assignment is INITIALIZING, from its slot's other host if that
 is there.  Spans that are open then stay beside the clock.  If one is for the stall time, the copy begins *anew*: what
