@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from tests.world.models.copies import Assignment, Broken, Clock, Config, Dot, Entry, Record, State, covers, join
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from tests.world.models.division import Run, Session
 
@@ -73,15 +73,6 @@ class Logged(NamedTuple):
     entry: Entry
 
 
-class Whole(NamedTuple):
-    """All of a copy, for one that has less than its log goes on from."""
-
-    partition: Partition
-    clock: Clock
-    records: dict[int, Record]
-    time: int
-
-
 class Waiting(NamedTuple):
     """A write that waits for its level."""
 
@@ -103,7 +94,11 @@ class Copy:
     time: int = 0
     start: int = 0  # What is further back in the log is not this copy's.
 
-    def put(self, records: Collection[Record]) -> tuple[Record, ...]:
+    def lacks(self, records: Iterable[Record]) -> list[Record]:
+        """Which of these its clock does not cover; whom it does not name has ended."""
+        return [one for one in records if one.counter > self.clock.get(one.origin, one.counter)]
+
+    def put(self, records: Iterable[Record]) -> tuple[Record, ...]:
         won = tuple(one for one in records if one > self.records.get(one.key, (0,)))
         self.records |= {one.key: one for one in won}
         return won
@@ -161,11 +156,9 @@ class Host:
         old = self.disk
         if adopted.version <= old.map.version:
             return
-        if "adoption_not_durable" in self.planted:
-            self.sync()
         mine = [one for one in adopted.partitions if self.index in one.nodes]
         self.disk = Disk(adopted, {one.id: self._adopted(one, old) for one in mine})
-        if "adoption_not_durable" in self.planted:
+        if "adoption_not_durable" in self.planted and self.kept.log_end == len(self.log):
             self.synced = self.disk.duplicate(len(self.log))
 
     def _adopted(self, partition: Partition, old: Disk) -> Copy:
@@ -246,9 +239,7 @@ class Host:
     def _shorten(self, session: Session, copy: Copy) -> None:
         """Leave out of a token what every copy of this partition has, and, of former ones, what no partition names."""
         settled = self._least(copy)
-        own = copy.partition.assigned.keys()
-        if "settled_for_siblings" in self.planted:
-            own = copy.clock.keys()
+        own: Collection[int] = copy.clock if "settled_for_siblings" in self.planted else copy.partition.assigned
         session.token = {
             origin: count
             for origin, count in session.token.items()
@@ -259,15 +250,18 @@ class Host:
 
     def _clock_of(self, partition: Partition, node: int, key: int | None = None) -> Clock | None:
         """What a host has said of its copy under the same version of the partition; None: nothing."""
-        told = self.told.get(node)
-        copy = self.synced.copies[partition.id]
         if node == self.index:
+            copy = self.synced.copies[partition.id]
             return copy.clock if copy.is_loaded else None
+        told = self.told.get(node)
         if told is None:
             return None
-        if "child_confirms_for_parent" in self.planted and key is not None and not told.map.has(partition):
-            return told.clocks.get(told.map.at(key).id)
-        return told.clocks.get(partition.id) if told.map.has(partition) else None
+        if told.map.has(partition):
+            return told.clocks.get(partition.id)
+        other = told.map.at(partition.low if key is None else key)
+        is_counted = "child_confirms_for_parent" in self.planted and key is not None
+        is_counted |= "parents_confirmations_kept" in self.planted and other.surrounds(partition)
+        return told.clocks.get(other.id) if is_counted else None
 
     def _has_confirmed(self, partition: Partition, node: int, record: Record) -> bool:
         clock = self._clock_of(partition, node, record.key)
@@ -338,54 +332,59 @@ class Host:
             self.told[source] = told
             self.count()
 
-    def read_log(self, copy: Copy) -> Iterator[Entry]:
-        """What the log has of a copy: entries of partitions around it are its own, also where none of it was written."""
-        for partition, entry in self.log[max(self.base, copy.start) : self.synced.log_end]:
-            if partition.surrounds(copy.partition):
-                records = tuple(one for one in entry.records if self._is_inside(copy.partition, one.key))
-                is_parents = partition.id != copy.partition.id
-                self.run.counts["entries read as a child's"] += is_parents
-                if records or not is_parents or "entry_of_siblings_skipped" not in self.planted:
-                    yield entry._replace(records=records)
+    def _logged(self, copy: Copy) -> Iterator[Logged]:
+        logged = self.log[max(self.base, copy.start) : self.synced.log_end]
+        return (one for one in logged if one.partition.surrounds(copy.partition))
+
+    def _read_log(self, copy: Copy) -> Iterator[Entry]:
+        """Entries of partitions around this one are its own, with its records, also where none of them is."""
+        for partition, entry in self._logged(copy):
+            part = self._part(copy, entry)
+            is_parents = partition.id != copy.partition.id
+            self.run.counts["entries read as a child's"] += is_parents
+            if part.records or not is_parents or "entry_of_siblings_skipped" not in self.planted:
+                yield part
+
+    def _part(self, copy: Copy, entry: Entry) -> Entry:
+        return entry._replace(records=tuple(one for one in entry.records if self._is_inside(copy.partition, one.key)))
 
     def push(self, node: int, most: int) -> None:
-        """Send what another host lacks of each copy that it has, too."""
+        """Send what another host lacks of each copy that it has, too: from the log, or, if that begins later, all."""
         told = self.told.get(node)
         for copy in self.synced.copies.values():
-            if node not in copy.partition.nodes or node == self.index or not copy.is_loaded:
+            if told is None or node not in copy.partition.nodes or not copy.is_loaded:
                 continue
-            has_adopted = told is not None and told.map.has(copy.partition)
-            clock = told.clocks.get(copy.partition.id) if told is not None else None
-            named: Clock = copy.clock
-            if told is not None and clock is not None and told.map.version > self.synced.map.version:
-                named = clock  # What a newer map does not name has ended.
-            if not covers(clock or {}, copy.clock, named) or clock is None:
-                entries = list(self.read_log(copy))
-                lacking = [one for one in entries if not covers(clock or {}, one.after, named)]
-                floor = self._floor(copy)
-                if has_adopted and (clock is None or not covers(clock, floor, named)):
-                    whole = Whole(copy.partition, copy.clock, dict(copy.records), copy.time)
-                    self.run.send("whole", self, node, (self.synced.map, whole))
-                elif lacking:
-                    self.run.send("entries", self, node, (self.synced.map, copy.partition, lacking[:most]))
-
-    def _floor(self, copy: Copy) -> Clock:
-        """From where on the log has all of a copy."""
-        logged = self.log[max(self.base, copy.start) : self.synced.log_end]
-        return next((one.entry.before for one in logged if one.partition.surrounds(copy.partition)), copy.clock)
+            clock = told.clocks.get(copy.partition.id)
+            is_newer = told.map.version > self.synced.map.version  # What that does not name has ended.
+            named = clock if clock is not None and is_newer else copy.clock
+            if clock is not None and covers(clock, copy.clock, named):
+                continue
+            floor = next((one.entry.before for one in self._logged(copy)), copy.clock)
+            is_below = clock is None or not covers(clock, floor, named)
+            if is_below and told.map.has(copy.partition):
+                whole = replace(copy, records=dict(copy.records))
+                self.run.send("whole", self, node, (self.synced.map, copy.partition, whole))
+                continue
+            lacking = [one for one in self._read_log(copy) if clock is None or not covers(clock, one.after, named)]
+            if lacking:
+                self.run.send("entries", self, node, (self.synced.map, copy.partition, lacking[:most]))
 
     def on_entries(self, source: int, adopted: Map, partition: Partition, entries: list[Entry]) -> None:
         """Take what goes on from here; who has heard of a division takes nothing of the parent, and says so."""
         self.run.hears(self, adopted.version)
-        copy = self.disk.copies.get(partition.id)
-        if adopted.version > self.disk.map.version:
-            if "newer_config_taken" in self.planted:
-                self._take_newer(partition, entries)
-        elif partition.id not in self.disk.map.by_id:
-            self.run.counts["parents refused"] += 1
-            self._take_parents(partition, entries)
-        elif copy is not None and copy.is_loaded and source in copy.partition.nodes:
-            self._take(copy, entries)
+        is_newer = adopted.version > self.disk.map.version
+        is_divided = partition.id not in self.disk.map.by_id
+        self.run.counts["parents refused"] += is_divided and not is_newer
+        for copy in self.disk.copies.values():
+            if not copy.is_loaded or source not in copy.partition.nodes:
+                continue
+            if not is_newer and copy.partition.id == partition.id:
+                self._take(copy, entries)
+            elif not is_newer and partition.surrounds(copy.partition):
+                self._take_parents(copy, [self._part(copy, one) for one in entries])
+            elif is_newer and copy.partition.surrounds(partition) and "newer_config_taken" in self.planted:
+                copy.clock = {**dict.fromkeys(entries[-1].after, 0), **copy.clock}
+                self._take(copy, entries)
         self.run.later_tells(self, source)
 
     def _take(self, copy: Copy, entries: list[Entry]) -> None:
@@ -394,41 +393,23 @@ class Host:
                 return
             if not covers(copy.clock, entry.after, copy.clock):
                 copy.time = max(copy.time, entry.time)
-                self._append(copy, join(copy.clock, entry.after), copy.put(self._new(copy, entry)))
+                self._append(copy, join(copy.clock, entry.after), copy.put(copy.lacks(entry.records)))
 
-    @staticmethod
-    def _new(copy: Copy, entry: Entry) -> list[Record]:
-        return [one for one in entry.records if one.counter > copy.clock.get(one.origin, one.counter)]
+    def _take_parents(self, copy: Copy, entries: list[Entry]) -> None:
+        if "child_confirms_for_parent" in self.planted:
+            self._take(copy, entries)
+        if "parents_stored_uncounted" in self.planted:
+            for entry in entries:
+                copy.put(copy.lacks(entry.records))
 
-    def _take_parents(self, partition: Partition, entries: list[Entry]) -> None:
-        for copy in self.disk.copies.values():
-            if copy.is_loaded and partition.surrounds(copy.partition):
-                own = [
-                    one._replace(records=tuple(r for r in one.records if self._is_inside(copy.partition, r.key)))
-                    for one in entries
-                ]
-                if "child_confirms_for_parent" in self.planted:
-                    self._take(copy, own)
-                if "parents_stored_uncounted" in self.planted:
-                    for entry in own:
-                        copy.put(self._new(copy, entry))
-
-    def _take_newer(self, partition: Partition, entries: list[Entry]) -> None:
-        for copy in self.disk.copies.values():
-            if copy.is_loaded and copy.partition.surrounds(partition):
-                copy.clock = {**dict.fromkeys(entries[0].after, 0), **copy.clock}
-                self._take(copy, entries)
-
-    def on_whole(self, source: int, adopted: Map, whole: Whole) -> None:
+    def on_whole(self, source: int, adopted: Map, partition: Partition, whole: Copy) -> None:
         """Load to the side: what the other has, and what was here that its clock does not cover, in one batch."""
         self.run.hears(self, adopted.version)
-        copy = self.disk.copies.get(whole.partition.id)
-        if copy is None or not self.disk.map.has(whole.partition) or source not in copy.partition.nodes:
-            return
-        if copy.partition.state(copy.assignment) == State.PROPOSED:
+        copy = self.disk.copies.get(partition.id)
+        if copy is None or not self.disk.map.has(partition) or copy.partition.state(copy.assignment) == State.PROPOSED:
             return
         if not copy.is_loaded or not covers(copy.clock, whole.clock, copy.clock):
-            old = [one for one in copy.records.values() if one.counter > whole.clock.get(one.origin, one.counter)]
+            old = whole.lacks(copy.records.values())
             copy.records = dict(whole.records)
             copy.put(old)
             copy.clock, copy.time = join(copy.clock, whole.clock), max(copy.time, whole.time)

@@ -82,7 +82,7 @@ class Run:
         self.acked: dict[Dot, Record] = {}  # At a majority.
         self.acked_one: dict[Dot, Record] = {}
         self.collected: dict[int, Record] = {}
-        self.settled: dict[int, int] = {}
+        self.settled: dict[tuple[int, int], int] = {}  # By former assignment and key.
         self.lost: set[int] = set()
         self.cuts: set[tuple[int, int]] = set()
         self.net: list[Message] = []
@@ -126,8 +126,8 @@ class Run:
         self.collected[record.key] = max(record, self.collected.get(record.key, record))
 
     def is_lost(self, record: Record) -> bool:
-        """Whether it went with a disk, and sessions were told."""
-        is_beyond = record.counter > self.settled.get(record.origin, record.counter)
+        """Whether it went with a disk, as sessions are told."""
+        is_beyond = record.counter > self.settled.get((record.origin, record.key), record.counter)
         return is_beyond and self.node_of[record.origin] in self.lost
 
     # METADATA.
@@ -170,8 +170,8 @@ class Run:
         if partition is not None and ended:
             self.counts["settled"] += 1
             self.commit(partition, replace(partition, former=partition.former - ended))
-            for origin in ended - self.maps[-1].named:
-                self.settled[origin] = found[origin]
+            keys = range(partition.low, partition.high)
+            self.settled |= {(origin, key): found[origin] for origin in ended for key in keys}
 
     def assign(self, partition: Partition, node: int, slot: int) -> None:
         one = self._assignment(node, slot, State.PROPOSED)
