@@ -107,6 +107,26 @@ def adoption_lost_in_a_crash(stage: Stage) -> None:
     stage.end()
 
 
+def parent_that_ends(stage: Stage) -> None:
+    """Node 1 has found that all say the same of the parent's assignments; then node 0 writes, and 1 confirms."""
+    writer = stage.run.sessions[0]
+    stage.write(0, LEFT, writer)
+    stage.divide(0, 1, 2)
+    for node in (1, 2):
+        stage.feed(0, node)
+    for node in (0, 2):
+        stage.tell(node, 1)
+    stage.hosts[1].settle()
+    found = list(stage.run.net)
+    assert found
+    stage.write(0, LEFT, writer, "majority")
+    stage.feed(0, 1)
+    stage.run.net.extend(found)
+    while stage.run.net:
+        stage.run.deliver(0)
+    stage.end()
+
+
 def dependency_on_the_parents_time(stage: Stage) -> None:
     """Node 1 has all of the left child, and nothing of the right one, which the left one's record depends on."""
     writer, reader = stage.run.sessions[:2]
@@ -135,6 +155,7 @@ def child_that_all_have(stage: Stage) -> None:
 PLANTED: dict[str, tuple[Callable[[Stage], None], str]] = {  # A rule that is broken: what shows it, and by what.
     "adoption_not_durable": (adoption_lost_in_a_crash, "thin"),
     "child_confirms_for_parent": (origin_that_has_not_heard, "thin"),
+    "parent_originates": (parent_that_ends, "unequal"),
     "former_not_depended_on": (dependency_on_the_parents_time, "stale"),
     "settled_for_siblings": (child_that_all_have, "stale"),
 }
