@@ -26,7 +26,7 @@ STRUCK = (
 
 
 def test_the_rules_keep_what_is_promised():
-    """Divisions, late adoption, moves and sessions in a storm: right, quiet afterwards, and it struck what it is for."""
+    """Divisions, late adoption, moves and sessions in storms: right, then quiet; and they struck what they are for."""
     counts: Counter[str] = Counter()
     for seed in range(150):
         run = Run(seed)

@@ -107,6 +107,19 @@ def adoption_lost_in_a_crash(stage: Stage) -> None:
     stage.end()
 
 
+def copy_that_comes_back(stage: Stage) -> None:
+    """Node 2 is given up, and has ended, with what it alone has of the parent; it comes back, and is assigned anew."""
+    stage.write(2, LEFT, stage.run.sessions[0], "majority")
+    stage.divide(0, 1)
+    stage.run.lose(stage.hosts[2])
+    stage.run.heal()
+    stage.run.lost = set()
+    for partition in stage.run.maps[-1].partitions:
+        assert 2 not in partition.nodes
+        stage.run.assign(partition, 2, 0)
+    stage.end()
+
+
 def parent_that_ends(stage: Stage) -> None:
     """Node 1 has found that all say the same of the parent's assignments; then node 0 writes, and 1 confirms."""
     writer = stage.run.sessions[0]
@@ -157,6 +170,7 @@ PLANTED: dict[str, tuple[Callable[[Stage], None], str]] = {  # A rule that is br
     "child_confirms_for_parent": (origin_that_has_not_heard, "thin"),
     "parent_originates": (parent_that_ends, "unequal"),
     "former_not_depended_on": (dependency_on_the_parents_time, "stale"),
+    "what_lies_there_inherited": (copy_that_comes_back, "unequal"),
     "settled_for_siblings": (child_that_all_have, "stale"),
 }
 

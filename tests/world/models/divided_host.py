@@ -31,6 +31,10 @@ class Partition(Config):
     def nodes(self) -> dict[int, Assignment]:
         return {one.node: one for one in self.assignments}
 
+    @property
+    def moves(self) -> bool:
+        return len(self.available) < len(self.assignments)
+
     def surrounds(self, other: Partition) -> bool:
         return self.low <= other.low and other.high <= self.high
 
@@ -183,7 +187,8 @@ class Host:
 
     def _is_heir(self, parent: Copy, partition: Partition, mine: Assignment) -> bool:
         """Whether a child here begins with what lies here; who is only to hold it loads it from others."""
-        return parent.assignment in partition.former and mine.state >= State.AVAILABLE
+        is_held = parent.assignment in partition.former and mine.state >= State.AVAILABLE
+        return is_held or "what_lies_there_inherited" in self.planted
 
     def _is_inside(self, partition: Partition, key: int) -> bool:
         if "split_key_to_the_left" in self.planted:

@@ -8,6 +8,20 @@ tests.world.models.divided_aimed [PLANTED...]` runs the schedules for rules that
 are in `divided_host.py`; here are METADATA, the wire, the faults and the checkers.
 Simplified, beyond what `moves.py` is: the mover sees the synced copies of all that are up; who is loaded takes all of
 another copy at once, and merges nothing before; what is lost with a disk is called lost once its origin has ended.
+
+What runs without single rules showed, where the text of the rules left it open:
+
+* *An origin that ends in one child goes on in its sibling*, so what has ended, and at which counter, is a matter of the
+  partition: a token's entry may be left out only when no partition names it (`settled_for_siblings`, aimed).
+* *A level is counted by the map that is synced, and only for what is synced*: by the map before, a child's assignment
+  is named nowhere, which looks as if it had ended, and all had confirmed.
+* *Confirmations of the parent lose writes where they settle*: an origin that has not heard goes on after it has said
+  the counter (`parents_confirmations_kept`).  Counted for levels alone they lost nothing in 2,000 runs.
+* *A host that has heard may take the parent's entries into the children*, each as one of its own; it must not put the
+  records alone there (`parents_stored_uncounted`), nor may the origin count them (`child_confirms_for_parent`, aimed).
+* *What lies where a child is to be is its parent's only if that is former there*: an ended one's has what nobody else
+  has (`what_lies_there_inherited`, aimed).  That the child has to be held already, too, no run here has shown to be
+  needed; forced ends are not modelled.
 """
 
 from __future__ import annotations
@@ -269,8 +283,7 @@ class Run:
             self.move(0.15 * bool(self.moves))
 
     def _divide_one(self) -> None:
-        still = [one for one in self.maps[-1].partitions if len(one.assignments) == len(one.available) == REPLICATION]
-        wide = [one for one in still if one.high - one.low > 1]
+        wide = [one for one in self.maps[-1].partitions if one.high - one.low > 1 and not one.moves]
         if wide:
             parent = self.chance.choice(wide)
             self.divide(parent, self.chance.randrange(parent.low + 1, parent.high))
@@ -381,7 +394,8 @@ class Run:
             self._round()
             after = len(self.maps), self.counts["sent entries"], self.counts["sent whole"]
             quiet = quiet + 1 if before == after else 0
-            if quiet == QUIET_ROUNDS and not any(one.former for one in self.maps[-1].partitions):
+            is_done = not any(one.moves or one.former for one in self.maps[-1].partitions)
+            if quiet >= QUIET_ROUNDS and is_done:
                 return
         raise Broken("stuck")
 
