@@ -346,12 +346,13 @@ class Run:
     def _strike(self, host: Host) -> None:
         down = [one for one in self.hosts if not one.is_up and one.index not in self.lost]
         drawn = self.chance.random()
+        is_spare = sum(one.is_up for one in self.hosts) > 2
         if down and drawn < 0.5:
             self.chance.choice(down).is_up = True
-        elif drawn < 0.6 and sum(one.is_up for one in self.hosts) > 2:
+        elif drawn < 0.6 and is_spare:
             host.crash()
             host.is_up = False
-        elif drawn < 0.63:
+        elif drawn < 0.63 and is_spare:
             self.lose(host)
         else:
             host.crash()
