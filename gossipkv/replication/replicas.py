@@ -148,9 +148,12 @@ class Replicas:
 
     @property
     def of_origin(self) -> Mapping[int, Copy]:
-        """The copy here of each assignment's partition; made for the first token that is asked about."""
+        """The copy here of each present assignment's partition; made for the first token that is asked about.
+
+        One that is former may be so of several, since its range was divided: what one has settled others may not.
+        """
         if self._of_origin is None:
-            self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.named}
+            self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.assigned}
         return self._of_origin
 
     def _made(self, copy: Copy) -> None:
@@ -185,7 +188,7 @@ class Replicas:
 
     def _connect_sharers(self, copy: Copy) -> None:
         if self._of_origin is not None:
-            self._of_origin.update(dict.fromkeys(copy.named, copy))
+            self._of_origin |= dict.fromkeys(copy.assigned, copy)
         for node in copy.sharers:
             peer = self._peer(node)
             peer.untold[copy] = None

@@ -98,7 +98,7 @@ class Node:
                 if kind == PUT:
                     self.spaces.setdefault(space, {})[key] = value
                 elif kind == DELETE:
-                    self.spaces[space].pop(key)
+                    self.spaces[space].pop(key, None)
             on_synced()
 
     def synced(self):

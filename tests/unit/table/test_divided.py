@@ -1,5 +1,6 @@
 """Requests while a range is divided: who asks and who answers may know another division, and nobody waits for that."""
 
+from functools import reduce
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication import clock
 from gossipkv.table.forwarding import held
 from gossipkv.table.holding import Holding
+from gossipkv.table.token import decode_body
 from tests.unit.table.record_nodes import Records
 
 MIDDLE = b"m"
@@ -49,11 +51,15 @@ def spread(node):
     """Have all copies of a key's range have what any of them has: nobody feeds here."""
     found = {}
     for one in node.records.nodes:
-        for space, rows in one.spaces.items():
+        for rows in one.spaces.values():
             for key, data in rows.items():
                 if key[:1] == b"\1":
                     found[key] = max(data, found.get(key, b""), key=lambda record: record[:24])
-            del space
+    copies = [copy for one in node.records.nodes for copy in one.replicas.copies.values()]
+    joined, time = reduce(clock.merge, (copy.synced for copy in copies)), max(copy.time.last for copy in copies)
+    for copy in copies:
+        copy.synced = copy.appended = clock.merge(copy.synced, clock.named(joined, copy.named))
+        copy.time.merge(time)
     for one in node.records.nodes:
         for space in one.spaces:
             one.spaces[space] |= found
@@ -87,6 +93,7 @@ def test_scans(node, reverse, limit, start, end):
 
 def test_writes(node):
     """Of one key, and of many that are in one range or in two: all is applied, where the range is by now."""
+    spread(node)
     node.call("put", "t", b"a", b"new", {"level": "one"})
     node.call("delete", "t", b"z", {"level": "one"})
     token = node.call(
@@ -103,11 +110,14 @@ def test_a_write_of_two_ranges_is_one_batch_at_its_host(node):
     host = node.records.nodes[0]
     (table,) = {copy.identity.table for copy in host.replicas.copies.values()}
     copies = {held(host.replicas, table, 0, key) for key in (b"a", b"z")}
-    appends = len({position for position in [next(host.positions)]})
-    token = host.call("put_many", "t", [[b"a", b"1"], [b"z", b"2"]], {"level": "one"})
-    assert appends == 1
-    assert token
-    assert all(clock.counter(copy.synced, copy.assignment) >= 1 for copy in copies)
+    before = {copy.assignment: clock.counter(copy.synced, copy.assignment) for copy in copies}
+    at = next(host.positions)
+    flat = [b"a", b"1", b"z", b"2"]
+    body = host.call("table_write", table, 0, "one", flat, 1000, b"", 0)
+    assert next(host.positions) == at + 2
+    seen = dict(clock.entries(decode_body(body)[table].clock))
+    written = 1 if len(copies) == 2 else 2
+    assert seen == {assignment: count + written for assignment, count in before.items()}
 
 
 def test_what_is_not_here_is_refused(node):
