@@ -113,9 +113,9 @@ def duration(default: str, low: str, high: str, *, meaning: str, why: str, zero:
     return _quantity("duration", default, low, high, meaning=meaning, why=why, zero=zero)
 
 
-def size(default: str, low: str, high: str, *, meaning: str, why: str) -> int:
+def size(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:
     """A setting in bytes."""
-    return _quantity("size", default, low, high, meaning=meaning, why=why)
+    return _quantity("size", default, low, high, meaning=meaning, why=why, zero=zero)
 
 
 def rate(default: str, low: str, high: str, *, meaning: str, why: str, zero: str = "") -> int:

@@ -54,6 +54,16 @@ class TableSettings:
         meaning="bytes a second that loads of replicas take in at this node, at most, and those of others from it",
         why="half of what a network of 1 Gbit/s carries: clients have the other half",
     )  # fmt: skip
+    split_bytes: int = size(
+        "512MiB", "64KiB", "1TiB", zero="off",
+        meaning="size of a range at which it is divided in two, by any node that holds it; the same everywhere",
+        why="moves in ten seconds by table_transfer; off: ranges are divided by people, or by split_rows",
+    )  # fmt: skip
+    split_rows: int = count(
+        2_000_000, 100, 1_000_000_000, words={"off": 0},
+        meaning="records of a range at which it is divided in two, likewise",
+        why="short records are many before they are large; off: ranges are divided by people, or by split_bytes",
+    )  # fmt: skip
     max_token: int = size(
         "64KiB", "4KiB", "64KiB",
         meaning="longest token of a session over tables; with a longer one a request is refused as TOO_LARGE",

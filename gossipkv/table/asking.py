@@ -28,7 +28,8 @@ ANSWER_MS: Final = 3000  # Until an acceptor that has not answered counts as sil
 SPEAKS_OF_SEEN: Final = 2  # Who reads so much is told with each request what was seen of stores,
 SPEAKS_OF_OFFERS: Final = 3  # and who reads so much, what belongs to a value; who does not fetches it.
 SPEAKS_OF_RECORDS: Final = 4  # Who reads so much has tables with records,
-SPEAKS_OF_MOVES: Final = 5  # and who reads so much, what the catalogue and maps say of nodes that come and go.
+SPEAKS_OF_MOVES: Final = 5  # who reads so much, what the catalogue and maps say of nodes that come and go,
+SPEAKS_OF_RANGES: Final = 6  # and who reads so much, goes on with the children of a range that was divided.
 WAITING: Final = 2  # What a node speaks that can be asked to wait.
 WAIT_PART: Final = 0.8  # Of the time in which it is to answer.
 CONNECT_S: Final = 1.0  # Who has just come is seen before there is a connection to it.
@@ -161,6 +162,15 @@ class Asking:
     def is_connected(self, name: str) -> bool:
         """Whether there is a connection to a member that reads what replication asks."""
         return self._peers.speaks(name) >= SPEAKS_OF_RECORDS
+
+    def check_speaks(self, form: int, what: str) -> None:
+        """See that all members that live read messages of that form; `what` a release does that reads them.
+
+        Raises:
+            Unavailable: they do not.
+        """
+        if self._cluster.speaks() < form:
+            raise Unavailable(f"not all nodes run a release that {what}: upgrade them first")
 
     def _name(self, node: bytes) -> str:
         for member in self._cluster.members_known():

@@ -513,8 +513,7 @@ class Deciding:
         """
         from gossipkv.register.metadata.tables import decode_node  # noqa: PLC0415  # As `_begin` does.
 
-        if self._cluster.speaks() < SPEAKS_OF_MOVES:
-            raise Unavailable("not all nodes run a release that moves partitions: upgrade them first")
+        self.asking.check_speaks(SPEAKS_OF_MOVES, "moves partitions")
         if node.hex() == self._identity.record.uuid:
             return decode_node(self.described())
         answer = await self.asking.ask(node, "metadata_describe", [], INVITE_S)

@@ -157,6 +157,16 @@ class DecidingSettings(Protocol):
         ...
 
     @property
+    def split_bytes(self) -> int:
+        """Bytes at which a range is divided; 0: at none."""
+        ...
+
+    @property
+    def split_rows(self) -> int:
+        """Records at which a range is divided; 0: at none."""
+        ...
+
+    @property
     def isolation_group(self) -> str:
         """What fails together with this node."""
         ...

@@ -1,0 +1,232 @@
+"""The splitter: divides ranges that this node holds and that are too large, each in two, at its middle key.
+
+Any host that is AVAILABLE may do so.  By custom the first of them that lives, in the order of slots, begins at once,
+and each other one some time after the one before it.  Two at once are harmless: the second finds no such partition.
+Nothing is divided that moves, or whose children would name too many former assignments; a range of one key cannot be.
+
+A division is one operation on the map (`register.metadata.partitions`); hosts go on from there by what they adopt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import trio
+
+from gossipkv.errors import GossipKVError
+from gossipkv.log import Log
+from gossipkv.placement.partition import MOST_FORMER
+from gossipkv.register.ballot import draw_id
+from gossipkv.register.metadata.operations import Operation
+from gossipkv.register.metadata.pages import MOST_JUDGED, MOST_KEY_BYTES, OPERATION_ID_BYTES, Outcome
+from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE
+from gossipkv.table.routing import Route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from random import Random
+
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
+    from gossipkv.table.routing import Place
+
+DIVIDE: Final = ("divide", 2)  # The operation, and its version.
+
+LOOK_S: Final = 2.0
+MOST_MEASURED: Final = 512  # Copies in one look: of ten thousand each has its turn in forty seconds,
+FEW_MEASURED: Final = 16  # and so many are measured before others have a turn: about a millisecond.
+TURN_S: Final = 10.0  # For the first host to have a division done, and for the next one to hear of it.
+AGAIN_S: Final = 10.0  # Until a range is looked at again that was not divided.
+DONE_S: Final = 5.0  # For a transaction.
+
+
+class Limits(NamedTuple):
+    """Beyond which a range is divided; 0: that is no reason."""
+
+    size_bytes: int
+    rows: int
+
+    def are_exceeded(self, measured: tuple[int, int]) -> bool:
+        """Whether a copy of so many bytes and records is too large."""
+        size_bytes, rows = measured
+        return 0 < self.size_bytes < size_bytes or 0 < self.rows < rows
+
+
+class Measures(Protocol):
+    """What the copies of a node have, each within its bounds."""
+
+    def measure(self, copy: Copy, /) -> tuple[int, int]:
+        """The live bytes and the records of a copy, about.  Raises StorageError, Corrupt."""
+        ...
+
+    def middle_of(self, copy: Copy, /) -> bytes | None:
+        """The user's key with half of a copy before it; None: there are no two.  Raises StorageError, Corrupt."""
+        ...
+
+
+def division(place: Place, at: bytes, random: Random) -> tuple[object, ...]:
+    """The argument of `divide` for two children, the second of which begins at a key.
+
+    Requires: nothing of the partition moves.
+    """
+    assert not place.moving
+    children = tuple(
+        (first, draw_id(random), tuple(draw_id(random) for _ in place.hosts)) for first in (place.first, at)
+    )
+    return place.first, place.partition, children
+
+
+def has_too_many_former(place: Place) -> bool:
+    """Whether children of a partition would name more former assignments than may be."""
+    return len(place.origins) > MOST_FORMER
+
+
+def turn_of(copy: Copy, alive: Collection[bytes]) -> int | None:
+    """How many of those hosts live that divide a copy's partition before this node; None: it does not."""
+    own = copy.seat
+    if own is None or not copy.originates or copy.aside is not None:
+        return None
+    before = (seat for seat in copy.seats if seat.available and seat.counts and seat.slot < own.slot)
+    return sum(seat.node in alive for seat in before)
+
+
+@final
+class Splitting:
+    """The splitter of a node."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        replicas: Replicas,
+        measures: Measures,
+        *,
+        limits: Limits,
+        alive: Callable[[], Collection[bytes]],
+        check: Callable[[], object],
+        look_at: Callable[[bytes], object],
+        random: Random,
+    ) -> None:
+        """`alive`: the nodes that seem to be; `check` raises Unavailable while not all of them know of divisions.
+
+        `look_at`: has a table's register read soon.
+        """
+        self._metadata = metadata
+        self._catalogue = catalogue
+        self._replicas = replicas
+        self._measures = measures
+        self._limits = limits
+        self._alive = alive
+        self._check = check
+        self._look_at = look_at
+        self._random = random
+        self._round: list[Copy] = []  # Copies that are measured next, from the end.
+        self._large: dict[Copy, float] = {}  # When each that is too large is to be divided.
+        self._said: dict[Copy, str] = {}  # Why each was not, as was told last.
+        self._log = Log("gossipkv.node")
+
+    async def run(self) -> None:
+        """Divide, until cancelled."""
+        why = ""
+        while any(self._limits):
+            try:
+                await self.look()
+                why = ""
+            except GossipKVError as error:
+                if error.message != why:  # It may stay so for days.
+                    self._log.warning("division_waits", partition=None, reason=error.message)
+                why = error.message
+            await trio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Measure some copies, and have those divided whose time it is.
+
+        Raises:
+            Unavailable: not all nodes know of divisions.
+            GossipKVError: a copy cannot be measured, or a page of a map is not here.
+        """
+        await self._measure_some()
+        now = trio.current_time()
+        self._large = {copy: at for copy, at in self._large.items() if self._is_here(copy)}
+        self._said = {copy: why for copy, why in self._said.items() if self._is_here(copy)}
+        due = [copy for copy, at in self._large.items() if at <= now]
+        if not due:
+            return
+        self._check()
+        asked: dict[bytes, list[tuple[Copy, Operation]]] = defaultdict(list)
+        for copy in due:
+            self._large[copy] = now + AGAIN_S
+            operation = self._operation(copy)
+            if operation is not None:
+                asked[copy.partition[0]].append((copy, operation))
+        for table, some in asked.items():
+            for at in range(0, len(some), MOST_JUDGED):
+                with contextlib.suppress(GossipKVError):  # It is asked for again.
+                    await self._have_done(table, some[at : at + MOST_JUDGED])
+
+    def _is_here(self, copy: Copy) -> bool:
+        return self._replicas.copies.get(copy.partition) is copy
+
+    async def _measure_some(self) -> None:
+        """Go on around the copies; those that are too large are to be divided when it is this node's turn."""
+        if not self._round:
+            ranges = {table.id for table in self._catalogue.tables().values() if table.kind == RANGE}
+            self._round = [copy for copy in self._replicas.copies.values() if copy.partition[0] in ranges]
+        alive = {*self._alive()}
+        for number in range(min(len(self._round), MOST_MEASURED)):
+            copy = self._round.pop()
+            turn = turn_of(copy, alive) if self._is_here(copy) else None
+            if turn is not None and self._limits.are_exceeded(self._measures.measure(copy)):
+                self._large.setdefault(copy, trio.current_time() + turn * TURN_S)
+            else:
+                self._large.pop(copy, None)
+            if number % FEW_MEASURED == FEW_MEASURED - 1:
+                await trio.lowlevel.checkpoint()
+
+    def _operation(self, copy: Copy) -> Operation | None:
+        """The operation that divides a copy's partition; None: it is not to be, or cannot be now."""
+        table, partition = copy.partition
+        known = self._metadata.known.get(table)
+        if known is None or known.head.ended:
+            return None
+        middle = self._measures.middle_of(copy)
+        if middle is None:
+            self._say_undivided(copy)
+            return None
+        at = middle[:MOST_KEY_BYTES]  # That is in the same partition, whose bounds are no longer.
+        place = Route(self._metadata.tree(table)).place(at)
+        if place.partition != partition or place.moving:  # It may have been divided, which is not adopted here yet.
+            return None
+        if at == place.first:
+            self._say_undivided(copy)
+            return None
+        if has_too_many_former(place):
+            self._say(copy, f"{len(place.origins)} assignments have to settle first")
+            return None
+        argument = division(place, at, self._random)
+        return Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, *DIVIDE, argument)
+
+    async def _have_done(self, table: bytes, asked: Sequence[tuple[Copy, Operation]]) -> None:
+        answers = await self._catalogue.transact(table, [operation for _, operation in asked], DONE_S)
+        for (copy, _), answer in zip(asked, answers, strict=True):
+            if answer.outcome is Outcome.DONE:
+                self._log.info("range_divided", partition=copy.partition[1])
+            elif answer.outcome is Outcome.REFUSED and answer.code != NOT_FOUND:
+                self._say(copy, answer.message)
+        self._look_at(table)
+
+    def _say(self, copy: Copy, why: str) -> None:
+        """Tell people once why a partition waits."""
+        if self._said.get(copy) != why:
+            self._said[copy] = why
+            self._log.warning("division_waits", partition=copy.partition[1], reason=why)
+
+    def _say_undivided(self, copy: Copy) -> None:
+        """Tell people once that a partition cannot be divided."""
+        if self._said.get(copy) != "":
+            self._said[copy] = ""
+            self._log.warning("range_not_divided", partition=copy.partition[1])

@@ -1,0 +1,318 @@
+"""The splitter's core: which copies it has divided, when, and what it says, of a map and sizes at hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gossipkv.errors import Corrupt, Unavailable
+from gossipkv.placement.partition import MOST_FORMER, Assignment, Partition, State
+from gossipkv.register.metadata.operations import Operation, judge
+from gossipkv.register.metadata.partitions import HASH, OPERATIONS, RANGE, Table, first_body
+from gossipkv.replication.copy import Copy, Identity, encode_state
+from gossipkv.table.holding import hosts_of, rules_of
+from gossipkv.table.splitting import AGAIN_S, LOOK_S, MOST_MEASURED, TURN_S, Limits, Splitting
+from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
+from tests.world.logs import capture_logs
+
+SMALL, LARGE = (100, 10), (101, 10)
+LIMITS = Limits(100, 10)
+
+
+class Ranges(MovedMap):
+    """A range table on three nodes, one of whose ranges ends at `m`."""
+
+    def __init__(self):
+        super().__init__()
+        self.kind = RANGE
+        self.build()
+
+    def build(self, former=()):
+        """The map, with former assignments in its first range."""
+        ranges = {
+            key: Partition.of(id_, [Assignment(10 * id_ + at, node(at + 1), at, State.AVAILABLE) for at in range(3)])
+            for key, id_ in ((b"", 7), (b"m", 8))
+        }
+        ranges[b""] = ranges[b""]._replace(former=former)
+        self._pages = {}
+        self._take(first_body(Table(TABLE, "t", RANGE, 3, 0), ranges, FIRST))
+
+    def tables(self):
+        """As `Catalogue` tells."""
+        return {"t": SimpleNamespace(id=TABLE, kind=self.kind)}
+
+    async def transact(self, table, operations, timeout_s):
+        """Have operations judged."""
+        self.asked += [(one.name, one.version, one.argument) for one in operations]
+        judgement = judge(self.tree(table), operations, self.config + 1, OPERATIONS)
+        self.config += 1
+        self._take(judgement.changed)
+        return judgement.answers
+
+    def ask(self, name, *argument):
+        """Have something else done on the first range."""
+        self._judge([Operation(b"%020d" % self.config, self.config, name, 1, (b"", 7, *argument))])
+
+    @property
+    def firsts(self):
+        """Where ranges begin, and their ids."""
+        return {entry.key: one.id for entry, one in zip(self.tree(TABLE).scan(), self.partitions, strict=True)}
+
+
+class Sizes:
+    """What copies have, by partition."""
+
+    def __init__(self, **of):
+        self.of = {7: SMALL, 8: SMALL} | of
+        self.middles = {7: b"f", 8: b"s"}
+        self.measured = []
+
+    def measure(self, copy):
+        """As `Replication`."""
+        self.measured.append(copy.partition[1])
+        found = self.of[copy.partition[1]]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def middle_of(self, copy):
+        """As `Replication`."""
+        return self.middles[copy.partition[1]]
+
+
+class Splitter:
+    """The splitter of one node, which holds both ranges."""
+
+    def __init__(self, world, number=1, *, alive=(1, 2, 3), limits=LIMITS, metadata=None):
+        self.world, self.number, self.alive, self.speak = world, number, alive, True
+        self.sizes = Sizes()
+        self.replicas = SimpleNamespace(copies={})
+        self.adopt()
+        self.looked_at = []
+        self.splitting = Splitting(
+            metadata or world,
+            world,
+            self.replicas,
+            self.sizes,
+            limits=limits,
+            alive=lambda: [*map(node, self.alive)],
+            check=self._check,
+            look_at=self.looked_at.append,
+            random=world.random,
+        )
+
+    def adopt(self):
+        """Hold what the map says."""
+        copies = {}
+        for partition in self.world.partitions:
+            own = next((one.id for one in partition.assignments if one.node == node(self.number)), None)
+            if own is not None:
+                copy = Copy(1, Identity(TABLE, partition.id, own), encode_state(0, 0, b"", b""))
+                copy.adopts(self.world.config, hosts_of(partition), rules_of(partition, 3, own))
+                copies[copy.partition] = copy
+        self.replicas.copies = copies
+
+    def _check(self):
+        if not self.speak:
+            raise Unavailable("not all nodes know")
+
+    async def looks(self, times=1):
+        """It looks, time and again."""
+        for _ in range(times):
+            await self.splitting.look()
+            await trio.sleep(LOOK_S)
+
+
+@pytest.fixture
+def world():
+    """A map of two ranges."""
+    return Ranges()
+
+
+def during(scenario):
+    """Run it in time that flies; what was said."""
+    with capture_logs() as said:
+        trio.run(scenario, clock=MockClock(autojump_threshold=0))
+    return [(line["event"], line["partition"]) for line in said]
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE, (0, 11)])
+def test_a_range_is_divided_beyond_either_limit(world, size):
+    """At its middle key, once, on its nodes; one that is as large as the limit stays."""
+    splitter = Splitter(world)
+    splitter.sizes.of[8] = size
+    is_divided = size != SMALL
+
+    async def scenario():
+        await splitter.looks(10)  # What it has adopted is the parent yet.
+        assert [*world.firsts] == ([b"", b"m", b"s"] if is_divided else [b"", b"m"])
+        assert len(world.asked) == is_divided
+        splitter.sizes.of |= dict.fromkeys(world.firsts.values(), SMALL)
+        splitter.adopt()
+        await splitter.looks(10)
+
+    assert during(scenario) == [("range_divided", 8)] * is_divided
+    assert len(world.asked) == is_divided
+    assert splitter.looked_at == [TABLE] * is_divided
+    for one in world.partitions[1:] if is_divided else ():
+        assert ([seat.node for seat in one.assignments], one.former) == ([*map(node, (1, 2, 3))], (80, 81, 82))
+
+
+def test_limits_that_are_off():
+    """Are no reason; where both are nothing is measured."""
+    for limits, measured, expected in (
+        (Limits(0, 10), (1 << 60, 10), False), (Limits(0, 10), (0, 11), True),
+        (Limits(10, 0), (10, 1 << 60), False), (Limits(10, 0), (11, 0), True),
+    ):  # fmt: skip
+        assert limits.are_exceeded(measured) == expected
+    splitter = Splitter(Ranges(), limits=Limits(0, 0))
+    trio.run(splitter.splitting.run)  # It is over.
+    assert splitter.sizes.measured == []
+
+
+@pytest.mark.parametrize(
+    ("number", "alive", "turn"), [(1, (1, 2, 3), 0), (2, (1, 2, 3), 1), (3, (1, 2, 3), 2), (3, (3,), 0)]
+)
+def test_one_host_after_the_other(world, number, alive, turn):
+    """The first that lives, in the order of slots, begins at once."""
+    splitter = Splitter(world, number, alive=alive)
+    splitter.sizes.of[7] = LARGE
+
+    async def scenario():
+        began = trio.current_time()
+        while len(world.firsts) == 2:
+            await splitter.looks()
+        assert turn * TURN_S <= trio.current_time() - began - LOOK_S < turn * TURN_S + LOOK_S
+
+    during(scenario)
+
+
+def test_two_that_divide_at_once(world):
+    """Of the second, which goes by the map of before, nothing becomes; it says nothing."""
+    tree = world.tree(TABLE)
+    before = SimpleNamespace(known=world.known, tree=lambda _: tree)
+    one, other = Splitter(world), Splitter(world, 2, alive=(2, 3), metadata=before)
+    one.sizes.of[7] = other.sizes.of[7] = LARGE
+
+    async def scenario():
+        await one.looks()
+        await other.looks(10)
+
+    assert during(scenario) == [("range_divided", 7)]
+    assert len(world.asked) > 1
+    assert [*world.firsts] == [b"", b"f", b"m"]
+
+
+def test_what_is_not_divided_now(world):
+    """Nothing while it moves, neither by a host nor by the target; of a hash table, or of one that is gone."""
+
+    async def asks_for(number=1):
+        splitter = Splitter(world, number)
+        splitter.sizes.of[7] = LARGE
+        await splitter.looks(10)
+        return len(world.asked)
+
+    async def scenario():
+        world.kind = HASH
+        assert await asks_for() == 0
+        world.kind, world.known[TABLE].head.ended = RANGE, True
+        assert await asks_for() == 0
+        world.known[TABLE].head.ended = False
+        world.ask("assign", 99, node(4), 2)
+        for number in (1, 4):
+            assert await asks_for(number) == 0
+        world.ask("unassign", 99)
+        assert await asks_for() == 1
+
+    during(scenario)
+
+
+def test_a_range_of_one_key(world):
+    """It says so once, and serves on; once there are two it is divided."""
+    splitter = Splitter(world)
+    splitter.sizes.of |= {7: LARGE, 8: LARGE}
+    splitter.sizes.middles = {7: None, 8: b"m"}  # One key; and two, of which the bound is one.
+
+    async def scenario():
+        await splitter.looks(20)
+        assert world.asked == []
+        splitter.sizes.middles = {7: b"f", 8: b"m" * 300}
+        await splitter.looks(20)
+
+    said = during(scenario)
+    assert sorted(said[:2]) == [("range_not_divided", 7), ("range_not_divided", 8)]
+    assert sorted(said[2:]) == [("range_divided", 7), ("range_divided", 8)]
+    assert [*world.firsts] == [b"", b"f", b"m", b"m" * 255]
+
+
+def test_who_is_not_settled_is_waited_for(world):
+    """64 former ones are named, and no more; that is said once."""
+    world.build(former=tuple(range(1000, 1000 + MOST_FORMER - 2)))
+    splitter = Splitter(world)
+    splitter.sizes.of[7] = LARGE
+
+    async def scenario():
+        await splitter.looks(20)
+        assert world.asked == []
+        world.ask("settle", ((1000, 5),))
+        await splitter.looks(20)
+
+    assert during(scenario) == [("division_waits", 7), ("range_divided", 7)]
+
+
+def test_nodes_that_know_of_no_division(world):
+    """Nothing is asked for while one of them lives, which is said once; a copy that cannot be read holds up no other."""
+    splitter = Splitter(world)
+    splitter.speak = False
+    splitter.sizes.of |= {7: LARGE, 8: Corrupt("f", 1, "damaged")}
+
+    async def scenario():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(splitter.splitting.run)
+            await trio.sleep(20 * LOOK_S)
+            assert world.asked == []
+            splitter.speak = True
+            await trio.sleep(20 * LOOK_S)
+            nursery.cancel_scope.cancel()
+
+    said = during(scenario)
+    assert ("range_divided", 7) in said
+    assert len(world.asked) == 1
+
+
+def test_what_was_not_done_is_asked_for_again(world):
+    """No majority of the servers has answered; not all the time."""
+    splitter, transact = Splitter(world), world.transact
+    splitter.sizes.of[7] = LARGE
+    times = []
+
+    async def refuses(table, operations, timeout_s):
+        times.append(trio.current_time())
+        raise Unavailable("no majority answers")
+
+    async def scenario():
+        world.transact = refuses
+        await splitter.looks(20)
+        world.transact = transact
+        await splitter.looks(10)
+
+    assert during(scenario) == [("range_divided", 7)]
+    assert min(later - at for at, later in zip(times, times[1:], strict=False)) >= AGAIN_S
+
+
+def test_many_copies_have_their_turns(world):
+    """Not all are measured in one look."""
+    splitter = Splitter(world)
+    one = splitter.replicas.copies[TABLE, 7]
+    for number in range(100, 100 + MOST_MEASURED):
+        copy = Copy(1, Identity(TABLE, number, one.assignment), encode_state(0, 0, b"", b""))
+        copy.rules, copy.hosts = one.rules, one.hosts
+        splitter.replicas.copies[TABLE, number] = copy
+        splitter.sizes.of[number] = SMALL
+    during(splitter.looks)
+    assert len(splitter.sizes.measured) == MOST_MEASURED
+    during(splitter.looks)
+    assert {*splitter.sizes.measured} == {id_ for _, id_ in splitter.replicas.copies}
