@@ -407,7 +407,7 @@ class Replicas:
     def _hear_none(self, peer: Peer, copy: Copy, config: int) -> None:
         """Take in that a node holds none of a copy's partition, by a map that may be newer than here."""
         if config > copy.config and copy in self.levels:
-            peer.feed.let_go(copy)
+            peer.feed.divided(copy, (copy,))
         if config > self.maps.get(copy.partition[0], 0):
             self.on_newer(copy.partition[0], peer.node)
 
