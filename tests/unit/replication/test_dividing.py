@@ -331,3 +331,22 @@ def test_who_was_not_heard_of_the_parent_is_asked_first(cluster):
     cluster.connect(node)
     cluster.pass_s(0.1)
     assert node.replicas.may_originate(child(node, LOW))
+
+
+def test_a_feed_goes_on_where_it_was(cluster):
+    """Also to who has said before that it holds the parent no more: what is covered is passed over."""
+    read = []
+    for node in cluster.nodes:
+        node.look = lambda peer, look, node=node: (read.append(look.position), type(node).look(node, peer, look))
+    covered = cluster.nodes[0].synced()
+    cluster.divide(1)
+    cluster.write(2, b"c")
+    cluster.pass_s(1.0)
+    assert cluster.nodes[1].newer
+    cluster.divide(2)
+    cluster.pass_s(0.1)
+    cluster.divide(3)
+    cluster.pass_s(1.0)
+    assert are_equal(cluster)
+    assert read
+    assert min(read) >= covered
