@@ -4,7 +4,8 @@ What every assigned copy, dead or alive, has confirmed by its clock, under this 
 by another config may have had a copy load that this one does not know of.)  A tombstone is needed while an older record
 of its key may come: from a copy that lacks the tombstone, or that has the record where this one has not.  So it goes
 once it is settled, and this copy's clock covers the join of what the others said.  What is written after that has a
-later time.  The keys under `copy.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
+later time.  The keys under `keys.TOMBSTONE` list them by age; a row that is of no record any more goes with them.
+Of a space with several copies each looks at the rows of its own keys, and lets go of those that are of nobody's.
 Which copies have any is learned by going through all of them once; then only what was deleted from is looked at, and
 what is held back (`upkeep`).
 
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.errors import Overloaded, StorageError
 from gossipkv.replication import clock, record
-from gossipkv.replication.copy import RECORD, TIME_BYTES, TOMBSTONE
+from gossipkv.replication.keys import RECORD, TIME_BYTES, TOMBSTONE
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
@@ -104,9 +105,10 @@ class Collecting:
     def _collect(self, copy: Copy) -> None:
         start = self._at.pop(copy, TOMBSTONE)
         rows, more = self._outside.scan(copy.space, start, END_OF_TOMBSTONES, reverse=False, limit=MOST_ROWS)
+        rows = [row for row in rows if self._is_of(copy, _key_of(row[0]))]
         if start == TOMBSTONE:
             self.held_back.pop(copy, None)
-            if not rows:
+            if not rows and more is None:
                 self._replicas.upkeep.unswept.pop(copy, None)
                 return
         self._replicas.upkeep.unswept[copy] = None  # Until a look finds none.
@@ -121,12 +123,16 @@ class Collecting:
         if more is not None:
             self._at[copy] = more
 
+    def _is_of(self, copy: Copy, key: bytes) -> bool:
+        """Whether a copy is to look at what stands in its space of a key: it is its own, or nobody's."""
+        return copy.bounds.has(key) or self._replicas.spaces.is_nobodys(copy, key)
+
     def _batch_of(self, copy: Copy, keys: Iterable[bytes]) -> tuple[Batch, int]:
         """What takes those tombstones away that may go, with their rows, and how many they are."""
         what = collectable(self._replicas, copy)
         batch, count = Batch(), 0
         for key in keys:
-            time, user_key = key[len(TOMBSTONE) :][:TIME_BYTES], key[len(TOMBSTONE) + TIME_BYTES :]
+            time, user_key = key[len(TOMBSTONE) :][:TIME_BYTES], _key_of(key)
             if copy.is_pending(user_key):
                 continue
             data = self._outside.get(copy.space, RECORD + user_key)
@@ -141,3 +147,8 @@ class Collecting:
                 count += 1
             batch.delete(copy.space, key)
         return batch, count
+
+
+def _key_of(row: bytes) -> bytes:
+    """The user's key, out of that of a tombstone."""
+    return row[len(TOMBSTONE) + TIME_BYTES :]

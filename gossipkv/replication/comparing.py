@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.replication import clock, record
-from gossipkv.replication.copy import END_OF_RECORDS, RECORD, Digest
+from gossipkv.replication.copy import Digest
 
 if TYPE_CHECKING:
     from gossipkv.replication.copy import Copy
@@ -37,14 +37,14 @@ class Pass:
     copy: Copy
     clock: bytes
     space: int
-    start: bytes | None = RECORD  # Of the next page; None: it is at the end.
+    start: bytes | None  # Of the next page; None: it is at the end.
     sum: int = 0
     records: int = 0
 
     @classmethod
     def of(cls, copy: Copy) -> Pass:
         """One that begins."""
-        return cls(copy, copy.synced, copy.space)
+        return cls(copy, copy.synced, copy.space, copy.bounds.records[0])
 
     def is_right(self, replicas: Replicas) -> bool:
         """Whether the copy is as it was when this began; else what was summed up is of no clock."""
@@ -54,7 +54,8 @@ class Pass:
     def read(self, outside: Outside) -> Digest | None:
         """Take in a page of a copy that is as it was; None: more is left."""
         assert self.start is not None, self.copy.identity
-        found, self.start = outside.scan(self.space, self.start, END_OF_RECORDS, reverse=False, limit=MOST_RECORDS)
+        end = self.copy.bounds.records[1]
+        found, self.start = outside.scan(self.space, self.start, end, reverse=False, limit=MOST_RECORDS)
         for key, data in found:
             if record.value(data) is not None:
                 hashed = blake2b(key, digest_size=HASH_BYTES, salt=len(key).to_bytes(4, "big"))
@@ -95,7 +96,7 @@ class Comparing:
             return
         copy = begun.copy
         copy.digest = digest
-        table, partition, _ = copy.identity
+        table, partition = copy.partition
         params: list[Value] = [self._replicas.me, table, partition, begun.clock]
         for node, _ in self._replicas.hosts_told(copy):
             self._outside.ask(node, "replica_digest", params, partial(self._answered, copy, begun.clock, node))

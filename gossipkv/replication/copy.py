@@ -1,15 +1,6 @@
 r"""A replica of a partition: which records it takes in, and the batches that it writes.
 
-A copy is one space of the store.  Its keys begin with a byte that says of what they are:
-
-    \0 i                what it is: [1, table, partition, assignment]
-    \0 c                how it stands: time, config id, clock before and after the last batch
-    \0 l                it is being loaded, and is no copy yet (`loading`)
-    \0 j                it is not whole yet: what it has beside its clock (`joining`)
-    \0 a                its assignment is not AVAILABLE, by the map that it has adopted last
-    \0 x                it is set aside: nobody reads it, and it takes and gives nothing
-    \1 key              the record of a user's key (`record`)
-    \2 time key         a tombstone: the record of that key was a delete of that time
+A copy lies in a space of the store, by itself or beside what was of one range with it (`keys`).
 
 What a batch does to a copy is an *entry* of the node's log: the records that it puts, and the clock before and after
 it.  It has what was written here, or what was taken from other copies, never both; so whoever reads the log can tell
@@ -26,34 +17,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-import msgpack
-
-from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock, record
 from gossipkv.replication._entry import size_bytes
 from gossipkv.replication.joining import Joining
+from gossipkv.replication.keys import (
+    IDENTITY,
+    MOVES,
+    ORDER_BYTES,
+    RECORD,
+    STATE,
+    TOMBSTONE,
+    Identity,
+    decode_state,
+    encode_state,
+)
 from gossipkv.replication.sharing import shared
 from gossipkv.replication.time import HybridTime
-from gossipkv.storage.engine.shell import DELETE, PUT, Batch
+from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gossipkv.storage.engine.log_reader import Operations
-
-FORMAT: Final = 1
-IDENTITY: Final = b"\0i"
-STATE: Final = b"\0c"
-LOADING: Final = b"\0l"
-MOVES: Final = b"\0a"
-ASIDE: Final = b"\0x"
-RECORD: Final = b"\1"
-TOMBSTONE: Final = b"\2"
-END_OF_RECORDS: Final = TOMBSTONE
-
-TIME_BYTES: Final = 8
-HEAD_BYTES: Final = 16  # Of a state: time, config id.
-ORDER_BYTES: Final = 24  # Of a record: time, origin, counter.
 NOTHING: Final[dict[bytes, bytes]] = {}  # Of all copies of which all is synced; nobody writes to it.
 
 
@@ -61,19 +45,6 @@ class Read(Protocol):
     """A function that reads what is synced."""
 
     def __call__(self, space: int, key: bytes) -> bytes | None: ...
-
-
-class Identity(NamedTuple):
-    """What a copy is; it never changes."""
-
-    table: bytes
-    partition: int
-    assignment: int
-
-    def encode(self) -> bytes:
-        """What stands under `IDENTITY`."""
-        packed: bytes = msgpack.packb((FORMAT, *self))
-        return packed
 
 
 class Host(NamedTuple):
@@ -106,6 +77,17 @@ class Rules(NamedTuple):
 
 
 NO_RULES: Final = Rules()
+
+
+class Line(NamedTuple):
+    """What a copy came from by divisions, and what came from it."""
+
+    suffix: bytes = b""  # What stands behind its keys.
+    forebears: tuple[int, ...] = ()  # The assignments under which its records were written here before.
+    heirs: tuple[Copy, ...] = ()  # What stands in its place since it was divided.
+
+
+NO_LINE: Final = Line()
 
 
 class Digest(NamedTuple):
@@ -146,12 +128,23 @@ class Entry:
         self.size_bytes = size_bytes(self.records)
         self.origins = clock.ahead(self.after, self.before)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its records lead from the clock before to that after: all that a batch has originated here."""
+        return self.is_own and self.origins == (self.copy.assignment,)
+
     def records_of(self, named: Sequence[int]) -> Sequence[tuple[bytes, bytes]]:
         """Its records of these origins: of what has ended since no clock says anything any more."""
         if all(origin in named for origin in self.origins):
             return self.records
         left = clock.named(self.after, named)
         return [(key, data) for key, data in self.records if clock.covers(left, record.dot(data))]
+
+    def of(self, copy: Copy) -> Entry:
+        """The same as an entry of a copy that lies inside the bounds of its own: clocks as they are, records by key."""
+        assert self.copy.bounds.covers(copy.bounds), (self.copy.bounds, copy.bounds)
+        records = tuple(row for row in self.records if copy.bounds.has(row[0]))
+        return Entry(copy, records, self.before, self.after, self.is_own, self.position)
 
 
 @final
@@ -178,10 +171,12 @@ class Copy:
         "appended",
         "aside",
         "assignment",
+        "bounds",
         "config",
         "digest",
         "is_new",
         "joining",
+        "line",
         "made_at",
         "partition",
         "rules",
@@ -198,16 +193,25 @@ class Copy:
     )
 
     def __init__(
-        self, space: int, identity: Identity, state: bytes, made_at: int = 0, joining: Joining | None = None
+        self,
+        space: int,
+        identity: Identity,
+        state: bytes,
+        made_at: int = 0,
+        joining: Joining | None = None,
+        *,
+        suffix: bytes = b"",
     ) -> None:
         """`state`: what stands under `STATE`; `made_at`: the log has nothing of it before that position.
 
-        `joining`: what it has beside its clock; None: it is whole.
+        `joining`: what it has beside its clock; None: it is whole.  `suffix`: what stands behind its keys (`keys`).
 
         Raises:
             ProtocolError: the state has not that form.
         """
         self.space = space
+        self.line = Line(suffix) if suffix else NO_LINE
+        self.bounds = shared(identity.bounds)
         self.made_at = made_at
         self.is_new = made_at > 0  # It was made in this life, so nobody has anything of it from before.
         self.stands_still = False  # It takes and originates nothing while a load of it ends.
@@ -231,7 +235,25 @@ class Copy:
     @property
     def identity(self) -> Identity:
         """What it is."""
-        return Identity(*self.partition, self.assignment)
+        return Identity(*self.partition, self.assignment, self.bounds)
+
+    @property
+    def suffix(self) -> bytes:
+        """What stands behind its keys."""
+        return self.line.suffix
+
+    @property
+    def heirs(self) -> tuple[Copy, ...]:
+        """What stands in its place since it was divided."""
+        return self.line.heirs
+
+    def put(self, batch: Batch, key: bytes, value: bytes) -> None:
+        """Have something stand under one of the keys that say what it is."""
+        batch.put(self.space, key + self.suffix, value)
+
+    def remove(self, batch: Batch, key: bytes) -> None:
+        """Have nothing stand there."""
+        batch.delete(self.space, key + self.suffix)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -304,12 +326,12 @@ class Copy:
             return None
         clock_now = clock.named(self.appended, named)
         batch = Batch()
-        batch.put(self.space, STATE, encode_state(self.time.last, config, clock_now, clock_now))
+        self.put(batch, STATE, encode_state(self.time.last, config, clock_now, clock_now))
         is_available_now = is_available(self.assignment, hosts)
         if is_available_now and not self.was_available:
-            batch.delete(self.space, MOVES)
+            self.remove(batch, MOVES)
         elif self.was_available and not is_available_now:
-            batch.put(self.space, MOVES, b"")
+            self.put(batch, MOVES, b"")
         return batch
 
     def adopts(self, config: int, hosts: Sequence[Host], rules: Rules = NO_RULES) -> None:
@@ -329,6 +351,7 @@ class Copy:
         assert self.stands_still
         assert self.joining is not None or clock.covers(joined, self.appended), "a clock never goes back"
         self.space, self.made_at, self.stands_still = space, position, False
+        self.line = NO_LINE
         self.appended = self.synced = joined
         self.joining = self.synced_joining = _left(joining)
         self.taken_config = self.config
@@ -345,12 +368,16 @@ class Copy:
 
     # -- what is written here ----------------------------------------------------------------------------------------
 
-    def originate(self, writes: Sequence[Write], now_ms: int) -> tuple[Batch, Entry]:
-        """Give records to what a client would write, one after the other: a batch to append, and then `appends`."""
+    def originate(self, batch: Batch, writes: Sequence[Write], now_ms: int) -> Entry:
+        """Have a batch give records to what a client would write, one after the other: to append, and then `appends`.
+
+        Requires: all keys are of its range.
+        """
         assert self.aside is None, self.aside
         assert not self.stands_still
         assert self.joining is None, "who is not whole originates nothing"
-        batch, before = Batch(), self.appended
+        assert all(self.bounds.has(write.key) for write in writes), self.bounds
+        before = self.appended
         count = clock.counter(before, self.assignment)
         records: list[tuple[bytes, bytes]] = []
         for key, value, dependencies in writes:
@@ -361,7 +388,7 @@ class Copy:
             records.append((key, data))
             self._put(batch, key, data)
         after = clock.raised(before, self.assignment, count)
-        return batch, self._finished(batch, Entry(self, tuple(records), before, after, is_own=True))
+        return self._finished(batch, Entry(self, tuple(records), before, after, is_own=True))
 
     # -- what comes from others --------------------------------------------------------------------------------------
 
@@ -434,7 +461,7 @@ class Copy:
         """Have the batch move the clock: records and clock go together."""
         assert clock.covers(entry.after, entry.before), "a clock never goes back"
         before = entry.before if entry.joining is None else entry.after  # Nobody is fed by it: see `joining`.
-        batch.put(self.space, STATE, encode_state(self.time.last, self.config, entry.after, before))
+        self.put(batch, STATE, encode_state(self.time.last, self.config, entry.after, before))
         return entry
 
     def appends(self, entry: Entry) -> None:
@@ -462,24 +489,33 @@ class Copy:
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def entry_of(self, position: int, operations: Operations) -> Entry | None:
-        """Read an entry from what a batch of the log does to this space; None: it has nothing to tell."""
-        records: list[tuple[bytes, bytes]] = []
-        before = after = b""
-        for kind, space, key, value in operations:
-            if space != self.space or kind not in {PUT, DELETE}:
-                continue
-            if key[:1] == RECORD and kind == PUT:
-                records.append((key[1:], value))
-            elif key == STATE:
-                _, _, after, before = decode_state(value)
+    def entry_of(self, position: int, records: Iterable[tuple[bytes, bytes]], state: bytes) -> Entry | None:
+        """Read an entry from what a batch of the log has put: records, and how the copy stands after it.
+
+        None: it has nothing to tell.
+        """
+        _, _, after, before = decode_state(state)
         if before == after:
             return None
-        entry = Entry(self, tuple(records), before, after, is_own=False, position=position)
-        # What a former life had written, and others gave back, may lack what has lost: that is no batch of its own.
-        rise = clock.counter(after, self.assignment) - clock.counter(before, self.assignment)
-        entry.is_own = entry.origins == (self.assignment,) and len(records) == rise
+        entry = Entry(self, (*filter(self._has_row, records),), before, after, is_own=False, position=position)
+        if len(entry.origins) == 1:
+            (origin,) = entry.origins
+            # What a former life had written, and others gave back, may lack what has lost: that is no batch of its own.
+            is_plain = len(entry.records) == clock.counter(after, origin) - clock.counter(before, origin)
+            entry.is_own = is_plain if origin == self.assignment else origin in self.line.forebears
         return entry
+
+    def _has_row(self, row: tuple[bytes, bytes]) -> bool:
+        return self.bounds.has(row[0])
+
+    def inherits(self, parent: Copy) -> None:
+        """It stands in the place of a copy that was divided, with all that this has of its keys, synced or not."""
+        self.time.merge(parent.time.last)
+        self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
+        self.is_new = parent.is_new
+        self.line = self.line._replace(forebears=(*parent.line.forebears, parent.assignment))
+        self._between = {key: order for key, order in parent._between.items() if self.bounds.has(key)} or NOTHING
+        self._has_synced(parent.synced)
 
 
 def _left(joining: Joining | None) -> Joining | None:
@@ -494,29 +530,6 @@ def _named(hosts: Iterable[Host], former: Iterable[int] = ()) -> tuple[int, ...]
 def is_available(assignment: int, hosts: Iterable[Host]) -> bool:
     """Whether an assignment is AVAILABLE."""
     return any(host.counts and host.available for host in hosts if host.assignment == assignment)
-
-
-def encode_state(time: int, config: int, after: bytes, before: bytes) -> bytes:
-    """What stands under `STATE`: both clocks have the same assignments."""
-    assert len(after) == len(before)
-    return time.to_bytes(8, "big") + config.to_bytes(8, "big") + after + before
-
-
-def decode_state(value: bytes) -> tuple[int, int, bytes, bytes]:
-    """Time, config id, clock after and before.  Raises ProtocolError."""
-    half = (len(value) - HEAD_BYTES) // 2
-    after, before = value[HEAD_BYTES : HEAD_BYTES + half], value[HEAD_BYTES + half :]
-    clock.check(after)
-    clock.check(before)
-    return int.from_bytes(value[:8], "big"), int.from_bytes(value[8:HEAD_BYTES], "big"), after, before
-
-
-def decode_identity(value: bytes) -> Identity:
-    """Read what stands under `IDENTITY`.  Raises ProtocolError: it is nothing that was written there."""
-    match msgpack.unpackb(value):
-        case [int(format_), bytes(table), int(partition), int(assignment)] if format_ == FORMAT:
-            return Identity(table, partition, assignment)
-    raise ProtocolError("a copy's identity is [1, table, partition, assignment]", {"got": repr(value)[:80]})
 
 
 def first_batch(

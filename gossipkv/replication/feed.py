@@ -17,7 +17,6 @@ The core is pulled: told what has happened, it is asked for what to do next.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -25,11 +24,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from gossipkv.replication import clock
+from gossipkv.replication.tail import size_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from gossipkv.replication.copy import Copy, Entry, Host
+    from gossipkv.replication.copy import Copy, Entry
+    from gossipkv.replication.tail import Beginnings, Tail
     from gossipkv.storage.engine.log_reader import Cursor
 
 # Of a message; while a larger one is made and taken others would wait, here and there.
@@ -39,8 +40,6 @@ MOST_UNDER_WAY: Final = 4
 MOST_OF_LANES: Final = 2  # Of these, what goes to copies that have a lane of their own.
 MOST_LOOKS: Final = 4  # Lanes for which the log is read at a time.
 MOST_OPEN: Final = 1 << 16  # Entries that are known here and not covered there; further ones wait in the log.
-TAIL_BYTES: Final = 8 << 20
-FEW: Final = 1024  # Entries that were let go of and are still in lists.
 RELAYED_FOR: Final = 5  # Times the relay time.
 
 
@@ -68,72 +67,6 @@ class Told(NamedTuple):
 def is_served(assignment: int, copy: Copy) -> bool:
     """Whether an assignment is AVAILABLE, or LEAVING, by the map that a copy goes by."""
     return any(seat.available for one, seat in copy.seated() if one == assignment)
-
-
-@final
-class Tail:
-    """The end of the log, in memory, for all feeds."""
-
-    def __init__(self, position: int, *, most_bytes: int = TAIL_BYTES) -> None:
-        self.end = position  # All up to here is synced.
-        self.first = position  # All behind it is here.
-        self._batches: list[Sequence[Entry]] = []
-        self._positions: list[int] = []
-        self._begin = 0  # Of what is here; what is before is let go of now and then.
-        self._bytes, self._most_bytes = 0, most_bytes
-
-    def append(self, entries: Sequence[Entry]) -> None:
-        """Have the entries of a batch that is synced; they come in their order."""
-        assert entries[0].position > self.end
-        self.end = entries[0].position
-        self._batches.append(entries)
-        self._positions.append(self.end)
-        self._bytes += _size_bytes(entries)
-        while self._bytes > self._most_bytes:
-            self.first = self._positions[self._begin]
-            self._bytes -= _size_bytes(self._batches[self._begin])
-            self._begin += 1
-        if self._begin > FEW and self._begin * 2 > len(self._batches):
-            del self._batches[: self._begin], self._positions[: self._begin]
-            self._begin = 0
-
-    def next(self, position: int) -> Sequence[Entry]:
-        """The entries of the first batch behind a position, if any.  Requires: that is not before `first`."""
-        assert position >= self.first
-        at = max(self._begin, bisect_right(self._positions, position))
-        return self._batches[at] if at < len(self._batches) else ()
-
-
-def _size_bytes(entries: Sequence[Entry]) -> int:
-    return sum(entry.size_bytes for entry in entries)
-
-
-@final
-class Beginnings:
-    """Where in this node's log the feeds of targets begin, in this life; a later life has lanes that were kept."""
-
-    def __init__(self, position: int) -> None:
-        """`position`: the end of what was there at the start."""
-        self._start = position
-        self._of: dict[Copy, dict[int, int]] = {}
-
-    def note(self, copy: Copy, hosts: Iterable[Host], position: int) -> None:
-        """The batch by which a copy adopts a map stands there; `hosts`: that the map names.
-
-        What was written before comes to a target by loading: it may be a record whose tombstone is gone already.
-        """
-        known = {*copy.assigned}
-        begun = {host.assignment: position for host in hosts if not host.available and host.assignment not in known}
-        if begun:
-            self._of.setdefault(copy, {}).update(begun)
-
-    def of(self, copy: Copy, assignment: int) -> int:
-        """Where the feed of a target begins."""
-        return self._of.get(copy, {}).get(assignment, self._start)
-
-    def let_go(self, copy: Copy) -> None:
-        """The copy is no more."""
-        self._of.pop(copy, None)
 
 
 @final
@@ -229,6 +162,7 @@ class Feed:
         self.turned: set[Copy] = set()  # Which are below, or not any more: to be told.
         self._relayed: dict[tuple[Copy, int], float] = {}  # Until when an origin's entries go like those from here.
         self._strangers: dict[Copy, None] = {}  # Told of by who is no host, as far as the map is here: nothing is fed.
+        self._resumes: dict[Copy, int] = {}  # Where the feed of what was divided goes on, of which nothing is told yet.
 
     # -- what has happened -------------------------------------------------------------------------------------------
 
@@ -248,6 +182,8 @@ class Feed:
             copy: Lane(lanes[one.assignment], copy) for copy, one in hosts.items() if one.assignment in lanes
         }
         self.kept_lanes = {}
+        for copy in [copy for copy in self._gap if copy in self._resumes]:
+            self._lanes.setdefault(copy, Lane(self._resumes.pop(copy), copy))
         for copy, one in joining.items():
             self._lanes.setdefault(copy, Lane(self._beginnings.of(copy, one.assignment), copy))
         for copy, one in hosts.items():
@@ -283,9 +219,14 @@ class Feed:
                 told = told._replace(clock=merged, config=max(told.config, before.config))
         elif self._connected and not clock.covers(told.clock, copy.synced):
             # What was written before it was there was passed.
-            at = copy.made_at if told.span is None else self._beginnings.of(copy, told.assignment)
+            at = (
+                self._resumes.get(copy, copy.made_at)
+                if told.span is None
+                else self._beginnings.of(copy, told.assignment)
+            )
             self._lanes[copy] = Lane(at, copy)
         self.told[copy] = told
+        self._resumes.pop(copy, None)
         if not told.can_take:
             self._lanes.setdefault(copy, Lane(self._place, copy))
         if copy in self._gap and self._covers(copy, self._gap[copy]):
@@ -302,11 +243,24 @@ class Feed:
         self.told[copy] = told._replace(available=is_served(told.assignment, copy))
 
     def let_go(self, copy: Copy) -> None:
-        """The copy here is no more."""
+        """The copy here is no more, or the target has none."""
         self.told.pop(copy, None)
         self._gap.pop(copy, None)
         self._lanes.pop(copy, None)
         self._strangers.pop(copy, None)
+        self._resumes.pop(copy, None)
+
+    def divided(self, copy: Copy, heirs: Iterable[Copy]) -> None:
+        """A copy was divided: once the target tells of an heir, that is fed from where this one was."""
+        lane = self._lanes.get(copy)
+        items = [item.position - 1 for item in self._shared.open if item.copy is copy]
+        at = min([self._shared.at, *items] if lane is None else [self._first_open(lane)])
+        at = min(at, self._resumes.get(copy, at))
+        is_told = copy in self.told or copy in self._resumes
+        self._shared.open = deque(item for item in self._shared.open if item.copy is not copy)
+        self.let_go(copy)
+        if is_told and copy not in self._strangers:
+            self._resumes.update(dict.fromkeys(heirs, at))
 
     def has_moved(self, copy: Copy) -> None:
         """The copy here is in a new space, where its log begins: what was before is nobody's to send any more."""
@@ -485,7 +439,7 @@ class Feed:
         items: list[Item] = []
         size_bytes = 0
         while batch := self._ahead(lane):
-            size_bytes += _size_bytes(batch)
+            size_bytes += size_bytes_of(batch)
             is_full = len(lane.open) >= MOST_OPEN or len(entries) >= MESSAGE_ENTRIES
             is_full |= bool(entries) and size_bytes > MESSAGE_BYTES
             if is_full or not all(self._may_pass(lane, entry) for entry in batch):

@@ -19,13 +19,12 @@ import msgpack
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock
+from gossipkv.replication.keys import JOINING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gossipkv.storage.engine.shell import Batch
-
-JOINING: Final = b"\0j"  # In a copy's space: `[is loaded, [[assignment, clock before, clock after], ...]]`.
 
 
 class Span(NamedTuple):

@@ -15,12 +15,13 @@ it asks before it is AVAILABLE.  A host confirms by its clock, which tells what 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from gossipkv.replication import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from gossipkv.replication.copy import Copy, Seat
     from gossipkv.replication.feed import Told
@@ -42,6 +43,20 @@ class _Pending(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False)
+class _Everywhere:
+    """What waits for a level has it once all heirs of its copy say so, wherever its keys are by now."""
+
+    left: int
+    on_reached: Callable[[], object]
+
+    def one(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self.on_reached()
+
+
+@final
 class Levels:
     """The writes that one copy has originated, and that wait; of thousands of copies hardly any has some."""
 
@@ -50,7 +65,8 @@ class Levels:
     def __init__(self, copy: Copy) -> None:
         self._copy = copy
         self._told: tuple[Told, ...] = ()  # What each other host has told last.
-        self._pending: dict[str, deque[_Pending]] | None = None  # By level; None: nobody waits.
+        # By level and the assignment under which it was written: its copy's, or one of before a division.
+        self._pending: dict[tuple[str, int], deque[_Pending]] | None = None  # None: nobody waits.
 
     def connected(self, nodes: Collection[bytes]) -> int:
         """How many slots can confirm now: all whose hosts count are here, or among the `nodes` that are connected."""
@@ -76,12 +92,25 @@ class Levels:
         """The assignments whose hosts have told their clocks in this life."""
         return [one.assignment for one in self._told]
 
-    def wait(self, level: str, counter: int, on_reached: Callable[[], object]) -> None:
-        """Have `on_reached` called once the record of that counter, and all before, have reached the level."""
+    def wait(self, level: str, counter: int, on_reached: Callable[[], object], *, origin: int | None = None) -> None:
+        """Have `on_reached` called once the record of that counter, and all before, have reached the level.
+
+        `origin`: the assignment under which it was written here; None: that of the copy.
+        """
         self._pending = self._pending or {}
-        pending = self._pending.setdefault(level, deque())
+        by = level, self._copy.assignment if origin is None else origin
+        pending = self._pending.setdefault(by, deque())
         assert not pending or pending[-1].counter <= counter
         pending.append(_Pending(counter, on_reached))
+
+    def divided(self, heirs: Sequence[Levels]) -> None:
+        """Its copy is divided: what waits is counted anew, by what is confirmed of all of its keys."""
+        pending, self._pending = self._pending or {}, None
+        for (level, origin), all_ in pending.items():
+            for one in all_:
+                everywhere = _Everywhere(len(heirs), one.on_reached)
+                for heir in heirs:
+                    heir.wait(level, one.counter, everywhere.one, origin=origin)
 
     def confirms(self, told: Told) -> None:
         """A host has told its clock."""
@@ -90,48 +119,51 @@ class Levels:
 
     def look(self) -> None:
         """Call those whose level is reached."""
-        for level, pending in [*(self._pending or {}).items()]:
-            reached = self.reached(level)
+        for (level, origin), pending in [*(self._pending or {}).items()]:
+            reached = self.reached(level, origin=origin)
             while pending and pending[0].counter <= reached:
                 pending.popleft().on_reached()
-            if pending and (begins := self._begins()):
-                self._look_behind(level, pending, begins)
+            if pending and (begins := self._begins(origin)):
+                self._look_behind(level, origin, pending, begins)
             if not pending and self._pending is not None:
-                self._pending.pop(level, None)
+                self._pending.pop((level, origin), None)
                 self._pending = self._pending or None
 
-    def _begins(self) -> int:
+    def _begins(self, origin: int) -> int:
         """Behind which counter a host has something that is not whole; 0: all are."""
         spans = (told.span for told in self._told if told.span is not None)
-        return max((clock.counter(span.before, self._copy.assignment) for span in spans), default=0)
+        return max((clock.counter(span.before, origin) for span in spans), default=0)
 
-    def _look_behind(self, level: str, pending: deque[_Pending], begins: int) -> None:
+    def _look_behind(self, level: str, origin: int, pending: deque[_Pending], begins: int) -> None:
         """Call those of behind where a feed began: what was written before waits until its target is whole."""
-        reached = self.reached(level, begins)
+        reached = self.reached(level, begins, origin=origin)
         done = [one for one in pending if begins < one.counter <= reached]
         for one in done:
             pending.remove(one)
             one.on_reached()
 
-    def reached(self, level: str, behind: int = 0) -> int:
-        """Up to which counter what was written here has reached a level; or, `behind` a counter, what came since."""
-        here = clock.counter(self._copy.synced, self._copy.assignment)
+    def reached(self, level: str, behind: int = 0, *, origin: int | None = None) -> int:
+        """Up to which counter what was written here has reached a level; or, `behind` a counter, what came since.
+
+        `origin`: as in `wait`.
+        """
+        origin = self._copy.assignment if origin is None else origin
+        here = clock.counter(self._copy.synced, origin)
         if level == ONE:
             return here
         slots: dict[int, int] = {}
         for assignment, seat in self._counting():
-            counter = here if assignment == self._copy.assignment else self._confirmed(assignment, behind)
+            counter = here if assignment == self._copy.assignment else self._confirmed(assignment, origin, behind)
             slots[seat.slot] = min(slots.get(seat.slot, counter), counter)
         needed = slots_needed(level, self.slots)
         return sorted(slots.values(), reverse=True)[needed - 1] if len(slots) >= needed else 0
 
-    def _confirmed(self, assignment: int, behind: int) -> int:
-        """Up to which counter a host has confirmed what was written here, or what came behind that counter."""
-        own = self._copy.assignment
+    def _confirmed(self, assignment: int, origin: int, behind: int) -> int:
+        """Up to which counter a host has confirmed what an origin has written, or what came behind that counter."""
         for told in self._told:
             if told.assignment == assignment and told.config == self._copy.config:
-                counter = clock.counter(told.clock, own)
-                if told.span is not None and clock.counter(told.span.before, own) <= behind:
-                    counter = max(counter, clock.counter(told.span.after, own))
+                counter = clock.counter(told.clock, origin)
+                if told.span is not None and clock.counter(told.span.before, origin) <= behind:
+                    counter = max(counter, clock.counter(told.span.after, origin))
                 return counter
         return 0

@@ -13,7 +13,7 @@ origin a connected host is ahead, and for the relay time none that can feed is, 
 3. Records of the old space that the clock does not cover are merged over, then what its log has since.  What the clock
    covers is not: it may be a record whose tombstone the others have collected.
 4. The copy stands still, takes and originates nothing, until the last of it is merged and synced.
-5. One batch joins clocks and times, and drops the old space.  The copy's log begins there: who has less loads from it.
+5. One batch joins clocks and times, and takes it out of the old space.  Its log begins there: who lacks more loads.
 
 A copy that is not whole (`joining`) loads as soon as its assignment is INITIALIZING, from its slot's other host if that
 is there.  Spans that are open then stay beside the clock.  If one is for the stall time, the copy begins *anew*: what
@@ -37,8 +37,8 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, NotServed, Overloaded, StorageError
 from gossipkv.replication import clock, record
-from gossipkv.replication.copy import (
-    END_OF_RECORDS,
+from gossipkv.replication.copy import first_batch
+from gossipkv.replication.keys import (
     IDENTITY,
     LOADING,
     MOVES,
@@ -48,7 +48,6 @@ from gossipkv.replication.copy import (
     TOMBSTONE,
     decode_state,
     encode_state,
-    first_batch,
 )
 from gossipkv.replication.messages import records_of
 from gossipkv.replication.pace import Pace
@@ -57,9 +56,10 @@ from gossipkv.storage.engine.shell import PUT, Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from gossipkv.replication.copy import Copy, Host, Identity, Rules
+    from gossipkv.replication.copy import Copy, Host, Rules
     from gossipkv.replication.feed import Told
     from gossipkv.replication.joining import Joining
+    from gossipkv.replication.keys import Bounds, Identity
     from gossipkv.replication.outside import Outside
     from gossipkv.storage.engine.log_reader import Operations
     from gossipkv.wire.rpc import Value
@@ -85,7 +85,11 @@ class Around(Protocol):
         """Have a copy go by what a map says.  Raises Overloaded, StorageError."""
         ...
 
-    def has_moved(self, copy: Copy, old_space: int) -> None:
+    def leaves(self, copy: Copy, batch: Batch) -> None:
+        """Have the batch take it out of the space where it is."""
+        ...
+
+    def has_moved(self, copy: Copy, old_space: int, old_suffix: bytes) -> None:
         """It is in its new space."""
         ...
 
@@ -105,12 +109,15 @@ class Load:
     theirs: int = 0  # The source's space.
     state: bytes = b""  # Of the source, at that position in its log.
     position: int = 0
-    start: bytes | None = RECORD  # Where the next page begins, of the source's space, and then of the old one here.
+    start: bytes | None = None  # Where the next page begins, of the source's space, and then of the old one here.
     own_position: int = 0  # Of the log here: what the old space has behind it is merged over yet,
     until: int = 0  # and up to where.
     unsynced: int = 0
     is_switching: bool = False  # The batch that moves the clock is appended.
     is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.start, _ = self.copy.bounds.records
 
     @property
     def clock(self) -> bytes:
@@ -231,7 +238,7 @@ class Loading:
         """Have a copy that is not whole be as it was at first."""
         space = self._outside.reserve_space()
         batch, state, joining = first_batch(space, copy.identity, copy.config, copy.hosts, copy.rules)
-        batch.drop_space(copy.space)
+        self._around.leaves(copy, batch)
         empty = decode_state(state)[2]
         load = Load(copy, self._me, now, 0, space, next=lambda: None, is_switching=True)
         with contextlib.suppress(Overloaded, StorageError):  # The next time.
@@ -272,7 +279,7 @@ class Loading:
     # -- from the source -----------------------------------------------------------------------------------------------
 
     def _ask(self, load: Load) -> None:
-        table, partition, _ = load.copy.identity
+        table, partition = load.copy.partition
         params: list[Value] = [self._me, table, partition, load.theirs, load.position, load.start or b""]
         self._outside.ask(load.source, "replica_load", params, partial(self._answered, load))
 
@@ -322,14 +329,15 @@ class Loading:
         elif clock.counter(load.clock, copy.assignment) < load.own and now < load.began + self._stall_s:
             self._later(load, self._relay_s, partial(self._ask, load))
         else:
-            load.own_position, load.start = self._outside.synced(), RECORD
+            load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]
             self._when_synced(load, partial(self._merge_page, load))
 
     # -- from the old space --------------------------------------------------------------------------------------------
 
     def _merge_page(self, load: Load) -> None:
         space, start = load.copy.space, load.start
-        found, more = self._outside.scan(space, start, END_OF_RECORDS, reverse=False, limit=PAGE_RECORDS)
+        end = load.copy.bounds.records[1]
+        found, more = self._outside.scan(space, start, end, reverse=False, limit=PAGE_RECORDS)
         if not self._merge(load, [(key[1:], data) for key, data in found]):
             self._later(load, self._relay_s, partial(self._merge_page, load))
         elif more is not None:
@@ -369,7 +377,7 @@ class Loading:
             self._is_too_small(load.copy)
             self._tear(load, "the log here was let go of before the load was done")
             return
-        if self._merge(load, _puts(batches, load.copy.space)):
+        if self._merge(load, _puts(batches, load.copy.space, load.copy.bounds)):
             load.own_position = position
             self._when_synced(load, partial(self._merge_log, load))
         else:
@@ -418,7 +426,7 @@ class Loading:
         # Clock after and before are the same: the batch is no entry, and the log begins behind it.
         batch.put(load.space, STATE, encode_state(max(time, copy.time.last), config, joined, joined))
         batch.delete(load.space, LOADING)
-        batch.drop_space(copy.space)
+        self._around.leaves(copy, batch)
         try:
             position = self._outside.append(batch, lambda: self._switched(load, joined, position, joining))
         except Overloaded:
@@ -437,10 +445,10 @@ class Loading:
             return  # It was dropped meanwhile.
         self._since.pop(copy, None)
         self._loaded[copy] = self._outside.now()
-        old_space = copy.space
+        old_space, old_suffix = copy.space, copy.suffix
         copy.moves(load.space, joined, position, joining)
         self._outside.loads(copy, load.source, "done")
-        self._around.has_moved(copy, old_space)
+        self._around.has_moved(copy, old_space, old_suffix)
 
     def tear(self, copy: Copy) -> None:
         """Have a copy load no more.  Raises NotReady: its load is about to end."""
@@ -450,21 +458,18 @@ class Loading:
         if load is not None:
             self._tear(load, "the copy is let go of")
 
-    def let_go(self, copy: Copy, batch: Batch) -> int:
-        """A copy is dropped: drop what is loaded for it; returns the space that it has by then."""
+    def let_go(self, copy: Copy, batch: Batch) -> bool:
+        """A copy is dropped: drop what is loaded for it; whether that is not about to take its place."""
         load = self.loads.pop(copy, None)
         for kept in (self._below, self._since, self._loaded, self._open):
             kept.pop(copy, None)
         self.joining.pop(copy, None)
         self.log_too_small.discard(copy)
         self.unplaced.pop(copy, None)
-        if load is None:
-            return copy.space
-        load.is_over = True
-        if load.is_switching:
-            return load.space
-        batch.drop_space(load.space)
-        return copy.space
+        if load is not None:
+            load.is_over = True
+            batch.drop_space(load.space)
+        return load is None or not load.is_switching
 
     def _tear(self, load: Load, why: str) -> None:
         load.is_over = True
@@ -533,13 +538,13 @@ def _news(copy: Copy, told: bytes) -> int:
     return sum(max(0, count - clock.counter(copy.appended, origin)) for origin, count in clock.entries(told))
 
 
-def _puts(batches: Iterable[tuple[int, Operations]], space: int) -> list[tuple[bytes, bytes]]:
-    """The records that batches put into a space, in order."""
+def _puts(batches: Iterable[tuple[int, Operations]], space: int, bounds: Bounds) -> list[tuple[bytes, bytes]]:
+    """The records that batches put into a space within bounds, in order."""
     return [
         (key[1:], value)
         for _, operations in batches
         for kind, of, key, value in operations
-        if kind == PUT and of == space and key[:1] == RECORD
+        if kind == PUT and of == space and key[:1] == RECORD and bounds.has(key[1:])
     ]
 
 
@@ -558,33 +563,37 @@ def serve(outside: Outside, copy: Copy, page: Page, on_page: Callable[[Value | G
     """Answer with a page of a copy, or of its log.
 
     Raises:
-        NotServed: the copy is in another space by now.
+        NotServed: the copy is in another space by now, or is there by a division that is not synced yet.
     """
     space = page.space
     if space not in {0, copy.space}:
         raise NotServed("the copy was loaded itself, and is in another space", {"partition": copy.identity.partition})
+    own_state = STATE + copy.suffix
     if page.key:
-        state = None if space else outside.get(copy.space, STATE)
-        on_page([copy.space, outside.synced(), state, *_page(outside, copy.space, page.key)])
+        state = None if space else outside.get(copy.space, own_state)
+        if not space and state is None:
+            raise NotServed("the copy is not there yet", {"partition": copy.identity.partition})
+        on_page([copy.space, outside.synced(), state, *_page(outside, copy, page.key)])
         return
 
     def on_log(batches: Sequence[tuple[int, Operations]] | None, position: int) -> None:
         if batches is None or copy.space != space:
             on_page(NotServed("the log has left that place, or the copy its space"))
             return
-        states = [value for _, all_ in batches for _, of, key, value in all_ if of == space and key == STATE]
-        flat = [part for pair in _puts(batches, space) for part in pair]
+        states = [value for _, all_ in batches for _, of, key, value in all_ if of == space and key == own_state]
+        flat = [part for pair in _puts(batches, space, copy.bounds) for part in pair]
         more = None if position >= outside.synced() else b""
         on_page([space, position, states[-1] if states else None, msgpack.packb(flat), more])
 
     outside.read_log(space, page.position, on_log)
 
 
-def _page(outside: Outside, space: int, start: bytes) -> tuple[bytes, bytes | None]:
+def _page(outside: Outside, copy: Copy, start: bytes) -> tuple[bytes, bytes | None]:
     flat: list[bytes] = []
-    size_bytes, more = 0, start or None
+    first, end = copy.bounds.records
+    size_bytes, more = 0, max(start, first) or None
     while more is not None and size_bytes < PAGE_BYTES:
-        found, more = outside.scan(space, more, END_OF_RECORDS, reverse=False, limit=PAGE_RECORDS)
+        found, more = outside.scan(copy.space, more, end, reverse=False, limit=PAGE_RECORDS)
         for key, data in found:
             flat += (key[1:], data)
             size_bytes += len(key) + len(data)

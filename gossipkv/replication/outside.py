@@ -26,6 +26,12 @@ class OnLog(Protocol):
     def __call__(self, batches: Sequence[tuple[int, Operations]] | None, position: int, /) -> object: ...
 
 
+class OnNewer(Protocol):
+    """What becomes of it that a node goes by a newer map of a table."""
+
+    def __call__(self, table: bytes, node: bytes, /) -> object: ...
+
+
 class Outside(Protocol):
     """The world of a node's copies: its store, and the other nodes."""
 

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.errors import ProtocolError
+from gossipkv.replication import clock
+from gossipkv.replication.messages import Stand, counters_of, span_row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gossipkv.replication.copy import Copy, Entry
     from gossipkv.replication.feed import Feed
-    from gossipkv.replication.messages import Said, Stand
+    from gossipkv.replication.messages import Said
+    from gossipkv.wire.rpc import Value
 
 MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
 KEPT_BYTES: Final = 8 << 20  # Of entries of one peer.
@@ -126,3 +129,31 @@ class Peer:
         else:
             self.newer.pop(said.number, None)
         return row
+
+
+def rows_of(peer: Peer, copies: Iterable[Copy], now_ms: int) -> list[Value]:
+    """What a peer is told of copies, which are not untold then."""
+    rows: list[Value] = [now_ms]
+    for copy in copies:
+        below = peer.feed.is_below(copy)
+        counters: list[Value] = [count for _, count in clock.entries(copy.told_clock)]
+        span = span_row(copy, copy.host_at(peer.node), copy.named)
+        if peer.is_named(copy):
+            rows.append([peer.numbers[copy], copy.synced_config, counters, not copy.stands_still, below, *span])
+        else:
+            number = peer.numbers[copy] = peer.numbered.append(copy, copy.named)
+            whole: list[Value] = [*copy.partition, copy.assignment, copy.synced_config, [*copy.named]]
+            rows.append([number, *whole, counters, not copy.stands_still, below, *span])
+        peer.untold.pop(copy, None)
+    return rows
+
+
+def answer_row(peer: Peer, number: int, row: Row, copy: Copy, *, is_fed: bool = False) -> Value:
+    """What a peer is answered of a copy here, of which it has told a row; it is not untold then."""
+    peer.untold.pop(copy, None)
+    stand = Stand(copy.assignment, copy.synced_config, not copy.stands_still)
+    counters = counters_of(copy.told_clock, row.ids)
+    if is_fed and row.answered == stand and copy.synced_joining is None:
+        return [number, counters]
+    row.answered = stand if is_fed else row.answered
+    return [number, counters, *stand, *span_row(copy, row.assignment, row.ids)]

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgpack
 
-from gossipkv.errors import GossipKVError, NotReady, Overloaded, ProtocolError
+from gossipkv.errors import GossipKVError, NotReady, ProtocolError
 from gossipkv.replication import clock
-from gossipkv.replication.copy import NO_RULES, Copy, Entry, Identity, first_batch
-from gossipkv.replication.feed import Beginnings, Ends, Feed, Ship, Tail, Told, is_served
+from gossipkv.replication.copy import NO_RULES, Copy, Entry, first_batch
+from gossipkv.replication.feed import Ends, Feed, Ship, Told, is_served
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
 from gossipkv.replication.messages import (
@@ -31,23 +31,25 @@ from gossipkv.replication.messages import (
     counters_of,
     ends_of_span,
     said_of,
-    span_row,
     stand_of,
     unpacked,
 )
-from gossipkv.replication.peer import Kept, Numbered, Peer, Row
+from gossipkv.replication.peer import Kept, Numbered, Peer, Row, answer_row, rows_of
 from gossipkv.replication.sharing import shared
-from gossipkv.replication.taking import Taking, entries_of
+from gossipkv.replication.spaces import Spaces
+from gossipkv.replication.tail import Beginnings, Tail, by_heirs
+from gossipkv.replication.taking import Intake, entries_of
 from gossipkv.replication.time import MOST_TIME, Skew
 from gossipkv.replication.upkeep import Upkeep
+from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
     from gossipkv.replication.copy import Host, Rules, Write
-    from gossipkv.replication.outside import OnReply, Outside
-    from gossipkv.storage.engine.shell import Batch
+    from gossipkv.replication.keys import Identity
+    from gossipkv.replication.outside import OnNewer, OnReply, Outside
     from gossipkv.wire.rpc import Raw, Value
 
 ASK_OWN_S: Final = 1.0  # In a new life, until others have told what they have of this node's own records.
@@ -75,10 +77,12 @@ class Replicas:
         self.me = me
         self.copies: dict[tuple[bytes, int], Copy] = {}
         self.levels: dict[Copy, Levels] = {}
-        self.spaces: dict[int, Copy] = {}
+        self.spaces = Spaces()
         self.upkeep = Upkeep()
         self.peers: dict[bytes, Peer] = {}
-        self._making: dict[tuple[bytes, int], Copy] = {}  # Their first batch is not synced yet.
+        self.making: dict[tuple[bytes, int], Copy] = {}  # Their first batch is not synced yet.
+        self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
+        self._unvouched: dict[Copy, float] = {}  # Heirs, and since when: somebody may know more of them than is here.
         self.tail = Tail(position)
         self.beginnings = Beginnings(position)
         self.places: dict[bytes, tuple[int, dict[int, int]]] = {}  # As kept, of nodes that were not met yet.
@@ -86,11 +90,12 @@ class Replicas:
         self.loading = Loading(me, outside, self, relay_s=relay_s, stall_s=stall_s)
         self.loading.pace.rate = transfer
         self.skew = Skew(most_skew_s)
+        self._intake = Intake(outside.get, self._append, outside.now)
         self._outside, self._random = outside, random
         self._of_origin: dict[int, Copy] | None = None
         # Called with one of which more is synced, or what it goes by is newer.
         self.on_moved: Callable[[Copy], object] = lambda _: None
-        self.on_newer: Callable[[Copy], object] = lambda _: None  # Called when another host goes by a newer map.
+        self.on_newer: OnNewer = lambda _table, _node: None  # Called when a node goes by a newer map of a table.
         self._began = outside.now()
 
     # -- copies ------------------------------------------------------------------------------------------------------
@@ -98,7 +103,7 @@ class Replicas:
     def found(self, copy: Copy) -> None:
         """Take in a copy of this node's store, as it was found at the start."""
         self.copies[copy.partition] = copy
-        self.spaces[copy.space] = copy
+        self.spaces.add(copy)
         self.levels[copy] = Levels(copy)
         if copy.joining is not None:
             self.loading.joining[copy] = None
@@ -111,7 +116,7 @@ class Replicas:
         Raises:
             Overloaded, StorageError: it does not hold it.
         """
-        copy = self.copies.get(identity[:2]) or self._making.get(identity[:2])
+        copy = self.copies.get(identity[:2]) or self.making.get(identity[:2])
         if copy is None:
             space = self._outside.reserve_space()
             batch, state, joining = first_batch(space, identity, config, hosts, rules)
@@ -119,7 +124,7 @@ class Replicas:
             copy.adopts(config, hosts, rules)
             self.upkeep.placed(copy)
             self._outside.append(batch, partial(self._made, copy))
-            self._making[identity[:2]] = copy
+            self.making[identity[:2]] = copy
             return
         if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
             return
@@ -130,9 +135,9 @@ class Replicas:
             return
         batch_or_none = copy.adopting(config, hosts, rules)
         if batch_or_none is not None:
-            position = self._outside.append(batch_or_none, partial(self._adopted, copy, config))
+            position = self._outside.append(batch_or_none, partial(self.has_adopted, copy, config))
             self.upkeep.moved(copy)
-            self.beginnings.note(copy, hosts, position)
+            self.beginnings.note(copy, copy.assigned, hosts, position)
         copy.adopts(config, hosts, rules)
         self.upkeep.placed(copy)
         if copy in self.levels:
@@ -143,27 +148,47 @@ class Replicas:
 
     @property
     def of_origin(self) -> Mapping[int, Copy]:
-        """The copy here of each assignment's partition; made for the first token that is asked about."""
+        """The copy here of each present assignment's partition; made for the first token that is asked about.
+
+        One that is former may be so of several, since its range was divided: what one has settled others may not.
+        """
         if self._of_origin is None:
-            self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.named}
+            self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.assigned}
         return self._of_origin
 
     def _made(self, copy: Copy) -> None:
-        del self._making[copy.partition]
-        self._making = self._making or {}  # One that was emptied keeps its room.
+        del self.making[copy.partition]
+        self.making = self.making or {}  # One that was emptied keeps its room.
         self.found(copy)
         self._connect_sharers(copy)
 
-    def _adopted(self, copy: Copy, config: int) -> None:
+    def has_adopted(self, copy: Copy, config: int) -> None:
+        """The batch is synced by which a copy adopts a map."""
         copy.has_adopted(config)
         if copy in self.levels:
             self._connect_sharers(copy)
             if any(peer.kept.entries for peer in self.peers.values()):
-                self._retry()  # What has come from who had adopted it before.
+                self._intake.retry(self.peers.values())  # What has come from who had adopted it before.
+
+    def take_over(self, parent: Copy, heirs: Sequence[Copy]) -> None:
+        """Heirs stand in the place of a copy, in the store and in all that is known of it here."""
+        # Who has told of the parent in this life had no heir then; of others this may have been an older store's.
+        is_vouched = {*parent.assigned} <= {parent.assignment, *self.levels[parent].heard}
+        parent.line = parent.line._replace(heirs=tuple(heirs))
+        for heir in heirs:
+            self.copies[heir.partition] = heir
+            self.levels[heir] = Levels(heir)
+            self.upkeep.placed(heir)
+            self.upkeep.moved(heir)
+            if not (is_vouched or parent.is_new):
+                self._unvouched[heir] = self._outside.now()
+        for peer in self.peers.values():
+            peer.feed.divided(parent, heirs)
+        self.forget(parent, Batch())
 
     def _connect_sharers(self, copy: Copy) -> None:
         if self._of_origin is not None:
-            self._of_origin.update(dict.fromkeys(copy.named, copy))
+            self._of_origin |= dict.fromkeys(copy.assigned, copy)
         for node in copy.sharers:
             peer = self._peer(node)
             peer.untold[copy] = None
@@ -171,24 +196,38 @@ class Replicas:
         self._outside.wake()
 
     def drop(self, copy: Copy, batch: Batch) -> None:
-        """Let go of a copy; the batch will drop its space."""
-        del self.copies[copy.partition], self.spaces[copy.space], self.levels[copy]
+        """Let go of a copy; the batch takes it out of the store."""
+        if self.forget(copy, batch):
+            self.spaces.leaves(copy, batch)
+        self.spaces.remove(copy, copy.space, copy.suffix)
+
+    def forget(self, copy: Copy, batch: Batch) -> bool:
+        """A copy is no more, but in the store; whether it is there still: a load may be about to take its place."""
+        is_there = self.loading.let_go(copy, batch)
+        del self.copies[copy.partition], self.levels[copy]
         self._of_origin = None
+        self._unvouched.pop(copy, None)
         self.beginnings.let_go(copy)
         self.upkeep.let_go(copy)
-        batch.drop_space(self.loading.let_go(copy, batch))
         for peer in self.peers.values():
             peer.feed.let_go(copy)
             peer.untold.pop(copy, None)
             peer.kept.let_go(copy)
+        self.on_moved(copy)  # Who waits for it waits no longer.
+        return is_there
 
     def may_originate(self, copy: Copy) -> bool:
         """Whether it may give out counters: who was put back from an older copy must not give them out again."""
         if copy.stands_still or copy.joining is not None or not copy.originates or self.refusal(copy) is not None:
             return False
         heard = self.levels[copy].heard
-        is_new = copy.is_new or all(one in heard for one in copy.assigned if one != copy.assignment)
-        return is_new or self._outside.now() - self._began >= ASK_OWN_S
+        if all(one in heard for one in copy.assigned if one != copy.assignment):
+            self._unvouched.pop(copy, None)
+            return True
+        since = self._unvouched.get(copy)
+        if since is None and copy.is_new:
+            return True
+        return self._outside.now() - (self._began if since is None else since) >= ASK_OWN_S
 
     def refusal(self, copy: Copy) -> str | None:
         """Why a copy originates nothing, until people have done something about it."""
@@ -196,12 +235,17 @@ class Replicas:
             return "it has taken a record whose time is near the end of times, and can give none after it"
         return copy.aside or self.skew.refusal(self._outside.now())
 
-    def originate(self, copy: Copy, writes: Sequence[Write]) -> int:
-        """Write here; returns the counter of the last record.  Raises Overloaded, StorageError: nothing was done."""
-        assert self.may_originate(copy)
-        batch, entry = copy.originate(writes, self._outside.now_ms())
-        self._append(batch, [entry])
-        return clock.counter(entry.after, copy.assignment)
+    def originate(self, writes: Mapping[Copy, Sequence[Write]]) -> Mapping[int, int]:
+        """Write here, all at once; by assignment the counter of the last record.
+
+        Raises:
+            Overloaded, StorageError: nothing was done.
+        """
+        assert all(map(self.may_originate, writes))
+        batch, now_ms = Batch(), self._outside.now_ms()
+        entries = [copy.originate(batch, some, now_ms) for copy, some in writes.items()]
+        self._append(batch, entries)
+        return {entry.copy.assignment: clock.counter(entry.after, entry.copy.assignment) for entry in entries}
 
     def _append(self, batch: Batch, entries: Sequence[Entry], on_synced: Callable[[], object] | None = None) -> None:
         position = self._outside.append(batch, partial(self._synced, entries, on_synced))
@@ -210,6 +254,7 @@ class Replicas:
             entry.copy.appends(entry)
 
     def _synced(self, entries: Sequence[Entry], on_synced: Callable[[], object] | None) -> None:
+        entries = by_heirs(entries)
         for entry in entries:
             entry.copy.has_synced(entry)
         here = [entry for entry in entries if entry.copy in self.levels]  # They were not dropped meanwhile.
@@ -248,17 +293,20 @@ class Replicas:
         self._connect_sharers(copy)
         self.on_moved(copy)
 
-    def has_moved(self, copy: Copy, old_space: int) -> None:
+    def leaves(self, copy: Copy, batch: Batch) -> None:
+        """Have the batch take a copy out of the space where it is."""
+        self.spaces.leaves(copy, batch)
+
+    def has_moved(self, copy: Copy, old_space: int, old_suffix: bytes) -> None:
         """A copy has loaded, and is in another space."""
-        del self.spaces[old_space]
-        self.spaces[copy.space] = copy
+        self.spaces.remove(copy, old_space, old_suffix)
+        self.spaces.add(copy)
         for peer in self.peers.values():
             peer.feed.has_moved(copy)
         self.upkeep.moved(copy)
         self.changes(copy)
         self.levels[copy].look()
-        self.on_moved(copy)
-        self._retry()
+        self._intake.retry(self.peers.values())
 
     # -- links -------------------------------------------------------------------------------------------------------
 
@@ -302,7 +350,7 @@ class Replicas:
         link = peer.link = self._random.getrandbits(63) | 1
         peer.numbers, peer.numbered, peer.stands = {}, Numbered(), {}
         shared = [copy for copy in self.copies.values() if peer.node in copy.sharers]
-        rows = self._rows(peer, shared)
+        rows = rows_of(peer, shared, self._outside.now_ms())
         self._ask(peer, "replica_tell", [1, msgpack.packb(rows)], partial(self._greeted, peer, link))
 
     def _ask(self, peer: Peer, method: str, params: list[Value], on_reply: OnReply) -> None:
@@ -332,27 +380,13 @@ class Replicas:
         peer.feed.connected(told, now, goes_back=not lower - {peer.node})
         self._outside.wake()
 
-    def _rows(self, peer: Peer, copies: Iterable[Copy]) -> list[Value]:
-        """What is told of copies, which are not untold then."""
-        rows: list[Value] = [self._outside.now_ms()]
-        for copy in copies:
-            below = peer.feed.is_below(copy)
-            counters: list[Value] = [count for _, count in clock.entries(copy.told_clock)]
-            span = span_row(copy, copy.host_at(peer.node), copy.named)
-            if peer.is_named(copy):
-                rows.append([peer.numbers[copy], copy.synced_config, counters, not copy.stands_still, below, *span])
-            else:
-                number = peer.numbers[copy] = peer.numbered.append(copy, copy.named)
-                whole: list[Value] = [*copy.identity, copy.synced_config, [*copy.named]]
-                rows.append([number, *whole, counters, not copy.stands_still, below, *span])
-            peer.untold.pop(copy, None)
-        return rows
-
     def _hear_answer(self, peer: Peer, rows: Value, *, is_fed: bool = False) -> list[tuple[Copy, Told]]:
         """Take in rows of an answer.  Raises ProtocolError."""
         heard: list[tuple[Copy, Told]] = []
         for row in rows if isinstance(rows, list) else ():
             match row:
+                case [int(number), [], 0, int(config), False] if 0 <= number < len(peer.numbered):
+                    self._hear_none(peer, peer.numbered[number][0], config)
                 case [int(number), list(counters), *rest] if 0 <= number < len(peer.numbered):
                     copy, ids = peer.numbered[number]  # The ids of that number: it may have another one by now.
                     theirs, stand = clock_of(ids, counters), stand_of(rest) or peer.stands.get(number)
@@ -370,6 +404,13 @@ class Replicas:
                     raise ProtocolError("a row of an answer is [number, counters, assignment, config, can take]")
         return heard
 
+    def _hear_none(self, peer: Peer, copy: Copy, config: int) -> None:
+        """Take in that a node holds none of a copy's partition, by a map that may be newer than here."""
+        if config > copy.config and copy in self.levels:
+            peer.feed.let_go(copy)
+        if config > self.maps.get(copy.partition[0], 0):
+            self.on_newer(copy.partition[0], peer.node)
+
     def _hear(self, peer: Peer, copy: Copy, theirs: bytes, stand: Stand, span: Ends | None = None) -> Told:
         """Take in what a node has told of its copy; `span`: it is not whole, and that is what it has from here."""
         assignment, config, can = stand
@@ -380,7 +421,7 @@ class Replicas:
             self._outside.set_aside(copy)
         told = Told(copy.id_here(assignment), theirs, shared(config), can, is_served(assignment, copy), span)
         if config > copy.config:
-            self.on_newer(copy)
+            self.on_newer(copy.partition[0], peer.node)
         peer.feed.hears(copy, told, self._outside.now())
         self.levels[copy].confirms(told)
         return told
@@ -415,25 +456,25 @@ class Replicas:
                 self.loading.hears(node, copy, below=said.is_below)
                 if told.is_new or copy in peer.untold:  # Else what it has was told.
                     told.is_new = False
-                    answer.append(self._answer_row(peer, said.number, told, copy))
+                    answer.append(answer_row(peer, said.number, told, copy))
+            elif told is not None:
+                answer += self._none_here(peer, said.number, said.config)
         self._outside.wake()
         return msgpack.packb(answer)
+
+    def _none_here(self, peer: Peer, number: int, config: int) -> Iterable[Value]:
+        """What is answered of a partition that is not held here: by which map, if that is newer than theirs."""
+        table, _ = peer.rows[number].partition
+        ours = self.maps.get(table, 0)
+        if config > ours:
+            self.on_newer(table, peer.node)
+        return [[number, [], 0, ours, False]] if ours > config else []
 
     def _asking(self, node: bytes) -> Peer:
         """Find who asks: one that was connected or shares a partition, not any name that somebody makes up."""
         if node not in self.peers and all(node not in copy.sharers for copy in self.copies.values()):
             raise NotReady("that node is not connected from here, and shares no partition")
         return self._peer(node)
-
-    @staticmethod
-    def _answer_row(peer: Peer, number: int, row: Row, copy: Copy, *, is_fed: bool = False) -> Value:
-        peer.untold.pop(copy, None)
-        stand = Stand(copy.assignment, copy.synced_config, not copy.stands_still)
-        counters = counters_of(copy.told_clock, row.ids)
-        if is_fed and row.answered == stand and copy.synced_joining is None:
-            return [number, counters]
-        row.answered = stand if is_fed else row.answered
-        return [number, counters, *stand, *span_row(copy, row.assignment, row.ids)]
 
     @staticmethod
     def _check_link(peer: Peer, link: int) -> None:
@@ -456,61 +497,22 @@ class Replicas:
             copies[number] = entry.copy, row
             if not entry.copy.has(entry):
                 news += [[number, origin] for origin in entry.origins if origin != row.assignment]
+        numbers = {one[0]: None for one in entries if isinstance(one, list) and isinstance(one[0], int)}
+        lacking = [at for at in numbers if at in peer.rows and peer.rows[at].partition not in self.copies]
+        none = [one for at in lacking for one in self._none_here(peer, at, peer.newer.get(at, 0))]
         waits = 1
 
         def synced() -> None:
             nonlocal waits
             waits -= 1
             if not waits:
-                rows = [self._answer_row(peer, at, row, copy, is_fed=True) for at, (copy, row) in copies.items()]
+                rows = [answer_row(peer, at, row, copy, is_fed=True) for at, (copy, row) in copies.items()]
+                rows += none
                 on_taken(msgpack.packb([rows, news]))
 
-        taking = Taking(self._outside.get)
-        for _, entry in read:
-            waits += self._take_or_keep(peer, entry, taking, synced)
-        waits += self._append_taken(taking, synced)
-        self._retry()
+        waits += self._intake.take(peer, (entry for _, entry in read), synced)
+        self._intake.retry(self.peers.values())
         synced()
-
-    def _take_or_keep(self, peer: Peer, entry: Entry, taking: Taking, synced: Callable[[], object]) -> bool:
-        """Take an entry, or keep it for later; whether a batch was full, and is to be synced."""
-        if taking.has(entry):
-            return False
-        if taking.follows(entry):
-            taking.take(entry)
-            return taking.is_full and self._append_taken(taking, synced)
-        peer.kept.add(self._outside.now(), entry)
-        return False
-
-    def _append_taken(self, taking: Taking, synced: Callable[[], object]) -> bool:
-        """Append what was taken; whether there is something to be synced."""
-        batch, entries = taking.finish()
-        if not entries:
-            return False
-        try:
-            self._append(batch, entries, synced)
-        except Overloaded:
-            return False  # It comes again.
-        return True
-
-    def _retry(self) -> None:
-        """Take what was kept and goes on from what is here by now."""
-        moved = True
-        while moved:
-            moved = False
-            for peer in self.peers.values():
-                taking = Taking(self._outside.get)
-                kept, peer.kept = peer.kept, Kept()
-                for at, entry in kept.entries:
-                    if taking.follows(entry):
-                        moved |= self._take_or_keep(peer, entry, taking, partial(self._tell_soon, peer))
-                    else:
-                        peer.kept.add(at, entry)
-                moved |= self._append_taken(taking, partial(self._tell_soon, peer))
-
-    def _tell_soon(self, peer: Peer) -> None:
-        """Who waits for a confirmation has had its answer: it is told now, and not within the relay time."""
-        peer.tell_at = self._outside.now()
 
     # -- what goes on by itself --------------------------------------------------------------------------------------
 
@@ -537,7 +539,7 @@ class Replicas:
             if peer.greeted and peer.tell_at is not None and peer.tell_at <= now:
                 told = [*islice(peer.untold, MOST_TOLD)]
                 if told:
-                    rows = self._rows(peer, told)
+                    rows = rows_of(peer, told, self._outside.now_ms())
                     self._ask(peer, "replica_tell", [0, msgpack.packb(rows)], partial(self._hear_answer, peer))
                 peer.tell_at = now if peer.untold else None
             if not peer.untold:
@@ -567,13 +569,13 @@ class Replicas:
         last: dict[int, bytes] = {}
         copies = dict.fromkeys(entry.copy for entry in ship.entries)
         if unnamed := [copy for copy in copies if not peer.is_named(copy)]:
-            told = self._rows(peer, unnamed)
+            told = rows_of(peer, unnamed, self._outside.now_ms())
             self._ask(peer, "replica_tell", [0, msgpack.packb(told)], partial(self._hear_answer, peer))
         for entry in ship.entries:
             number = peer.numbers[entry.copy]
             ids = peer.numbered[number][1]
             before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
-            after = None if entry.is_own else counters_of(entry.after, ids)
+            after = None if entry.is_plain else counters_of(entry.after, ids)
             last[number] = entry.after
             rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
 

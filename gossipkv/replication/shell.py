@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import msgpack
 import trio
 
 from gossipkv.errors import GossipKVError, Overloaded, StorageError
 from gossipkv.log import Log
+from gossipkv.replication.clearing import Clearing
 from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.comparing import Comparing
-from gossipkv.replication.copy import ASIDE, IDENTITY, LOADING, MOVES, STATE, Copy, decode_identity
-from gossipkv.replication.joining import JOINING, decode_joining
+from gossipkv.replication.keys import ASIDE, KIND_BYTES, LOADING, RECORD
 from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.copy import Identity
+    from gossipkv.replication.copy import Copy
     from gossipkv.replication.feed import Look
+    from gossipkv.replication.keys import Bounds
     from gossipkv.replication.outside import OnLog, OnReply
+    from gossipkv.replication.spaces import Aside
     from gossipkv.replication.store import FollowedStore
     from gossipkv.storage.engine.log_reader import Cursor
     from gossipkv.wire.rpc import Value
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 PLACE: Final = b"\0p"
 KEEP_S: Final = 1.0  # Between two times that places are kept.
 COLLECT_S: Final = 1.0  # Between two looks at tombstones, and two pages of a copy that is compared.
+CLEAR_S: Final = 0.05  # Between two pages of what was left, and until it is looked for again many times that.
 COMPARE_S: Final = 10.0  # Between two copies that are compared: each has its node ask all others that hold it.
 MOST_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
@@ -52,6 +55,13 @@ class OnAnswer(Protocol):
     """What becomes of a question: the result, or why there is none."""
 
     def __call__(self, result: Value, error: GossipKVError | None, /) -> object: ...
+
+
+class Measured(NamedTuple):
+    """About how much a copy has."""
+
+    bytes: int
+    rows: int
 
 
 class AskNode(Protocol):
@@ -88,9 +98,7 @@ class Replication:
         self._nursery: trio.Nursery | None = None
         self._places: int | None = None  # The space of places.
         self._kept: dict[bytes, bytes] = {}
-        self.maps: dict[bytes, int] = {}  # By table: the config id of the map that its copies here go by.
         self.departed: dict[Copy, None] = {}  # Copies that are not there by their map any more.
-        self.aside: dict[int, tuple[Identity, str]] = {}  # Copies that are set aside, by space: what each was, and why.
         self.waiting = Waiting(most_waiting_bytes)
         self.gives = Pace(transfer)  # Of what loads of other nodes take here.
         self._cursors: dict[tuple[int, int], Cursor] = {}  # Of loads, by space and position.
@@ -104,6 +112,7 @@ class Replication:
             transfer=transfer,
             most_skew_s=most_skew_s,
         )
+        self.clearing = Clearing(self.replicas.spaces, self, Pace(transfer))
         self.collecting = Collecting(self.replicas, self)
         self.comparing = Comparing(self.replicas, self)
 
@@ -115,6 +124,7 @@ class Replication:
             nursery.start_soon(self._keep_places)
             nursery.start_soon(self._collect)
             nursery.start_soon(self._compare)
+            nursery.start_soon(self._clear)
             task_status.started()
             while True:
                 self._news = trio.Event()
@@ -141,19 +151,33 @@ class Replication:
     def sizes(self, table: bytes) -> dict[int, int]:
         """About how many bytes each copy of a table takes, by partition.  Raises StorageError, Corrupt."""
         copies = [copy for copy in self.replicas.copies.values() if copy.partition[0] == table]
-        return {copy.partition[1]: self.size_bytes(copy.space) for copy in copies}
+        return {copy.partition[1]: self.size_bytes(copy.space, copy.bounds) for copy in copies}
 
-    def size_bytes(self, space: int) -> int:
-        """About how many bytes a space takes; 0 of one that is not synced yet.  Raises StorageError, Corrupt."""
+    def size_bytes(self, space: int, bounds: Bounds) -> int:
+        """About how many bytes of a space are within bounds; 0 of one that is not synced yet.
+
+        Raises:
+            StorageError, Corrupt: it cannot be read.
+        """
         try:
-            return self._store.size_bytes(space)
+            return self._store.size_bytes(space, *bounds.records)
         except ValueError:  # Of a load that has just begun.
             return 0
+
+    def measure(self, copy: Copy) -> Measured:
+        """About how much a copy has, those records among it that were replaced or deleted.  Raises as `size_bytes`."""
+        return Measured(self.size_bytes(copy.space, copy.bounds), self._store.rows(copy.space, *copy.bounds.records))
+
+    def middle_of(self, copy: Copy) -> bytes | None:
+        """A user's key with about half of a copy before it; None: it has one key.  Raises StorageError, Corrupt."""
+        key = self._store.middle_key(copy.space, *copy.bounds.records)
+        return None if key is None else key[len(RECORD) :]
 
     def departs(self, copy: Copy) -> None:
         """A copy is not there any more by its map: it feeds nobody, and is dropped when that is sure."""
         self.departed[copy] = None
         copy.departs()
+        self.replicas.spaces.changes(copy)
         for peer in self.replicas.peers.values():
             peer.feed.adopted(copy, self.now())
 
@@ -165,54 +189,61 @@ class Replication:
         """
         self.replicas.loading.tear(copy)
         batch = Batch()
+        spaces = self.replicas.spaces
         if why:
-            batch.put(copy.space, ASIDE, why.encode())
+            copy.put(batch, ASIDE, why.encode())
         else:
-            batch.drop_space(copy.space)
+            spaces.leaves(copy, batch)
         self.append(batch, lambda: None)
         if why:
-            self.aside[copy.space] = copy.identity, why
+            spaces.set_aside(copy, why)
+        else:
+            spaces.remove(copy, copy.space, copy.suffix)
         self.departed.pop(copy, None)
-        self.replicas.drop(copy, Batch())  # Of its space something was done already.
+        self.replicas.forget(copy, Batch())  # It loads nothing any more.
 
-    async def drop_aside(self, space: int) -> None:
-        """Drop a copy that is set aside; returns when that is synced.  Raises Overloaded, StorageError."""
-        synced, batch = trio.Event(), Batch()
-        batch.drop_space(space)
+    async def drop_aside(self, one: Aside) -> None:
+        """Drop what is set aside; returns when that is synced.  Raises Overloaded, StorageError."""
+        synced, batch, spaces = trio.Event(), Batch(), self.replicas.spaces
+        spaces.leaves(one, batch)
         self.append(batch, synced.set)
+        spaces.dropped_aside(one)
         await synced.wait()
-        del self.aside[space]
 
     def goes_by(self, table: bytes, config: int) -> None:
         """All copies of a table are placed as its map of that config id says."""
-        self.maps[table] = config
+        self.replicas.maps[table] = config
         for copy in self.replicas.copies.values():
             if copy.identity.table == table:
                 self.replicas.on_moved(copy)
+
+    @property
+    def maps(self) -> dict[bytes, int]:
+        """By table: the config id of the map that its copies here go by."""
+        return self.replicas.maps
 
     async def _find(self) -> None:
         for number, space in enumerate(self._store.spaces()):
             if number % FEW_SPACES == 0:
                 await trio.lowlevel.checkpoint()
-            identity = self._store.get(space, IDENTITY)
-            state = self._store.get(space, STATE)
-            if identity is not None and (why := self._store.get(space, ASIDE)) is not None:
-                self.aside[space] = decode_identity(identity), why.decode()
-            elif identity is not None and state is not None:
-                joining = self._store.get(space, JOINING)
-                copy = Copy(
-                    space,
-                    decode_identity(identity),
-                    state,
-                    joining=None if joining is None else decode_joining(joining),
-                )
-                copy.was_available = self._store.get(space, MOVES) is None
+            kept = self._kept_in(space)
+            for copy in self.replicas.spaces.found(space, kept, self._store.synced_position):
                 self.replicas.found(copy)
-            elif self._store.get(space, LOADING) is not None:
+            kinds = {key[:KIND_BYTES] for key, _ in kept}
+            if LOADING in kinds:
                 self.replicas.loading.litter.append(space)
-            elif self._store.get(space, PLACE) is not None:
+            elif PLACE in kinds:
                 self._places = space
                 self._read_places(space)
+
+    def _kept_in(self, space: int) -> list[tuple[bytes, bytes]]:
+        """What stands in a space before the records."""
+        kept: list[tuple[bytes, bytes]] = []
+        start: bytes | None = b""
+        while start is not None:
+            rows, start = self._store.scan(space, start, RECORD)
+            kept += rows
+        return kept
 
     # -- places ------------------------------------------------------------------------------------------------------
 
@@ -255,6 +286,15 @@ class Replication:
         while True:
             await trio.sleep(COLLECT_S)
             self.collecting.look()
+
+    async def _clear(self) -> None:
+        """Have what was left in spaces deleted."""
+        while True:
+            spaces = self.replicas.spaces
+            await trio.sleep(CLEAR_S if spaces.left else CLEAR_S * 20)
+            self.clearing.look()
+            if spaces.divided:
+                self.clearing.forget_divided(self._store.log_floor)
 
     async def _compare(self) -> None:
         """Have one copy after the other compared."""
@@ -348,8 +388,8 @@ class Replication:
         entries = [
             entry
             for at, operations in batches
-            for space in {operation[1] for operation in operations}
-            if (copy := replicas.spaces.get(space)) is not None and (entry := copy.entry_of(at, operations)) is not None
+            for entry in replicas.spaces.read(at, operations)
+            if entry.copy.space in spaces
         ]
         replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)
         self.wake()

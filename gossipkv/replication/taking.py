@@ -6,15 +6,17 @@ appends and syncs as one; of each copy a batch has one entry, whatever came toge
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, final
 
-from gossipkv.errors import ProtocolError
+from gossipkv.errors import Overloaded, ProtocolError
 from gossipkv.replication.copy import Copy, Entry, Merged
 from gossipkv.replication.messages import clock_of, ends_of, records_of
+from gossipkv.replication.peer import Kept
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gossipkv.replication.copy import Read
     from gossipkv.replication.peer import Peer
@@ -86,3 +88,66 @@ class Taking:
         self._merged.clear()
         self._bytes = 0
         return batch, entries
+
+
+class Append(Protocol):
+    """A function that appends a batch, and has entries followed.  Raises Overloaded, StorageError."""
+
+    def __call__(self, batch: Batch, entries: Sequence[Entry], on_synced: Callable[[], object], /) -> None: ...
+
+
+@final
+class Intake:
+    """Takes what peers send, or keeps it until it can be taken."""
+
+    def __init__(self, read: Read, append: Append, now: Callable[[], float]) -> None:
+        self._read = read
+        self._append = append
+        self._now = now
+
+    def take(self, peer: Peer, entries: Iterable[Entry], on_synced: Callable[[], object]) -> int:
+        """Take what can be of a message; `on_synced` is called as often as is returned."""
+        waits, taking = 0, Taking(self._read)
+        for entry in entries:
+            waits += self._take_or_keep(peer, entry, taking, on_synced)
+        return waits + self._append_taken(taking, on_synced)
+
+    def retry(self, peers: Iterable[Peer]) -> None:
+        """Take what was kept and goes on from what is here by now."""
+        among, moved = [*peers], True
+        while moved:
+            moved = False
+            for peer in among:
+                taking, tell_soon = Taking(self._read), partial(self._tell_soon, peer)
+                kept, peer.kept = peer.kept, Kept()
+                for at, entry in kept.entries:
+                    if taking.follows(entry):
+                        moved |= self._take_or_keep(peer, entry, taking, tell_soon)
+                    else:
+                        peer.kept.add(at, entry)
+                moved |= self._append_taken(taking, tell_soon)
+
+    def _take_or_keep(self, peer: Peer, entry: Entry, taking: Taking, on_synced: Callable[[], object]) -> bool:
+        """Take an entry, or keep it for later; whether a batch was full, and is to be synced."""
+        if taking.has(entry):
+            return False
+        if taking.follows(entry):
+            taking.take(entry)
+            return taking.is_full and self._append_taken(taking, on_synced)
+        peer.kept.add(self._now(), entry)
+        return False
+
+    def _append_taken(self, taking: Taking, on_synced: Callable[[], object]) -> bool:
+        """Append what was taken; whether there is something to be synced."""
+        batch, entries = taking.finish()
+        if not entries:
+            return False
+        try:
+            self._append(batch, entries, on_synced)
+        except Overloaded:
+            return False  # It comes again.
+        return True
+
+    def _tell_soon(self, peer: Peer) -> None:
+        """Who waits for a confirmation has had its answer: it is told now, and not within the relay time."""
+        peer.tell_at = self._now()

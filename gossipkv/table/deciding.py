@@ -18,7 +18,7 @@ from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.table.asking import SPEAKS_OF_MOVES, Asking
+from gossipkv.table.asking import SPEAKS_OF_MOVES, SPEAKS_OF_RANGES, Asking
 from gossipkv.table.ended import Ended
 from gossipkv.table.founding import may_not_found
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
@@ -150,6 +150,11 @@ class Deciding:
         is_known = self.metadata is not None and self.register in self.metadata.known
         return not is_known and self._founded(self._hints.heard())
 
+    def check_divides(self) -> None:
+        """Raise Unavailable: not all nodes that live go on with the children of a range that was divided."""
+        if self._cluster.speaks() < SPEAKS_OF_RANGES:
+            raise Unavailable("not all nodes run a release that divides ranges: upgrade them first")
+
     def check_knows(self) -> None:
         """Raise `NotReady`: this node has just come."""
         if self.has_just_come:
@@ -162,6 +167,7 @@ class Deciding:
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
         from gossipkv.table.holding import Holding  # noqa: PLC0415  # See above.
         from gossipkv.table.moving import Moving  # noqa: PLC0415  # See above.
+        from gossipkv.table.splitting import Limits, Splitting  # noqa: PLC0415  # See above.
         from gossipkv.table.stepping import Stepping  # noqa: PLC0415  # See above.
 
         async with self._beginning:
@@ -187,7 +193,7 @@ class Deciding:
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
             holding = Holding(metadata, catalogue, replication)
-            replication.replicas.on_newer = lambda copy: self.look_at(copy.partition[0])
+            replication.replicas.on_newer = self.look_at
             stepping = Stepping(
                 metadata,
                 catalogue,
@@ -207,8 +213,20 @@ class Deciding:
                 most=self._settings.max_moves,
                 stall_s=self._settings.move_stall / 1000,
             )
+            splitting = Splitting(
+                metadata,
+                catalogue,
+                replication.replicas,
+                replication,
+                limits=Limits(self._settings.split_bytes, self._settings.split_rows),
+                alive=self.alive,
+                check=self.check_divides,
+                look_at=self.look_at,
+                random=self._random,
+            )
             ended, self._scope = self._scope, trio.CancelScope()
-            await self._nursery.start(_run, metadata, replication, (stepping.run, moving.run), self._scope)
+            tasks = stepping.run, moving.run, splitting.run
+            await self._nursery.start(_run, metadata, replication, tasks, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self._holding, self.replication = catalogue, holding, replication
             self._moving = moving
@@ -356,19 +374,27 @@ class Deciding:
             self._forget_at = math.inf
             self._hints.forget()
 
-    def look_at(self, register: bytes) -> None:
-        """Read a register of which a newer map was seen: one look is under way, and one a second begins, at most."""
+    def look_at(self, register: bytes, node: bytes = b"") -> None:
+        """Read a register of which a newer map was seen: one look is under way, and one a second begins, at most.
+
+        `node`: who goes by that map; it is asked if too few servers answer.
+        """
         metadata, now = self.metadata, trio.current_time()
         if metadata is None or self._nursery is None or register in self._looking:
             return
         if now >= self._asked_at.get(register, -math.inf) + STEP_S:
             self._asked_at[register] = now
             self._looking.add(register)
-            self._nursery.start_soon(self._read, metadata, register)
+            self._nursery.start_soon(self._read, metadata, register, node)
 
-    async def _read(self, metadata: Metadata, register: bytes) -> None:
+    async def _read(self, metadata: Metadata, register: bytes, node: bytes) -> None:
         with contextlib.suppress(GossipKVError):  # Whoever needs it asks again.
-            await metadata.quorum_read(register)
+            try:
+                await metadata.quorum_read(register)
+            except (Unavailable, NotReady):
+                if node:
+                    told = await self.asking.ask(node, "metadata_head", [register], INVITE_S)
+                    await metadata.learn_from(register, node, told if isinstance(told, bytes) else b"")
         self._looking.discard(register)
         self._hear()
 

@@ -7,6 +7,7 @@ metadata_pages      [register, [name, …]]                               [page 
 metadata_transact   [register, [operation, …], timeout_ms]              [[id, outcome, code, message], …]
 metadata_outcome    [register, operation id, base]                      an outcome's number
 metadata_known      [register, {config, wait_ms}]                       what is said of it in the tree, once it is there
+metadata_head       [register]                                          what is known of its head, whole; empty: nothing
 metadata_invite     [cluster id]                                        the id of the store with which it takes part
 metadata_describe   []                                                  what it says of itself as a node of tables
 table_sizes         [table id]                                          [[partition, bytes], …] of copies, packed
@@ -73,6 +74,7 @@ class PeerMethods:
             b"metadata_transact": self._transact,
             b"metadata_outcome": self._outcome,
             b"metadata_known": self._known,
+            b"metadata_head": self._head,
             b"metadata_invite": self._invite,
             b"metadata_describe": self._describe,
             b"table_sizes": self._sizes,
@@ -152,6 +154,13 @@ class PeerMethods:
             return self._deciding.known_of(register)
 
         return Waiting(wait)
+
+    def _head(self, arguments: Arguments) -> Value:
+        register = _blob(arguments, "register", REGISTER_BYTES)
+        arguments.end()
+        metadata, _ = self._deciding.taking_part()
+        known = metadata.known.get(register)
+        return b"" if known is None or known.head.ended else known.encode()
 
     def _invite(self, arguments: Arguments) -> Waiting:
         cluster_id = arguments.blob("cluster id")

@@ -198,9 +198,22 @@ def answering(on_result: OnResult) -> OnAnswer:
     return lambda result, error: on_result(result if error is None else error)
 
 
-def held(replicas: Replicas, table: bytes, partition: int) -> Copy:
-    """Find the copy here of a partition, which answers for it.  Raises `NotServed`: there is none."""
+def held(replicas: Replicas, table: bytes, partition: int, key: bytes | None = None) -> Copy:
+    """Find the copy here of a partition, which answers for it.
+
+    With a key that of its range, whatever that is called: who asks and who answers may know another division of it.
+
+    Raises:
+        NotServed: there is none.
+    """
     copy = replicas.copies.get((table, partition))
+    if key is not None and (copy is None or not copy.bounds.has(key)):
+        copy = replicas.spaces.at(table, key)
+    return serving(copy, partition)
+
+
+def serving(copy: Copy | None, partition: int) -> Copy:
+    """See that a copy that was looked for, of a partition, answers for it.  Raises `NotServed`: it does not."""
     if copy is not None:
         for host in copy.hosts:
             if host.assignment == copy.assignment and host.available:

@@ -3,27 +3,50 @@
 A copy whose assignment is not there any more *departs*: it is dropped when that is sure (`stepping`).  If it was
 AVAILABLE by the map that it has adopted last, or was taken by force, it is *set aside* instead: it may have what others
 lack, and merging that back would have old values win under new times.
+
+A copy whose range was divided goes on as its children, as far as they name it (`replication.dividing`); else it is set
+aside, too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from gossipkv.errors import NotReady
 from gossipkv.placement.partition import State
-from gossipkv.register.metadata.partitions import decode_partition, decode_table
-from gossipkv.replication.copy import Host, Identity, Rules
+from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.replication.copy import Host, Rules
+from gossipkv.replication.dividing import Heir, divide
+from gossipkv.replication.keys import WHOLE, Bounds, Identity
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tree import Tree
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
 
 FEW: Final = 64  # Partitions that are looked at before others have a turn.
+
+
+class Part(NamedTuple):
+    """A partition, as a map has it."""
+
+    version: int  # The config id of the map that has changed it last.
+    bounds: Bounds  # Of its keys; of a shard all.
+    record: bytes
+
+    @property
+    def partition(self) -> Partition:
+        """What it is."""
+        return decode_partition(self.record)
 
 
 def hosts_of(partition: Partition) -> list[Host]:
@@ -36,6 +59,17 @@ def rules_of(partition: Partition, slots: int, own: int) -> Rules:
     """What else the map says of a partition, to the copy of an assignment; `slots`: the table's replication."""
     loads = any(one.state == State.INITIALIZING for one in partition.assignments if one.id == own)
     return Rules(slots, partition.former, partition.ends, loads)
+
+
+def parts_of(tree: Tree, bounds: Bounds = WHOLE) -> Iterator[Part]:
+    """The partitions of a map that begin within bounds, in order."""
+    is_range = decode_table(tree.root.meta).kind == RANGE
+    entries = chain(tree.scan(bounds.first), [None])
+    for entry, following in pairwise(entries):
+        if entry is None or (bounds.end is not None and entry.key >= bounds.end):
+            return
+        its = Bounds(entry.key, None if following is None else following.key) if is_range else WHOLE
+        yield Part(entry.version, its, entry.record)
 
 
 @final
@@ -51,32 +85,39 @@ class Holding:
         metadata.on_forgotten = self._forget
 
     async def look(self) -> None:
-        """Hold what the maps of all tables say by now.  Raises Overloaded, StorageError; what is left is for later."""
+        """Hold what the maps of all tables say by now.
+
+        Raises:
+            NotReady, Overloaded, StorageError: what is left is for later.
+        """
         for table in self._catalogue.tables().values():
             known = self._metadata.known.get(table.id)
             root, config = self._taken_up.get(table.id, (b"", -1))
             if known is None or known.head.ended or known.head.root == root:
                 continue
             tree = self._metadata.tree(table.id)
-            slots = decode_table(tree.root.meta).replication
-            for number, entry in enumerate(tree.scan()):
-                if entry.version > config:
-                    self._take_up(table.id, entry.version, decode_partition(entry.record), slots)
+            described = decode_table(tree.root.meta)
+            if described.kind == RANGE:
+                self._replication.replicas.spaces.has_ranges(table.id)
+                self._divide(table.id, tree, described.replication)
+            for number, part in enumerate(parts_of(tree)):
+                if part.version > config:
+                    self._take_up(table.id, part, described.replication)
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             self._taken_up[table.id] = known.head.root, tree.root.config
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
 
-    def _take_up(self, table: bytes, version: int, partition: Partition, slots: int) -> None:
-        replicas = self._replication.replicas
+    def _take_up(self, table: bytes, part: Part, slots: int) -> None:
+        replicas, partition = self._replication.replicas, part.partition
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
         copy = replicas.copies.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
             self._departs(copy, partition)
         if own is not None:
-            identity, rules = Identity(table, partition.id, own.id), rules_of(partition, slots, own.id)
-            replicas.place(identity, version, hosts_of(partition), rules)
+            identity, rules = Identity(table, partition.id, own.id, part.bounds), rules_of(partition, slots, own.id)
+            replicas.place(identity, part.version, hosts_of(partition), rules)
 
     def _departs(self, copy: Copy, partition: Partition) -> None:
         """The map does not name a copy here."""
@@ -86,6 +127,43 @@ class Holding:
             self._replication.let_go(copy, why="its assignment was taken by force")
         else:
             self._replication.departs(copy)
+
+    def _divide(self, table: bytes, tree: Tree, slots: int) -> None:
+        """Have copies of ranges that are not in a map any more go on as those that are.
+
+        Raises:
+            NotReady: one is about to be made, or to be in another space.
+            Overloaded, StorageError: what is left is for later.
+        """
+        replicas = self._replication.replicas
+        here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
+        for copy in here:
+            entry = tree.get(copy.bounds.first)
+            if entry is None or decode_partition(entry.record).id != copy.partition[1]:
+                if copy.partition in replicas.making:
+                    raise NotReady("a range was divided whose copy here is about to be made")
+                self._divide_one(copy, [*parts_of(tree, copy.bounds)], slots)
+
+    def _divide_one(self, copy: Copy, parts: list[Part], slots: int) -> None:
+        """Have a copy go on as what of its range is this node's; `parts`: that have some of its keys."""
+        heirs: list[Heir] = []
+        orphans: dict[Identity, str] = {}
+        for part in parts:
+            bounds, partition = part.bounds, part.partition
+            own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
+            is_heir = own is not None and own.state in {State.AVAILABLE, State.LEAVING}
+            if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
+                identity = Identity(copy.partition[0], partition.id, own.id, bounds)
+                heirs.append(Heir(identity, part.version, hosts_of(partition), rules_of(partition, slots, own.id)))
+            else:
+                why = f"its range was divided, and partition {partition.id:016x} went on without it"
+                orphans[Identity(copy.partition[0], partition.id, copy.assignment, bounds)] = why
+        if heirs:
+            divide(self._replication.replicas, self._replication.append, copy, heirs, orphans)
+        elif parts and all(copy.bounds.covers(part.bounds) for part in parts):
+            self._replication.let_go(copy, why="its range was divided, and its children went on without it")
+        else:
+            self._replication.let_go(copy, why="the map was forced back to before its range was divided")
 
     def drop(self, copy: Copy) -> None:
         """Drop a copy that has departed, and look at its table's map again: it may name this node anew.

@@ -49,6 +49,7 @@ FOR_PEERS: Final = (
     b"metadata_transact",
     b"metadata_outcome",
     b"metadata_known",
+    b"metadata_head",
     b"metadata_invite",
     b"metadata_describe",
     b"table_sizes",

@@ -92,7 +92,7 @@ class _Seen:
     root: bytes = b""
     versions: dict[bytes, int] = field(default_factory=dict)  # Of entries, by key.
     partitions: dict[bytes, Partition] = field(default_factory=dict)
-    wanted_of: object = None  # The nodes and the table that this is wanted of:
+    wanted_of: object = None  # The nodes, the table and where its partitions begin, of which this is wanted:
     wanted: Sequence[Slots] = ()
     targets: dict[int, bytes] = field(default_factory=dict)  # Assignments on their way, and their nodes.
     is_quiet: bool = False  # Nothing is to be done by this root, for those nodes.
@@ -164,12 +164,13 @@ class Moving:
         known, seen = self._metadata.known[table], self._seen.setdefault(table, _Seen())
         tree = self._metadata.tree(table)
         described = decode_table(tree.root.meta)
-        wanted_of = nodes, described
+        wanted_of = nodes, described, [*seen.partitions]
         if (seen.root, seen.wanted_of) == (known.head.root, wanted_of) and seen.is_quiet:
             return
         if seen.root != known.head.root:
             seen.read(tree, known.head.root)
             self._count_failures(seen)
+            wanted_of = nodes, described, [*seen.partitions]
         groups = grouped(described, nodes)
         if groups != described.groups:
             await self._have_done(table, known.config, [("set_groups", tuple(b"".join(group) for group in groups))])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.replication.shell import Replication
+    from gossipkv.replication.spaces import Aside
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
@@ -79,10 +80,10 @@ class QuarantineMethods:
             if uuid != me:
                 return await self._deciding.asking.ask(uuid, "quarantine_drop", [node, copy], ASK_S)
             replication = self._deciding.replicating()
-            space = next((one for one in replication.aside if f"{one:x}" == copy), None)
-            if space is None:
+            aside = next((one for one in replication.replicas.spaces.all_aside() if one.name == copy), None)
+            if aside is None:
                 raise BadRequest(f"{node} has no copy {copy[:40]} that is set aside: `quarantine_list` names them")
-            await replication.drop_aside(space)
+            await replication.drop_aside(aside)
             return {"node": node, "copy": copy}
 
         return Waiting(drop)
@@ -102,19 +103,19 @@ class QuarantineMethods:
         return [
             {
                 "node": name,
-                "copy": f"{space:x}",
-                "table": names.get(identity.table) or identity.table.hex(),
-                "partition": identity.partition,
-                "assignment": f"{identity.assignment:016x}",
-                "bytes": _size(replication, space),
-                "why": why,
+                "copy": one.name,
+                "table": names.get(one.identity.table) or one.identity.table.hex(),
+                "partition": one.identity.partition,
+                "assignment": f"{one.identity.assignment:016x}",
+                "bytes": _size(replication, one),
+                "why": one.why,
             }
-            for space, (identity, why) in sorted(replication.aside.items())
+            for one in replication.replicas.spaces.all_aside()
         ]
 
 
-def _size(replication: Replication, space: int) -> int | None:
+def _size(replication: Replication, one: Aside) -> int | None:
     """About how many bytes a copy takes; None: it cannot be read, or is dropped at this moment."""
     with contextlib.suppress(GossipKVError, ValueError):
-        return replication.size_bytes(space)
+        return replication.size_bytes(one.space, one.identity.bounds)
     return None

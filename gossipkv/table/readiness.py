@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, ProtocolError, WriteLost
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, NotServed, ProtocolError, WriteLost
 from gossipkv.replication import clock
 from gossipkv.table.token import NOTHING, Seen, decode_body
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
@@ -86,8 +86,8 @@ class Readiness:
         def late() -> None:
             try:
                 found = self._unready(replication, copies, wanted.token)
-            except WriteLost as lost:
-                on_answer(None, lost)
+            except (WriteLost, NotServed) as gone:
+                on_answer(None, gone)
             else:
                 on_answer(None, why if found is None else found[1])
 
@@ -95,9 +95,16 @@ class Readiness:
         self._wait(copy, _Waits(copies, wanted.token, do, on_answer, waiter))
 
     def _unready(self, replication: Replication, copies: Sequence[Copy], token: Token) -> tuple[Copy, NotReady] | None:
-        """The first copy that is not ready, and why.  Raises WriteLost: it never will be."""
+        """The first copy that is not ready, and why.
+
+        Raises:
+            WriteLost: it never will be.
+            NotServed: a copy is no more: its range was divided, or it was dropped.
+        """
         if token:
             for copy in copies:
+                if copy not in replication.replicas.levels:
+                    raise NotServed("the partition is not here any more", {"partition": copy.identity.partition})
                 seen = token.get(copy.identity.table, UNSEEN)
                 if seen.config > replication.maps.get(copy.identity.table, 0):
                     self._look_at(copy.identity.table)

@@ -17,7 +17,7 @@ from gossipkv.errors import (
     Unavailable,
 )
 from gossipkv.replication import record
-from gossipkv.replication.copy import RECORD
+from gossipkv.replication.keys import RECORD
 from gossipkv.table.forwarding import Request, answering, held
 from gossipkv.table.readiness import Wanted, wanted_of
 from gossipkv.table.requests import record_options
@@ -87,7 +87,7 @@ class TableReads:
             route = self._routing.route(table)
             place = route.place(key)
             route.check(options.config, [place])
-            copy = held(replication.replicas, route.table.id, place.partition)
+            copy = held(replication.replicas, route.table.id, place.partition, key)
             if self._ready.is_ready(copy, token) and is_short(token) and options.config <= route.config:
                 records, seen = self._read_here([copy], [key])
                 return answer(records, self._settling.write(token, seen), replication.replicas.me)
@@ -186,7 +186,7 @@ class TableReads:
         replicas = self._replication().replicas
 
         def copies() -> list[Copy]:
-            return [held(replicas, table, partition) for partition in partitions]
+            return [held(replicas, table, partition, key) for partition, key in zip(partitions, keys, strict=True)]
 
         def give() -> None:
             records, seen = self._read_here(copies(), keys)

@@ -9,7 +9,7 @@ import msgpack
 
 from gossipkv.errors import BadRequest, GossipKVError, NotServed
 from gossipkv.replication import clock
-from gossipkv.replication.copy import TOMBSTONE
+from gossipkv.replication.keys import TOMBSTONE
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.replicas import ANSWER_S
 from gossipkv.replication.steps import report_of

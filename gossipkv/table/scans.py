@@ -20,9 +20,9 @@ import msgpack
 
 from gossipkv.errors import BadRequest, GossipKVError, ProtocolError, StorageError, Unavailable, UnknownDatabase
 from gossipkv.replication import record
-from gossipkv.replication.copy import END_OF_RECORDS, RECORD
+from gossipkv.replication.keys import Bounds
 from gossipkv.storage.sorted_file import prefix_end
-from gossipkv.table.forwarding import Request, answering, held
+from gossipkv.table.forwarding import Request, answering, held, serving
 from gossipkv.table.readiness import Wanted, wanted_of
 from gossipkv.table.requests import record_options
 from gossipkv.table.routing import packed_ids, together, unpacked_ids
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gossipkv.replication.copy import Copy
+    from gossipkv.replication.replicas import Replicas
     from gossipkv.replication.shell import Replication
     from gossipkv.table.forwarding import Forwarding
     from gossipkv.table.readiness import OnAnswer
@@ -69,6 +70,11 @@ class Range(NamedTuple):
     def behind(self, bound: bytes) -> Range:
         """What is left of it from a bound on."""
         return self._replace(end=bound) if self.reverse else self._replace(start=bound)
+
+    def within(self, place: Place) -> Range:
+        """What of it is in a range: who answers may know another division of that."""
+        start, end = Bounds(self.start, self.end).clip(Bounds(place.first, place.end))
+        return self._replace(start=start, end=end)
 
     def is_before(self, key: bytes, bound: bytes) -> bool:
         """Whether a scan comes to a key before it comes to a bound."""
@@ -180,12 +186,13 @@ class TableScans:
             flat: list[Value] = [part for row in page.rows for part in row]
             on_answer([flat, page.bound, self.settling.kept(page.seen)], None)
 
-        self._ready.begin([held(replicas, table, partition) for partition in partitions], wanted, give, on_answer)
+        self._ready.begin(_held(replicas, table, partitions, range_), wanted, give, on_answer)
 
     def page(self, table: bytes, partitions: Sequence[int], wanted: Range) -> Page:
         """The first records of copies here.  Raises NotServed, Unavailable, Corrupt."""
         replicas = self._replication().replicas
-        copies = [held(replicas, table, partition) for partition in partitions]
+        copies = _held(replicas, table, partitions, wanted)
+        bound = _bound_of(copies[0], wanted) if len(copies) == 1 else None
         passed: list[bytes] = []
         config = max(copy.taken_config for copy in copies)
         few = share(wanted.limit, 1, len(copies)) + 1  # One more shows whether there is one.
@@ -195,8 +202,8 @@ class TableScans:
         try:
             for key, data in merge(*sources, reverse=wanted.reverse):
                 if len(rows) == wanted.limit or tombstones == MOST_TOMBSTONES or size_bytes > PAGE_BYTES:
-                    bound = key + b"\0" if wanted.reverse else key
-                    return Page(rows, bound, seen_in(table, config, passed))
+                    at = key + b"\0" if wanted.reverse else key
+                    return Page(rows, at, seen_in(table, config, passed))
                 passed.append(data)
                 size_bytes += len(key) + len(data)
                 if record.value(data) is None:
@@ -205,13 +212,14 @@ class TableScans:
                     rows.append((key, data))
         except StorageError as error:
             raise Unavailable(f"its store cannot be read: {error.message}") from error
-        return Page(rows, None, seen_in(table, config, passed))
+        return Page(rows, bound, seen_in(table, config, passed))
 
     def _records(self, copy: Copy, wanted: Range, few: int) -> Iterator[Row]:
         """The records of a copy, tombstones among them, so many at a time."""
         replication = self._replication()
-        start: bytes | None = RECORD + wanted.start
-        end: bytes | None = END_OF_RECORDS if wanted.end is None else RECORD + wanted.end
+        start: bytes | None
+        end: bytes | None
+        start, end = copy.bounds.clip(Bounds(wanted.start, wanted.end)).records
         while True:
             found, bound = replication.scan(copy.space, start, end, reverse=wanted.reverse, limit=few)
             for key, data in found:
@@ -271,7 +279,7 @@ class _Scanning:
         self._left = len(groups) + 1
         for group in groups:
             part = wanted._replace(limit=share(wanted.limit, len(group), whole))
-            self._ask(table, group, part)
+            self._ask(table, group, part if route.is_hash else part.within(group[0]))
         self._group_done()
 
     def _groups(self, route: Route) -> tuple[Sequence[Sequence[Place]], bytes | None]:
@@ -341,6 +349,30 @@ class _Scanning:
     def _finish(self, bound: bytes | None) -> None:
         token = self._scans.settling.write(self._seen)
         self._on_result([self._rows, None if bound is None else msgpack.packb([bound, token]), token])
+
+
+def _held(replicas: Replicas, table: bytes, partitions: Sequence[int], wanted: Range) -> list[Copy]:
+    """The copies here of partitions; of a range the one with which the scan begins, by the map here.
+
+    Raises:
+        NotServed: one is not here.
+    """
+    spaces, bounds = replicas.spaces, Bounds(wanted.start, wanted.end)
+    if table not in spaces.ranges or len(partitions) > 1:
+        return [held(replicas, table, partition) for partition in partitions]
+    (partition,) = partitions
+    copy = replicas.copies.get((table, partition))
+    if copy is None or not copy.bounds.covers(bounds):
+        copy = spaces.before(table, wanted.end) if wanted.reverse else spaces.at(table, wanted.start)
+    return [serving(copy, partition)]
+
+
+def _bound_of(copy: Copy, wanted: Range) -> bytes | None:
+    """Where a scan goes on behind a copy that does not have all of it; None: it has."""
+    first, end = copy.bounds
+    if wanted.reverse:
+        return first if first > wanted.start else None
+    return end if end is not None and (wanted.end is None or end < wanted.end) else None
 
 
 def share(limit: int, part: int, whole: int) -> int:

@@ -211,7 +211,11 @@ class Sessions(NamedTuple):
 
 
 def _settled(replicas: Replicas, copy: Copy) -> Seen:
-    return Seen(copy.config, settled(replicas, copy))
+    """Up to where all copies of a partition have what its present assignments wrote.
+
+    What is former may be so of several partitions, since a range was divided: it is left out when no map names it.
+    """
+    return Seen(copy.config, clock.named(settled(replicas, copy), copy.assigned))
 
 
 def is_short(token: Token) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.replication.copy import Copy
+    from gossipkv.replication.keys import Bounds
     from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.routing import Place, Routing
@@ -113,7 +114,8 @@ class Telling:
                     seconds[name][self._deciding.name_of(node)] = lag.seconds
         return {
             "copies": len(copies),
-            "copies_aside": sum(copy.aside is not None for copy in copies) + len(replication.aside),
+            "copies_aside": sum(copy.aside is not None for copy in copies)
+            + sum(1 for _ in replication.replicas.spaces.all_aside()),
             "refusal": replication.refusal,
             "lag_records": {**records},
             "lag_s": {**seconds},
@@ -198,12 +200,12 @@ class Telling:
         for partition, (told_by, target) in moves.copied_from.items():
             copy = replicas.copies.get((table.id, partition))
             if copy is not None and told_by == replicas.me:
-                to_copy[target] += _size(replication, copy.space)
+                to_copy[target] += _size(replication, copy.space, copy.bounds)
             elif copy is not None and target == replicas.me:
                 load = replicas.loading.loads.get(copy)
                 has_begun = copy.joining is None or copy.joining.is_loaded
                 space = load.space if load is not None else copy.space if has_begun else None
-                copied += 0 if space is None else _size(replication, space)
+                copied += 0 if space is None else _size(replication, space, copy.bounds)
         rate = replicas.loading.pace.rate
         return {
             "to_copy": {self._deciding.name_of(node): count for node, count in to_copy.items()},
@@ -214,9 +216,9 @@ class Telling:
     @staticmethod
     def _aside(table: Table, replication: Replication) -> dict[str, Detail] | None:
         """How many copies were set aside here, and their bytes; None: there are none."""
-        spaces = [space for space, (identity, _) in replication.aside.items() if identity.table == table.id]
-        size = sum(_size(replication, space) for space in spaces)
-        return {"copies": len(spaces), "bytes": size} if spaces else None
+        aside = [one for one in replication.replicas.spaces.all_aside() if one.identity.table == table.id]
+        size = sum(_size(replication, one.space, one.identity.bounds) for one in aside)
+        return {"copies": len(aside), "bytes": size} if aside else None
 
     def _warning(self, table: Table) -> str | None:
         """That there are fewer isolation groups than replicas."""
@@ -257,10 +259,10 @@ class Telling:
         )
 
 
-def _size(replication: Replication, space: int) -> int:
-    """About how many bytes a space takes; 0 where it is not made yet, or cannot be read, which is told elsewhere."""
+def _size(replication: Replication, space: int, bounds: Bounds) -> int:
+    """About how many bytes of a space are within bounds; 0 where it is not there yet, or damaged."""
     with contextlib.suppress(GossipKVError, ValueError):
-        return replication.size_bytes(space)
+        return replication.size_bytes(space, bounds)
     return 0
 
 

@@ -184,19 +184,32 @@ class Writes:
 
     def _write_here(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the copy here, once it is ready.  Raises GossipKVError: nothing was applied."""
-        copy = held(self._replication().replicas, batch.table, batch.partition)
-        if not copy.originates:
+        copies = [*self._copies_of(batch)]
+        if not all(copy.originates for copy in copies):
             raise NotServed("the partition leaves this node: others take its writes", {"partition": batch.partition})
         wanted = batch.wanted._replace(until=min(batch.wanted.until, deadline))
-        self._ready.begin([copy], wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
+        self._ready.begin(copies, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)
+
+    def _copies_of(self, batch: _Batch) -> dict[Copy, list[Write]]:
+        """The copies here of a batch's keys: several, if who sent it has not heard yet that their range was divided.
+
+        Raises:
+            NotServed: they are not here.
+        """
+        replicas = self._replication().replicas
+        found: dict[Copy, list[Write]] = {}
+        for write in batch.writes:
+            found.setdefault(held(replicas, batch.table, batch.partition, write.key), []).append(write)
+        return found
 
     def _originate(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:
         """Write to the copy here, as the origin.  Raises GossipKVError: nothing was applied."""
         replication = self._replication()
         replicas, level = replication.replicas, batch.level
-        copy = held(replicas, batch.table, batch.partition)
-        _check_originates(replicas, copy)
-        _check_level(replicas, copy, level)
+        copies = self._copies_of(batch)
+        for copy in copies:
+            _check_originates(replicas, copy)
+            _check_level(replicas, copy, level)
 
         def late() -> None:
             words = f"the write was applied, and did not reach the level {level} in time: it may become visible"
@@ -204,7 +217,8 @@ class Writes:
 
         waiter = replication.waiting.begin(deadline, batch.size_bytes, late)
         try:
-            counter = replicas.originate(copy, self._depending(batch, copy))
+            depending = self._depending
+            counters = replicas.originate({copy: depending(batch, copy, some) for copy, some in copies.items()})
         except GossipKVError as error:
             replication.waiting.end(waiter)
             match error:
@@ -216,17 +230,20 @@ class Writes:
                     ) from error
             raise
 
-        config = copy.config
+        seen = Seen(max(copy.config for copy in copies), clock.of(counters.items()))
+        left = len(copies)
 
         def reached() -> None:
-            if waiter.on_late is not None:
+            nonlocal left
+            left -= 1
+            if not left and waiter.on_late is not None:
                 replication.waiting.end(waiter)
-                seen = Seen(config, clock.of([(copy.assignment, counter)]))
                 on_answer(self._settling.kept({batch.table: seen}), None)
 
-        replicas.levels[copy].wait(level, counter, reached)
+        for copy in copies:
+            replicas.levels[copy].wait(level, counters[copy.assignment], reached)
 
-    def _depending(self, batch: _Batch, copy: Copy) -> list[Write]:
+    def _depending(self, batch: _Batch, copy: Copy, writes: list[Write]) -> list[Write]:
         """What is written, with what it depends on.
 
         That is what the session has seen, but for what the copy has itself of present assignments: the order of its
@@ -234,10 +251,10 @@ class Writes:
         """
         token = batch.wanted.token
         if not token:
-            return batch.writes
+            return writes
         others = only(token, lambda table, origin, _: table != batch.table or origin not in copy.assigned)
         body = self._settling.kept(others)
-        return [write._replace(dependencies=body) for write in batch.writes]
+        return [write._replace(dependencies=body) for write in writes]
 
 
 @final

@@ -378,7 +378,7 @@ def check_the_log(place: Place) -> None:
 
 
 def check_estimates(place: Place) -> None:
-    """A size grows with what is there; a middle key is one of the space, with about as much on both sides."""
+    """A size grows with what is there; a middle key has about as much on both sides; of parts of a space, too."""
     witness = begun(place, 2)
     assert witness.store.middle_key(2) is None
     empty = witness.store.size_bytes(2)
@@ -388,9 +388,20 @@ def check_estimates(place: Place) -> None:
     for _ in range(2):
         sizes.append(witness.store.size_bytes(2))
         assert b"020" < witness.store.middle_key(2) < b"108"
+        parts = [
+            witness.store.size_bytes(2, start, end) for start, end in ((b"", b"032"), (b"032", b"096"), (b"096", None))
+        ]
+        assert sum(parts) == sizes[-1]
+        assert all(sizes[-1] / 8 < part < sizes[-1] * 3 / 4 for part in parts), parts
+        assert b"040" < witness.store.middle_key(2, b"032", b"096") < b"088"
+        assert witness.store.middle_key(2, b"032", b"033") is None
+        assert witness.store.rows(2, b"032", b"096") in range(64, 73)
+        assert witness.store.rows(2, b"128") == witness.store.size_bytes(2, b"128") == 0
         rest(witness)
     assert all(12_800 / 2 < size < 12_800 * 4 for size in sizes), sizes
     assert empty < min(sizes) / 4
+    with pytest.raises(place.refusals):
+        witness.store.rows(3)
     witness.close()
 
 

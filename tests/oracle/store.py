@@ -205,14 +205,21 @@ class Store:
         ]
         return [one for one in found if one[1]], max([position, *(at for at, _ in found)])
 
-    def size_bytes(self, space: int) -> int:
-        """Bytes that a space takes, about."""
-        return sum(len(key) + len(value) for key, value in self._held(space).items())
+    def _within(self, space: int, start: bytes, end: bytes | None) -> list[tuple[bytes, bytes]]:
+        return [one for one in sorted(self._held(space).items()) if start <= one[0] and (end is None or one[0] < end)]
 
-    def middle_key(self, space: int) -> bytes | None:
-        """A key with about as much below as above."""
-        keys = sorted(self._held(space))
-        return keys[len(keys) // 2] if keys else None
+    def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """Bytes between two bounds, about."""
+        return sum(len(key) + len(value) for key, value in self._within(space, start, end))
+
+    def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """Records between two bounds, about."""
+        return len(self._within(space, start, end))
+
+    def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
+        """A key with about as much below as above; there is something on both sides."""
+        records = self._within(space, start, end)
+        return records[len(records) // 2][0] if len(records) > 1 else None
 
     def maintain(self) -> bool:
         """Nothing to do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.oracle import sorted_file
 from tests.oracle.memtable import TOMBSTONE, VALUE, internal
 
 if TYPE_CHECKING:
@@ -71,3 +72,17 @@ def scan(
             return page, behind
         page.append((key, value[1:]))
     return page, None
+
+
+def sizes(
+    layers: Sequence[Mapping[bytes, bytes]], memtables: int, space: int, start: bytes = b"", end: bytes | None = None
+) -> list[dict[bytes, int]]:
+    """What the records of each layer take between two bounds, by key; the first few layers lie in memory."""
+    return [
+        {
+            key[4:]: 6 + len(key) + len(value) if place < memtables else len(sorted_file.encode(key, value))
+            for key, value in layer.items()
+            if key[:4] == internal(space, b"") and start <= key[4:] and (end is None or key[4:] < end)
+        }
+        for place, layer in enumerate(layers)
+    ]

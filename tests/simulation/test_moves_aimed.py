@@ -10,7 +10,8 @@ import trio
 
 from gossipkv.errors import GossipKVError, Unavailable
 from gossipkv.placement.partition import State
-from gossipkv.replication.copy import RECORD, Write
+from gossipkv.replication.copy import Write
+from gossipkv.replication.keys import RECORD
 from gossipkv.replication.levels import ALL, LEVELS, MAJORITY, ONE
 from tests.simulation.test_replication_aimed import FIRST, KEY, answered, fill, put, staged, ways
 from tests.world.replication.clients import Answer, Asked

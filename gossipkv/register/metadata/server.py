@@ -16,7 +16,7 @@ from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, Pro
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import FUNCTIONS, decode_head
-from gossipkv.register.metadata.known import KNOWN, Heads, Known
+from gossipkv.register.metadata.known import KNOWN, Heads, Known, known_of
 from gossipkv.register.metadata.ledger import MOST_PINS, AskNode, Beside, Ledger
 from gossipkv.register.metadata.operations import ask, is_dead
 from gossipkv.register.metadata.transactions import Transactions
@@ -158,6 +158,21 @@ class Metadata:
     async def learn(self, register: bytes, shown: Known) -> Known:
         """Know what a full round has shown, or newer.  Raises as `Heads.learn`."""
         return await self.heads.learn(register, shown)
+
+    async def learn_from(self, register: bytes, node: bytes, told: bytes) -> Known:
+        """Know what another node knows, as it has told: a full round has shown it there, and its pages come from there.
+
+        So who reaches too few servers, and hears from others by a newer map, goes by that.
+
+        Raises:
+            ProtocolError: it told something else.
+            GossipKVError: as `learn`; the table was dropped, or a page was not given.
+        """
+        known = known_of(told)
+        if known.head.ended:
+            raise UnknownDatabase("the table was dropped")
+        await self._part(register).ledger.fetch(known.head.root, known.head.config, [node])
+        return await self.learn(register, known)
 
     async def _hold_map(self, register: bytes, known: Known) -> None:
         each, before = self._map(register), self.known.get(register)

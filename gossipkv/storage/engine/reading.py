@@ -74,6 +74,11 @@ class Reading:
         return self.engine.first_space
 
     @property
+    def log_floor(self) -> int:
+        """The position behind which the log can be read."""
+        return self.engine.log_floor
+
+    @property
     def synced_position(self) -> int:
         """Up to which position all is synced."""
         return self.engine.synced_position
@@ -121,15 +126,34 @@ class Reading:
         most = -1 if limit is None else limit
         return self.engine.view.scan(space, start, end, reverse=reverse, limit=most, most_bytes=most_bytes)
 
-    def size_bytes(self, space: int) -> int:
-        """Return about how many bytes a space takes.  Raises as `get`."""
-        self._check(space)
-        return self.engine.view.size_bytes(space)
+    def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """Return how many bytes of a space lie from `start` (inclusive) to `end` (exclusive; None: all that follow).
 
-    def middle_key(self, space: int) -> bytes | None:
-        """A key with about as much before as behind it; None when there is none.  Raises as `get`."""
+        Records that were replaced or deleted count until a merge leaves them out, and count where they lie: memtables
+        and runs store the same record in a few bytes more or less.  Bounds that do not ascend have nothing between
+        them.  Raises as `get`.
+        """
         self._check(space)
-        return self.engine.view.middle_key(space)
+        return self.engine.view.size_bytes(space, start, end)
+
+    def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """Return about how many records lie within bounds; what counts, and what is raised, is as in `size_bytes`.
+
+        0 only where none lies.  Exact but for the files of runs that a bound cuts, two of a run at most: of those
+        records count by their bytes, as if all of a file were of one size, so each is off by fewer than it has.
+        """
+        self._check(space)
+        return self.engine.view.rows(space, start, end)
+
+    def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
+        """A key above `start` and below `end`, with about half of the bytes between them before it.
+
+        It halves the largest of the memtables and runs: where that has a share of those bytes, either side has at least
+        half of this share, but for one record.  Either side has a record; None: there is only one key within bounds,
+        or none.  Raises as `get`.
+        """
+        self._check(space)
+        return self.engine.view.middle_key(space, start, end)
 
     def follow(self, spaces: Collection[int], position: int) -> Cursor:
         """Return a cursor for one who follows the log: for whole synced batches behind `position` that touch `spaces`.

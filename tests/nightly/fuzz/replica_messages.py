@@ -12,7 +12,7 @@ import msgpack
 
 from gossipkv.errors import GossipKVError
 from gossipkv.replication import clock, record
-from gossipkv.replication.copy import IDENTITY, RECORD, STATE, TOMBSTONE, decode_state
+from gossipkv.replication.keys import IDENTITY, RECORD, STATE, TOMBSTONE, decode_state
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, made
 
 EXTREMES = (0, 1, 2, 255, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, -1, -(1 << 63))

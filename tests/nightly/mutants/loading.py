@@ -26,8 +26,8 @@ MUTANTS_OF_LOADING = (
     planted(
         "the clock is told before the last page",
         f"{LOADING}:Loading._at_end",
-        "load.own_position, load.start = self._outside.synced(), RECORD",
-        "load.own_position, load.start = self._outside.synced(), RECORD\n"
+        "load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]",
+        "load.own_position, load.start = self._outside.synced(), copy.bounds.records[0]\n"
         "            copy.synced = clock.merge(copy.synced, clock.named(load.clock, copy.named))",
         *TRIED,
     ),
@@ -41,7 +41,7 @@ MUTANTS_OF_LOADING = (
     planted(
         "what the source's log has since is left out",
         f"{LOADING}:serve",
-        "flat = [part for pair in _puts(batches, space) for part in pair]",
+        "flat = [part for pair in _puts(batches, space, copy.bounds) for part in pair]",
         "flat: list[bytes] = []",
         *TRIED,
     ),
@@ -111,7 +111,7 @@ MUTANTS_OF_LOADING = (
     planted(
         "what the source's log has since is left out, as disks show",
         f"{LOADING}:serve",
-        "flat = [part for pair in _puts(batches, space) for part in pair]",
+        "flat = [part for pair in _puts(batches, space, copy.bounds) for part in pair]",
         "flat: list[bytes] = []",
         *STAGED,
     ),

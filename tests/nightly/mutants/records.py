@@ -58,7 +58,7 @@ MUTANTS_OF_RECORDS = (
     ),
     planted(
         "a copy that is not available answers",
-        f"{FORWARDING}:held",
+        f"{FORWARDING}:serving",
         "if host.assignment == copy.assignment and host.available:",
         "if host.assignment == copy.assignment:",
         *WRITES,
@@ -80,8 +80,8 @@ MUTANTS_OF_RECORDS = (
     planted(
         "a write is answered in time, and when it is confirmed",
         "gossipkv.table.writes:Writes._originate",
-        "if waiter.on_late is not None:",
-        "if True:",
+        "if not left and waiter.on_late is not None:",
+        "if not left:",
         *WRITES,
     ),
     planted(

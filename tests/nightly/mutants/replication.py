@@ -18,8 +18,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "shown before synced",
         "gossipkv.replication.levels:Levels.reached",
-        "here = clock.counter(self._copy.synced, self._copy.assignment)",
-        "here = clock.counter(self._copy.appended, self._copy.assignment)",
+        "here = clock.counter(self._copy.synced, origin)",
+        "here = clock.counter(self._copy.appended, origin)",
         REPLICAS,
     ),
     Mutant(
@@ -37,7 +37,7 @@ MUTANTS_OF_REPLICATION = (
     ),
     planted(
         "confirmed before synced",
-        f"{IN_REPLICAS}._answer_row",
+        "gossipkv.replication.peer:answer_row",
         "counters = counters_of(copy.told_clock, row.ids)",
         "counters = counters_of(copy.appended, row.ids)",
         REPLICAS,
@@ -79,7 +79,7 @@ MUTANTS_OF_REPLICATION = (
     ),
     planted(
         "the clock before is no matter",
-        f"{IN_REPLICAS}._take_or_keep",
+        "gossipkv.replication.taking:Intake._take_or_keep",
         "if taking.follows(entry):",
         "if True:",
         REPLICAS,
@@ -103,8 +103,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "the log's own is all that moves the own counter",
         f"{IN_COPY}.entry_of",
-        "entry.is_own = entry.origins == (self.assignment,) and len(records) == rise",
-        "entry.is_own = rise > 0",
+        "entry.is_own = is_plain if origin == self.assignment else origin in self.line.forebears",
+        "entry.is_own = True",
         COPY,
     ),
     planted(
@@ -176,7 +176,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "what was kept is not tried again",
         f"{IN_REPLICAS}.fed",
-        "self._retry()",
+        "self._intake.retry(self.peers.values())",
         "pass",
         REPLICAS,
     ),
@@ -204,7 +204,7 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "a counter of a former life is given out",
         f"{IN_REPLICAS}.may_originate",
-        "return is_new or self._outside.now() - self._began >= ASK_OWN_S",
+        "return self._outside.now() - (self._began if since is None else since) >= ASK_OWN_S",
         "return True",
         AIMED,
     ),

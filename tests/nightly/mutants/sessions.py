@@ -106,7 +106,7 @@ MUTANTS_OF_SESSIONS = (
     planted(
         "a write waits for nothing",
         "gossipkv.table.writes:Writes._write_here",
-        "self._ready.begin([copy], wanted, partial(self._originate, batch, deadline, on_answer), on_answer)",
+        "self._ready.begin(copies, wanted, partial(self._originate, batch, deadline, on_answer), on_answer)",
         "self._originate(batch, deadline, on_answer)",
         *HOPS,
     ),

@@ -13,6 +13,7 @@ KEPT = f"{DAMAGE}::test_damage_in_log_that_is_kept_for_readers"
 FAULTS = f"{TESTS}/test_store_faults.py"
 FULL = f"{TESTS}/test_full_disk.py"
 BACKUP = f"{TESTS}/test_store_backup.py"
+EXTENTS = f"{TESTS}/test_extents.py"
 
 COMMIT = "tests.world.blocking_store:Store.commit"
 CONTINUE = f"{ENGINE}.opening:_continue"
@@ -338,6 +339,34 @@ MUTANTS_OF_THE_STORE = (
         "if self._damage is not None and not max(self._least, self._lived):",
         "if False:",
         f"{TESTS}/test_recovery.py",
+    ),
+    planted(
+        "a part of a space is measured to the space's end",
+        f"{ENGINE}._view:View.extent_within",
+        "cdef bytes low = internal_key(space, start), high = end_of(space, end)",
+        "cdef bytes low = internal_key(space, start), high = end_of(space, None)",
+        EXTENTS,
+    ),
+    planted(
+        "a file that begins before a part counts from its beginning",
+        f"{ENGINE}._view:View.add_file",
+        "if start != NULL and seek(file, start.data, start.size, &at) < 0:",
+        "if False:",
+        EXTENTS,
+    ),
+    planted(
+        "nothing lies before a middle key",
+        f"{ENGINE}._view:View.middle_key",
+        "if self.first_key(low, high) == middle:",
+        "if False:",
+        EXTENTS,
+    ),
+    planted(
+        "what lies in a leaf that is cut is no record",
+        f"{ENGINE}._memtable:Memtable.extent_between",
+        "found.records += 1",
+        "pass",
+        EXTENTS,
     ),
     planted("a backup is not synced", f"{ENGINE}.backup:_copy", "files.sync(writing)", "pass", BACKUP),
 )

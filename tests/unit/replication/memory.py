@@ -14,18 +14,8 @@ from gossipkv.errors import GossipKVError
 from gossipkv.replication import clock, record
 from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.comparing import Comparing
-from gossipkv.replication.copy import (
-    IDENTITY,
-    LOADING,
-    RECORD,
-    STATE,
-    TOMBSTONE,
-    Copy,
-    Host,
-    Identity,
-    Write,
-    decode_identity,
-)
+from gossipkv.replication.copy import Host, Write
+from gossipkv.replication.keys import LOADING, RECORD, TOMBSTONE, Identity
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.replicas import Replicas
 from gossipkv.storage.engine._log import operations
@@ -65,9 +55,10 @@ class Node:
         self.collecting = Collecting(self.replicas, self)
         self.comparing = Comparing(self.replicas, self)
         for space, records in self.spaces.items():
-            if IDENTITY in records:
-                self.replicas.found(Copy(space, decode_identity(records[IDENTITY]), records[STATE]))
-            elif LOADING in records:
+            kept = [(key, value) for key, value in records.items() if key[:1] == b"\0"]
+            for copy in self.replicas.spaces.found(space, kept, self.position):
+                self.replicas.found(copy)
+            if LOADING in records:
                 self.replicas.loading.litter.append(space)
 
     @property
@@ -96,7 +87,7 @@ class Node:
     def write(self, **values):
         """Originate records, one a batch."""
         for key, value in values.items():
-            self.replicas.originate(self.copy, [Write(key.encode(), value)])
+            self.replicas.originate({self.copy: [Write(key.encode(), value)]})
         self.cluster.run()
 
     # As `Outside`
@@ -170,8 +161,7 @@ class Node:
                 entry
                 for at, done in self.log
                 if at > max(look.position, self.floor)
-                for space in {one[1] for one in done} & replicas.spaces.keys()
-                if (entry := replicas.spaces[space].entry_of(at, done)) is not None
+                for entry in replicas.spaces.read(at, done)
             ]
             is_cut, position = look.position < self.floor, max(self.synced(), look.position)
             replicas.peers[node].feed.read(look, entries, position, is_cut=is_cut)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gossipkv.replication.copy import Host, Identity, Rules
+from gossipkv.replication.copy import Host, Rules
+from gossipkv.replication.keys import Identity
 from tests.unit.replication.memory import TABLE
 
 AVAILABLE, PROPOSED, LOADING = "AVAILABLE", "PROPOSED", "LOADING"

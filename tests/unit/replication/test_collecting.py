@@ -8,6 +8,7 @@ from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
 from gossipkv.replication.collecting import collectable, settled
 from gossipkv.replication.copy import Write
+from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import Cluster
 
 
@@ -284,7 +285,8 @@ def test_a_record_from_the_end_of_times_is_taken():
     one, two, three = cluster.nodes
     two.write(b=b"1")
     one.copy.time.last = (1 << 64) - 3
-    batch, entry = one.copy.originate([Write(b"a", b"1")], one.now_ms())
+    batch = Batch()
+    entry = one.copy.originate(batch, [Write(b"a", b"1")], one.now_ms())
     one.replicas._append(batch, [entry])
     cluster.run()
     cluster.pass_s(0.5)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Copy, Entry, Host, Identity, Rules, Write, first_batch
+from gossipkv.replication.copy import Copy, Entry, Host, Rules, Write, first_batch
+from gossipkv.replication.keys import Identity
+from gossipkv.replication.spaces import Spaces
 from gossipkv.replication.taking import Taking
-from gossipkv.storage.engine.shell import operations
+from gossipkv.storage.engine.shell import Batch, operations
 from tests.unit.replication.talker import MINE, THIRD, YOURS, made
 
 HOSTS = [Host(one, bytes([one]), one, counts=True, available=True) for one in (MINE, YOURS, THIRD)]
@@ -23,15 +25,23 @@ def copy():
     return copy
 
 
+def spaces_with(copy):
+    """The spaces of a node that has one copy."""
+    spaces = Spaces()
+    spaces.add(copy)
+    return spaces
+
+
 def again(copy, batch):
     """The entry that the log has of a batch."""
-    entry = copy.entry_of(5, operations(batch.payload))
+    (entry,) = spaces_with(copy).read(5, operations(batch.payload))
     return entry.records, entry.before, entry.after, entry.is_own
 
 
 def test_what_was_written_here(copy):
     """Puts and deletes, one key twice."""
-    batch, entry = copy.originate([Write(b"k", b"v"), Write(b"l", None), Write(b"k", b"w")], 1)
+    batch = Batch()
+    entry = copy.originate(batch, [Write(b"k", b"v"), Write(b"l", None), Write(b"k", b"w")], 1)
     assert again(copy, batch) == (entry.records, entry.before, entry.after, True)
     assert len(entry.records) == 3
 
@@ -75,6 +85,6 @@ def test_a_former_assignment_stands_in_the_clock_until_the_map_lets_go_of_it(cop
 def test_what_says_nothing(copy):
     """A batch that has another config adopted, and what is of another space."""
     batch = copy.adopting(2, copy.hosts)
-    assert copy.entry_of(5, operations(batch.payload)) is None
+    assert not spaces_with(copy).read(5, operations(batch.payload))
     other, *_ = first_batch(8, Identity(b"other", 0, MINE), 1, HOSTS[:1])
-    assert copy.entry_of(5, operations(other.payload)) is None
+    assert not spaces_with(copy).read(5, operations(other.payload))

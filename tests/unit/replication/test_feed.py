@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Copy, Entry, Host, Identity, first_batch
-from gossipkv.replication.feed import (
-    MESSAGE_ENTRIES,
-    MOST_OF_LANES,
-    MOST_UNDER_WAY,
-    Beginnings,
-    Ends,
-    Feed,
-    Look,
-    Ship,
-    Tail,
-    Told,
-)
+from gossipkv.replication.copy import Copy, Entry, Host, first_batch
+from gossipkv.replication.feed import MESSAGE_ENTRIES, MOST_OF_LANES, MOST_UNDER_WAY, Ends, Feed, Look, Ship, Told
+from gossipkv.replication.keys import Identity
+from gossipkv.replication.tail import Beginnings, Tail
 from tests.unit.replication.talker import MINE, THIRD, YOURS
 
 RELAY_S = 0.2
@@ -197,7 +188,9 @@ def test_who_is_no_host_is_fed_nothing():
     told = Told(target, b"", 3, can_take=True, available=False, span=span)
     scene.feed.hears(scene.copy, told, 0.1)
     assert scene.sent(0.1) == []
-    scene.beginnings.note(scene.copy, [Host(target, bytes([YOURS]), 1, counts=True, available=False)], scene.tail.end)
+    scene.beginnings.note(
+        scene.copy, (), [Host(target, bytes([YOURS]), 1, counts=True, available=False)], scene.tail.end
+    )
     scene.copy.adopts(3, [*hosts, Host(target, bytes([YOURS]), 1, counts=True, available=False)])
     scene.feed.adopted(scene.copy, 0.2)
     at = scene.synced(MINE)

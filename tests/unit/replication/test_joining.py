@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
 from gossipkv.replication import clock
-from gossipkv.replication.joining import JOINING, WHOLE, Joining, Span, decode_joining
+from gossipkv.replication.joining import WHOLE, Joining, Span, decode_joining
+from gossipkv.replication.keys import JOINING
 from gossipkv.storage.engine.shell import DELETE, Batch, operations
 
 ORIGINS = (1, 2, 3)

@@ -71,7 +71,7 @@ def test_of_many_copies_is_told_by_and_by(monkeypatch):
     numbers = {row[2]: row[0] for row in first[1:]}
     on_reply(msgpack.packb([[row[0], row[6], row[3] + 1, 1, True] for row in first[1:]]))
     for copy in reversed(copies):
-        node.replicas.originate(copy, [Write(b"k", b"v")])
+        node.replicas.originate({copy: [Write(b"k", b"v")]})
         made.run()
     node.now = lambda: made.now + 0.11
     for _ in range(10):

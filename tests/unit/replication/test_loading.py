@@ -8,7 +8,8 @@ import pytest
 
 from gossipkv.errors import Overloaded
 from gossipkv.replication import clock
-from gossipkv.replication.copy import RECORD, STATE, Host, Identity, Rules, Write, decode_state, encode_state
+from gossipkv.replication.copy import Host, Rules, Write
+from gossipkv.replication.keys import RECORD, STATE, Identity, decode_state, encode_state
 from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.memory import TABLE, Cluster
 
@@ -98,7 +99,7 @@ def test_what_is_written_meanwhile_comes_too():
             for number, node in enumerate(cluster.nodes):
                 key = f"m{len(written)}"
                 written[key.encode()] = b"%d" % number
-                node.replicas.originate(node.copy, [write(key, b"%d" % number)])
+                node.replicas.originate({node.copy: [write(key, b"%d" % number)]})
 
     cluster.before_answer.append(writes)
     cluster.connect(three)
@@ -124,7 +125,7 @@ def test_what_is_written_here_while_the_old_space_is_merged_over():
     def scans(space, start, end, **options):
         if space == three.copy.space and start > b"\1old5" and not written:
             written.append(1)
-            three.replicas.originate(three.copy, [write("a", b"3"), write("old0", b"later")])
+            three.replicas.originate({three.copy: [write("a", b"3"), write("old0", b"later")]})
         return scan(space, start, end, **options)
 
     three.scan = scans

@@ -45,7 +45,7 @@ def writes(cluster, chance):
     for node in chance.sample(cluster.nodes, 2):
         if node.replicas.copies and node.refuses is None and node.replicas.may_originate(node.copy):
             value = None if chance.random() < 0.3 else chance.randbytes(4)
-            node.replicas.originate(node.copy, [Write(chance.choice(KEYS), value)])
+            node.replicas.originate({node.copy: [Write(chance.choice(KEYS), value)]})
 
 
 def check_equal(cluster):

@@ -7,13 +7,14 @@ import random
 import sys
 
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Host, Identity, Write
+from gossipkv.replication.copy import Host, Write
+from gossipkv.replication.keys import Identity
 from tests.unit.replication.memory import TABLE, Cluster
 
 COPIES = 512
 CONFIG = 1 << 48
 MOST_BYTES = 1536  # Of a copy with what two others have told of it, and what is kept of what they were told;
-MOST_WRITTEN_BYTES = 2000  # once it was written to.
+MOST_WRITTEN_BYTES = 2048  # once it was written to.
 
 
 def placed():
@@ -63,7 +64,7 @@ def test_a_copy_that_was_written_to_is_little_more():
     cluster = placed()
     one = cluster.nodes[0]
     for copy in one.replicas.copies.values():
-        one.replicas.originate(copy, [Write(b"key", bytes(100))])
+        one.replicas.originate({copy: [Write(b"key", bytes(100))]})
         one.replicas.levels[copy].wait("majority", 1, lambda: None)
     cluster.run()
     cluster.pass_s(2.0)

@@ -10,6 +10,7 @@ from gossipkv.replication import clock, record
 from gossipkv.replication.collecting import confirmed
 from gossipkv.replication.copy import Write
 from gossipkv.replication.taking import MOST_BYTES
+from gossipkv.storage.engine.shell import Batch
 from tests.unit.replication.talker import LINK, MINE, THIRD, YOURS, Talker, entry, made
 from tests.unit.table.record_nodes import CONFIG
 
@@ -51,7 +52,7 @@ def test_a_confirmation_of_few_words(talker):
     talker.connect()
     reached, config = [], talker.copy.config
     for rows in ([[0, [1, 0, 0], YOURS, config, True]], [[0, [2, 0, 0]]]):
-        counter = talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+        counter = talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})[talker.copy.assignment]
         talker.replicas.levels[talker.copy].wait("majority", counter, lambda: reached.append(True))
         talker.records.run()
         assert "replica_feed" in talker.pump()
@@ -65,7 +66,7 @@ def test_an_answer_that_is_late(talker):
     """It was given before what came meanwhile on the other link: neither clock nor config goes back by it."""
     talker.connect()
     copy, config = talker.copy, talker.copy.config
-    talker.replicas.originate(copy, [Write(b"k", b"v")])
+    talker.replicas.originate({copy: [Write(b"k", b"v")]})
     talker.records.run()
     assert "replica_feed" in talker.pump()
     (on_reply,) = [reply for method, _, reply in talker.asked if method == "replica_feed"]
@@ -128,7 +129,7 @@ def test_nothing_is_shown_fed_or_confirmed_before_it_is_synced(talker):
     talker.connect()
     talker.node.syncs = False
     reached = []
-    counter = talker.replicas.originate(talker.copy, [Write(b"mine", b"value")])
+    counter = talker.replicas.originate({talker.copy: [Write(b"mine", b"value")]})[talker.copy.assignment]
     talker.replicas.levels[talker.copy].wait("one", counter, lambda: reached.append(True))
     assert talker.feed(entry(1, 1), syncs=False) == []
     talker.records.now += 0.15
@@ -156,7 +157,7 @@ def test_a_tell_is_answered_if_there_is_something_to_tell():
     talker = Talker()
     assert len(talker.name()) == 2
     assert len(talker.tell((0, 0, 0))) == 1
-    talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+    talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})
     talker.records.run()
     assert talker.tell((0, 0, 0))[1][1] == [1, 0, 0]
     assert len(talker.tell((0, 0, 0))) == 1
@@ -197,7 +198,7 @@ def test_entries_of_another_config(talker, off_by):
 def test_a_confirmation_of_another_config(talker, off_by):
     """It does not count, for it may be of other hosts, and counts as soon as the config is this one."""
     reached = []
-    counter = talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+    counter = talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})[talker.copy.assignment]
     talker.replicas.levels[talker.copy].wait("majority", counter, lambda: reached.append(True))
     talker.records.run()
     talker.tell((1, 0, 0), talker.copy.config + off_by)
@@ -218,7 +219,7 @@ def test_a_config_is_confirmed_once_it_is_synced(talker):
 
 def test_a_confirmation_of_what_was_never_sent(talker):
     """Another has more of the records of this copy than it gave out: it originates nothing more, and says so once."""
-    talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+    talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})
     talker.tell((1, 0, 0))
     assert talker.replicas.may_originate(talker.copy)
     for _ in range(2):
@@ -245,7 +246,7 @@ def test_who_leaves_originates_nothing(talker):
 def test_times_a_year_ahead(talker):
     """They are taken in, and what is written after them wins over them."""
     talker.feed(entry(1, 1, time=YEAR * 60))
-    talker.replicas.originate(talker.copy, [Write(b"k", b"later")])
+    talker.replicas.originate({talker.copy: [Write(b"k", b"later")]})
     talker.records.run()
     assert talker.value() == b"later"
     assert talker.copy.time.last > YEAR * 60
@@ -267,7 +268,7 @@ def test_the_time_of_a_former_life():
     state = talker.node.get(talker.copy.space, b"\0c")
     again = type(talker.copy)(talker.copy.space, talker.copy.identity, state)
     again.adopts(talker.copy.config, talker.copy.hosts)
-    _, written = again.originate([Write(b"k", b"later")], 1)
+    written = again.originate(Batch(), [Write(b"k", b"later")], 1)
     assert record.decode(written.records[0][1]).time > YEAR
 
 
@@ -276,13 +277,13 @@ def test_a_store_that_is_full_or_closed(talker):
     talker.node.refuses = Overloaded("full")
     assert talker.feed(entry(1, 1))[0][0][0][1] == [0, 0, 0]
     with pytest.raises(Overloaded):
-        talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+        talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})
     talker.node.refuses = StorageError("closed")
     with pytest.raises(StorageError):
         talker.feed(entry(1, 1))
     talker.node.refuses = None
     assert talker.feed(entry(1, 1))[0][0][0][1] == [0, 1, 0]
-    assert talker.replicas.originate(talker.copy, [Write(b"k", b"v")]) == 1
+    assert talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})[talker.copy.assignment] == 1
 
 
 @pytest.mark.parametrize(
@@ -330,7 +331,7 @@ def test_what_is_no_row(talker, ids):
 def test_an_answer_that_is_none(talker, wrong):
     """The link is begun anew after the relay time, and what was sent on it goes again."""
     talker.connect()
-    talker.replicas.originate(talker.copy, [Write(b"k", b"v")])
+    talker.replicas.originate({talker.copy: [Write(b"k", b"v")]})
     talker.records.run()
     assert "replica_feed" in talker.pump()
     talker.asked[0][2](wrong)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Copy, Host, Identity, Rules, encode_state
+from gossipkv.replication.copy import Copy, Host, Rules
 from gossipkv.replication.joining import Joining
+from gossipkv.replication.keys import Identity, encode_state
 from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step, report_of
 
 CONFIG = 5

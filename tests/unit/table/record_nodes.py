@@ -14,9 +14,9 @@ import msgpack
 from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, from_wire, to_wire
 from gossipkv.gossip.member import State as MemberState
 from gossipkv.placement.partition import Assignment, Partition, State
-from gossipkv.register.metadata.partitions import HASH, MAP, Table, decode_partition, first_body, shard_key
+from gossipkv.register.metadata.partitions import HASH, MAP, RANGE, Table, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tree import Tree
-from gossipkv.replication.copy import Host, Identity
+from gossipkv.replication.keys import Identity
 from gossipkv.replication.messages import Stand
 from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import Replicas
@@ -24,6 +24,7 @@ from gossipkv.replication.shell import Replication
 from gossipkv.replication.waiting import Waiting
 from gossipkv.storage.engine._log import operations
 from gossipkv.storage.engine.shell import DELETE, PUT
+from gossipkv.table.holding import hosts_of, parts_of
 from gossipkv.table.records import RecordMethods
 from gossipkv.table.token import decode
 from gossipkv.wire.arguments import Arguments
@@ -64,9 +65,10 @@ class Node:
         self.unsynced = []
         self.positions, self.reserved = itertools.count(2), itertools.count(1)
         self.waiting = Waiting(MOST_BYTES)
-        self.maps, self.departed = {}, {}
+        self.departed = {}
         self.gives = Pace()
         self.replicas = Replicas(self.uuid, self, random.Random(number), 1, relay_s=0.2)
+        self.maps = self.replicas.maps
         deciding = SimpleNamespace(
             catalogue=records, taking_part=lambda: (records, records), replicating=lambda: self,
             members=lambda: records.nodes, name_of=lambda uuid: records.node(uuid).name,
@@ -96,7 +98,7 @@ class Node:
                 if kind == PUT:
                     self.spaces.setdefault(space, {})[key] = value
                 elif kind == DELETE:
-                    self.spaces[space].pop(key)
+                    self.spaces[space].pop(key, None)
             on_synced()
 
     def synced(self):
@@ -241,16 +243,39 @@ class Records:
     def adopt(self, name, *nodes):
         """Have nodes, or all, hold what a table's map says."""
         tree, _, table = self._trees[self._tables[name].id]
-        for entry in tree.scan():
-            partition = decode_partition(entry.record)
-            hosts = [Host(one.id, one.node, one.slot, counts=True, available=True) for one in partition.assignments]
-            for one in partition.assignments:
+        for part in parts_of(tree):
+            for one in part.partition.assignments:
                 node = self.node(one.node)
                 if not nodes or node in nodes:
-                    node.replicas.place(Identity(table.id, partition.id, one.id), entry.version, hosts)
+                    identity = Identity(table.id, part.partition.id, one.id, part.bounds)
+                    node.replicas.place(identity, part.version, hosts_of(part.partition))
         for node in nodes or self.nodes:
+            if table.kind == RANGE:
+                node.replicas.spaces.has_ranges(table.id)
             node.goes_by(table.id, tree.root.config)
         self.run()
+
+    def divide(self, name, middle):
+        """Have the one range of a table be two, by a map that all know and nobody has adopted; its map of before."""
+        before = self._trees[self._tables[name].id]
+        (entry,) = before[0].scan()
+        parent, table = decode_partition(entry.record), before[2]
+        children = {
+            key: Partition.of(number, [one._replace(id=16 * number + one.slot) for one in parent.assignments])._replace(
+                former=parent.named
+            )
+            for number, key in ((1000, b""), (1001, middle))
+        }
+        self._tell(name, table, first_body(table, children, entry.version + 1))
+        return before
+
+    def forget(self, name, before):
+        """Have all know a map of before again, whatever hosts go by."""
+        tree, changed, table = before
+        self._trees[table.id] = before
+        self.known[table.id] = SimpleNamespace(head=SimpleNamespace(root=changed.root, ended=False))
+        assert self._tables[name].id == table.id
+        assert tree.root.config
 
     def drop(self, name):
         """Drop a table."""

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gossipkv.replication.copy import RECORD, Write
+from gossipkv.replication.copy import Write
+from gossipkv.replication.keys import RECORD
 from gossipkv.replication.shell import Replication
 from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from gossipkv.table.holding import Holding
@@ -48,7 +49,10 @@ class Store:
     def get(self, space, key):
         return self.records[space].get(key)
 
-    def size_bytes(self, space):
+    def scan(self, space, start, end):
+        return sorted(row for row in self.records[space].items() if start <= row[0] < end), None
+
+    def size_bytes(self, space, start=b"", end=None):
         if space not in self.records:
             raise ValueError(f"there is no space {space}")
         return sum(map(len, self.records[space].values()))
@@ -92,7 +96,7 @@ class Node:
     async def write(self):
         """It has a record; of which copy."""
         (copy,) = self.replication.replicas.copies.values()
-        self.replication.replicas.originate(copy, [Write(KEY, b"v")])
+        self.replication.replicas.originate({copy: [Write(KEY, b"v")]})
         await wait_all_tasks_blocked()
         return copy
 
@@ -108,7 +112,7 @@ class Node:
     @property
     def aside(self):
         """Of those that are set aside."""
-        return [identity.assignment for identity, _ in self.replication.aside.values()]
+        return [one.identity.assignment for one in self.replication.replicas.spaces.all_aside()]
 
     @property
     def departed(self):
@@ -145,7 +149,7 @@ def test_what_others_may_lack_is_set_aside(seen, missed):
         assert (one.copies, one.aside, one.has(copy)) == ([], [ME], True)
         await one.look()
         assert (one.copies, one.departed, one.aside) == ([], [], [ME])
-        await one.replication.drop_aside(copy.space)
+        await one.replication.drop_aside(*one.replication.replicas.spaces.all_aside())
         await one.restart()
         await one.look()
         assert (one.copies, one.departed, one.aside) == ([], [], [])
@@ -258,7 +262,7 @@ def test_a_space_that_is_not_synced_yet_takes_nothing():
         one = Node()
         await one.look()
         copy = await one.write()
-        assert one.replication.size_bytes(copy.space) > 0
-        assert one.replication.size_bytes(one.store.reserve_space()) == 0
+        assert one.replication.size_bytes(copy.space, copy.bounds) > 0
+        assert one.replication.size_bytes(one.store.reserve_space(), copy.bounds) == 0
 
     trio.run(scenario)

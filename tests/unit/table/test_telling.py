@@ -15,9 +15,11 @@ from gossipkv.placement.partition import State as Slot
 from gossipkv.register.metadata.partitions import decode_partition, encode_partition
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication import clock
-from gossipkv.replication.copy import Identity, Write
+from gossipkv.replication.copy import Write
 from gossipkv.replication.feed import Told
 from gossipkv.replication.joining import Joining
+from gossipkv.replication.keys import Identity, suffix_of
+from gossipkv.replication.spaces import Aside
 from gossipkv.table import telling
 from gossipkv.table.quarantine import QuarantineMethods
 from gossipkv.table.routing import Routing
@@ -38,8 +40,7 @@ def records():
         node.collecting = SimpleNamespace(held_back={})
         node.comparing = SimpleNamespace(differ={})
         node.refusal = None
-        node.aside = {}
-        node.size_bytes = lambda space: 100 + space
+        node.size_bytes = lambda space, _: 100 + space
         node.replicas.loading.pace.rate = RATE
     made.passed_over = {}
     made.placed = {}  # The nodes of tables, as the catalogue names them; it names none yet.
@@ -86,7 +87,7 @@ def write(records, count):
     """Have the first node write so many records to its first copy."""
     replicas = records.nodes[0].replicas
     copy = next(iter(replicas.copies.values()))
-    replicas.originate(copy, [Write(b"k%d" % number, b"v") for number in range(count)])
+    replicas.originate({copy: [Write(b"k%d" % number, b"v") for number in range(count)]})
     records.run()
     return copy
 
@@ -306,11 +307,17 @@ def test_copies_that_are_missing(records):
     assert (told["missing"], told["moving"]) == (2, {})
 
 
+def set_aside(node, *parts):
+    """These lie at a node."""
+    for one in parts:
+        node.replicas.spaces.aside[one.space] = (*node.replicas.spaces.aside.get(one.space, ()), one)
+
+
 def test_copies_that_are_set_aside(records):
     """How many there are of this table, and their bytes."""
     n1 = records.nodes[0]
-    n1.aside = {7: (Identity(bytes(16), 1, 2), "taken"), 9: (Identity(bytes(16), 2, 3), "taken"),
-                11: (Identity(b"x" * 16, 2, 3), "of another table")}  # fmt: skip
+    set_aside(n1, Aside(7, b"", Identity(bytes(16), 1, 2), "taken"), Aside(9, b"", Identity(bytes(16), 2, 3), "taken"),
+              Aside(11, b"", Identity(b"x" * 16, 2, 3), "of another table"))  # fmt: skip
     assert status(records)["aside"] == {"copies": 2, "bytes": 107 + 109}
     assert trio.run(of(records).condition, "t")["aside"] == {"copies": 2, "bytes": 107 + 109}
     assert of(records).to_map()["copies_aside"] == 3
@@ -340,11 +347,13 @@ def quarantine(records, answers, method, *params):
 def test_what_was_set_aside_is_listed(records):
     """Of all that live; of one that does not answer, that; of one that is asked for, its error."""
     n1 = records.nodes[0]
-    n1.aside = {10: (Identity(bytes(16), 1, 2), "taken"), 3: (Identity(b"x" * 16, 2, 3), "taken")}
+    behind = suffix_of(1)
+    set_aside(n1, Aside(10, behind, Identity(bytes(16), 1, 2), "taken"))
+    set_aside(n1, Aside(3, b"", Identity(b"x" * 16, 2, 3), "taken"))
     told = quarantine(records, {"n2": [{"node": "n2"}], "n3": Unavailable("away"), "n4": []}, b"quarantine_list")
     own = [one for one in told if one["node"] == "n1"]
     assert [(one["copy"], one["table"], one["partition"], one["bytes"], one["why"]) for one in own] == [
-        ("3", (b"x" * 16).hex(), 2, 103, "taken"), ("a", "t", 1, 110, "taken"),
+        ("3", (b"x" * 16).hex(), 2, 103, "taken"), (f"a.{behind.hex()}", "t", 1, 110, "taken"),
     ]  # fmt: skip
     others = sorted((one for one in told if one not in own), key=lambda one: one["node"])
     assert others == [{"node": "n2"}, {"node": "n3", "error": "away"}]
@@ -360,11 +369,12 @@ def test_what_was_set_aside_is_dropped(records):
     """By the name that the list gives it; what is not there is refused; what lies elsewhere, that node drops."""
     dropped = []
 
-    async def drop(space):
-        dropped.append(space)
+    async def drop(one):
+        dropped.append(one.space)
 
     n1 = records.nodes[0]
-    n1.aside, n1.drop_aside = {10: (Identity(bytes(16), 1, 2), "taken")}, drop
+    n1.drop_aside = drop
+    set_aside(n1, Aside(10, b"", Identity(bytes(16), 1, 2), "taken"))
     assert quarantine(records, {}, b"quarantine_drop", "n1", "a") == {"node": "n1", "copy": "a"}
     assert dropped == [10]
     for copy in "10", "b", "":

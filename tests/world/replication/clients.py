@@ -14,7 +14,8 @@ import trio
 
 from gossipkv.errors import GossipKVError, Unavailable, WriteLost
 from gossipkv.replication import clock, record
-from gossipkv.replication.copy import RECORD, Write
+from gossipkv.replication.copy import Write
+from gossipkv.replication.keys import RECORD
 from gossipkv.replication.levels import MAJORITY, ONE
 from gossipkv.table.forwarding import held
 from gossipkv.table.readiness import Readiness, Wanted

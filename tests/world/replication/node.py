@@ -23,11 +23,11 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
 )
-from gossipkv.replication.feed import TAIL_BYTES, Tail
 from gossipkv.replication.levels import slots_needed
 from gossipkv.replication.loading import Page, serve
 from gossipkv.replication.shell import Replication
 from gossipkv.replication.steps import report_of
+from gossipkv.replication.tail import TAIL_BYTES, Tail
 from gossipkv.storage.engine.shell import Batch
 from gossipkv.table.holding import Holding
 from gossipkv.table.moving import Moving
@@ -118,7 +118,7 @@ class Life:
         metadata = cast("Metadata", self.maps)
         tables = cast("catalogue.Catalogue", Catalogue(self.maps, cast("Members", None)))
         self.holding = Holding(metadata, tables, self.replication)
-        self.replication.replicas.on_newer = lambda copy: self.look_at(copy.partition[0])
+        self.replication.replicas.on_newer = self.look_at
         self._stepping = Stepping(
             metadata,
             tables,
@@ -227,7 +227,7 @@ class Life:
         with contextlib.suppress(GossipKVError):
             await self.maps.quorum_read(register)
 
-    def look_at(self, register: bytes) -> None:
+    def look_at(self, register: bytes, _node: bytes = b"") -> None:
         """Have a register read, of which a newer map was seen."""
         now = trio.current_time()
         if self._nursery is not None and now >= self._asked_at.get(register, now - ASKED_S) + ASKED_S:
@@ -342,7 +342,7 @@ class Life:
 
         waiter: Waiter = self.replication.waiting.begin(began + timeout_s, 100, late)
         try:
-            counter = replicas.originate(copy, writes)
+            counter = replicas.originate({copy: writes})[copy.assignment]
         except GossipKVError:
             self.replication.waiting.end(waiter)
             raise

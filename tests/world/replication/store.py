@@ -112,6 +112,11 @@ class RunningStore:
         """The first space that was made."""
         return self.opened.first_space
 
+    @property
+    def log_floor(self) -> int:
+        """The position behind which the log can be read."""
+        return self.opened.log_floor
+
     def get(self, space: int, key: bytes) -> bytes | None:
         """What is synced under a key."""
         return self.opened.get(space, key)
@@ -132,9 +137,17 @@ class RunningStore:
         """The spaces that are there."""
         return self.opened.spaces()
 
-    def size_bytes(self, space: int) -> int:
-        """About how many bytes a space takes."""
-        return self.opened.size_bytes(space)
+    def size_bytes(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """About how many bytes lie within bounds."""
+        return self.opened.size_bytes(space, start, end)
+
+    def rows(self, space: int, start: bytes = b"", end: bytes | None = None) -> int:
+        """About how many records lie within bounds."""
+        return self.opened.rows(space, start, end)
+
+    def middle_key(self, space: int, start: bytes = b"", end: bytes | None = None) -> bytes | None:
+        """A key in the middle of what lies within bounds."""
+        return self.opened.middle_key(space, start, end)
 
     def reserve_space(self) -> int:
         """The number of a space that a batch may make."""

@@ -22,8 +22,8 @@ from gossipkv.register.metadata.tables import NamedNode, NamedTable
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication import loading
 from gossipkv.replication.copy import Host, Write
-from gossipkv.replication.feed import TAIL_BYTES
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
+from gossipkv.replication.tail import TAIL_BYTES
 from gossipkv.table import moving
 from gossipkv.table.holding import hosts_of
 from tests.world.logs import capture_logs

@@ -41,6 +41,12 @@ cdef struct Cursor:
     int at
 
 
+cdef struct Extent:
+    # What lies between two keys.
+    uint64_t size_bytes
+    uint64_t records
+
+
 cdef class Memtable:
     cdef Chunk* chunks
     cdef Py_ssize_t chunk_count, chunk_capacity
@@ -61,7 +67,7 @@ cdef class Memtable:
     cdef int applied(self, int result) except -1
     cdef bint find(self, const uint8_t* key, Py_ssize_t size, Slice* value) noexcept nogil
     cdef void seek(self, const uint8_t* key, Py_ssize_t size, bint reverse, Cursor* cursor) noexcept nogil
-    cdef uint64_t size_between(
+    cdef Extent extent_between(
         self, const uint8_t* start, Py_ssize_t start_size, const uint8_t* end, Py_ssize_t end_size
     ) noexcept nogil
     cdef Slice key_behind(self, const uint8_t* start, Py_ssize_t start_size, uint64_t size_bytes) noexcept nogil

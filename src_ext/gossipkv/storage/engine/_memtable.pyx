@@ -489,12 +489,12 @@ cdef class Memtable:
             cursor.leaf = cursor.leaf.after
             cursor.at = 0
 
-    cdef uint64_t size_between(
+    cdef Extent extent_between(
         self, const uint8_t* start, Py_ssize_t start_size, const uint8_t* end, Py_ssize_t end_size
     ) noexcept nogil:
-        """The bytes of the records from `start` up to `end`; `end` NULL: no bound.  Requires: `start` is below it."""
+        """What the records are from `start` up to `end`; `end` NULL: no bound.  Requires: `start` is below it."""
         cdef Cursor at, last
-        cdef uint64_t total = 0
+        cdef Extent found = Extent(0, 0)
         self.seek(start, start_size, False, &at)
         last.leaf = NULL
         last.at = 0
@@ -502,12 +502,14 @@ cdef class Memtable:
             self.seek(end, end_size, False, &last)
         while at.leaf != last.leaf or (at.leaf != NULL and at.at < last.at):
             if at.at == 0 and at.leaf != last.leaf:
-                total += at.leaf.size_bytes
+                found.size_bytes += at.leaf.size_bytes
+                found.records += <uint64_t> at.leaf.count
                 at.leaf = at.leaf.after
             else:
-                total += record_size_of(cursor_record(&at))
+                found.size_bytes += record_size_of(cursor_record(&at))
+                found.records += 1
                 cursor_step(&at, False)
-        return total
+        return found
 
     cdef Slice key_behind(self, const uint8_t* start, Py_ssize_t start_size, uint64_t size_bytes) noexcept nogil:
         """The key of the record in which so many bytes from `start` on end.  Requires: there are that many."""

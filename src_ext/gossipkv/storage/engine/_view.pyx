@@ -28,7 +28,7 @@ from gossipkv.storage._mapped_file cimport is_whole
 from gossipkv.storage._records cimport Record, Slice
 from gossipkv.storage._scan cimport WALK_RECORD, Walk, seek, walk_begin, walk_next
 from gossipkv.storage._sorted_file cimport SortedFile
-from gossipkv.storage.engine._memtable cimport Memtable, filter_prefetch, may_have
+from gossipkv.storage.engine._memtable cimport Extent, Memtable, filter_prefetch, may_have
 from gossipkv.storage.engine._merged_scan cimport (
     MOST_MEMTABLES, MOST_RUNS, STEP_RECORD, STEP_UNFINISHED, Bounds, MergedScan, RunFiles, Sources, file_of, scan_begin,
     scan_loss, scan_next, scan_peek,
@@ -67,10 +67,10 @@ cdef struct Lookup:
 
 
 cdef struct Span:
-    # What a space takes of a run: from which file to which one, and how much.
+    # What lies within bounds: how much, and of a run, from which file to which one.
+    Extent extent
     Py_ssize_t first
     Py_ssize_t last
-    uint64_t size_bytes
 
 
 PAGE_BYTES = 1 << 16      # More is not in the cache any more when Python looks at it.
@@ -101,11 +101,25 @@ cdef bytes space_end(uint32_t space):
     return internal_key(space + 1, b"") if space < MOST_SPACE else b""
 
 
+cdef bytes end_of(uint32_t space, bytes end):
+    """The internal key of a bound, None: of the space's end."""
+    return space_end(space) if end is None else internal_key(space, end)
+
+
 cdef inline Slice whole_slice(bytes data):
     cdef Slice slice
     slice.data = <const uint8_t*> PyBytes_AS_STRING(data)
     slice.size = PyBytes_GET_SIZE(data)
     return slice
+
+
+cdef inline Bounds bounds_of(bytes low, bytes high):
+    """Bounds of a scan forwards.  Lifetime: the two keys stay."""
+    cdef Bounds bounds
+    bounds.start = whole_slice(low)
+    bounds.end = whole_slice(high)
+    bounds.reverse = False
+    return bounds
 
 
 @cython.final
@@ -394,9 +408,8 @@ cdef class View:
         if end == b"":
             return records, None
         low = internal_key(space, b"" if start is None else start)
-        high = space_end(space) if end is None else internal_key(space, end)
-        bounds.start = whole_slice(low)
-        bounds.end = whole_slice(high)
+        high = end_of(space, end)
+        bounds = bounds_of(low, high)
         bounds.reverse = reverse
         if scan_begin(&scan, &self.sources, &bounds) < 0:
             raise self.damage(scan.damaged, scan.bad_record)
@@ -431,103 +444,143 @@ cdef class View:
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 
-    cdef int span_of(self, const RunFiles* run, const Bounds* space, Span* span) except -1:
-        """Where the records of a space lie in a run."""
+    cdef int span_of(self, int source, const Bounds* bounds, Span* span) except -1:
+        """How much a source has within bounds, the first of which is below the second, and of a run, in which files."""
+        cdef const Slice* end = &bounds.end
+        cdef const RunFiles* run
         cdef Py_ssize_t at
-        cdef SortedFile file
-        cdef uint64_t start, end
-        span.size_bytes = 0
-        span.first = max(<Py_ssize_t> 0, file_of(run, space.start.data, space.start.size))
-        span.last = run.count - 1 if space.end.size == 0 else file_of(run, space.end.data, space.end.size)
+        if source < self.sources.memtable_count:
+            span.extent = (<Memtable> self.sources.memtables[source]).extent_between(
+                bounds.start.data, bounds.start.size, end.data if end.size else NULL, end.size
+            )
+            return 0
+        run = &self.sources.runs[source - self.sources.memtable_count]
+        span.extent = Extent(0, 0)
+        span.first = max(<Py_ssize_t> 0, file_of(run, bounds.start.data, bounds.start.size))
+        span.last = run.count - 1 if end.size == 0 else file_of(run, end.data, end.size)
         for at in range(span.first, span.last + 1):
-            file = <SortedFile> run.files[at]
-            start = 0
-            end = file.position_end
-            if at == span.first and seek(file, space.start.data, space.start.size, &start) < 0:
-                raise file.damage()
-            if at == span.last and space.end.size and seek(file, space.end.data, space.end.size, &end) < 0:
-                raise file.damage()
-            if not is_whole(file):
-                raise file.loss()
-            span.size_bytes += max(start, end) - start
+            self.add_file(
+                <SortedFile> run.files[at], &bounds.start if at == span.first else NULL,
+                end if at == span.last and end.size else NULL, &span.extent
+            )
         return 0
 
-    def size_bytes(self, uint32_t space):
-        """Estimate how many bytes the records of a space take; those that were replaced or deleted count, too.
+    cdef int add_file(self, SortedFile file, const Slice* start, const Slice* end, Extent* extent) except -1:
+        """Add what a file has between two keys; NULL: from its beginning on, up to its end."""
+        cdef uint64_t at = 0, last = file.position_end
+        cdef double records
+        if start != NULL and seek(file, start.data, start.size, &at) < 0:
+            raise file.damage()
+        if end != NULL and seek(file, end.data, end.size, &last) < 0:
+            raise file.damage()
+        if not is_whole(file):
+            raise file.loss()
+        if at < last:
+            records = <double> file.record_count * (<double> (last - at) / <double> file.position_end)
+            extent.size_bytes += last - at
+            extent.records += <uint64_t> records
+            extent.records += <uint64_t> records < records  # What has bytes has a record.
+        return 0
 
-        Raises:
-            Corrupt: what leads to its ends is damaged.
-        """
-        cdef Bounds bounds
+    cdef Extent extent_within(self, uint32_t space, bytes start, bytes end) except *:
+        """How much all sources have within bounds."""
+        cdef bytes low = internal_key(space, start), high = end_of(space, end)
+        cdef Bounds bounds = bounds_of(low, high)
+        cdef Extent total = Extent(0, 0)
         cdef Span span
-        cdef bytes low = internal_key(space, b""), high = space_end(space)
-        cdef uint64_t total = 0
         cdef int i
         self.ensure_open()
-        bounds.start = whole_slice(low)
-        bounds.end = whole_slice(high)
-        for i in range(self.sources.memtable_count):
-            total += self.size_in(i, &bounds)
-        for i in range(self.sources.run_count):
-            self.span_of(&self.sources.runs[i], &bounds, &span)
-            total += span.size_bytes
+        if not high or low < high:
+            for i in range(self.sources.memtable_count + self.sources.run_count):
+                self.span_of(i, &bounds, &span)
+                total.size_bytes += span.extent.size_bytes
+                total.records += span.extent.records
         return total
 
-    cdef uint64_t size_in(self, int memtable, const Bounds* space) noexcept nogil:
-        return (<Memtable> self.sources.memtables[memtable]).size_between(
-            space.start.data, space.start.size, space.end.data if space.end.size else NULL, space.end.size
-        )
+    def size_bytes(self, uint32_t space, bytes start not None=b"", bytes end=None):
+        """How many bytes the records from `start` (inclusive) to `end` (exclusive) take, where they lie.
 
-    def middle_key(self, uint32_t space):
-        """A key with about half of a space's bytes before it, in the source that has most of it; None: it has none.
+        Those that were replaced or deleted count, too.  Bounds that do not ascend have nothing between them.
+
+        Raises:
+            Corrupt: what leads to the bounds is damaged.
+        """
+        return self.extent_within(space, start, end).size_bytes
+
+    def rows(self, uint32_t space, bytes start not None=b"", bytes end=None):
+        """Estimate how many records there are from `start` (inclusive) to `end` (exclusive); 0: there is none.
+
+        Those that were replaced or deleted count, too.  Exact but for a file that a bound cuts: of that, records count
+        by their bytes, as if all were of one size, so it is off by fewer than it has.  Raises as `size_bytes`.
+        """
+        return self.extent_within(space, start, end).records
+
+    def middle_key(self, uint32_t space, bytes start not None=b"", bytes end=None):
+        """A key above `start` and below `end`, with about half of the bytes between them before it.
+
+        It halves what the source has that has most of them, so if that is a share, at least half of this share lies
+        before it, and half from it on, but for one record.  At least one record lies on either side; None: there is
+        only one key, or none.
 
         Raises:
             Corrupt: what leads there is damaged.
         """
-        cdef Bounds bounds
-        cdef Span span
-        cdef bytes low = internal_key(space, b""), high = space_end(space)
-        cdef uint64_t most = 0, size
-        cdef int largest = 0, i
+        cdef bytes low = internal_key(space, start), high = end_of(space, end), middle
+        cdef Bounds bounds = bounds_of(low, high)
+        cdef Span span, most
         cdef Slice key
+        cdef int largest = 0, i
         self.ensure_open()
-        bounds.start = whole_slice(low)
-        bounds.end = whole_slice(high)
-        for i in range(self.sources.memtable_count + self.sources.run_count):
-            if i < self.sources.memtable_count:
-                size = self.size_in(i, &bounds)
-            else:
-                self.span_of(&self.sources.runs[i - self.sources.memtable_count], &bounds, &span)
-                size = span.size_bytes
-            if size > most:
-                most = size
-                largest = i
-        if most == 0:
+        if high and low >= high:
             return None
-        if largest >= self.sources.memtable_count:
-            return self.middle_of_run(&self.sources.runs[largest - self.sources.memtable_count], &bounds)
-        key = (<Memtable> self.sources.memtables[largest]).key_behind(
-            bounds.start.data, bounds.start.size, (most + 1) // 2
-        )
-        return PyBytes_FromStringAndSize(<const char*> key.data + SPACE_BYTES, key.size - SPACE_BYTES)
+        most.extent.size_bytes = 0
+        for i in range(self.sources.memtable_count + self.sources.run_count):
+            self.span_of(i, &bounds, &span)
+            if span.extent.size_bytes > most.extent.size_bytes:
+                most = span
+                largest = i
+        if most.extent.size_bytes == 0:
+            return None
+        if largest < self.sources.memtable_count:
+            key = (<Memtable> self.sources.memtables[largest]).key_behind(
+                bounds.start.data, bounds.start.size, (most.extent.size_bytes + 1) // 2
+            )
+            middle = PyBytes_FromStringAndSize(<const char*> key.data, key.size)
+        else:
+            middle = self.middle_of_run(&self.sources.runs[largest - self.sources.memtable_count], &bounds, &most)
+        # A first key has half of the bytes itself: they lie before the next one, of whichever source.
+        if self.first_key(low, high) == middle:
+            middle = self.first_key(middle + b"\0", high)
+        return None if middle is None else middle[SPACE_BYTES:]
 
-    cdef object middle_of_run(self, const RunFiles* run, const Bounds* space):
-        """The last key that begins in the first half of a space's records.  Requires: the run has some."""
-        cdef Span whole
+    cdef bytes first_key(self, bytes low, bytes high):
+        """The first internal key within bounds that a source has, be it deleted; None: none has."""
+        cdef Bounds bounds = bounds_of(low, high)
+        cdef MergedScan scan
+        cdef Slice key
+        cdef bytes found = None
+        if scan_begin(&scan, &self.sources, &bounds) < 0:
+            raise self.damage(scan.damaged, scan.bad_record)
+        if scan_peek(&scan, &key) > 0:      # Nothing was given out yet, so it reads nothing that could be damaged.
+            found = PyBytes_FromStringAndSize(<const char*> key.data, key.size)
+        scan.damaged = scan_loss(&scan)
+        if scan.damaged != NULL:
+            raise self.damage(scan.damaged, NULL)
+        return found
+
+    cdef bytes middle_of_run(self, const RunFiles* run, const Bounds* bounds, const Span* span):
+        """The last internal key that begins in the first half of a span.  Requires: that is of this run, not empty."""
         cdef SortedFile file
         cdef Walk walk
         cdef Record record
-        cdef uint64_t position, left
-        cdef Py_ssize_t at
-        self.span_of(run, space, &whole)
-        left = (whole.size_bytes + 1) // 2
-        at = whole.first
+        cdef uint64_t position, left = (span.extent.size_bytes + 1) // 2
+        cdef Py_ssize_t at = span.first
         while True:
             file = <SortedFile> run.files[at]
             position = 0
-            if at == whole.first and seek(file, space.start.data, space.start.size, &position) < 0:
+            if at == span.first and seek(file, bounds.start.data, bounds.start.size, &position) < 0:
                 raise file.damage()
-            if at == whole.last or left <= file.position_end - position:
+            if at == span.last or left <= file.position_end - position:
                 break
             left -= file.position_end - position
             at += 1
@@ -536,7 +589,7 @@ cdef class View:
             raise file.damage()
         if record.key.size < SPACE_BYTES:
             raise Corrupt(file.name, HEADER_SIZE + position, "a key has no space")
-        key = PyBytes_FromStringAndSize(<const char*> record.key.data + SPACE_BYTES, record.key.size - SPACE_BYTES)
+        key = PyBytes_FromStringAndSize(<const char*> record.key.data, record.key.size)
         if not is_whole(file):
             raise file.loss()
         return key

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from dataclasses import dataclass, field
-from itertools import pairwise, product
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,49 +22,14 @@ from gossipkv.storage.sorted_file import SortedFile
 from tests.oracle import sorted_file
 from tests.oracle import view as oracle
 from tests.oracle.memtable import TOMBSTONE, VALUE, encode, internal
-from tests.unit.storage.records import KEYS
+from tests.unit.storage.engine.layers import BOUNDS, LAYERS, SPACES, memtable_of, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 MOST_PASSED = 4096
-SPACES = (0, 1, 2, 0xFFFFFFFF)
 WAYS = pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
-
-# Few different keys, so that layers meet, and in one space most of all.
-NAMES = st.one_of(st.binary(max_size=1), st.sampled_from([b"a", b"ab", b"a\0", b"b", b"\xff", b"\xff\xff"]), KEYS)
-LAYERS = st.dictionaries(
-    st.tuples(st.sampled_from(SPACES) | st.just(1), NAMES).map(lambda pair: internal(*pair)),
-    st.one_of(st.just(bytes([TOMBSTONE])), st.binary(max_size=12).map(lambda value: bytes([VALUE]) + value)),
-    max_size=25,
-)
-BOUNDS = st.none() | NAMES
-
-
-def memtable_of(layer: Mapping[bytes, bytes]) -> Memtable:
-    """A memtable with these records, put in no order, each over another one."""
-    memtable = Memtable(1 << 16)
-    operations = [(value[0], int.from_bytes(key[:4], "big"), key[4:], value[1:]) for key, value in layer.items()]
-    random.Random(len(operations)).shuffle(operations)
-    memtable.apply(encode((VALUE, space, key, b"replaced") for _, space, key, _ in operations))
-    memtable.apply(encode(operations))
-    return memtable
-
-
-def run_of(
-    layer: Mapping[bytes, bytes], cuts: Sequence[int] = (), compression: int = sorted_file.NONE
-) -> list[tuple[bytes, SortedFile]]:
-    """A run with these records, in files that begin at these places of them."""
-    records = sorted(layer.items())
-    ends = sorted({0, *(cut % len(records) for cut in cuts), len(records)})
-    return [
-        (
-            records[begin][0],
-            SortedFile(sorted_file.write(records[begin:end], compression=compression), name=f"{begin}.gkv"),
-        )
-        for begin, end in pairwise(ends)
-    ]
 
 
 @dataclass
@@ -253,59 +218,6 @@ def test_keys_are_bytes() -> None:
         view.get(1, "a")
 
 
-# -- sizes -----------------------------------------------------------------------------------------------------------
-
-
-def record_bytes(key: bytes, value: bytes, *, in_memory: bool) -> int:
-    """What a record takes where it is."""
-    return 6 + len(key) + len(value) if in_memory else len(sorted_file.encode(key, value))
-
-
-@given(st.lists(LAYERS.filter(bool), min_size=1, max_size=3), st.integers(0, 2), st.lists(st.integers(0, 30)))
-def test_sizes_of_spaces(layers: list[dict[bytes, bytes]], memtables: int, cuts: list[int]) -> None:
-    """A space has the bytes of its records, wherever they lie, and its middle in the largest source."""
-    memtables = min(memtables, len(layers))
-    runs = [run_of(layer, cuts) for layer in layers[memtables:]]
-    view = View([memtable_of(layer) for layer in layers[:memtables]], runs)
-    for space in (*SPACES, 9):
-        sizes = []
-        for place, layer in enumerate(layers):
-            sizes.append(
-                {
-                    key[4:]: record_bytes(key, value, in_memory=place < memtables)
-                    for key, value in sorted(layer.items())
-                    if key[:4] == internal(space, b"")
-                }
-            )
-        assert view.size_bytes(space) == sum(sum(layer.values()) for layer in sizes)
-        largest = max(sizes, key=lambda layer: sum(layer.values()))
-        middle = view.middle_key(space)
-        if not largest:
-            assert middle is None
-            continue
-        assert middle in largest
-        before = sum(size for key, size in largest.items() if key < middle)
-        half = sum(largest.values()) / 2
-        assert before <= half <= before + largest[middle] + 1
-
-
-def test_the_middle_of_a_large_space() -> None:
-    """In a tree of several levels and in files of many pages, beside spaces of other sizes."""
-    numbers = random.Random(8)
-    layer = {internal(space, b"") + numbers.randbytes(8): b"\1" for space in (1, 2, 4) for _ in range(500)}
-    layer |= {internal(3, b"%05d" % number): b"\1" + b"v" * (number % 90) for number in range(8_000)}
-    for view in (
-        View([memtable_of(layer)], []),
-        View([], [run_of(layer)]),
-        View([], [run_of(layer, (700, 1_500, 3_000, 9_000))]),
-    ):
-        middle = view.middle_key(3)
-        assert middle is not None
-        assert abs(int(middle) - 4_000) < 40
-        assert view.size_bytes(3) > 8_000 * 45
-        assert view.size_bytes(2) < 500 * 30
-
-
 # -- damage ----------------------------------------------------------------------------------------------------------
 
 QUESTIONS: dict[str, Callable[[View], object]] = {
@@ -314,7 +226,10 @@ QUESTIONS: dict[str, Callable[[View], object]] = {
     "scan": lambda view: [view.scan(space) for space in (1, 2)],
     "scan backwards": lambda view: [view.scan(space, reverse=True) for space in (1, 2)],
     "small pages": lambda view: [view.scan(1, b"key%03d" % number, limit=2) for number in range(41)],
-    "sizes": lambda view: [(view.size_bytes(space), view.middle_key(space)) for space in (1, 2)],
+    "sizes": lambda view: [
+        (view.size_bytes(space, *bounds), view.rows(space, *bounds), view.middle_key(space, *bounds))
+        for space, bounds in product((1, 2), ((), (b"key010", b"key030")))
+    ],
 }
 ASKED = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 

@@ -10,7 +10,8 @@ from gossipkv.placement.partition import Assignment, Partition, State
 from gossipkv.placement.partition import End as Forced
 from gossipkv.replication import clock as packed
 from gossipkv.replication import record
-from gossipkv.replication.copy import IDENTITY, RECORD, STATE, Host, Identity, encode_state
+from gossipkv.replication.copy import Host
+from gossipkv.replication.keys import IDENTITY, RECORD, STATE, Identity, encode_state
 from tests.world.replication.copies import NOTHING, Change, Joining, Model, Span
 from tests.world.replication.copies import State as Stand
 from tests.world.replication.witness import Eye, Witness

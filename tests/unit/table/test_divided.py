@@ -1,0 +1,126 @@
+"""Requests while a range is divided: who asks and who answers may know another division, and nobody waits for that."""
+
+from functools import reduce
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from gossipkv.errors import NotServed
+from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.replication import clock
+from gossipkv.table.forwarding import held
+from gossipkv.table.holding import Holding
+from gossipkv.table.token import decode_body
+from tests.unit.table.record_nodes import Records
+
+MIDDLE = b"m"
+ROWS = [(b"%c" % letter, b"%d" % letter) for letter in range(ord("a"), ord("z") + 1)]
+
+
+def adopt(records, *nodes):
+    """Have nodes hold what the map says."""
+    for node in nodes:
+        around = SimpleNamespace(
+            replicas=node.replicas, append=node.append, goes_by=node.goes_by, maps=node.maps, departed={}
+        )
+        me = SimpleNamespace(me=SimpleNamespace(node=node.uuid), known=records.known, tree=records.tree)
+        trio.run(Holding(me, records, around).look)
+    records.run()
+
+
+@pytest.fixture(params=["all know it", "hosts know it first", "hosts know it later", "one host knows it"])
+def node(request):
+    """One that holds nothing of a table whose range is divided, and knows it before its hosts or after."""
+    records = Records(4)
+    *three, other = records.nodes
+    records.make("t", RANGE, firsts=[b""], holders=lambda _: three)
+    for key, value in ROWS:
+        other.call("put", "t", key, value, {"level": "one"})
+    before = records.divide("t", MIDDLE)
+    adopted = {"hosts know it later": [], "one host knows it": three[:1]}.get(request.param, three)
+    adopt(records, *adopted)
+    if request.param == "hosts know it first":
+        records.forget("t", before)
+    copies = [copy for one in three for copy in one.replicas.copies.values()]
+    assert len(copies) == 3 + len(adopted)
+    return other
+
+
+def spread(node):
+    """Have all copies of a key's range have what any of them has: nobody feeds here."""
+    found = {}
+    for one in node.records.nodes:
+        for rows in one.spaces.values():
+            for key, data in rows.items():
+                if key[:1] == b"\1":
+                    found[key] = max(data, found.get(key, b""), key=lambda record: record[:24])
+    copies = [copy for one in node.records.nodes for copy in one.replicas.copies.values()]
+    joined, time = reduce(clock.merge, (copy.synced for copy in copies)), max(copy.time.last for copy in copies)
+    for copy in copies:
+        copy.synced = copy.appended = clock.merge(copy.synced, clock.named(joined, copy.named))
+        copy.time.merge(time)
+    for one in node.records.nodes:
+        for space in one.spaces:
+            one.spaces[space] |= found
+
+
+def test_reads(node):
+    """Of one key and of many, on both sides and at the middle."""
+    spread(node)
+    for key, value in ROWS:
+        assert node.call("get", "t", key)[0] == value
+    assert node.call("get_many", "t", [key for key, _ in ROWS])[0] == [value for _, value in ROWS]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [1, 5, 100])
+@pytest.mark.parametrize(("start", "end"), [(b"", None), (b"c", b"x"), (b"l", b"n"), (b"m", b"z"), (b"a", b"m")])
+def test_scans(node, reverse, limit, start, end):
+    """Each key once, in order, whatever a page ends with."""
+    spread(node)
+    options = {"reverse": reverse, "limit": limit, "start": start} | ({} if end is None else {"end": end})
+    found, cursor = [], None
+    while True:
+        rows, cursor, _ = node.call("scan", "t", options | ({} if cursor is None else {"cursor": cursor}))
+        found += rows
+        assert len(rows) <= limit
+        if cursor is None:
+            break
+    due = [[key, value] for key, value in ROWS if start <= key and (end is None or key < end)]
+    assert found == (due[::-1] if reverse else due)
+
+
+def test_writes(node):
+    """Of one key, and of many that are in one range or in two: all is applied, where the range is by now."""
+    spread(node)
+    node.call("put", "t", b"a", b"new", {"level": "one"})
+    node.call("delete", "t", b"z", {"level": "one"})
+    token = node.call(
+        "put_many", "t", [[b"b", b"new"], [b"l", b"new"], [b"m", b"new"], [b"y", b"new"]], {"level": "one"}
+    )
+    spread(node)
+    values = node.call("get_many", "t", [b"a", b"b", b"c", b"l", b"m", b"y", b"z"])[0]
+    assert values == [b"new", b"new", b"99", b"new", b"new", b"new", None]
+    assert node.outcome("get", "t", b"b", {"token": token}) != []
+
+
+def test_a_write_of_two_ranges_is_one_batch_at_its_host(node):
+    """Its token names both, so a session sees both."""
+    host = node.records.nodes[0]
+    (table,) = {copy.identity.table for copy in host.replicas.copies.values()}
+    copies = {held(host.replicas, table, 0, key) for key in (b"a", b"z")}
+    before = {copy.assignment: clock.counter(copy.synced, copy.assignment) for copy in copies}
+    at = next(host.positions)
+    flat = [b"a", b"1", b"z", b"2"]
+    body = host.call("table_write", table, 0, "one", flat, 1000, b"", 0)
+    assert next(host.positions) == at + 2
+    seen = dict(clock.entries(decode_body(body)[table].clock))
+    written = 1 if len(copies) == 2 else 2
+    assert seen == {assignment: count + written for assignment, count in before.items()}
+
+
+def test_what_is_not_here_is_refused(node):
+    """By a node that holds nothing of it."""
+    with pytest.raises(NotServed):
+        held(node.replicas, b"t", 1, b"k")
