@@ -25,7 +25,6 @@ from gossipkv.register.metadata.partitions import HASH, decode_partition, decode
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
-from gossipkv.table.asking import SPEAKS_OF_RANGES
 from gossipkv.table.moving import grouped, planned
 from gossipkv.table.routing import Route
 from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
@@ -353,7 +352,7 @@ class PlacingMethods:
         wanted = table_requests.split(arguments)
 
         async def check() -> None:
-            self._deciding.asking.check_speaks(SPEAKS_OF_RANGES, "divides ranges")
+            self._deciding.asking.check_divides()
 
         async def split() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
