@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tables import NamedNode
     from gossipkv.replication.shell import Replication
     from gossipkv.table.hints import Hint
-    from gossipkv.table.holding import Holding
     from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
     from gossipkv.table.moving import Moving
     from gossipkv.table.tables import Tables
@@ -81,7 +80,6 @@ class Deciding:
         self._ended = trio.Event()
         self._environment = environment
         self.replication: Replication | None = None
-        self._holding: Holding | None = None
         self._moving: Moving | None = None
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
@@ -174,7 +172,6 @@ class Deciding:
             store = self._tables.opened()
             me = AcceptorId(bytes.fromhex(self._identity.record.uuid), store.manifest.store)
             metadata = Metadata(store, me, self.asking, self._random, self.register)
-            metadata.heads.on_known = self._hear
             replication = Replication(
                 store,
                 self.asking.ask_soon,
@@ -188,6 +185,12 @@ class Deciding:
             )
             catalogue = Catalogue(metadata, self, self.asking, self._random, most_copies=self._settings.metadata_copies)
             holding = Holding(metadata, catalogue, replication)
+
+            def knows() -> None:
+                holding.wake()
+                self._hear()
+
+            metadata.heads.on_known = knows
             replication.replicas.on_newer = self.look_at
             stepping = Stepping(
                 metadata,
@@ -220,10 +223,10 @@ class Deciding:
                 random=self._random,
             )
             ended, self._scope = self._scope, trio.CancelScope()
-            tasks = stepping.run, moving.run, splitting.run
+            tasks = holding.run, stepping.run, moving.run, splitting.run
             await self._nursery.start(_run, metadata, replication, tasks, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
-            self.catalogue, self._holding, self.replication = catalogue, holding, replication
+            self.catalogue, self.replication = catalogue, replication
             self._moving = moving
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
@@ -306,9 +309,7 @@ class Deciding:
                 if self.metadata is not None and self.metadata.space.closed is not None and self._tables.state == OPEN:
                     await self._begin()  # By what is on the disk, as after a restart.
                 await self._heed(heard)
-                if self._holding is not None:
-                    self._look_at_names()
-                    await self._holding.look()
+                self._look_at_names()
                 why = ""
             except GossipKVError as error:
                 if error.message != why:  # It may stay so for days.
@@ -384,12 +385,7 @@ class Deciding:
 
     async def _read(self, metadata: Metadata, register: bytes, node: bytes) -> None:
         with contextlib.suppress(GossipKVError):  # Whoever needs it asks again.
-            try:
-                await metadata.quorum_read(register)
-            except (Unavailable, NotReady):
-                if node:
-                    told = await self.asking.ask(node, "metadata_head", [register], INVITE_S)
-                    await metadata.learn_from(register, node, told if isinstance(told, bytes) else b"")
+            await metadata.look(register, node)
         self._looking.discard(register)
         self._hear()
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import NotReady
+from gossipkv.errors import GossipKVError, NotReady
+from gossipkv.log import Log
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.replication.copy import Host, Rules
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
 
 FEW: Final = 64  # Partitions that are looked at before others have a turn.
+LOOK_S: Final = 1.0  # Until it is looked again, where nothing is heard: copies may have been dropped, or made.
+OTHERS_SHARE: Final = 4
 
 
 class Part(NamedTuple):
@@ -81,8 +84,31 @@ class Holding:
         self._catalogue = catalogue
         self._replication = replication
         self._taken_up: dict[bytes, tuple[bytes, int]] = {}  # By table: of which root, and its config id.
+        self._news = trio.Event()
+        self._log = Log("gossipkv.node")
         self._may_be_left = True  # Copies of tables that have ended; at a start, of one that ended as the node did.
         metadata.on_forgotten = self._forget
+
+    async def run(self) -> None:
+        """Hold what the maps say, as soon as they are known, until cancelled."""
+        why = ""
+        while True:
+            self._news, began = trio.Event(), trio.current_time()
+            try:
+                await self.look()
+                why = ""
+            except GossipKVError as error:
+                if error.message != why:  # It may stay so for days.
+                    self._log.info("decisions_wait", reason=error.message)
+                why = error.message
+            # To go through a map takes long where there are many partitions: others have most of the time.
+            await trio.sleep(OTHERS_SHARE * (trio.current_time() - began))
+            with trio.move_on_after(LOOK_S):
+                await self._news.wait()
+
+    def wake(self) -> None:
+        """Have it looked soon: more is known of a map."""
+        self._news.set()
 
     async def look(self) -> None:
         """Hold what the maps of all tables say by now.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, ProtocolError, UnknownDatabase
+from gossipkv.errors import BadRequest, GossipKVError, NotReady, Overloaded, ProtocolError, Unavailable, UnknownDatabase
 from gossipkv.register.messages import REGISTER_BYTES, decode_request
 from gossipkv.register.metadata import partitions, tables
 from gossipkv.register.metadata.head import FUNCTIONS, decode_head
@@ -159,18 +159,21 @@ class Metadata:
         """Know what a full round has shown, or newer.  Raises as `Heads.learn`."""
         return await self.heads.learn(register, shown)
 
-    async def learn_from(self, register: bytes, node: bytes, told: bytes) -> Known:
-        """Know what another node knows, as it has told: a full round has shown it there, and its pages come from there.
+    async def look(self, register: bytes, node: bytes = b"") -> Known:
+        """Read a register; where too few servers answer, know what a node knows that goes by a newer map.
 
-        So who reaches too few servers, and hears from others by a newer map, goes by that.
+        A full round has shown it there, and its pages come from there.
 
         Raises:
-            ProtocolError: it told something else.
-            GossipKVError: as `learn`; the table was dropped, or a page was not given.
+            GossipKVError: as `quorum_read`, or as that node answers; ProtocolError: it told something else.
         """
-        known = known_of(told)
-        if known.head.ended:
-            raise UnknownDatabase("the table was dropped")
+        try:
+            return await self.quorum_read(register)
+        except (Unavailable, NotReady):
+            if not node:
+                raise
+        told = await self._others.ask(node, "metadata_head", [register], FETCH_S)
+        known = known_of(told if isinstance(told, bytes) else b"")
         await self._part(register).ledger.fetch(known.head.root, known.head.config, [node])
         return await self.learn(register, known)
 
