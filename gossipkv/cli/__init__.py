@@ -76,7 +76,7 @@ COMMANDS: Final = {
     "status": ("status", "What a node holds, builds and serves."),
     "members": ("gossip", "The members of the cluster."),
     "tree": ("gossip", "What the members publish."),
-    "table": ("table", "Make, drop, list and show tables; what is to move, and reshard."),
+    "table": ("table", "Make, drop, list and show tables; what is to move; reshard, split."),
     "node": ("placement", "Show and change which nodes tables are laid on."),
     "metadata": ("metadata", "Show and change who decides on tables."),
     "refresh": ("node", "Have a node look at its source now."),

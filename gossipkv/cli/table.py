@@ -37,6 +37,7 @@ def table() -> None:
 
 table.add_command(placement.plan)
 table.add_command(placement.reshard)
+table.add_command(placement.split)
 table.add_command(quarantine.quarantine)
 
 

@@ -74,6 +74,15 @@ class Partition(NamedTuple):
         return tuple(sorted((*(one.id for one in self.assignments), *self.former)))
 
 
+def ends_of_move(partition: Partition) -> tuple[bytes | None, bytes | None]:
+    """From which node a partition moves to which; None: from or to nobody, or nothing moves."""
+    moving = {one.slot for one in partition.assignments if one.state is not State.AVAILABLE}
+    ends = [one for one in partition.assignments if one.slot in moving]
+    replaced = State.LEAVING if any(one.state is State.LEAVING for one in ends) else State.AVAILABLE
+    source = next((one.node for one in ends if one.state is replaced), None)
+    return source, next((one.node for one in ends if one.state is not replaced), None)
+
+
 def least_of_group(replication: int) -> int:
     """How many nodes a group has at least: one may be lost, or go, and another of it takes its place."""
     return max(LEAST_OF_GROUP, replication)

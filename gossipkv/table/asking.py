@@ -172,6 +172,10 @@ class Asking:
         if self._cluster.speaks() < form:
             raise Unavailable(f"not all nodes run a release that {what}: upgrade them first")
 
+    def check_divides(self) -> None:
+        """See that all members that live go on with the children of a range that was divided.  Raises Unavailable."""
+        self.check_speaks(SPEAKS_OF_RANGES, "divides ranges")
+
     def _name(self, node: bytes) -> str:
         for member in self._cluster.members_known():
             if member.uuid == node:

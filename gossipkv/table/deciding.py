@@ -18,7 +18,7 @@ from gossipkv.errors import GossipKVError, NotReady, ProtocolError, Unavailable
 from gossipkv.gossip.member import State
 from gossipkv.log import Log
 from gossipkv.register.configuration import AcceptorId
-from gossipkv.table.asking import SPEAKS_OF_MOVES, SPEAKS_OF_RANGES, Asking
+from gossipkv.table.asking import SPEAKS_OF_MOVES, Asking
 from gossipkv.table.ended import Ended
 from gossipkv.table.founding import may_not_found
 from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hint
@@ -148,11 +148,6 @@ class Deciding:
         is_known = self.metadata is not None and self.register in self.metadata.known
         return not is_known and self._founded(self._hints.heard())
 
-    def check_divides(self) -> None:
-        """Raise Unavailable: not all nodes that live go on with the children of a range that was divided."""
-        if self._cluster.speaks() < SPEAKS_OF_RANGES:
-            raise Unavailable("not all nodes run a release that divides ranges: upgrade them first")
-
     def check_knows(self) -> None:
         """Raise `NotReady`: this node has just come."""
         if self.has_just_come:
@@ -223,7 +218,7 @@ class Deciding:
                 replication,
                 limits=Limits(self._settings.split_bytes, self._settings.split_rows),
                 alive=self.alive,
-                check=self.check_divides,
+                check=self.asking.check_divides,
                 look_at=self.look_at,
                 random=self._random,
             )

@@ -37,6 +37,7 @@ FOR_PLACING: Final = (
     b"replace_node",
     b"set_weight",
     b"reshard",
+    b"split",
     b"plan",
     b"placement_nodes",
 )

@@ -14,30 +14,35 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 import trio
 
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
-from gossipkv.placement.partition import least_of_group
+from gossipkv.placement.partition import MOST_FORMER, ends_of_move, least_of_group
 from gossipkv.placement.spread import lacks, regroup
 from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, decode_table
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
 from gossipkv.table.moving import grouped, planned
+from gossipkv.table.routing import Route
+from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
+    from gossipkv.errors import Detail
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.partitions import Table
+    from gossipkv.register.metadata.partitions import Child, Table
     from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.moving import Plan
+    from gossipkv.table.routing import Place
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
@@ -62,6 +67,7 @@ class PlacingMethods:
             b"replace_node": self._replace,
             b"set_weight": self._weigh,
             b"reshard": self._reshard,
+            b"split": self._split,
             b"plan": self._plan,
             b"placement_nodes": self._list,
         }
@@ -155,7 +161,7 @@ class PlacingMethods:
             config = await self._read(metadata, catalogue, deadline)
             before = catalogue.nodes.named()
             name, argument = argued(before, self._most_replicas())
-            if not await self._is_done(catalogue, catalogue.register, (config, name, argument), deadline):
+            if not await self._is_done(catalogue, catalogue.register, (config, name, 1, argument), deadline):
                 continue
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await metadata.quorum_read(catalogue.register)
@@ -192,7 +198,7 @@ class PlacingMethods:
         return known.config
 
     async def _is_done(
-        self, catalogue: Catalogue, register: bytes, asked: tuple[int, str, object], deadline: Deadline
+        self, catalogue: Catalogue, register: bytes, asked: tuple[int, str, int, object], deadline: Deadline
     ) -> bool:
         """Have an operation done; False: another change came first.
 
@@ -201,8 +207,8 @@ class PlacingMethods:
             Unknown: it may have been done; said again it is done once.
             GossipKVError: as `Catalogue.transact`.
         """
-        base, name, argument = asked
-        operation = Operation(self._random.randbytes(OPERATION_ID_BYTES), base, name, 1, argument)
+        name = asked[1]
+        operation = Operation(self._random.randbytes(OPERATION_ID_BYTES), *asked)
         (answer,) = await catalogue.transact(register, [operation], deadline.left_s())
         match answer.outcome:
             case Outcome.REFUSED:
@@ -334,13 +340,61 @@ class PlacingMethods:
                     groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
                 except ValueError as error:
                     raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
-                asked = known.config, "set_groups", tuple(b"".join(group) for group in groups)
+                asked = known.config, "set_groups", 1, tuple(b"".join(group) for group in groups)
                 if await self._is_done(catalogue, register, asked, deadline):
                     break
             names: list[Value] = [[self._deciding.name_of(node) for node in group] for group in groups]
             return {"table": wanted.table, "changed": groups != table.groups, "groups": names}
 
         return Waiting(reshard)
+
+    def _split(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.split(arguments)
+
+        async def check() -> None:
+            self._deciding.asking.check_divides()
+
+        async def split() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            metadata, catalogue = await self._informed(deadline)
+            with deadline.step("looking at what nodes run"):
+                await _soon(check)
+            while True:
+                await self._read(metadata, catalogue, deadline)
+                register = catalogue.table(wanted.table).id
+                with deadline.step("a read of the table's map"):
+                    known = await metadata.quorum_read(register)
+                place = self._place(metadata.tree(register), wanted)
+                argument = division(place, wanted.key, self._random)
+                if await self._is_done(catalogue, register, (known.config, *DIVIDE, argument), deadline):
+                    break
+            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
+                await metadata.quorum_read(register)
+            return {"table": wanted.table, "partition": place.partition, "partitions": _rows(argument.children)}
+
+        return Waiting(split)
+
+    def _place(self, tree: Tree, wanted: table_requests.Split) -> Place:
+        """The range that a key is in, which may be divided there.  Raises BadRequest, Conflict."""
+        route, name_of, alive = Route(tree), self._deciding.name_of, self._deciding.alive()
+        if route.is_hash:
+            raise BadRequest(f"{wanted.table} has shards, which are never cut: ranges are divided")
+        place = route.place(wanted.key)
+        if place.first == wanted.key:
+            rows = _rows([route.before(wanted.key), place])
+            words = f"{wanted.table} is divided at {wanted.key[:40]!r} already: a range begins there"
+            raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
+        if place.moving:
+            entry = tree.get(place.first)
+            assert entry is not None
+            source, target = ends_of_move(decode_partition(entry.record))
+            ends = [f"{way} {name_of(node)}" for way, node in (("from", source), ("to", target)) if node is not None]
+            raise Conflict(f"the range that {wanted.key[:40]!r} is in moves {' '.join(ends)}: divide it afterwards")
+        if has_too_many_former(place):
+            told = [name_of(node) + ("" if node in alive else " (which is down)") for node in place.hosts]
+            words = f"{len(place.origins)} assignments of the range that {wanted.key[:40]!r} is in are not settled"
+            raise Conflict(f"{words}, {MOST_FORMER} may be: all that hold it have to answer: {', '.join(told)}")
+        return place
 
     def _plan(self, arguments: Arguments) -> Waiting:
         name = arguments.text_or_nil("table")
@@ -403,6 +457,11 @@ class PlacingMethods:
             for node in {one.node for each in plan.partitions for one in each.assignments}:
                 nursery.start_soon(ask, node)
         return sizes
+
+
+def _rows(ranges: Iterable[Place | Child]) -> list[Detail]:
+    """Ranges, as they are told."""
+    return [{"id": one.partition, "start": one.first} for one in ranges]
 
 
 async def _soon(ask: Callable[[], Awaitable[T]]) -> T:

@@ -106,6 +106,14 @@ class Reshard(NamedTuple):
     timeout_ms: int = DECISION_MS
 
 
+class Split(NamedTuple):
+    """A range that is to be divided, at a key in it."""
+
+    table: str
+    key: bytes
+    timeout_ms: int = DECISION_MS
+
+
 class RecordOptions(NamedTuple):
     """What the options of a read or a write of records say."""
 
@@ -263,6 +271,16 @@ def reshard(arguments: Arguments) -> Reshard:
     """Read `[table, groups, {timeout_ms}]`.  Raises BadRequest: it is something else."""
     table, groups = arguments.text("table"), arguments.whole("groups", MOST_SHARDS)
     return Reshard(table, groups, _timeout_ms(arguments.options("timeout_ms")))
+
+
+def split(arguments: Arguments) -> Split:
+    """Read `[table, key, {timeout_ms}]`.  Raises BadRequest: it is something else, or no range begins at that key."""
+    table, key = arguments.text("table"), arguments.blob("key")
+    options = arguments.options("timeout_ms")
+    if not 1 <= len(key) <= MOST_KEY_BYTES:
+        words = f"a range begins at a key of 1 to {MOST_KEY_BYTES} bytes, not of {len(key)}"
+        raise BadRequest(f"{arguments.method}: {words}")
+    return Split(table, key, _timeout_ms(options))
 
 
 def record_options(arguments: Arguments, *known: str) -> RecordOptions:

@@ -21,11 +21,11 @@ from gossipkv.placement.partition import MOST_FORMER
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, MOST_KEY_BYTES, OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE
+from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, Child
 from gossipkv.table.routing import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from random import Random
 
     from gossipkv.register.metadata.catalogue import Catalogue
@@ -68,16 +68,24 @@ class Measures(Protocol):
         ...
 
 
-def division(place: Place, at: bytes, random: Random) -> tuple[object, ...]:
-    """The argument of `divide` for two children, the second of which begins at a key.
+class Division(NamedTuple):
+    """The argument of `divide`."""
+
+    key: bytes
+    partition: int
+    children: tuple[Child, ...]
+
+
+def division(place: Place, at: bytes, random: Random) -> Division:
+    """A partition in two, the second of which begins at a key.
 
     Requires: nothing of the partition moves.
     """
-    assert not place.moving
-    children = tuple(
-        (first, draw_id(random), tuple(draw_id(random) for _ in place.hosts)) for first in (place.first, at)
+    assert not place.moving, place
+    children = (
+        Child(first, draw_id(random), tuple(draw_id(random) for _ in place.hosts)) for first in (place.first, at)
     )
-    return place.first, place.partition, children
+    return Division(place.first, place.partition, tuple(children))
 
 
 def has_too_many_former(place: Place) -> bool:
@@ -147,7 +155,7 @@ class Splitting:
 
         Raises:
             Unavailable: not all nodes know of divisions.
-            GossipKVError: a copy cannot be measured, or a page of a map is not here.
+            NotReady: a page of the catalogue is not here.
         """
         await self._measure_some()
         now = trio.current_time()
@@ -160,9 +168,9 @@ class Splitting:
         asked: dict[bytes, list[tuple[Copy, Operation]]] = defaultdict(list)
         for copy in due:
             self._large[copy] = now + AGAIN_S
-            operation = self._operation(copy)
-            if operation is not None:
-                asked[copy.partition[0]].append((copy, operation))
+            with self._told(copy):
+                if (operation := self._operation(copy)) is not None:
+                    asked[copy.partition[0]].append((copy, operation))
         for table, some in asked.items():
             for at in range(0, len(some), MOST_JUDGED):
                 with contextlib.suppress(GossipKVError):  # It is asked for again.
@@ -180,10 +188,11 @@ class Splitting:
         for number in range(min(len(self._round), MOST_MEASURED)):
             copy = self._round.pop()
             turn = turn_of(copy, alive) if self._is_here(copy) else None
-            if turn is not None and self._limits.are_exceeded(self._measures.measure(copy)):
-                self._large.setdefault(copy, trio.current_time() + turn * TURN_S)
-            else:
-                self._large.pop(copy, None)
+            with self._told(copy):
+                if turn is not None and self._limits.are_exceeded(self._measures.measure(copy)):
+                    self._large.setdefault(copy, trio.current_time() + turn * TURN_S)
+                else:
+                    self._large.pop(copy, None)
             if number % FEW_MEASURED == FEW_MEASURED - 1:
                 await trio.lowlevel.checkpoint()
 
@@ -218,6 +227,14 @@ class Splitting:
             elif answer.outcome is Outcome.REFUSED and answer.code != NOT_FOUND:
                 self._say(copy, answer.message)
         self._look_at(table)
+
+    @contextlib.contextmanager
+    def _told(self, copy: Copy) -> Iterator[None]:
+        """Tell people of an error that concerns one copy: others are divided all the same."""
+        try:
+            yield
+        except GossipKVError as error:
+            self._say(copy, error.message)
 
     def _say(self, copy: Copy, why: str) -> None:
         """Tell people once why a partition waits."""

@@ -376,7 +376,7 @@ def _divide(view: View, argument: object) -> Edits:
     return Edits(puts)
 
 
-def _fault_of_children(parent: Partition, children: Sequence[_Child], key: bytes, after: bytes | None) -> str:
+def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes, after: bytes | None) -> str:
     """Why a partition, from a key to before another, is not divided into these; empty: it may be."""
     firsts = [child.first for child in children]
     partitions = [parent.id, *(child.partition for child in children)]
@@ -426,16 +426,18 @@ OPERATIONS: Final[Functions] = {
 }
 
 
-class _Child(NamedTuple):
+class Child(NamedTuple):
+    """A range that is to stand, with others, in the place of one that is divided."""
+
     first: bytes
     partition: int
-    assignments: tuple[int, ...]
+    assignments: tuple[int, ...]  # One for each of the parent's, in their order.
 
 
-def _child_of(value: object) -> _Child:
+def _child_of(value: object) -> Child:
     match value:
         case (bytes(first), partition, tuple(assignments)) if is_whole(partition) and all(map(is_whole, assignments)):
-            return _Child(first, partition, assignments)
+            return Child(first, partition, assignments)
     raise Refusal(INVALID, "a child is [first key, partition, [assignment, ...]]")
 
 

@@ -33,6 +33,7 @@ from tests.nightly.mutants.scans import MUTANTS_OF_SCANS
 from tests.nightly.mutants.scrub import MUTANTS_OF_SCRUB
 from tests.nightly.mutants.sessions import MUTANTS_OF_SESSIONS
 from tests.nightly.mutants.sorting import MUTANTS_OF_SORTING
+from tests.nightly.mutants.splitting import MUTANTS_OF_SPLITTING
 from tests.nightly.mutants.status import MUTANTS_OF_STATUS
 from tests.nightly.mutants.store import MUTANTS_OF_THE_STORE
 from tests.nightly.mutants.supervisor import MUTANTS_OF_THE_SUPERVISOR
@@ -356,6 +357,7 @@ MUTANTS = (
     *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,
     *MUTANTS_OF_MOVES,
+    *MUTANTS_OF_SPLITTING,
     *MUTANTS_OF_SESSIONS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,

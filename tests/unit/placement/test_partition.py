@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gossipkv.placement.partition import Assignment, Partition, fault_of
+from gossipkv.placement.partition import Assignment, Partition, ends_of_move, fault_of
 from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
 
 
@@ -38,3 +38,16 @@ def test_what_breaks_no_invariant():
     assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, L), (4, 2, A)), 3)
     assert not fault_of(hosted(7, (1, 0, A), (2, 1, P)), 3)
     assert not fault_of(WHOLE._replace(former=tuple(range(100, 167))), 3)  # 64, and one more of each slot by force.
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "moving"),
+    [
+        (None, None, [(3, 2, A)]), (3, 4, [(3, 2, A), (4, 2, P)]), (3, 4, [(3, 2, A), (4, 2, INIT)]),
+        (3, 4, [(3, 2, L), (4, 2, A)]), (4, 3, [(3, 2, A), (4, 2, L)]), (None, 4, [(4, 2, P)]), (3, None, [(3, 2, L)]),
+    ],
+)  # fmt: skip
+def test_the_ends_of_a_move(source, target, moving):
+    """In each of its states; where a source or a target was taken by force, there is none."""
+    ends = tuple(one and node(one) for one in (source, target))
+    assert ends_of_move(hosted(7, (1, 0, A), (2, 1, A), *moving)) == ends

@@ -1,0 +1,143 @@
+"""Bugs planted in how ranges are divided: what children name, what is refused, and which host has it done when."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants.mutant import Mutant, planted
+
+UNIT = "tests/unit"
+BY_PEOPLE = f"{UNIT}/table/test_splits_by_people.py"
+DIVIDING = f"{UNIT}/register/metadata/test_dividing.py"
+SPLITTING = f"{UNIT}/table/test_splitting.py"
+
+IN_ASKING = "gossipkv.table.asking:Asking"
+IN_FAULTS = "gossipkv.register.metadata.partitions:_fault_of_children"
+IN_DIVIDE = "gossipkv.register.metadata.partitions:_divide"
+IN_SPLITTING = "gossipkv.table.splitting"
+
+CHILD = "after = Partition(child.partition, (), found.named, found.ends)"
+TILES = "tiles = firsts[0] == key and all(one < other for one, other in pairwise(bounds))"
+
+MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
+    # -- the operation --
+    planted(
+        "a child lacks what was former in its parent",
+        IN_DIVIDE,
+        CHILD,
+        "after = Partition(child.partition, (), tuple(sorted(one.id for one in found.assignments)), found.ends)",
+        DIVIDING,
+    ),
+    planted(
+        "a child lacks its parent's assignments",
+        IN_DIVIDE,
+        CHILD,
+        "after = Partition(child.partition, (), found.former, found.ends)",
+        DIVIDING,
+    ),
+    planted(
+        "a child lacks its parent's forced ends",
+        IN_DIVIDE,
+        CHILD,
+        "after = Partition(child.partition, (), found.named)",
+        DIVIDING,
+    ),
+    planted(
+        "what moves is divided",
+        IN_FAULTS,
+        '(any(one.state != State.AVAILABLE for one in parent.assignments), "it is moving"),',
+        '(False, "it is moving"),',
+        DIVIDING,
+    ),
+    planted(
+        "a child begins where another does",
+        IN_FAULTS,
+        TILES,
+        "tiles = firsts[0] == key and all(one <= other for one, other in pairwise(bounds))",
+        DIVIDING,
+    ),
+    planted(
+        "a child begins beyond its parent's end",
+        IN_FAULTS,
+        "bounds = firsts if after is None else [*firsts, after]",
+        "bounds = firsts",
+        DIVIDING,
+    ),
+    planted(
+        "any number of former assignments is named",
+        IN_FAULTS,
+        "(count > MOST_FORMER, many),",
+        "(False, many),",
+        DIVIDING,
+    ),
+    planted(
+        "who has 64 former assignments to be settled cannot be freed of who is gone",
+        "gossipkv.placement.partition:fault_of",
+        '(len(former) > MOST_FORMER + replication, "it has too many former assignments"),',
+        '(len(former) > MOST_FORMER, "it has too many former assignments"),',
+        DIVIDING,
+    ),
+    planted(
+        "a child takes an id that is former",
+        IN_FAULTS,
+        "known = {*parent.named, *(end.assignment for end in parent.ends)}",
+        "known = {one.id for one in parent.assignments}",
+        DIVIDING,
+    ),
+    planted(
+        "a child that has its parent's id is taken for done",
+        IN_DIVIDE,
+        "if entry is not None and decode_partition(entry.record).id == first.partition != partition"
+        " and first.first == key:",
+        "if entry is not None and decode_partition(entry.record).id == first.partition and first.first == key:",
+        DIVIDING,
+    ),
+    # -- who asks for it --
+    planted(
+        "people divide while a node knows of no divisions",
+        f"{IN_ASKING}.check_speaks",
+        "if self._cluster.speaks() < form:",
+        "if self._cluster.speaks() < min(form, SPEAKS_OF_MOVES):",
+        BY_PEOPLE,
+    ),
+    planted(
+        "nodes divide while one of them knows of no divisions",
+        f"{IN_SPLITTING}:Splitting.look",
+        "self._check()",
+        "pass",
+        SPLITTING,
+    ),
+    planted(
+        "all hosts of a range have it divided at once",
+        f"{IN_SPLITTING}:turn_of",
+        "return sum(seat.node in alive for seat in before)",
+        "return 0",
+        SPLITTING,
+    ),
+    planted(
+        "a host waits for one that is dead",
+        f"{IN_SPLITTING}:turn_of",
+        "return sum(seat.node in alive for seat in before)",
+        "return len([*before])",
+        SPLITTING,
+    ),
+    planted(
+        "who has not adopted a division divides a child by what the parent has",
+        f"{IN_SPLITTING}:Splitting._operation",
+        "if place.partition != partition or place.moving:  # It may have been divided, which is not adopted here yet.",
+        "if place.moving:",
+        SPLITTING,
+    ),
+    planted(
+        "a range of one key is asked about for ever",
+        f"{IN_SPLITTING}:Splitting._say_undivided",
+        'if self._said.get(copy) != "":',
+        "if True:",
+        SPLITTING,
+    ),
+    planted(
+        "a range is divided at its limit",
+        f"{IN_SPLITTING}:Limits.are_exceeded",
+        "return 0 < self.size_bytes < size_bytes or 0 < self.rows < rows",
+        "return 0 < self.size_bytes <= size_bytes or 0 < self.rows <= rows",
+        SPLITTING,
+    ),
+)

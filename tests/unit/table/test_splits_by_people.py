@@ -1,0 +1,110 @@
+"""`split`: a range is divided at a key that people say, or refused for one clear reason: whole nodes, virtual time."""
+
+from __future__ import annotations
+
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, Unavailable, UnknownDatabase
+from gossipkv.node.gossip import Gossiping
+from tests.unit.table.test_placing import come, die, made
+from tests.world.nodes.phases import refused
+from tests.world.nodes.whole_cluster import simulate
+
+RANGES = {"kind": "range", "bounds": [b"m"], "replication": 3}
+
+
+async def ranges(cluster, machine):
+    """Where ranges begin, and the nodes of each."""
+    told = await cluster.ask(machine, "partition_map", "t")
+    return {one["start"]: (one["id"], [each["node"] for each in one["assignments"]]) for one in told["partitions"]}
+
+
+def test_a_range_is_divided():
+    """At whichever node it is said, on the nodes that it is on; a second time nothing is done, and the same is told."""
+
+    async def scenario(cluster):
+        one = await made(cluster, RANGES)
+        before = await ranges(cluster, one)
+        told = await cluster.ask(cluster.machines[1], "split", "t", b"s")
+        after = await ranges(cluster, cluster.machines[1])
+        assert (told["table"], told["partition"]) == ("t", before[b"m"][0])
+        assert told["partitions"] == [{"id": after[first][0], "start": first} for first in (b"m", b"s")]
+        assert [*after] == [b"", b"m", b"s"]
+        assert after[b""] == before[b""]
+        assert after[b"m"][1] == after[b"s"][1] == before[b"m"][1]
+        assert len({id_ for id_, _ in (*before.values(), *after.values())}) == 4
+        error = await refused(cluster, cluster.machines[2], "split", "t", b"s")
+        assert (type(error), "divided at b's' already" in error.message) == (Conflict, True)
+        assert error.details["partitions"] == told["partitions"]
+        assert await ranges(cluster, cluster.machines[2]) == after
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_what_is_not_divided():
+    """No such table, shards, keys at which no range begins or one begins already, arguments that are none."""
+
+    async def scenario(cluster):
+        one = await made(cluster, RANGES)
+        await cluster.ask(one, "create_table", "h", {"kind": "hash", "replication": 1})
+        for kind, words, *params in (
+            (UnknownDatabase, "u", "u", b"k"), (BadRequest, "shards", "h", b"k"), (Conflict, "b'm' already", "t", b"m"),
+            (BadRequest, "1 to 255 bytes, not of 0", "t", b""), (BadRequest, "not of 256", "t", b"k" * 256),
+            (BadRequest, "key", "t", 5), (BadRequest, "key", "t"), (BadRequest, "depth", "t", b"k", {"depth": 1}),
+        ):  # fmt: skip
+            error = await refused(cluster, one, "split", *params)
+            assert (type(error), words in error.message) == (kind, True), (params, error)
+        assert [*await ranges(cluster, one)] == [b"", b"m"]
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_a_range_that_moves():
+    """Between which nodes is said."""
+
+    async def scenario(cluster):
+        *_, third, newcomer = cluster.machines
+        one = await made(cluster, RANGES, but=newcomer)
+        await come(cluster, newcomer)
+        await cluster.ask(one, "add_node", "n4", timeout_s=60)
+        await die(cluster, third)
+        await cluster.ask(one, "remove_node", "n3", timeout_s=60)  # What it alone has is waited for.
+        with trio.fail_after(60):
+            while not (moving := [first for first, (_, nodes) in (await ranges(cluster, one)).items() if nodes[3:]]):
+                await trio.sleep(0.1)
+        error = await refused(cluster, one, "split", "t", moving[0] + b"k")
+        assert type(error) is Conflict
+        assert f"{moving[0] + b'k'!r} is in moves from n3 to n4" in error.message
+
+    simulate(scenario, 1, machines=4)
+
+
+def test_who_holds_a_division_back():
+    """All that hold the range are named when too many former ones are not settled, and who of them is down."""
+
+    async def scenario(cluster):
+        one = await made(cluster, RANGES)
+        await die(cluster, cluster.machines[2])
+        for number in range(21):
+            await cluster.ask(one, "split", "t", b"k%02d" % number)
+        error = await refused(cluster, one, "split", "t", b"k99")
+        assert type(error) is Conflict
+        assert "66 assignments of the range that b'k99' is in are not settled, 64 may be" in error.message
+        assert {*error.message.rpartition("answer: ")[2].split(", ")} == {"n1", "n2", "n3 (which is down)"}
+        await cluster.ask(one, "split", "t", b"x")  # Another range has its own.
+
+    simulate(scenario, 1, machines=3)
+
+
+def test_nodes_that_know_of_no_division(monkeypatch):
+    """Nothing is asked for while one of them lives."""
+
+    async def scenario(cluster):
+        one = await made(cluster, RANGES)
+        monkeypatch.setattr(Gossiping, "speaks", lambda _: 5)
+        error = await refused(cluster, one, "split", "t", b"k")
+        assert type(error) is Unavailable
+        assert error.message == "not all nodes run a release that divides ranges: upgrade them first"
+        assert [*await ranges(cluster, one)] == [b"", b"m"]
+
+    simulate(scenario, 1, machines=3)
