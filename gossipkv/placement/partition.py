@@ -9,6 +9,7 @@ beside another of its slot, that one is LEAVING from then on.  Invariants of eve
 
 An assignment that was AVAILABLE once and is none any more is *former* until all copies have said the same of what it
 had originated; where it was taken by force, it has an *end*: the highest counter of it that is known to be kept.
+Where a partition was divided, its assignments, and those that were former in it, are former in each child.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_OF_SLOT: Final = 2
 LEAST_OF_GROUP: Final = 2  # Nodes: seed 004 wants two replicas at least in each of its shards.
-MOST_FORMER: Final = 64
+MOST_FORMER: Final = 64  # By what people or nodes plan; what is taken by force then may be so, too, of each slot.
 MOST_ENDS: Final = 64  # Beyond that the oldest is let go of: a token of then is not told any more that it is lost.
 
 
@@ -96,7 +97,8 @@ def fault_of(partition: Partition, replication: int) -> str:
         (any(held.count(State.AVAILABLE) > 1 for held in states), "a slot has more than one that is AVAILABLE"),
         (not any(State.AVAILABLE in held for held in states), "nobody is AVAILABLE"),
         (sum(held != [State.AVAILABLE] for held in states) > 1, "more than one slot moves"),
-        (list(former) != sorted({*former}) or len(former) > MOST_FORMER, "its former assignments are not in order"),
+        (list(former) != sorted({*former}), "its former assignments are not in order"),
+        (len(former) > MOST_FORMER + replication, "it has too many former assignments"),
         (not {*former}.isdisjoint(one.id for one in assignments), "a former assignment is there still"),
     )
     return next((words for is_broken, words in broken if is_broken), "")

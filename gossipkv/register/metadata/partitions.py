@@ -26,7 +26,7 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
     unassign 2  [key, partition, assignment]                        likewise
     end 1       [key, partition, [[assignment, end], ...]]          the end of each of them is known, or it has none
     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
-    divide 1    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
+    divide 2    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 
 `unassign` cancels a move, or ends it; who is AVAILABLE goes by a move, and who was is former from then on.  By force
@@ -34,8 +34,11 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
 which records are lost: `end` says them, once hosts that have adopted that it went say what they have (of before, one
 of them could still confirm a record beyond it).  `settle` is for former ones of which all copies say the same counter;
 an end of one is raised to that, and stays.  `divide` puts children in a range's place, each on the nodes that the
-parent is on: they have the records, so nothing has to travel.  A hash table is not divided: a key's shard is its hash
-modulo their number.
+parent is on: they have the records, so nothing has to travel.  A new assignment of a child stands for each of the
+parent's, in their order; the parent's are former in each child, beside those that were former in the parent: clocks
+and tokens name them until each child has settled them for itself.  Its ends are each child's, too.  A hash table is
+not divided: a key's shard is its hash modulo their number.  (`divide 1` gave children nothing former; no program that
+was released has asked for it.)
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ from gossipkv.register.metadata.tree import Kind, Tree
 from gossipkv.settings.databases import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from gossipkv.register.metadata.operations import Functions, View
     from gossipkv.register.metadata.tree import Changed
@@ -359,32 +362,43 @@ def _divide(view: View, argument: object) -> Edits:
             raise Refusal(INVALID, f"divide takes [key, partition, children], 2 to {MOST_CHILDREN}")
     if decode_table(view.meta).kind != RANGE:
         raise Refusal(INVALID, "a hash table is not divided")
-    entry = view.get(key)
-    if entry is not None and decode_partition(entry.record).id == children[0].partition:
+    entry, first = view.get(key), children[0]
+    if entry is not None and decode_partition(entry.record).id == first.partition != partition and first.first == key:
         return Edits()
     found = _partition_at(view, key, partition)
-    if any(one.state != State.AVAILABLE for one in found.assignments):
-        raise Refusal(INVALID, f"the partition at {key[:40]!r} is moving")
-    if found.former or found.ends:
-        raise Refusal(INVALID, f"the partition at {key[:40]!r} has former assignments that are not settled")
-    end = view.next_key(key)
-    firsts = [child.first for child in children]
-    if (
-        firsts[0] != key
-        or any(one >= other for one, other in pairwise(firsts))
-        or (end is not None and firsts[-1] >= end)
-    ):
-        raise Refusal(INVALID, f"the children do not tile the partition at {key[:40]!r}")
-    if len({found.id, *(child.partition for child in children)}) <= len(children):
-        raise Refusal(INVALID, "a child has the id of another, or of its parent")
+    if fault := _fault_of_children(found, children, key, view.next_key(key)):
+        raise Refusal(INVALID, f"the partition at {key[:40]!r}: {fault}")
     puts: dict[bytes, bytes | None] = {}
     for child in children:
-        if len(child.assignments) != len(found.assignments) or len(child.first) > MOST_KEY_BYTES:
-            raise Refusal(INVALID, "a child has an assignment for each of its parent's, and a key of 255 bytes at most")
         held = zip(found.assignments, child.assignments, strict=True)
-        assignments = [one._replace(id=assignment) for one, assignment in held]
-        puts |= _changed(view, child.first, Partition(child.partition, ()), assignments).puts
+        after = Partition(child.partition, (), found.named, found.ends)
+        puts |= _changed(view, child.first, after, [one._replace(id=assignment) for one, assignment in held]).puts
     return Edits(puts)
+
+
+def _fault_of_children(parent: Partition, children: Sequence[_Child], key: bytes, after: bytes | None) -> str:
+    """Why a partition, from a key to before another, is not divided into these; empty: it may be."""
+    firsts = [child.first for child in children]
+    partitions = [parent.id, *(child.partition for child in children)]
+    assignments = [one for child in children for one in child.assignments]
+    known = {*parent.named, *(end.assignment for end in parent.ends)}
+    bounds = firsts if after is None else [*firsts, after]
+    tiles = firsts[0] == key and all(one < other for one, other in pairwise(bounds))
+    count = len(parent.named)
+    many = f"its children would have {count} former assignments, at most {MOST_FORMER}: they have to settle first"
+    broken = (
+        (any(one.state != State.AVAILABLE for one in parent.assignments), "it is moving"),
+        (count > MOST_FORMER, many),
+        (not tiles, "the children do not tile it"),
+        (max(map(len, firsts)) > MOST_KEY_BYTES, f"a child's first key has {MOST_KEY_BYTES} bytes at most"),
+        (len({*partitions}) < len(partitions), "a partition's id is there already"),
+        (len({*assignments} - known) < len(assignments), "an assignment's id is there already"),
+        (
+            any(len(child.assignments) != len(parent.assignments) for child in children),
+            "a child has an assignment for each of its parent's",
+        ),
+    )
+    return next((words for is_broken, words in broken if is_broken), "")
 
 
 def _set_groups(view: View, argument: object) -> Edits:
@@ -407,7 +421,7 @@ OPERATIONS: Final[Functions] = {
     ("unassign", 2): _unassign_by_force,
     ("end", 1): _end,
     ("settle", 1): _settle,
-    ("divide", 1): _divide,
+    ("divide", 2): _divide,
     ("set_groups", 1): _set_groups,
 }
 

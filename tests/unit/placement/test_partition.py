@@ -23,6 +23,7 @@ from tests.unit.placement.hosted import INIT, WHOLE, A, L, P, hosted, node
         ("more than one slot moves", hosted(7, (1, 0, A), (2, 1, P), (3, 2, INIT))),
         ("not in order", WHOLE._replace(former=(5, 4))),
         ("there still", WHOLE._replace(former=(3, 4))),
+        ("too many", WHOLE._replace(former=tuple(range(100, 168)))),
     ],
 )
 def test_each_invariant_of_a_partition(words, partition):
@@ -36,3 +37,4 @@ def test_what_breaks_no_invariant():
         assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, A), moving), 3)
     assert not fault_of(hosted(7, (1, 0, A), (2, 1, A), (3, 2, L), (4, 2, A)), 3)
     assert not fault_of(hosted(7, (1, 0, A), (2, 1, P)), 3)
+    assert not fault_of(WHOLE._replace(former=tuple(range(100, 167))), 3)  # 64, and one more of each slot by force.

@@ -1,0 +1,214 @@
+"""`divide`: what children are, what is refused, and that no division loses whoever has originated."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossipkv.placement.partition import MOST_FORMER, Assignment, End, Partition
+from gossipkv.register.metadata.operations import UNKNOWN_OPERATION
+from gossipkv.register.metadata.partitions import INVALID, MOST_CHILDREN, NOT_FOUND, shard_key
+from tests.unit.placement.hosted import WHOLE, A, hosted, node
+from tests.unit.register.metadata.divided_map import DividedMap
+from tests.unit.register.metadata.test_partitions import RANGES, SHARDS, Map
+
+TWO = ((b"", 8, (4, 5, 6)), (b"m", 9, (14, 15, 16)))
+
+
+def test_a_range_is_divided():
+    """Its children tile it, on its nodes; said again it is done, and its own id never comes back."""
+    other = hosted(17, (11, 0, A))
+    table = Map(RANGES, {b"": WHOLE, b"x": other})
+    children = ((b"", 8, (4, 5, 6)), (b"g", 9, (27, 18, 9)), (b"m", 10, (12, 13, 14)))
+    for _ in range(2):
+        assert table.ask("divide", b"", 7, children) == "DONE"
+        assert table.partitions == {
+            first: Partition(id_, tuple(Assignment(one, node(at + 1), at, A) for at, one in enumerate(ids)), (1, 2, 3))
+            for first, id_, ids in children
+        } | {b"x": other}
+    for first in (b"", b"g"):
+        assert table.ask("assign", first, 7, 20, node(20), 2) == NOT_FOUND
+    assert table.ask("divide", b"", 7, ((b"", 80, (4, 5, 6)), TWO[1])) == NOT_FOUND
+
+
+def test_a_child_is_divided_at_once():
+    """Its children have its parent's among the former, too; the sibling is as it was, and settled for itself."""
+    table = Map(RANGES, {b"": WHOLE})
+    assert table.ask("divide", b"", 7, TWO) == "DONE"
+    assert table.ask("divide", b"m", 9, ((b"m", 10, (24, 25, 26)), (b"q", 11, (34, 35, 36)))) == "DONE"
+    assert table.ask("settle", b"m", 10, ((1, 5), (2, 5), (3, 5))) == "DONE"
+    former = {first: one.former for first, one in table.partitions.items()}
+    assert former == {b"": (1, 2, 3), b"m": (14, 15, 16), b"q": (1, 2, 3, 14, 15, 16)}
+
+
+def test_ends_and_slots_that_are_empty_are_the_childrens_too():
+    """What was taken by force is lost beyond its end for whoever asks for any of the keys."""
+    table = Map(RANGES, {b"": WHOLE})
+    assert table.ask("unassign", b"", 7, 2, version=2) == "DONE"
+    assert table.ask("end", b"", 7, ((2, 9),)) == "DONE"
+    children = ((b"", 8, (4, 6)), (b"m", 9, (14, 16)))
+    assert table.ask("divide", b"", 7, children) == "DONE"
+    for first, id_, ids in children:
+        nodes = zip(ids, (1, 3), strict=True)
+        seats = tuple(Assignment(one, node(number), number - 1, A) for one, number in nodes)
+        assert table.partitions[first] == Partition(id_, seats, (1, 2, 3), (End(2, 9),))
+
+
+def right(id_=9, assignments=(14, 15, 16), first=b"m"):
+    """Two children, the second of them so."""
+    return TWO[0], (first, id_, assignments)
+
+
+@pytest.mark.parametrize(
+    ("words", "children"),
+    [
+        ("2 to 64", ()), ("2 to 64", None), ("2 to 64", TWO[:1]), ("a child is", ((b"", 8), (b"m", 9))),
+        ("2 to 64", tuple((b"%03d" % at, 100 + at, (at, at, at)) for at in range(MOST_CHILDREN + 1))),
+        ("a child is", right(assignments=(14, 15, -1))), ("a child is", right(-9)),
+        ("tile", ((b"a", 8, (4, 5, 6)), TWO[1])), ("tile", right(first=b"")), ("tile", right(first=b"x")),
+        ("tile", right(first=b"y")), ("tile", (*TWO, (b"g", 10, (24, 25, 26)))),
+        ("255 bytes", right(first=b"m" * 256)),
+        ("a partition's id", right(8)), ("a partition's id", right(7)),
+        ("a partition's id", ((b"", 7, (4, 5, 6)), TWO[1])),
+        ("an assignment's id", right(assignments=(14, 15, 6))), ("an assignment's id", right(assignments=(4, 15, 16))),
+        ("an assignment's id", right(assignments=(14, 15, 15))), ("an assignment's id", right(assignments=(14, 15, 3))),
+        ("an assignment's id", right(assignments=(14, 15, 60))),
+        ("for each of its parent's", right(assignments=(14, 15))),
+        ("for each of its parent's", right(assignments=(14, 15, 16, 17))),
+    ],
+)  # fmt: skip
+def test_children_that_are_none(words, children):
+    """Of another form, at a bound or outside, keys that are too long, ids that were there, too few, too many."""
+    table = Map(RANGES, {b"": WHOLE, b"x": hosted(17, (11, 0, A))})
+    for step in (("assign", 60, node(60), 2), ("advance", 60, 2), ("advance", 60, 3), ("unassign", 3)):
+        assert table.ask(step[0], b"", 7, *step[1:]) == "DONE"
+    assert table.ask("assign", b"", 7, 3, node(3), 2) == INVALID  # It is former.
+    before = table.partitions
+    assert table.ask("divide", b"", 7, children) == INVALID
+    assert words in table.words
+    assert table.partitions == before
+
+
+def test_the_longest_bound():
+    """A key of 255 bytes is one."""
+    assert Map(RANGES, {b"": WHOLE}).ask("divide", b"", 7, (TWO[0], (b"m" * 255, 9, (14, 15, 16)))) == "DONE"
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_what_moves_is_not_divided(steps):
+    """In no state of a move; afterwards it is."""
+    table = Map(RANGES, {b"": WHOLE})
+    move = (("assign", 40, node(40), 2), ("advance", 40, 2), ("advance", 40, 3), ("unassign", 3))
+    for name, *rest in move[:steps]:
+        assert table.ask(name, b"", 7, *rest) == "DONE"
+    assert table.ask("divide", b"", 7, TWO) == ("DONE" if steps == len(move) else INVALID)
+    assert ("moving" in table.words) == (steps < len(move))
+
+
+def test_who_is_not_settled_holds_a_division_back():
+    """64 former ones are named, and no more by a division; a slot may be forced even then, or nothing would settle."""
+    table = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A))})
+    ids = count(3)
+
+    def divide():
+        parent = table.partitions[b""]
+        children = tuple((first, next(ids), (next(ids), next(ids))) for first in (b"", b"%09d" % (1000 - next(ids))))
+        return table.ask("divide", b"", parent.id, children)
+
+    while len(table.partitions[b""].former) < MOST_FORMER:
+        assert divide() == "DONE"
+    assert divide() == INVALID
+    assert "66 former assignments" in table.words
+    assert "have to settle first" in table.words
+    left = table.partitions[b""]
+    assert table.ask("unassign", b"", left.id, left.assignments[0].id, version=2) == "DONE"
+    assert table.ask("settle", b"", left.id, tuple((one, 1) for one in left.former[:3])) == "DONE"
+    parent = table.partitions[b""]
+    assert len(parent.former) == MOST_FORMER - 2
+    children = ((b"", next(ids), (next(ids),)), (b"\0", next(ids), (next(ids),)))
+    assert table.ask("divide", b"", parent.id, children) == "DONE"
+
+
+def test_shards_are_not_divided():
+    """A key's shard is its hash modulo their number; nor is there a division of before any more."""
+    table = Map(SHARDS, {shard_key(at): WHOLE._replace(id=at) for at in range(4)})
+    children = ((shard_key(1), 8, (4, 5, 6)), (shard_key(1) + b"\0", 9, (14, 15, 16)))
+    assert table.ask("divide", shard_key(1), 1, children) == INVALID
+    assert "hash" in table.words
+    assert Map(RANGES, {b"": WHOLE}).ask("divide", b"", 7, TWO, version=1) == UNKNOWN_OPERATION
+
+
+POINTS = [bytes([one]) for one in range(0, 256, 17)]
+WHICH = st.integers(0, 7)
+ASKED = st.one_of(
+    st.tuples(st.just("divide"), WHICH, st.lists(st.sampled_from(POINTS), min_size=1, max_size=3)),
+    st.tuples(st.just("divide"), WHICH, st.sampled_from(POINTS).map(lambda point: [point])),
+    st.tuples(st.sampled_from(["begin", "finish", "force"]), WHICH, st.integers(0, 2)),
+    st.tuples(st.just("settle"), WHICH, st.integers(0, 8)),
+)
+
+
+class Both:
+    """A map, and the oracle beside it."""
+
+    def __init__(self):
+        self.map = Map(RANGES, {b"": hosted(1, (1, 0, A), (2, 1, A), (3, 2, A))})
+        self.oracle = DividedMap(POINTS, 1, {slot: (node(slot + 1), slot + 1) for slot in range(3)})
+        self.ids = count(4)
+
+    def ask(self, name, which, what):
+        """Ask both for the same of one of the partitions."""
+        first = sorted(self.oracle.firsts)[which % len(self.oracle.firsts)]
+        stands, id_ = self.oracle.at[self.oracle.within(first)[0]], self.oracle.firsts[first]
+        moving = self.oracle.moving.get(id_)
+        if name == "divide":
+            ids = [(next(self.ids), tuple(next(self.ids) for _ in stands["slots"])) for _ in [first, *what]]
+            children = tuple((key, *one) for key, one in zip([first, *what], ids, strict=True))
+            expected = "DONE" if self.oracle.divide(first, children) else INVALID
+            assert self.map.ask("divide", first, id_, children) == expected
+        elif name == "begin" and moving is None:
+            target = next(self.ids)
+            if what in stands["slots"]:
+                assert self.map.ask("assign", first, id_, target, node(target), what) == "DONE"
+                self.oracle.begin(first, what, (node(target), target))
+        elif name == "finish" and moving is not None:
+            slot, (_, target) = moving
+            for step in (("advance", target, 2), ("advance", target, 3), ("unassign", stands["slots"][slot][1])):
+                assert self.map.ask(step[0], first, id_, *step[1:]) == "DONE"
+            self.oracle.finish(first)
+        elif name == "force" and moving is None and what in stands["slots"] and len(stands["slots"]) > 1:
+            assert self.map.ask("unassign", first, id_, stands["slots"][what][1], version=2) == "DONE"
+            self.oracle.force(first, what)
+        elif name == "settle" and stands["former"]:
+            counters = dict.fromkeys(sorted(stands["former"])[:what] or [999], which)
+            assert self.map.ask("settle", first, id_, tuple(counters.items())) == "DONE"
+            self.oracle.settle(first, counters)
+
+    def check(self):
+        """Each key is in the one partition that it should be in, which names whom it should."""
+        partitions = self.map.partitions
+        firsts = sorted(partitions)
+        assert {first: one.id for first, one in partitions.items()} == self.oracle.firsts
+        for point, expected in self.oracle.at.items():
+            found = partitions[firsts[bisect_right(firsts, point) - 1]]
+            moving = self.oracle.moving.get(found.id)
+            standing = [one for one in found.assignments if moving is None or one.id != moving[1][1]]
+            assert {one.slot: (one.node, one.id) for one in standing} == expected["slots"]
+            assert (found.id, {*found.former}, dict(found.ends)) == (
+                expected["id"],
+                expected["former"],
+                expected["ends"],
+            )
+
+
+@given(st.lists(ASKED, max_size=15))
+def test_what_any_sequence_comes_to(asked):
+    """Ranges tile, and whoever originated records of a key is named by its partition until it is settled there."""
+    both = Both()
+    for one in asked:
+        both.ask(*one)
+        both.check()
