@@ -120,12 +120,12 @@ class Moves:
             model
             for one in partition.assignments
             if one.node not in self.lost and (one.state is State.AVAILABLE or not available)
-            for model in [self._stands_for(one.id)]
+            for model in [self.stands_for(one.id)]
             if model is not None
         ]
 
-    def _stands_for(self, assignment: int) -> Model | None:
-        """The copy of an assignment; while its node has not heard of a division, that of the parent."""
+    def stands_for(self, assignment: int) -> Model | None:
+        """The copy of an assignment; until its node has adopted a division durably, that of the parent."""
         models = self._witness.models
         found = next((models[one] for one in self.lineage.line(assignment) if one in models), None)
         is_parent_left = found is not None and found.left and found.assignment != assignment

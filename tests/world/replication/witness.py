@@ -345,16 +345,16 @@ class Witness:
     def _told(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
         origin, count = dots[-1]
         slots: dict[int, bool] = {}
+        here = self.moves.stands_for(copy.assignment)
+        is_here = here is not None and here.clock.get(origin, 0) >= count
         for host in copy.hosts:
             if host.counts:
                 model = self.models.get(host.assignment)
-                is_origin = host.assignment == copy.assignment
-                has_it = model is not None and is_origin and model.clock.get(origin, 0) >= count
-                has = has_it or (model is not None and model.has_confirmed(copy.config, (origin, count)))
+                has = model is not None and model.has_confirmed(copy.config, (origin, count))
+                has |= is_here and host.assignment == copy.assignment
                 slots[host.slot] = slots.get(host.slot, True) and has
         served = {host.slot for host in copy.hosts if host.counts and host.available}
         there = sum(has for slot, has in slots.items() if slot in served)
-        is_here = self.models[copy.assignment].clock.get(origin, 0) >= count
         if not is_here or (level != "one" and there < needed(level, copy.rules.slots or len(slots))):
             self.found("acknowledged", f"write {number}, {dots} at {level}: only {there} slots have it")
         for dot in dots:
