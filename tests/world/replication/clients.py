@@ -22,6 +22,7 @@ from gossipkv.table.readiness import Readiness, Wanted
 from gossipkv.table.settling import Settling
 from gossipkv.table.token import Seen, decode, only, seen_in
 from tests.world.metadata.chance import happens
+from tests.world.replication.ranges import SESSION_KEYS, part_of
 from tests.world.replication.register import CATALOGUE
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
@@ -89,7 +90,7 @@ class Serving:
 
     def _begin(self, asked: Asked, answer: Answer, do: Callable[[Copy, Token], object]) -> None:
         try:
-            copy = held(self._life.replication.replicas, TABLE, asked.partition)
+            copy = held(self._life.replication.replicas, TABLE, asked.partition, asked.key)
             token = self._settling.read(asked.token)
             wanted = Wanted(token, self._life.replication.now() + asked.wait_s)
             self._ready.begin([copy], wanted, lambda: do(copy, token), answer.fails)
@@ -118,8 +119,8 @@ class Serving:
 
             others = only(token, lambda table, origin, _: table != TABLE or origin not in copy.assigned)
             one = Write(asked.key, asked.value, self._settling.kept(others))
-            counter = self._life.write(number, asked.partition, [one], asked.level, 2.0, on_end=on_end)
-            seen = Seen(copy.config, clock.of([(copy.assignment, counter)]))
+            counters = self._life.write(number, asked.partition, [one], asked.level, 2.0, on_end=on_end)
+            seen = Seen(copy.config, clock.of(counters.items()))
 
         self._begin(asked, answer, do)
 
@@ -143,6 +144,10 @@ class Hopping:
             await trio.sleep(random.expovariate(1 / pause_s))
             partition, node = random.choice([*cluster.map]), random.choice(cluster.nodes)
             key, wait_s = random.choice(KEYS), random.choice(WAITS_S)
+            if cluster.is_range:
+                key = random.choice(SESSION_KEYS)
+                known = node.known.get(cluster.table) if happens(random, 0.5) else None
+                partition = part_of(cluster.register.tree(cluster.table, known), key).partition.id
             if happens(random, 0.5):
                 await self._read(name, node, partition, key, wait_s)
             else:
@@ -161,11 +166,11 @@ class Hopping:
         if not await self._ends(name, answer, life) or answer.error is not None:
             return Unavailable.code if answer.error is None else answer.error.code
         self._tokens[name] = answer.token
-        self._did.append([Did(self._session(name), READS, (partition, key), answer.value)])
+        self._did.append([Did(self._session(name), READS, self._key(partition, key), answer.value)])
         return None
 
     async def _write(self, name: int, node: Node, asked: Asked) -> None:
-        life, answer, key = node.life, Answer(), (asked.partition, asked.key)
+        life, answer, key = node.life, Answer(), self._key(asked.partition, asked.key)
         if life is None or life.is_over or node.uuid not in self._cluster.network.lives:
             return
         session = self._session(name)
@@ -174,6 +179,10 @@ class Hopping:
         if await self._ends(name, answer, life) and answer.error is None:
             self._tokens[name] = answer.token
             self._did.append([Did(session, WRITES if asked.value is None else READS, key, asked.value)])
+
+    def _key(self, partition: int, key: bytes) -> tuple[int, bytes]:
+        """What a key is called in the whole table: each shard has one of that name."""
+        return 0 if self._cluster.is_range else partition, key
 
     def _session(self, name: int) -> tuple[int, int]:
         return name, self._begun[name]
@@ -198,7 +207,10 @@ class Hopping:
             for node in (one for one in cluster.nodes if one.life is not None):
                 for partition, placed in cluster.map.items():
                     if any(host.node == node.uuid and host.available for host in placed.hosts):
-                        self._is_settled(name, node, await self._read(name, node, partition, KEYS[0], 0.0))
+                        key = KEYS[0]
+                        if cluster.is_range:  # One that nobody has written.
+                            key = witness.moves.lineage.bounds[partition].first + b"\0"
+                        self._is_settled(name, node, await self._read(name, node, partition, key, 0.0))
         for fault in Guarantees().judge(self._did):
             witness.found("sessions", fault)
 

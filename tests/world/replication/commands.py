@@ -1,6 +1,7 @@
 """Commands that change which nodes tables are laid on, and nodes that are lost for good, with their disks or not.
 
-Each is an operation on the catalogue (`register.metadata.tables`), asked of a node as `table.placing` asks it.
+Each is an operation on the catalogue (`register.metadata.tables`), asked of a node as `table.placing` asks it.  One
+more divides a range, by the map that the node knows which is asked.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
 from gossipkv.register.metadata.tables import END_OF_NODES, NODE, decode_node
 from tests.world.metadata.chance import happens
+from tests.world.replication.ranges import children_of, divisible
 from tests.world.replication.register import CATALOGUE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from random import Random
 
     from gossipkv.register.metadata.tables import NamedNode
     from tests.world.replication.node import Node
     from tests.world.replication.world import Cluster
 
+DIVIDE_VERSION: Final = 2
 DONE_S: Final = 1.0
 MOST_WEIGHT: Final = 3
 
@@ -77,6 +80,27 @@ class Operator:
         weight = self._random.randint(1, MOST_WEIGHT)
         return await self._ask("set_node", (node.uuid, node.uuid.hex(), "", weight, None, 0))
 
+    async def divide(self, node: Node | None = None, at: Sequence[bytes] = ()) -> bool:
+        """Have a range divided, by a node that is up; `at`: where, in the partition that has these keys."""
+        table = self._cluster.table
+        up = [one for one in self._cluster.nodes if one.uuid in self._cluster.network.lives]
+        asked = node or (self._random.choice(up) if up else None)
+        life = None if asked is None else asked.life
+        if life is None or table not in life.maps.known:
+            return False
+        try:
+            parts = [part for part in divisible(life.maps.tree(table)) if not at or part.bounds.has(at[0])]
+            if not parts:
+                return False
+            part, base = self._random.choice(parts), life.maps.known[table].config
+            argument = part.bounds.first, part.partition.id, children_of(part, self._random, at)
+            id_ = self._random.randbytes(OPERATION_ID_BYTES)
+            operation = Operation(id_, base, "divide", DIVIDE_VERSION, argument)
+            (answer,) = await life.maps.transact(table, [operation], DONE_S)
+        except GossipKVError:
+            return False
+        return answer.outcome is Outcome.DONE
+
     # -- as faults ---------------------------------------------------------------------------------------------------
 
     def _newcomer(self) -> Node | None:
@@ -108,6 +132,15 @@ class Operator:
         """A node has another weight."""
         if node.uuid in self._of_weight():
             await self.weigh(node)
+
+    async def strike_divide(self, node: Node) -> None:
+        """A range is divided; or several in a burst; or two divide at once."""
+        del node
+        for _ in range(self._random.choice((1, 1, 2, 4))):
+            async with trio.open_nursery() as dividers:
+                for _ in range(self._random.choice((1, 1, 2))):
+                    dividers.start_soon(self.divide)
+            await trio.sleep(self._random.uniform(0, 0.2))
 
     async def strike_force(self, node: Node) -> None:
         """A node is lost for good, and removed or replaced by force; it may come back with its disk."""

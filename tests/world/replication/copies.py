@@ -17,8 +17,25 @@ LOADING: Final = b"\0l"
 STATE: Final = b"\0c"
 JOINING: Final = b"\0j"
 ASIDE: Final = b"\0x"
+DIVIDED: Final = b"\0b"
+LEFT: Final = b"\0d"
+KIND_BYTES: Final = 2
 RECORD: Final = b"\1"
 DELETED: Final = b"\2"  # The kind of a tombstone.
+
+
+class Bounds(NamedTuple):
+    """The keys of a partition, from the first to before the end; of a shard all."""
+
+    first: bytes = b""
+    end: bytes | None = None
+
+    def has(self, key: bytes) -> bool:
+        """Whether a key is among them."""
+        return self.first <= key and (self.end is None or key < self.end)
+
+
+WHOLE: Final = Bounds()
 
 
 class State(NamedTuple):
@@ -27,6 +44,7 @@ class State(NamedTuple):
     config: int
     after: Clock
     before: Clock
+    named: tuple[int, ...] | None = None  # Those that the clock has an entry for; None: nobody has looked.
 
 
 class Span(NamedTuple):
@@ -71,7 +89,15 @@ def clock_of(packed: bytes) -> Clock:
 def state_of(value: bytes) -> State:
     """Read it."""
     half = (len(value) - 16) // 2
-    return State(int.from_bytes(value[8:16], "big"), clock_of(value[16 : 16 + half]), clock_of(value[16 + half :]))
+    after, before = value[16 : 16 + half], value[16 + half :]
+    named = tuple(int.from_bytes(after[at : at + 8], "big") for at in range(0, half, 16))
+    return State(int.from_bytes(value[8:16], "big"), clock_of(after), clock_of(before), named)
+
+
+def identity_of(value: bytes) -> tuple[int, Bounds]:
+    """The assignment of a copy, and its bounds."""
+    _, _, _, assignment, *bounds = msgpack.unpackb(value)
+    return assignment, Bounds(*bounds)
 
 
 def joining_of(value: bytes) -> Joining:
@@ -101,7 +127,7 @@ class Model:
     merged: defaultdict[int, list[Span]] = field(default_factory=lambda: defaultdict(list))
     is_older: bool = False  # It was put back from an older copy of its disk: its own records come from others.
     joining: Joining | None = None  # It is not whole.
-    left: str = ""  # It is dropped, or set aside.
+    left: str = ""  # It is dropped, set aside, or divided.
 
     def has_confirmed(self, config: int, dot: Dot) -> bool:
         """Whether it had a record durably when it went by a config."""
@@ -121,4 +147,6 @@ class Change(NamedTuple):
     loaded: Records | None = None  # All that is in that space, where it has loaded, or begins.
     joining: Joining | None = None  # What it has beside its clock,
     is_joining: bool = False  # if the batch says something of that.
-    left: str = ""  # It is dropped, or set aside.
+    left: str = ""  # It is dropped, set aside, or divided,
+    orphans: tuple[Bounds, ...] = ()  # and these parts of it are set aside.
+    parent: int | None = None  # The copy of this assignment is divided, and this is an heir.

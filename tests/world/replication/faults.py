@@ -24,6 +24,8 @@ STRIKES: Final = (
     *("old map", "late maps", "wrongly dead"),
 )
 COMMANDS: Final = ("add", "remove", "replace", "weigh", "force")
+DIVIDE: Final = "divide"  # Where there are ranges.
+LATE: Final = ("old map", "late maps", "cut one way")  # So that some have not heard of divisions for a while.
 
 
 @final
@@ -59,8 +61,9 @@ class Faults:
             operator.strike_replace,
             operator.strike_weigh,
             operator.strike_force,
+            operator.strike_divide,
         )
-        self._strikes = dict(zip((*STRIKES, *COMMANDS), strikes, strict=True))
+        self._strikes = dict(zip((*STRIKES, *COMMANDS, DIVIDE), strikes, strict=True))
         self.moves = False  # Whether there are commands, too.
         self.kinds = [
             *random.sample(STRIKES, random.randint(2, 6)),
@@ -69,6 +72,10 @@ class Faults:
         if len(nodes) > cluster.slots and happens(random, 0.8):  # A third of what strikes moves something.
             self.moves = True
             self.kinds += random.choices(COMMANDS, k=(len(self.kinds) + 1) // 2)
+        if cluster.is_range:
+            self.kinds += [DIVIDE] * ((len(self.kinds) + 1) // 2) + random.sample(LATE, random.randint(0, 2))
+            for node in nodes:
+                node.hears = random.choice((0.5, 0.1, 0.03))
 
     async def run(self, pause_s: float) -> None:
         """Strike, again and again; where something is to move, at once."""

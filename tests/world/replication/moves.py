@@ -10,7 +10,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.placement.partition import State
-from gossipkv.register.metadata.partitions import decode_partition, decode_table
+from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from tests.world.replication.copies import Bounds
+from tests.world.replication.lineage import Lineage
 from tests.world.replication.register import CATALOGUE
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.operations import Operation
     from gossipkv.register.metadata.tree import Tree
     from tests.world.replication.copies import Clock, Dot, Model
+    from tests.world.replication.copies import State as Stand
     from tests.world.replication.witness import Witness
 
 NOTHING: Final[Mapping[int, int]] = {}
@@ -32,6 +35,7 @@ class Moves:
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
         self.maps: defaultdict[int, dict[int, Partition]] = defaultdict(dict)  # By partition and version, in order.
+        self.lineage = Lineage()
         self.partitions: dict[int, int] = {}  # Of each assignment that ever was,
         self.nodes: dict[int, bytes] = {}  # and its node.
         self.ended: defaultdict[int, dict[int, int]] = defaultdict(dict)  # By partition: what was settled, and where.
@@ -49,13 +53,36 @@ class Moves:
             return
         settled = {pair[0]: pair[1] for one in done if one.name == "settle" for pair in _rows(one)}
         forced = {one.argument[2] for one in done if (one.name, one.version) == ("unassign", 2)}  # type: ignore[index]  # It was judged.
-        slots = decode_table(after.root.meta).replication
+        table = decode_table(after.root.meta)
         stands = {entry.key: decode_partition(entry.record) for entry in before.scan()}
+        new = {entry.key: decode_partition(entry.record) for entry in after.scan()}
+        if table.kind == RANGE:
+            self._divides(stands, new)
         for entry in after.scan():
             if entry.version == after.root.config:
-                was, now = stands.get(entry.key), decode_partition(entry.record)
-                self.forced |= {one.id for one in was.assignments if one.id in forced} if was is not None else set()
-                self.decided(entry.version, now, slots, settled)
+                was, now = stands.get(entry.key), new[entry.key]
+                for one in was.assignments if was is not None else ():
+                    self.forced.update(self.lineage.line(one.id) if one.id in forced else ())
+                self.decided(entry.version, now, table.replication, settled)
+
+    def _divides(self, stands: Mapping[bytes, Partition], new: Mapping[bytes, Partition]) -> None:
+        """Those that are new stand in the places of those that are no more: each has what its parent had."""
+        there, ends = {one.id for one in new.values()}, [*sorted(new)[1:], None]
+        for first, end in zip(sorted(new), ends, strict=True):
+            self.lineage.bounds[new[first].id] = Bounds(first, end)
+        for parent in [one for one in stands.values() if one.id not in there]:
+            bounds = self.lineage.bounds[parent.id]
+            children = [one for first, one in sorted(new.items()) if bounds.has(first)]
+            self.lineage.divides(parent, children)
+            self._witness.counts["divided"] += 1
+            self._witness.counts["divided, a child"] += len(self.lineage.forebears(parent.id)) > 1
+            for child in children:
+                self.ended[child.id] = dict(self.ended[parent.id])
+                dots = self.acknowledged[parent.id]
+                issued = self._witness.issued
+                self.acknowledged[child.id] = {dot for dot in dots if self.lineage.has(child.id, issued[dot][0])}
+                if (child.former, child.ends) != (parent.named, parent.ends):
+                    self._witness.found("divided", f"{child} names others than {parent}")
 
     def decided(self, version: int, now: Partition, slots: int, settled: Mapping[int, int] = NOTHING) -> None:
         """A partition has another record; `settled`: what was settled by that, with the counters."""
@@ -89,12 +116,24 @@ class Moves:
 
     def _assigned(self, partition: Partition, *, available: bool = False) -> list[Model]:
         """The copies of a partition's hosts that are not lost."""
-        models = self._witness.models
         return [
-            models[one.id]
+            model
             for one in partition.assignments
-            if one.id in models and one.node not in self.lost and (one.state is State.AVAILABLE or not available)
+            if one.node not in self.lost and (one.state is State.AVAILABLE or not available)
+            for model in [self.stands_for(one.id)]
+            if model is not None
         ]
+
+    def stands_for(self, assignment: int) -> Model | None:
+        """The copy of an assignment; until its node has adopted a division durably, that of the parent."""
+        models = self._witness.models
+        found = next((models[one] for one in self.lineage.line(assignment) if one in models), None)
+        is_parent_left = found is not None and found.left and found.assignment != assignment
+        return None if is_parent_left else found
+
+    def current(self) -> list[int]:
+        """The partitions that are there by now."""
+        return sorted(self.maps.keys() - self.dropped - self.lineage.children.keys())
 
     def last(self, partition: int) -> Partition | None:
         """A partition, by the last map."""
@@ -113,9 +152,11 @@ class Moves:
             return model.clock
         return {**{one: count for one, count in ended.items() if one not in by.named}, **model.clock}
 
-    def adopts(self, model: Model, who: str, clock: Clock) -> None:
-        """A copy goes by another map, and its clock is silent of what has ended."""
-        ended = self.ended[model.partition]
+    def adopts(self, model: Model, who: str, state: Stand) -> None:
+        """A copy goes by another map: its clock has an entry for whom that names, and is silent of what has ended."""
+        ended, by, clock = self.ended[model.partition], self.map_of(model), state.after
+        if by is not None and state.named is not None and state.named != by.named:
+            self._witness.found("named", f"{who}: its clock names {state.named}, and its map {by.named}")
         for origin, count in model.clock.items():
             if origin not in clock and model.joining is None and count != ended.get(origin):
                 words = f"{who}: it is silent of {origin}, of which it has {count}; settled is {ended.get(origin)}"
@@ -156,18 +197,26 @@ class Moves:
         assert isinstance(partition, int)
         assert isinstance(kept, int)
         self._witness.counts["called lost"] += 1
-        if any(dot[0] == origin and dot[1] > kept for dot in self.acknowledged[partition]):
+        dots = {dot for one in self.lineage.leaves(partition) for dot in self.acknowledged[one]}
+        if any(dot[0] == origin and dot[1] > kept for dot in dots):
             self._witness.found("called lost", f"beyond {kept} of {origin}, where something was acknowledged")
 
-    def left(self, model: Model, how: str) -> None:
-        """A copy is dropped, or set aside."""
-        last, who = self.last(model.partition), f"{model.assignment} of partition {model.partition}"
-        if last is None or model.partition in self.dropped:
-            return
-        if last.assignment(model.assignment) is not None:
+    def left(self, model: Model, how: str, orphans: Sequence[Bounds] = ()) -> None:
+        """A copy is dropped, set aside, or divided; then parts of it may be set aside."""
+        who = f"{model.assignment} of partition {model.partition}"
+        for leaf in self.lineage.leaves(model.partition):
+            last = self.last(leaf)
+            first = self.lineage.bounds.get(leaf, Bounds()).first
+            is_aside = how == "aside" or any(part.has(first) for part in orphans)
+            if last is not None and model.partition not in self.dropped and (is_aside or how == "dropped"):
+                self._check_left(model, who, last, "aside" if is_aside else how)
+
+    def _check_left(self, model: Model, who: str, last: Partition, how: str) -> None:
+        if any(model.assignment in self.lineage.line(one.id) for one in last.assignments):
             self._witness.found("dropped", f"{who} is {how}, and assigned")
         if how == "aside":
-            if all(end.assignment != model.assignment for end in last.ends):
+            self._witness.counts["set aside"] += 1
+            if not any(model.assignment in self.lineage.line(end.assignment) for end in last.ends):
                 self._witness.found("dropped", f"{who} is set aside, and has no end that was forced")
             return
         for one in self._assigned(last, available=True):
@@ -178,7 +227,7 @@ class Moves:
     def check_end(self, nodes: set[bytes], *, is_placed: bool) -> None:
         """Each of the nodes that are up has whole copies as the last map says; and no others, once all is placed."""
         there = [one for one in self._witness.models.values() if not one.left and one.node in nodes]
-        for partition in self.maps.keys() - self.dropped:
+        for partition in self.current():
             last = self.last(partition)
             assert last is not None
             due = {one.id for one in last.assignments if one.node in nodes and one.state is State.AVAILABLE}
@@ -187,8 +236,8 @@ class Moves:
             if not has >= due or (is_placed and here != due):
                 self._witness.found("places", f"partition {partition} is to be at {due}, and is at {here}")
         for one in there:
-            if one.partition in self.dropped:
-                self._witness.found("places", f"{one.assignment} is of a table that was dropped")
+            if one.partition in self.dropped or one.partition in self.lineage.children:
+                self._witness.found("places", f"{one.assignment} is of a partition that is no more")
 
 
 def _rows(operation: Operation) -> Sequence[tuple[int, int]]:

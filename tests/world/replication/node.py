@@ -29,14 +29,15 @@ from gossipkv.replication.shell import Replication
 from gossipkv.replication.steps import report_of
 from gossipkv.replication.tail import TAIL_BYTES, Tail
 from gossipkv.storage.engine.shell import Batch
+from gossipkv.table.forwarding import held
 from gossipkv.table.holding import Holding
 from gossipkv.table.moving import Moving
 from gossipkv.table.stepping import Stepping
 from tests.world.metadata.chance import happens
-from tests.world.replication.clients import Serving
+from tests.world.replication.clients import TABLE, Serving
+from tests.world.replication.eye import Eye
 from tests.world.replication.register import Catalogue, Maps
 from tests.world.replication.store import OPTIONS, Disk, Mood, RunningStore
-from tests.world.replication.witness import Eye
 from tests.world.streams import Streams
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.known import Known
     from gossipkv.register.metadata.nodes import Members
     from gossipkv.register.metadata.server import Metadata
-    from gossipkv.replication.copy import Write
+    from gossipkv.replication.copy import Copy, Write
     from gossipkv.replication.shell import OnAnswer
     from gossipkv.replication.waiting import Waiter
     from gossipkv.wire.rpc import Value
@@ -309,47 +310,62 @@ class Life:
         timeout_s: float,
         *,
         on_end: Callable[[GossipKVError | None], object] = lambda _: None,
-    ) -> int:
-        """Write; the witness hears what comes of it.  Returns the last counter.
+    ) -> dict[int, int]:
+        """Write; the witness hears what comes of it.  Returns the last counters, by assignment.
 
         Raises:
             GossipKVError: nothing was applied.
         """
         replicas, witness = self.replication.replicas, self._of.witness
-        copy = next((one for (_, number), one in replicas.copies.items() if number == partition), None)
-        if copy is None or not copy.originates or copy.seat is None:
-            raise NotServed("not held here, or not as an origin")
-        if not replicas.may_originate(copy):
-            raise NotReady("not yet")
-        levels = replicas.levels[copy]
-        needed = slots_needed(level, levels.slots)
-        if levels.connected(replicas.reached) < needed:
-            raise Unavailable("too few are connected")
+        table = next((table for table, number in replicas.copies if number == partition), TABLE)
+        copies: dict[Copy, list[Write]] = {}  # Several, where who asks has not heard of a division.
+        for one in writes:
+            copies.setdefault(held(replicas, table, partition, one.key), []).append(one)
+        for copy in copies:
+            self._check(copy, level)
         began = trio.current_time()
+        left = len(copies)
 
         def late() -> None:
             self._of.answered(number, Unknown("late"))
             on_end(Unknown("late"))
 
         def reached() -> None:
-            if waiter.on_late is not None:
+            nonlocal left
+            left -= 1
+            if not left and waiter.on_late is not None:
                 self.replication.waiting.end(waiter)
-                dots = [(copy.assignment, counter - place) for place in reversed(range(len(writes)))]
-                witness.told(number, copy, dots, level)
+                for copy, some in copies.items():
+                    last = counters[copy.assignment]
+                    dots = [(copy.assignment, last - place) for place in reversed(range(len(some)))]
+                    witness.told(number, copy, dots, level)
                 witness.latencies.append((partition, self.node, began, trio.current_time() - began))
+                witness.counts["told of several copies"] += len(copies) > 1
                 self._of.answered(number, None)
                 on_end(None)
 
         waiter: Waiter = self.replication.waiting.begin(began + timeout_s, 100, late)
         try:
-            counter = replicas.originate({copy: writes})[copy.assignment]
+            counters = dict(replicas.originate(copies))
         except GossipKVError:
             self.replication.waiting.end(waiter)
             raise
         self._of.open.add(number)
         witness.asked[number] += 1
-        levels.wait(level, counter, reached)
-        return counter
+        for copy in copies:
+            replicas.levels[copy].wait(level, counters[copy.assignment], reached)
+        return counters
+
+    def _check(self, copy: Copy, level: str) -> None:
+        """See that a copy may write.  Raises NotServed, NotReady, Unavailable."""
+        replicas = self.replication.replicas
+        if not copy.originates:
+            raise NotServed("not held as an origin")
+        if not replicas.may_originate(copy):
+            raise NotReady("not yet")
+        levels = replicas.levels[copy]
+        if levels.connected(replicas.reached) < slots_needed(level, levels.slots):
+            raise Unavailable("too few are connected")
 
 
 async def _beside(do: Callable[[], T]) -> T:

@@ -3,44 +3,39 @@
 A model of each copy is moved by the batches that its disk has synced.  A clock *means* something: for each key a copy
 has the greatest of all records that its clock covers; so each batch is looked at for what it newly covers, and by
 induction copies of equal clocks are equal.  A copy that loads goes on in another space: that one is held against the
-meaning of its clock as a whole.  Nothing of the code under test is asked but how records and clocks read.
+meaning of its clock as a whole.  Where a range is divided an heir begins with what the parent's model has of its keys,
+and with its clock.  Nothing of the code under test is asked but how records and clocks read.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-import msgpack
 import trio
 
-from gossipkv.storage.engine.shell import DELETE, PUT, operations
 from tests.world.replication.copies import (
-    ASIDE,
     DELETED,
     IDENTITY,
-    JOINING,
+    LEFT,
     LOADING,
-    NOTHING,
-    RECORD,
-    STATE,
     Change,
     Model,
     covers,
     dot_of,
-    joining_of,
+    identity_of,
     order_of,
     state_of,
 )
+from tests.world.replication.eye import records_of, rows_of
 from tests.world.replication.moves import Moves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gossipkv.replication.copy import Copy
-    from gossipkv.storage.engine.shell import Batch
     from tests.world.replication.copies import Dot, Records, Span, State
+    from tests.world.replication.eye import Eye
     from tests.world.replication.store import RunningStore
 
 MOST_VIOLATIONS: Final = 100
@@ -104,20 +99,32 @@ class Witness:
 
     # -- disks -------------------------------------------------------------------------------------------------------
 
-    def applies(self, change: Change) -> None:
-        """A batch is durable."""
-        model = self.models[change.assignment]
+    def applies(self, change: Change, node: bytes = b"") -> None:
+        """A batch is durable, at a node."""
+        model = self._model(node, change.assignment)
         who = f"{change.assignment} of partition {model.partition}"
         if model.left:
             self.found("left", f"{who}: it goes on, and was {model.left}")
         if change.left:
             model.left = change.left
-            self.moves.left(model, change.left)
+            self.moves.left(model, change.left, change.orphans)
             return
+        if change.parent is not None:
+            self._inherits(model, self.models[change.parent])
         for key in change.collected:
             self._collects(model, who, key)
         if not change.collected:
             self._moves_on(model, who, change)
+
+    def _inherits(self, model: Model, parent: Model) -> None:
+        """A copy begins with what its parent has of its keys, and the parent's clock."""
+        lineage = self.moves.lineage
+        model.clock, model.is_older = dict(parent.clock), parent.is_older
+        model.records = {key: data for key, data in parent.records.items() if lineage.has(model.partition, key)}
+        model.collected = {key for key in parent.collected if lineage.has(model.partition, key)}
+        self.counts["adopted a division"] += 1
+        self.counts["skipped a division"] += lineage.forebears(model.partition)[1] != parent.partition
+        self.counts["adopted a division of a child"] += len(lineage.forebears(parent.partition)) > 1
 
     def _moves_on(self, model: Model, who: str, change: Change) -> None:
         """A copy has another state."""
@@ -126,7 +133,7 @@ class Witness:
             self._check_continuity(model, who, state)
         if state.config != model.config:
             model.config = state.config
-            self.moves.adopts(model, who, state.after)
+            self.moves.adopts(model, who, state)
         if change.is_joining or model.joining is not None:
             self._joins(model, who, change)
         elif change.loaded is not None:
@@ -151,6 +158,7 @@ class Witness:
         rises = {origin for origin, count in state.after.items() if count > model.clock.get(origin, 0)}
         if model.assignment in rises and not model.is_older:
             self._originates(model, change, rises)
+            self.counts["written, not heard of a division"] += model.partition in self.moves.lineage.children
         for key, data in change.records:
             self._puts(model, who, key, data)
             if not covers(state.after, dict([dot_of(data)])):
@@ -175,6 +183,7 @@ class Witness:
         model.joining = change.joining
         if model.joining is None:
             self.counts["joined"] += 1
+            self.counts["joined, of a child"] += len(self.moves.lineage.forebears(model.partition)) > 1
             self._is_whole(model, who, model.records)
             return
         for span in model.joining.spans:
@@ -186,10 +195,11 @@ class Witness:
         before: dict[bytes, bytes] = {}
         if covers(meaning, span.after):
             return
-        for dot, (key, data) in self.issued.items():
-            if self.moves.partitions[dot[0]] == model.partition and covers(span.before, dict([dot])):
+        of_it = {dot: row for dot, row in self.issued.items() if self._is_of(model, dot)}
+        for dot, (key, data) in of_it.items():
+            if covers(span.before, dict([dot])):
                 before[key] = max(before.get(key, b""), order_of(data))
-        for dot, (key, data) in self.issued.items():
+        for dot, (key, data) in of_it.items():
             if span.has(dot) and not covers(meaning, dict([dot])) and order_of(data) > before.get(key, b""):
                 self._has(model, who, dot)
 
@@ -235,7 +245,7 @@ class Witness:
                 self.found("fed", f"{who}: it has loaded up to {dot}, which is not durable at its origin")
         there: Records = {}
         for (origin, count), data in self.durable.items():
-            if count <= clock.get(origin, 0) and self.models[origin].partition == model.partition:
+            if count <= clock.get(origin, 0) and self._is_of(model, (origin, count)):
                 key, _ = self.issued[origin, count]
                 there[key] = max(there.get(key, b""), data, key=order_of)
         for key in sorted(there.keys() | has.keys()):
@@ -266,9 +276,17 @@ class Witness:
             self.found("fed", f"{who}: it covers {dot}, which is not durable at its origin")
         self._has(model, who, dot)
 
+    def _is_of(self, model: Model, dot: Dot) -> bool:
+        """Whether a record is one of those that a copy's clock is of."""
+        origin, key = self.moves.partitions[dot[0]], self.issued[dot][0]
+        lineage = self.moves.lineage
+        return origin in lineage.forebears(model.partition) and lineage.has(model.partition, key)
+
     def _has(self, model: Model, who: str, dot: Dot) -> None:
         issued = self.issued.get(dot)
-        if issued is not None and order_of(model.records.get(issued[0], b"")) < order_of(issued[1]):
+        if issued is None or not self._is_of(model, dot):
+            return
+        if order_of(model.records.get(issued[0], b"")) < order_of(issued[1]):
             self.found("missing", f"{who}: it covers {dot} of {issued[0]!r}, and has neither that nor a later one")
 
     def _compare(self, model: Model) -> None:
@@ -288,17 +306,9 @@ class Witness:
         found = store.found(spaces, pending[0].position - 1) if pending and not eye.is_put_back else 0
         for change in pending:
             if change.position <= found:
-                self._model(eye.node, change.assignment)
-                self.applies(change)
-        eye.spaces.clear()
-        eye.sides.clear()
-        for space in store.spaces():
-            value = store.get(space, STATE)
-            if value is None or store.get(space, IDENTITY) is None or store.get(space, ASIDE) is not None:
-                continue
-            assignment, state = self._assignment(store, space), state_of(value)
-            model, records = self._model(eye.node, assignment), self._records(store, space)
-            eye.spaces[space] = assignment
+                self.applies(change, eye.node)
+        for assignment, value, records in eye.opened(store):
+            model, state = self._model(eye.node, assignment), state_of(value)
             if eye.is_put_back:
                 self._goes_back(model, state, records)
             there = {key: data for key, data in model.records.items() if key not in model.collected}
@@ -310,23 +320,11 @@ class Witness:
             if model.node == eye.node and not model.left and model.assignment not in eye.spaces.values():
                 self.found("disk", f"{model.assignment}: it is not on the disk any more")
 
-    @staticmethod
-    def _records(store: RunningStore, space: int) -> Records:
-        records, _ = store.scan(space, RECORD, b"\2", limit=1 << 16)
-        return {key[1:]: data for key, data in records}
-
     def _goes_back(self, model: Model, state: State, records: Records) -> None:
         """An older copy of a disk is all that a node has: from now on it originates nothing."""
         model.clock, model.records, model.is_older = state.after, records, True
         model.collected.clear()
         model.confirmed.clear()
-
-    @staticmethod
-    def _assignment(store: RunningStore, space: int) -> int:
-        identity = store.get(space, IDENTITY)
-        assert identity is not None
-        assignment: int = msgpack.unpackb(identity)[3]
-        return assignment
 
     def _model(self, node: bytes, assignment: int) -> Model:
         if assignment not in self.models:
@@ -336,37 +334,47 @@ class Witness:
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def told(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
-        """A client was told that a write has reached its level."""
+        """A client was told that a write has reached its level: at the heirs of its keys, if its copy was divided."""
+        of_heirs: dict[Copy, list[Dot]] = {}
+        for dot in dots:
+            of_heirs.setdefault(_heir(copy, self.issued[dot][0]), []).append(dot)
+        for heir, some in of_heirs.items():
+            self.counts["told across a division"] += heir is not copy
+            self._told(number, heir, some, level)
+
+    def _told(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
         origin, count = dots[-1]
         slots: dict[int, bool] = {}
+        here = self.moves.stands_for(copy.assignment)
+        is_here = here is not None and here.clock.get(origin, 0) >= count
         for host in copy.hosts:
             if host.counts:
                 model = self.models.get(host.assignment)
-                is_origin = model is not None and host.assignment == origin and model.clock.get(origin, 0) >= count
-                has = is_origin or (model is not None and model.has_confirmed(copy.config, (origin, count)))
+                has = model is not None and model.has_confirmed(copy.config, (origin, count))
+                has |= is_here and host.assignment == copy.assignment
                 slots[host.slot] = slots.get(host.slot, True) and has
         served = {host.slot for host in copy.hosts if host.counts and host.available}
         there = sum(has for slot, has in slots.items() if slot in served)
-        is_here = self.models[origin].clock.get(origin, 0) >= count
         if not is_here or (level != "one" and there < needed(level, copy.rules.slots or len(slots))):
             self.found("acknowledged", f"write {number}, {dots} at {level}: only {there} slots have it")
         for dot in dots:
             key, data = self.issued[dot]
-            self.acknowledged.append(Acknowledged(copy.identity.partition, key, order_of(data), level == "one"))
-        if level != "one":
-            self.moves.acknowledged[copy.identity.partition].update(dots)
-            self.moves.check_survival(copy.identity.partition)
+            leaf = self.moves.lineage.leaf(copy.identity.partition, key)
+            self.counts["told, not heard of a division"] += leaf != copy.identity.partition
+            self.acknowledged.append(Acknowledged(leaf, key, order_of(data), level == "one"))
+            if level != "one":
+                self.moves.acknowledged[leaf].add(dot)
+                self.moves.check_survival(leaf)
 
     def sends(self, node: bytes, records: list[bytes]) -> None:
         """A node sends records: it has them durably."""
         for data in records:
             origin, count = dot_of(data)
-            partition = self.models[origin].partition
-            copies = [one for one in self.models.values() if (one.node, one.partition) == (node, partition)]
+            copies = [one for one in self.models.values() if one.node == node and self._is_of(one, (origin, count))]
             has = [one for one in copies if not one.left]
             if not has or any(one.joining is not None for one in has):
                 self.found("feeds", f"{dot_of(data)} is sent by who has no copy, or none that is whole")
-            if all(self.moves.meaning(one).get(origin, 0) < count for one in copies):
+            if all(self.moves.meaning(one).get(origin, 0) < count for one in has or copies):
                 self.found("fed", f"{dot_of(data)} is sent, and not durable at its sender")
         self.counts["records sent"] += len(records)
 
@@ -401,16 +409,22 @@ class Witness:
             self.found("quiet", f"feeds, tells and appends: {before}, and then {after}")
 
     def check_litter(self, store: RunningStore) -> None:
-        """Nothing is left of loads that were torn."""
+        """Nothing is left of loads that were torn, nor of copies that have left a space that others share."""
         for space in store.spaces():
-            if store.get(space, LOADING) is not None:
+            rows = rows_of(store, space)
+            if any(LOADING in row for row in rows.values()):
                 self.found("litter", f"space {space} is of a load, and nobody loads")
+            bounds = [identity_of(row[IDENTITY])[1] for row in rows.values() if IDENTITY in row]
+            records = records_of(store, space) if bounds else {}
+            left = [key for key in records if not any(one.has(key) for one in bounds)]
+            if left or any(LEFT in row for row in rows.values()):
+                self.found("litter", f"space {space} has {left}, which a copy has left behind")
 
     def check_end(self, lost: set[bytes], *, is_placed: bool = True) -> None:
         """Copies are equal, and have what was acknowledged; the nodes that are lost do not count."""
         self.moves.check_end({node for node in self.moves.nodes.values() if node not in lost}, is_placed=is_placed)
         hosts = {}
-        for partition in self.moves.maps.keys() - self.moves.dropped:
+        for partition in self.moves.current():
             last = self.moves.last(partition)
             there = [self.models.get(one.id) for one in last.assignments if one.node not in lost] if last else []
             hosts[partition] = [one for one in there if one is not None and not one.left and one.joining is None]
@@ -422,73 +436,14 @@ class Witness:
             origin = dot_of(one.order)[0]
             if one.by_one and (self.models[origin].node in lost or origin in self.moves.forced):
                 continue
-            for model in hosts.get(one.partition, ()):
+            for model in hosts.get(self.moves.lineage.leaf(one.partition, one.key), ()):
                 if order_of(model.records.get(one.key, b"")) < one.order:
                     dot = dot_of(one.order)
                     self.found("lost", f"partition {one.partition}: {dot} of {one.key!r} was acknowledged")
 
 
-@final
-@dataclass(eq=False)
-class Eye:
-    """What the witness sees of one disk; see `store.Heard`."""
-
-    witness: Witness
-    node: bytes
-    spaces: dict[int, int] = field(default_factory=dict)  # The assignment of each.
-    sides: dict[int, Records] = field(default_factory=dict)  # What is appended to spaces that are no copy's yet.
-    pending: list[Change] = field(default_factory=list)
-    is_put_back: bool = False  # Its disk is an older copy, from the next life on.
-
-    def appended(self, position: int, batch: Batch) -> None:
-        """See a batch that is appended."""
-        spaces: dict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
-        gone: dict[int, list[bytes]] = defaultdict(list)
-        whole = set()
-        for kind, space, key, value in operations(batch.payload):
-            if kind == PUT:
-                spaces[space].append((key, value))
-            elif kind == DELETE and key[:1] == RECORD:
-                gone[space].append(key[1:])
-            elif kind == DELETE and key == JOINING:
-                whole.add(space)
-        for space, puts in spaces.items():
-            self._appended(position, space, puts, is_whole=space in whole)
-        for space, keys in gone.items():
-            self.pending.append(Change(position, self.spaces[space], NOTHING, (), tuple(keys), space))
-        for space in batch.dropped:
-            assignment = self.spaces.pop(space, None)
-            self.sides.pop(space, None)
-            if assignment is not None and assignment not in self.spaces.values():
-                self.pending.append(Change(position, assignment, NOTHING, (), (), space, left="dropped"))
-
-    def _appended(self, position: int, space: int, puts: list[tuple[bytes, bytes]], *, is_whole: bool) -> None:
-        witness = self.witness
-        values = dict(puts)
-        if LOADING in values:
-            self.sides[space] = {}
-        if space in self.sides:
-            self.sides[space].update((key[1:], data) for key, data in puts if key[:1] == RECORD)
-        loaded = self.sides.pop(space, {}) if IDENTITY in values else None
-        if IDENTITY in values:
-            self.spaces[space] = msgpack.unpackb(values[IDENTITY])[3]
-        if ASIDE in values:
-            self.pending.append(Change(position, self.spaces.pop(space), NOTHING, (), (), space, left="aside"))
-        if space not in self.spaces or STATE not in values:
-            return
-        state, assignment = state_of(values[STATE]), self.spaces[space]
-        records = tuple((key[1:], data) for key, data in puts if key[:1] == RECORD)
-        for key, data in records:
-            if dot_of(data)[0] == assignment:
-                witness.issued[dot_of(data)] = key, data
-                witness.counts["records"] += 1
-        joining = joining_of(values[JOINING]) if JOINING in values else None
-        change = Change(position, assignment, state, records, (), space, loaded, joining, JOINING in values or is_whole)
-        self.pending.append(change)
-
-    def synced(self, position: int) -> None:
-        """All up to a position is synced."""
-        while self.pending and self.pending[0].position <= position:
-            change = self.pending.pop(0)
-            self.witness._model(self.node, change.assignment)
-            self.witness.applies(change)
+def _heir(copy: Copy, key: bytes) -> Copy:
+    """Who stands in a copy's place for a key since it was divided; itself, if it was not."""
+    while copy.heirs:
+        copy = next(heir for heir in copy.heirs if heir.bounds.has(key))
+    return copy

@@ -6,6 +6,7 @@ of the code under test.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 from unittest import mock
 
@@ -17,15 +18,15 @@ from gossipkv.register.metadata import tables
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, Table, decode_partition, first_body, shard_key
+from gossipkv.register.metadata.partitions import HASH, RANGE, Table, decode_partition, first_body, shard_key
 from gossipkv.register.metadata.tables import NamedNode, NamedTable
 from gossipkv.register.metadata.tree import Tree
-from gossipkv.replication import loading
+from gossipkv.replication import clearing, loading
 from gossipkv.replication.copy import Host, Write
 from gossipkv.replication.levels import ALL, MAJORITY, ONE
 from gossipkv.replication.tail import TAIL_BYTES
 from gossipkv.table import moving
-from gossipkv.table.holding import hosts_of
+from gossipkv.table.holding import hosts_of, parts_of
 from tests.world.logs import capture_logs
 from tests.world.metadata.chance import happens
 from tests.world.nodes import scheduling
@@ -34,6 +35,7 @@ from tests.world.replication.commands import Operator
 from tests.world.replication.faults import Faults
 from tests.world.replication.network import Network
 from tests.world.replication.node import Node
+from tests.world.replication.ranges import FIRSTS, keys_in
 from tests.world.replication.register import CATALOGUE, FIRST, Register
 from tests.world.replication.witness import Witness
 from tests.world.streams import Streams
@@ -56,7 +58,7 @@ LIMIT_S: Final = 300.0
 THREE: Final = 3
 # Nodes, slots of each partition, and nodes more, which may be added.
 SHAPES: Final = ((3, 3, 0), (3, 3, 1), (3, 3, 2), (3, 2, 0), (3, 2, 1), (4, 3, 1), (4, 2, 1), (5, 5, 1))
-KEYS: Final = 5  # Of a partition.
+SHARD_KEYS: Final = tuple(b"key%d" % number for number in range(5))  # Of each shard.
 SHORT_BYTES: Final = 100  # What feeds have in memory, where a log that is cut leaves others behind.
 
 
@@ -93,16 +95,17 @@ def stage(
     *,
     slots: int = THREE,
     spare: int = 0,
+    ranges: int = 0,
 ) -> Witness:
     """Have three nodes that hold three partitions go through something; then all heals, and is looked at as ever.
 
-    `spare`: nodes more, which hold nothing yet.
+    `spare`: nodes more, which hold nothing yet; `ranges`: so many ranges in place of the partitions.
     """
     witness = Witness()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            cluster = Cluster(seed, witness, THREE, slots, spare)
+            cluster = Cluster(seed, witness, (THREE, slots, spare), ranges=ranges)
             for node in cluster.nodes:
                 node.tail_bytes = tail_bytes
             cluster.begin(nursery)
@@ -117,8 +120,11 @@ def stage(
 
 
 def small_pages() -> AbstractContextManager[object]:
-    """Have what is loaded come in many pages."""
-    return mock.patch.multiple(loading, PAGE_RECORDS=2, PAGE_BYTES=1)
+    """Have what is loaded come, and what is left go, in many pages."""
+    small = contextlib.ExitStack()
+    small.enter_context(mock.patch.multiple(loading, PAGE_RECORDS=2, PAGE_BYTES=1))
+    small.enter_context(mock.patch.object(clearing, "PAGE_RECORDS", 2))
+    return small
 
 
 def short_times() -> AbstractContextManager[object]:
@@ -136,8 +142,10 @@ class Placed(NamedTuple):
 class Cluster:
     """Nodes, what is decided of the table, and who writes."""
 
-    def __init__(self, seed: int, witness: Witness, nodes: int, slots: int, spare: int = 0) -> None:
-        """`spare`: nodes more, which are not named at first."""
+    def __init__(self, seed: int, witness: Witness, shape: tuple[int, int, int], *, ranges: int = 0) -> None:
+        """`shape`: as in `SHAPES`; nodes more are not named at first.  `ranges`: that there are at first; 0: shards."""
+        nodes, slots, spare = shape
+        self._ranges = ranges
         self.streams = Streams(seed)
         self.witness = witness
         self.slots = slots
@@ -164,20 +172,21 @@ class Cluster:
 
     def _make_table(self, uuids: Sequence[bytes], first: int = 0) -> None:
         """Make the table on these nodes, its partitions numbered from `first` on."""
-        count = 2 if len(uuids) > THREE else THREE
+        count = self._ranges or (2 if len(uuids) > THREE else THREE)
+        keys = FIRSTS[:count] if self.is_range else [*map(shard_key, range(count))]
         made = {}
-        for number in range(count):
+        for number, key in enumerate(keys):
             id_ = first + number
             seats = [(slot, uuids[(number * self.slots + slot) % len(uuids)]) for slot in range(self.slots)]
             hosts = [Assignment(100 * id_ + slot + 1, node, slot, State.AVAILABLE) for slot, node in seats]
-            made[shard_key(number)] = Partition(id_, tuple(hosts))
-        described = Table(self.table, "t", HASH, self.slots, count)
+            made[key] = Partition(id_, tuple(hosts))
+        described = Table(self.table, "t", self.kind, self.slots, 0 if self.is_range else count)
         self.register.found(self.table, first_body(described, made, FIRST))
 
     def _found_catalogue(self, uuids: Sequence[bytes]) -> None:
         edit = Tree.empty(tables.CATALOGUE.name).edit(FIRST)
         servers = self.register.heads[TABLE].acceptors.new
-        edit.put(b"t", NamedTable(TABLE, HASH, servers, FIRST).encode())
+        edit.put(b"t", NamedTable(TABLE, self.kind, servers, FIRST).encode())
         for uuid in uuids:
             edit.put(tables.NODE + uuid, NamedNode(uuid.hex(), "", 1).encode())
         self.register.found(CATALOGUE, edit.finish())
@@ -191,11 +200,21 @@ class Cluster:
         nodes = sorted({one.node for partition in self.partitions.values() for one in partition.assignments})
         old, self.table = self.table, table
         self._make_table(nodes, first)
-        named = NamedTable(table, HASH, self.register.heads[table].acceptors.new, FIRST)
+        named = NamedTable(table, self.kind, self.register.heads[table].acceptors.new, FIRST)
         for name, argument in (("remove_table", (b"t", old)), ("add_table", (b"t", *named))):
             base = self.register.heads[CATALOGUE].config
             operation = Operation(self.streams["tables"].randbytes(OPERATION_ID_BYTES), base, name, 1, argument)
             assert self.register.judge(CATALOGUE, [operation])[0].outcome is Outcome.DONE
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the table's keys are in ranges."""
+        return self._ranges > 0
+
+    @property
+    def kind(self) -> str:
+        """Of the table."""
+        return RANGE if self.is_range else HASH
 
     @property
     def partitions(self) -> dict[int, Partition]:
@@ -220,16 +239,28 @@ class Cluster:
         """Be a client: write at random hosts, again and again."""
         while True:
             await trio.sleep(random.expovariate(1 / pause_s))
-            map_ = self.map
-            partition = random.choice([*map_])
-            host = random.choice(map_[partition].hosts)
-            node = next(node for node in self.nodes if node.uuid == host.node)
+            partition, node, keys = self._target(random)
             level = random.choice((MAJORITY, MAJORITY, MAJORITY, ALL, ONE))
             writes = [
-                Write(b"key%d" % random.randrange(KEYS), None if happens(random, 0.2) else random.randbytes(8))
+                Write(random.choice(keys), None if happens(random, 0.2) else random.randbytes(8))
                 for _ in range(random.choice((1, 1, 1, 3)))
             ]
             self.have(node, partition, writes, level, random.choice((0.5, 2.0)))
+
+    def _target(self, random: Random) -> tuple[int, Node, Sequence[bytes]]:
+        """A partition, a node that holds it, and its keys: half of the time by the map that the node knows."""
+        if self.is_range:
+            node = random.choice(self.nodes)
+            tree = self.register.tree(self.table, node.known.get(self.table) if happens(random, 0.5) else None)
+            parts = [part for part in parts_of(tree) if keys_in(part)]
+            here = [part for part in parts if any(one.node == node.uuid for one in part.partition.assignments)]
+            part = random.choice(here or parts)
+            return part.partition.id, node, keys_in(part)
+        map_ = self.map
+        partition = random.choice([*map_])
+        host = random.choice(map_[partition].hosts)
+        node = next(node for node in self.nodes if node.uuid == host.node)
+        return partition, node, SHARD_KEYS
 
     def have(self, node: Node, partition: int, writes: list[Write], level: str, timeout_s: float) -> int | None:
         """Have a node write; the number of the write, if it was not refused."""
@@ -314,9 +345,11 @@ async def _world(seed: int, witness: Witness) -> None:
     random = Streams(seed)["world"]
     nodes, slots, spare = random.choice(SHAPES)
     is_calm = happens(random, 0.1)
+    kind = Streams(seed)["kind"]
+    ranges = kind.randint(1, len(FIRSTS)) if happens(kind, 0.5) else 0
     witness.counts["three of each"] = (nodes, slots) == (THREE, THREE) and not spare
     async with trio.open_nursery() as nursery:
-        cluster = Cluster(seed, witness, nodes, slots, spare)
+        cluster = Cluster(seed, witness, (nodes, slots, spare), ranges=ranges)
         for node in cluster.nodes if happens(random, 0.5) and not is_calm else ():
             node.tail_bytes = SHORT_BYTES
         cluster.begin(nursery)

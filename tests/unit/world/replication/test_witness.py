@@ -11,13 +11,29 @@ from gossipkv.placement.partition import End as Forced
 from gossipkv.replication import clock as packed
 from gossipkv.replication import record
 from gossipkv.replication.copy import Host
-from gossipkv.replication.keys import IDENTITY, RECORD, STATE, Identity, encode_state
+from gossipkv.replication.keys import IDENTITY, LOADING, RECORD, STATE, Identity, encode_state
 from tests.world.replication.copies import NOTHING, Change, Joining, Model, Span
 from tests.world.replication.copies import State as Stand
-from tests.world.replication.witness import Eye, Witness
+from tests.world.replication.eye import Eye
+from tests.world.replication.witness import Witness
 
 A, B, C, D = 1, 2, 3, 4
 NODES = {A: b"a", B: b"b", C: b"c"}
+
+
+def store_of(rows):
+    """A store with one space, in which this stands."""
+
+    def scan(space, start, end, limit):
+        return [row for row in rows if start <= row[0] < end], None
+
+    return SimpleNamespace(spaces=lambda: [7], scan=scan)
+
+
+class Held(SimpleNamespace):
+    """A copy, as its node has it."""
+
+    __hash__ = object.__hash__
 
 
 class Scene:
@@ -30,8 +46,13 @@ class Scene:
             self.witness.models[assignment] = Model(node, 0, assignment)
         self.decides(1, dict.fromkeys(NODES, State.AVAILABLE))
         hosts = tuple(Host(one, NODES[one], one, counts=True, available=True) for one in NODES)
-        self.copy = SimpleNamespace(
-            hosts=hosts, config=1, identity=SimpleNamespace(partition=0), rules=SimpleNamespace(slots=3)
+        self.copy = Held(
+            hosts=hosts,
+            config=1,
+            assignment=A,
+            heirs=(),
+            identity=SimpleNamespace(partition=0),
+            rules=SimpleNamespace(slots=3),
         )
 
     def decides(self, version, states, former=(), settled=None, forced=()):
@@ -99,6 +120,7 @@ class Scene:
         number = len(self.witness.asked)
         self.witness.asked[number] += 1
         self.witness.answered[number] += 1
+        self.copy.assignment = origin
         self.witness.told(number, self.copy, [(origin, count)], level)
 
     def ends(self, *lost):
@@ -252,8 +274,8 @@ def test_a_load_that_is_wrong(scene, broken, what):
 
 def test_what_is_left_of_a_load(scene):
     """A space that has no identity yet, and nobody who goes on with it."""
-    for value, broken in ((None, set()), (b"copy", {"litter"})):
-        scene.witness.check_litter(SimpleNamespace(spaces=lambda: [7], get=lambda space, key, value=value: value))
+    for rows, broken in (([], set()), ([(LOADING, b"copy")], {"litter"})):
+        scene.witness.check_litter(store_of(rows))
         assert scene.broken == broken
 
 
@@ -263,13 +285,9 @@ def test_a_disk_that_has_something_else(clock, records):
     witness = Witness(now=lambda: 0.0)
     witness.models[A] = Model(b"a", 0, A, clock={A: 2}, records={b"k": b"r"})
     state = encode_state(0, 1, packed.of(clock.items()), packed.of([(A, 0)]))
-    values = {IDENTITY: Identity(b"table", 0, A).encode(), STATE: state}
-    store = SimpleNamespace(
-        spaces=lambda: [7],
-        get=lambda space, key: values.get(key),
-        scan=lambda *_, limit: ([(RECORD + key, data) for key, data in records.items()], None),
-    )
-    witness.opened(Eye(witness, b"a"), store)
+    rows = [(IDENTITY, Identity(b"table", 0, A).encode()), (STATE, state)]
+    rows += [(RECORD + key, data) for key, data in records.items()]
+    witness.opened(Eye(witness, b"a"), store_of(rows))
     assert {violation.checker for violation in witness.violations} == {"disk"}
 
 
