@@ -251,7 +251,7 @@ class Feed:
         self._resumes.pop(copy, None)
 
     def divided(self, copy: Copy, heirs: Iterable[Copy]) -> None:
-        """A copy was divided, here or at the target: once that tells of an heir, or of it, this goes on where it was."""
+        """A copy was divided, here or at the target: once that tells of an heir, or of it, it goes on there."""
         lane = self._lanes.get(copy)
         items = [item.position - 1 for item in self._shared.open if item.copy is copy]
         at = min([self._shared.at, *items] if lane is None else [self._first_open(lane)])

@@ -26,7 +26,7 @@ from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
 from gossipkv.table.moving import grouped, planned
-from gossipkv.table.routing import Route
+from gossipkv.table.route import Route
 from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
 from gossipkv.wire.results import Waiting
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.moving import Plan
-    from gossipkv.table.routing import Place
+    from gossipkv.table.route import Place
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 

@@ -21,7 +21,7 @@ from gossipkv.replication.keys import RECORD
 from gossipkv.table.forwarding import Request, answering, held
 from gossipkv.table.readiness import Wanted, wanted_of
 from gossipkv.table.requests import record_options
-from gossipkv.table.routing import ID_BYTES, packed_ids, unpacked_ids
+from gossipkv.table.route import ID_BYTES, packed_ids, unpacked_ids
 from gossipkv.table.settling import is_short
 from gossipkv.table.token import NOTHING, decode_body, merged, seen_in
 from gossipkv.wire.results import Later

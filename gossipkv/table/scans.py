@@ -25,7 +25,7 @@ from gossipkv.storage.sorted_file import prefix_end
 from gossipkv.table.forwarding import Request, answering, held, serving
 from gossipkv.table.readiness import Wanted, wanted_of
 from gossipkv.table.requests import record_options
-from gossipkv.table.routing import packed_ids, together, unpacked_ids
+from gossipkv.table.route import packed_ids, together, unpacked_ids
 from gossipkv.table.token import NOTHING, decode_body, merged, seen_in
 from gossipkv.wire.results import Later
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from gossipkv.table.forwarding import Forwarding
     from gossipkv.table.readiness import OnAnswer
     from gossipkv.table.requests import RecordOptions
-    from gossipkv.table.routing import Place, Route, Routing
+    from gossipkv.table.route import Place, Route
+    from gossipkv.table.routing import Routing
     from gossipkv.table.settling import Sessions
     from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments

@@ -20,7 +20,7 @@ from gossipkv.replication import clock
 from gossipkv.replication.collecting import settled
 from gossipkv.table.forwarding import Request, held
 from gossipkv.table.readiness import UNSEEN, Wanted, wanted_of
-from gossipkv.table.routing import packed_ids, together, unpacked_ids
+from gossipkv.table.route import packed_ids, together, unpacked_ids
 from gossipkv.table.token import NOTHING, PART, Seen, decode, decode_body, encode, encode_body, merged, only
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.forwarding import Forwarding
     from gossipkv.table.readiness import OnAnswer, Readiness
-    from gossipkv.table.routing import Place, Routing
+    from gossipkv.table.route import Place
+    from gossipkv.table.routing import Routing
     from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.results import OnResult

@@ -22,7 +22,7 @@ from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, MOST_KEY_BYTES, OPERATION_ID_BYTES, Outcome
 from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, Child
-from gossipkv.table.routing import Route
+from gossipkv.table.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
-    from gossipkv.table.routing import Place
+    from gossipkv.table.route import Place
 
 DIVIDE: Final = ("divide", 2)  # The operation, and its version.
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from gossipkv.replication.keys import Bounds
     from gossipkv.replication.shell import Replication
     from gossipkv.table.deciding import Deciding
-    from gossipkv.table.routing import Place, Routing
+    from gossipkv.table.route import Place
+    from gossipkv.table.routing import Routing
 
 MOST_NAMED: Final = 100  # Partitions that are not well, in one answer.
 FEW: Final = 64  # Partitions that are looked at before others have a turn.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gossipkv.table.deciding import Deciding
-    from gossipkv.table.routing import Place, Routing
+    from gossipkv.table.route import Place
+    from gossipkv.table.routing import Routing
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 

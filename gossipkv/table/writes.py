@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.forwarding import Forwarding
     from gossipkv.table.readiness import OnAnswer
-    from gossipkv.table.routing import Place, Route, Routing
+    from gossipkv.table.route import Place, Route
+    from gossipkv.table.routing import Routing
     from gossipkv.table.settling import Sessions
     from gossipkv.table.token import Token
     from gossipkv.wire.arguments import Arguments

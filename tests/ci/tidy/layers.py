@@ -196,6 +196,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.moving": "looks at what is wanted of each table now and then",
     "gossipkv.table.splitting": "looks at the sizes of copies in several turns",
     "gossipkv.table.stepping": "asks all hosts at once, and steps once a second",
+    "gossipkv.table.works": "runs what a node does for its tables, each a task",
     "gossipkv.table.for_peers": "waits until a config id is reached",
     "gossipkv.table.holding": "looks at long maps in several turns",
     "gossipkv.table.telling": "likewise",

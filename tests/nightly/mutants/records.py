@@ -142,7 +142,7 @@ MUTANTS_OF_RECORDS = (
     ),
     planted(
         "the last range of a leaf has no end",
-        "gossipkv.table.routing:Route._leaf",
+        "gossipkv.table.route:Route._leaf",
         "end = leaves[at + 1].first if at + 1 < len(leaves) else None",
         "end = None",
         *ROUTING,

@@ -12,7 +12,7 @@ from gossipkv.errors import NotReady, UnknownDatabase
 from gossipkv.gossip.member import State
 from gossipkv.keyspace.partitioner import murmur3_32
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.table.routing import together
+from gossipkv.table.route import together
 from tests.unit.table.record_nodes import Records
 
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from gossipkv.errors import BadRequest, Overloaded, Unavailable
 from gossipkv.replication import clock
 from gossipkv.replication.comparing import MOST_RECORDS, Digest
-from gossipkv.table.routing import Place
+from gossipkv.table.route import Place
 from gossipkv.table.verifying import DIFFERENT, EQUAL, MOST_PASSES, NOT_COMPARED, Verifying, judge
 from gossipkv.wire.arguments import Arguments
 from tests.unit.replication.memory import TABLE, Cluster

@@ -1,0 +1,121 @@
+"""Which partition of a table a key is in, and which nodes hold it, by one map; and how partitions are asked for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from gossipkv.errors import BadRequest, StaleConfig
+from gossipkv.keyspace.partitioner import TABLE_HASHES
+from gossipkv.placement.partition import State
+from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table, shard_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gossipkv.placement.partition import Assignment
+    from gossipkv.register.metadata.pages import Entry
+    from gossipkv.register.metadata.tree import Tree
+
+ID_BYTES: Final = 8
+
+
+class Place(NamedTuple):
+    """A partition: which keys it has, and who may be asked for them."""
+
+    partition: int
+    first: bytes  # The first key of a range; of a shard its number.
+    end: bytes | None  # The next one's first; None: there is none.
+    hosts: tuple[bytes, ...]  # The uuids of those that are AVAILABLE, in their order.
+    origins: tuple[int, ...]  # All its assignments, present or former.
+    version: int  # The config id of the map that has changed it last.
+    moving: tuple[Assignment, ...] = ()  # Those that are not AVAILABLE.
+
+
+@final
+class Route:
+    """A table's map, as known here."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.table, self.config = decode_table(tree.root.meta), tree.root.config
+        self.is_hash = self.table.kind == HASH
+        self._hash = TABLE_HASHES[self.table.partitioner]
+        self._leaves: dict[int, list[Place]] = {}  # Those that were asked for.
+        self._origins: dict[int, Place] = {}
+
+    def place(self, key: bytes) -> Place:
+        """Find the partition that a key is in."""
+        if self.is_hash:
+            key = shard_key(self._hash(key) % self.table.shards)
+        places = self._leaf(self._tree.leaf_of(key))
+        return places[bisect_right(places, key, key=_first) - 1]
+
+    def before(self, bound: bytes | None) -> Place:
+        """Find the range with the last keys before a bound that is not the lowest key; None: with the last of all."""
+        leaf = len(self._tree.root.leaves) - 1 if bound is None else self._tree.leaf_of(bound)
+        places = self._leaf(leaf)
+        at = len(places) if bound is None else bisect_left(places, bound, key=_first)
+        return places[at - 1] if at else self._leaf(leaf - 1)[-1]
+
+    def places(self) -> Iterator[Place]:
+        """All partitions, in order."""
+        return chain.from_iterable(map(self._leaf, range(len(self._tree.root.leaves))))
+
+    def check(self, config: int, places: Iterable[Place]) -> None:
+        """See that a request goes by a map that is new enough for these partitions; 0: it goes by none.
+
+        Raises:
+            StaleConfig: it does not.
+        """
+        for place in places if config else ():
+            if place.version > config:
+                words = f"the request goes by map {config}, and what it asks for has changed since: fetch the map anew"
+                raise StaleConfig(words, {"config": self.config})
+
+    def origins(self) -> Mapping[int, Place]:
+        """Of every assignment the partition."""
+        if not self._origins:
+            self._origins = {origin: place for place in self.places() for origin in place.origins}
+        return self._origins
+
+    def _leaf(self, at: int) -> list[Place]:
+        places = self._leaves.get(at)
+        if places is None:
+            leaves, entries = self._tree.root.leaves, self._tree.leaf(at)
+            end = leaves[at + 1].first if at + 1 < len(leaves) else None
+            ends = [*(entry.key for entry in entries[1:]), end]
+            places = self._leaves[at] = [*map(_place_of, entries, ends)]
+        return places
+
+
+def together(places: Iterable[Place]) -> Iterable[Sequence[Place]]:
+    """Partitions in groups that the same nodes hold: one question goes for all of a group."""
+    groups: dict[tuple[bytes, ...], list[Place]] = {}
+    for place in places:
+        groups.setdefault(place.hosts, []).append(place)
+    return groups.values()
+
+
+def packed_ids(partitions: Iterable[int]) -> bytes:
+    """Partitions as they stand in a question: the id of each in 8 bytes."""
+    return b"".join(partition.to_bytes(ID_BYTES, "big") for partition in partitions)
+
+
+def unpacked_ids(packed: bytes) -> list[int]:
+    """The partitions of a question.  Raises BadRequest: they are none."""
+    if len(packed) % ID_BYTES:
+        raise BadRequest(f"partitions have ids of {ID_BYTES} bytes each, and these are {len(packed)} bytes")
+    return [int.from_bytes(packed[at : at + ID_BYTES], "big") for at in range(0, len(packed), ID_BYTES)]
+
+
+def _place_of(entry: Entry, end: bytes | None) -> Place:
+    partition = decode_partition(entry.record)
+    hosts = sorted(one.node for one in partition.assignments if one.state == State.AVAILABLE)
+    moving = tuple(one for one in partition.assignments if one.state != State.AVAILABLE)
+    return Place(partition.id, entry.key, end, tuple(hosts), partition.named, entry.version, moving)
+
+
+def _first(place: Place) -> bytes:
+    return place.first

@@ -1,0 +1,102 @@
+"""What a node does for its tables by itself while their store is open, each a task of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+import trio
+
+from gossipkv.table.holding import Holding
+from gossipkv.table.moving import Moving
+from gossipkv.table.splitting import Limits, Splitting
+from gossipkv.table.stepping import Stepping
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.server import Metadata
+    from gossipkv.replication.shell import Replication
+    from gossipkv.table.asking import Asking
+    from gossipkv.table.host import DecidingSettings
+
+
+class Around(Protocol):
+    """The node, as far as these need it."""
+
+    @property
+    def asking(self) -> Asking:
+        """The ways to other nodes."""
+        ...
+
+    def alive(self) -> Sequence[bytes]:
+        """Uuids of nodes that seem to be alive, in their order, this one among them."""
+        ...
+
+    def look_at(self, register: bytes, /) -> None:
+        """Read a register of which a newer map was seen."""
+        ...
+
+
+@final
+class Works:
+    """All of these, of one life of a store."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        catalogue: Catalogue,
+        replication: Replication,
+        around: Around,
+        *,
+        settings: DecidingSettings,
+        random: Random,
+    ) -> None:
+        """Nothing runs before `run`."""
+        self._metadata = metadata
+        self._replication = replication
+        self.holding = Holding(metadata, catalogue, replication)
+        stall_s = settings.move_stall / 1000
+        self._stepping = Stepping(
+            metadata,
+            catalogue,
+            replication,
+            self.holding,
+            ask=around.asking.ask,
+            random=random,
+            stall_s=stall_s,
+            look_at=around.look_at,
+        )
+        self.moving = Moving(
+            metadata,
+            catalogue,
+            alive=around.alive,
+            beside=around.asking.beside,
+            random=random,
+            most=settings.max_moves,
+            stall_s=stall_s,
+        )
+        self._splitting = Splitting(
+            metadata,
+            catalogue,
+            replication.replicas,
+            replication,
+            limits=Limits(settings.split_bytes, settings.split_rows),
+            alive=around.alive,
+            check=around.asking.check_divides,
+            look_at=around.look_at,
+            random=random,
+        )
+
+    async def run(
+        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Work on what is in the store, until the scope is cancelled."""
+        with scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._metadata.run)
+                await nursery.start(self._replication.run)
+                for one in (self.holding, self._stepping, self.moving, self._splitting):
+                    nursery.start_soon(one.run)
+                task_status.started()
