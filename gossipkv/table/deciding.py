@@ -25,7 +25,7 @@ from gossipkv.table.hints import TABLES, Hints, encode_hint, encode_named, is_hi
 from gossipkv.table.tables import OPEN
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gossipkv.environment.seam import Environment
     from gossipkv.gossip.member import Member
@@ -159,9 +159,7 @@ class Deciding:
         from gossipkv.register.metadata.server import Metadata  # noqa: PLC0415  # See above.
         from gossipkv.replication.shell import Replication  # noqa: PLC0415  # See above.
         from gossipkv.table.holding import Holding  # noqa: PLC0415  # See above.
-        from gossipkv.table.moving import Moving  # noqa: PLC0415  # See above.
-        from gossipkv.table.splitting import Limits, Splitting  # noqa: PLC0415  # See above.
-        from gossipkv.table.stepping import Stepping  # noqa: PLC0415  # See above.
+        from gossipkv.table.tasks import Tasks  # noqa: PLC0415  # See above.
 
         async with self._beginning:
             if self.metadata is not None and self.metadata.space.closed is None:
@@ -192,42 +190,22 @@ class Deciding:
 
             metadata.heads.on_known = knows
             replication.replicas.on_newer = self.look_at
-            stepping = Stepping(
+            tasks = Tasks(
                 metadata,
                 catalogue,
                 replication,
                 holding,
-                ask=self.asking.ask,
+                settings=self._settings,
+                asking=self.asking,
                 random=self._random,
-                stall_s=self._settings.move_stall / 1000,
-                look_at=self.look_at,
-            )
-            moving = Moving(
-                metadata,
-                catalogue,
                 alive=self.alive,
-                beside=self.asking.beside,
-                random=self._random,
-                most=self._settings.max_moves,
-                stall_s=self._settings.move_stall / 1000,
-            )
-            splitting = Splitting(
-                metadata,
-                catalogue,
-                replication.replicas,
-                replication,
-                limits=Limits(self._settings.split_bytes, self._settings.split_rows),
-                alive=self.alive,
-                check=self.asking.check_divides,
                 look_at=self.look_at,
-                random=self._random,
             )
             ended, self._scope = self._scope, trio.CancelScope()
-            tasks = holding.run, stepping.run, moving.run, splitting.run
-            await self._nursery.start(_run, metadata, replication, tasks, self._scope)
+            await self._nursery.start(tasks.run, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self.replication = catalogue, replication
-            self._moving = moving
+            self._moving = tasks.moving
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
@@ -576,20 +554,3 @@ class Deciding:
     def names(self) -> dict[bytes, str]:
         """The names of all members that are known, by their uuids."""
         return {member.uuid: member.name for member in self._cluster.members_known()}
-
-
-async def _run(
-    metadata: Metadata,
-    replication: Replication,
-    others: Iterable[Callable[[], Awaitable[None]]],
-    scope: trio.CancelScope,
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    with scope:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(metadata.run)
-            await nursery.start(replication.run)
-            for run in others:
-                nursery.start_soon(run)
-            task_status.started()

@@ -195,6 +195,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.quarantine": "asks all nodes at once what was set aside",
     "gossipkv.table.moving": "looks at what is wanted of each table now and then",
     "gossipkv.table.splitting": "looks at the sizes of copies in several turns",
+    "gossipkv.table.tasks": "runs them",
     "gossipkv.table.stepping": "asks all hosts at once, and steps once a second",
     "gossipkv.table.for_peers": "waits until a config id is reached",
     "gossipkv.table.holding": "looks at long maps in several turns",
