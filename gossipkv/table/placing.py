@@ -21,7 +21,7 @@ from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
+from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.errors import Detail
+    from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.catalogue import Catalogue
-    from gossipkv.register.metadata.partitions import Child, Table
+    from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.moving import Plan
-    from gossipkv.table.route import Place
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
@@ -364,37 +364,40 @@ class PlacingMethods:
                 register = catalogue.table(wanted.table).id
                 with deadline.step("a read of the table's map"):
                     known = await metadata.quorum_read(register)
-                place = self._place(metadata.tree(register), wanted)
-                argument = division(place, wanted.key, self._random)
+                first, partition = self._divisible(metadata.tree(register), wanted)
+                argument = division(first, partition, wanted.key, self._random)
                 if await self._is_done(catalogue, register, (known.config, *DIVIDE, argument), deadline):
                     break
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await metadata.quorum_read(register)
-            return {"table": wanted.table, "partition": place.partition, "partitions": _rows(argument.children)}
+            rows = _rows((child.first, child.partition) for child in argument.children)
+            return {"table": wanted.table, "partition": partition.id, "partitions": rows}
 
         return Waiting(split)
 
-    def _place(self, tree: Tree, wanted: table_requests.Split) -> Place:
-        """The range that a key is in, which may be divided there.  Raises BadRequest, Conflict."""
-        route, name_of, alive = Route(tree), self._deciding.name_of, self._deciding.alive()
-        if route.is_hash:
+    def _divisible(self, tree: Tree, wanted: table_requests.Split) -> tuple[bytes, Partition]:
+        """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
+        key, name_of, alive = wanted.key, self._deciding.name_of, self._deciding.alive()
+        if decode_table(tree.root.meta).kind == HASH:
             raise BadRequest(f"{wanted.table} has shards, which are never cut: ranges are divided")
-        place = route.place(wanted.key)
-        if place.first == wanted.key:
-            rows = _rows([route.before(wanted.key), place])
-            words = f"{wanted.table} is divided at {wanted.key[:40]!r} already: a range begins there"
+        first, partition = range_of(tree, key)
+        if first == key:
+            before = Route(tree).before(key)
+            rows = _rows([(before.first, before.partition), (first, partition.id)])
+            words = f"{wanted.table} is divided at {key[:40]!r} already: a range begins there"
             raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
-        if place.moving:
-            entry = tree.get(place.first)
-            assert entry is not None
-            source, target = ends_of_move(decode_partition(entry.record))
-            ends = [f"{way} {name_of(node)}" for way, node in (("from", source), ("to", target)) if node is not None]
-            raise Conflict(f"the range that {wanted.key[:40]!r} is in moves {' '.join(ends)}: divide it afterwards")
-        if has_too_many_former(place):
-            told = [name_of(node) + ("" if node in alive else " (which is down)") for node in place.hosts]
-            words = f"{len(place.origins)} assignments of the range that {wanted.key[:40]!r} is in are not settled"
+        ends = ends_of_move(partition)
+        if any(ends):
+            told = [
+                f"{way} {name_of(node)}" for way, node in zip(("from", "to"), ends, strict=True) if node is not None
+            ]
+            raise Conflict(f"the range that {key[:40]!r} is in moves {' '.join(told)}: divide it afterwards")
+        if has_too_many_former(partition):
+            hosts = [one.node for one in partition.assignments]
+            told = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
+            words = f"{len(partition.named)} assignments of the range that {key[:40]!r} is in are not settled"
             raise Conflict(f"{words}, {MOST_FORMER} may be: all that hold it have to answer: {', '.join(told)}")
-        return place
+        return first, partition
 
     def _plan(self, arguments: Arguments) -> Waiting:
         name = arguments.text_or_nil("table")
@@ -459,9 +462,9 @@ class PlacingMethods:
         return sizes
 
 
-def _rows(ranges: Iterable[Place | Child]) -> list[Detail]:
+def _rows(ranges: Iterable[tuple[bytes, int]]) -> list[Detail]:
     """Ranges, as they are told."""
-    return [{"id": one.partition, "start": one.first} for one in ranges]
+    return [{"id": id_, "start": first} for first, id_ in ranges]
 
 
 async def _soon(ask: Callable[[], Awaitable[T]]) -> T:

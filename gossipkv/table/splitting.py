@@ -17,22 +17,21 @@ import trio
 
 from gossipkv.errors import GossipKVError
 from gossipkv.log import Log
-from gossipkv.placement.partition import MOST_FORMER
+from gossipkv.placement.partition import MOST_FORMER, State
 from gossipkv.register.ballot import draw_id
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, MOST_KEY_BYTES, OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, Child
-from gossipkv.table.route import Route
+from gossipkv.register.metadata.partitions import NOT_FOUND, RANGE, Child, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from random import Random
 
+    from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.copy import Copy
     from gossipkv.replication.replicas import Replicas
-    from gossipkv.table.route import Place
 
 DIVIDE: Final = ("divide", 2)  # The operation, and its version.
 
@@ -76,21 +75,17 @@ class Division(NamedTuple):
     children: tuple[Child, ...]
 
 
-def division(place: Place, at: bytes, random: Random) -> Division:
-    """A partition in two, the second of which begins at a key.
-
-    Requires: nothing of the partition moves.
-    """
-    assert not place.moving, place
+def division(key: bytes, partition: Partition, at: bytes, random: Random) -> Division:
+    """A partition in two, the second of which begins at a key."""
     children = (
-        Child(first, draw_id(random), tuple(draw_id(random) for _ in place.hosts)) for first in (place.first, at)
+        Child(first, draw_id(random), tuple(draw_id(random) for _ in partition.assignments)) for first in (key, at)
     )
-    return Division(place.first, place.partition, tuple(children))
+    return Division(key, partition.id, tuple(children))
 
 
-def has_too_many_former(place: Place) -> bool:
+def has_too_many_former(partition: Partition) -> bool:
     """Whether children of a partition would name more former assignments than may be."""
-    return len(place.origins) > MOST_FORMER
+    return len(partition.named) > MOST_FORMER
 
 
 def turn_of(copy: Copy, alive: Collection[bytes]) -> int | None:
@@ -198,7 +193,7 @@ class Splitting:
 
     def _operation(self, copy: Copy) -> Operation | None:
         """The operation that divides a copy's partition; None: it is not to be, or cannot be now."""
-        table, partition = copy.partition
+        table, id_ = copy.partition
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
             return None
@@ -207,16 +202,16 @@ class Splitting:
             self._say_undivided(copy)
             return None
         at = middle[:MOST_KEY_BYTES]  # That is in the same partition, whose bounds are no longer.
-        place = Route(self._metadata.tree(table)).place(at)
-        if place.partition != partition or place.moving:  # It may have been divided, which is not adopted here yet.
-            return None
-        if at == place.first:
+        key, partition = range_of(self._metadata.tree(table), at)
+        if partition.id != id_ or any(one.state is not State.AVAILABLE for one in partition.assignments):
+            return None  # It moves, or was divided, which is not adopted here yet.
+        if at == key:
             self._say_undivided(copy)
             return None
-        if has_too_many_former(place):
-            self._say(copy, f"{len(place.origins)} assignments have to settle first")
+        if has_too_many_former(partition):
+            self._say(copy, f"{len(partition.named)} assignments have to settle first")
             return None
-        argument = division(place, at, self._random)
+        argument = division(key, partition, at, self._random)
         return Operation(self._random.randbytes(OPERATION_ID_BYTES), known.config, *DIVIDE, argument)
 
     async def _have_done(self, table: bytes, asked: Sequence[tuple[Copy, Operation]]) -> None:

@@ -43,7 +43,9 @@ was released has asked for it.)
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
@@ -199,6 +201,17 @@ def decode_partition(record: bytes) -> Partition:
 def shard_key(number: int) -> bytes:
     """The key of a hash table's shard."""
     return number.to_bytes(SHARD_BYTES, "big")
+
+
+def range_of(tree: Tree, key: bytes) -> tuple[bytes, Partition]:
+    """The range that a key is in, by the map of a range table, and its first key.
+
+    Raises:
+        MissingPage, ProtocolError: as reading the tree does.
+    """
+    entries = tree.leaf(tree.leaf_of(key))
+    entry = entries[bisect_right(entries, key, key=attrgetter("key")) - 1]
+    return entry.key, decode_partition(entry.record)
 
 
 def first_body(table: Table, partitions: Mapping[bytes, Partition], config: int) -> Changed:

@@ -122,8 +122,8 @@ MUTANTS_OF_SPLITTING: tuple[Mutant, ...] = (
     planted(
         "who has not adopted a division divides a child by what the parent has",
         f"{IN_SPLITTING}:Splitting._operation",
-        "if place.partition != partition or place.moving:  # It may have been divided, which is not adopted here yet.",
-        "if place.moving:",
+        "if partition.id != id_ or any(one.state is not State.AVAILABLE for one in partition.assignments):",
+        "if any(one.state is not State.AVAILABLE for one in partition.assignments):",
         SPLITTING,
     ),
     planted(
