@@ -30,6 +30,7 @@ from gossipkv.replication.keys import (
     Identity,
     decode_state,
     encode_state,
+    suffix_of,
 )
 from gossipkv.replication.sharing import shared
 from gossipkv.replication.time import HybridTime
@@ -82,12 +83,13 @@ NO_RULES: Final = Rules()
 class Line(NamedTuple):
     """What a copy came from by divisions, and what came from it."""
 
-    suffix: bytes = b""  # What stands behind its keys.
+    is_beside: bool = False  # It lies in the space of what was divided, its keys behind its partition's id.
     forebears: tuple[int, ...] = ()  # The assignments under which its records were written here before.
     heirs: tuple[Copy, ...] = ()  # What stands in its place since it was divided.
 
 
 NO_LINE: Final = Line()
+BESIDE: Final = Line(is_beside=True)
 
 
 class Digest(NamedTuple):
@@ -210,7 +212,7 @@ class Copy:
             ProtocolError: the state has not that form.
         """
         self.space = space
-        self.line = Line(suffix) if suffix else NO_LINE
+        self.line = BESIDE if suffix else NO_LINE
         self.bounds = shared(identity.bounds)
         self.made_at = made_at
         self.is_new = made_at > 0  # It was made in this life, so nobody has anything of it from before.
@@ -240,7 +242,7 @@ class Copy:
     @property
     def suffix(self) -> bytes:
         """What stands behind its keys."""
-        return self.line.suffix
+        return suffix_of(self.partition[1]) if self.line.is_beside else b""
 
     @property
     def heirs(self) -> tuple[Copy, ...]:
@@ -513,7 +515,7 @@ class Copy:
         self.time.merge(parent.time.last)
         self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
         self.is_new = parent.is_new
-        self.line = self.line._replace(forebears=(*parent.line.forebears, parent.assignment))
+        self.line = shared(self.line._replace(forebears=(*parent.line.forebears, parent.assignment)))
         self._between = {key: order for key, order in parent._between.items() if self.bounds.has(key)} or NOTHING
         self._has_synced(parent.synced)
 

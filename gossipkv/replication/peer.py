@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.messages import Said
     from gossipkv.wire.rpc import Value
 
+FEW_ROWS: Final = 4096
 MOST_ROWS: Final = 1 << 17  # That a peer numbers on a link: more copies than a node can hold.
 KEPT_BYTES: Final = 8 << 20  # Of entries of one peer.
 
@@ -104,6 +105,11 @@ class Peer:
     rows: dict[int, Row] = field(default_factory=dict)  # By its numbers;
     newer: dict[int, int] = field(default_factory=dict)  # by which config those go for which it is newer than here.
     kept: Kept = field(default_factory=Kept)
+
+    @property
+    def is_littered(self) -> bool:
+        """Whether most numbers that were given on the link from here are of copies that have others by now."""
+        return len(self.numbered) > 2 * len(self.numbers) + FEW_ROWS and self.greeted and self.feed.is_level
 
     def is_named(self, copy: Copy) -> bool:
         """Whether it was told of a copy with the assignments that its clock has now."""

@@ -21,7 +21,7 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
 from gossipkv.replication import clock
-from gossipkv.replication.copy import NO_RULES, Copy, Entry, first_batch
+from gossipkv.replication.copy import NO_RULES, Copy, Entry, Line, first_batch
 from gossipkv.replication.feed import Ends, Feed, Ship, Told, is_served
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
@@ -174,7 +174,7 @@ class Replicas:
         """Heirs stand in the place of a copy, in the store and in all that is known of it here."""
         # Who has told of the parent in this life had no heir then; of others this may have been an older store's.
         is_vouched = {*parent.assigned} <= {parent.assignment, *self.levels[parent].heard}
-        parent.line = parent.line._replace(heirs=tuple(heirs))
+        parent.line = Line(heirs=tuple(heirs))
         for heir in heirs:
             self.copies[heir.partition] = heir
             self.levels[heir] = Levels(heir)
@@ -521,7 +521,7 @@ class Replicas:
         now = self._outside.now()
         self.loading.look(now)
         for peer in [*self.peers.values()]:
-            if peer.again_at is not None and peer.again_at <= now:
+            if peer.is_littered or (peer.again_at is not None and peer.again_at <= now):
                 peer.again_at = None
                 self._greet(peer)
             peer.kept.forget(now, self.relay_s)

@@ -27,6 +27,7 @@ from gossipkv.replication.keys import (
     STATE,
     decode_identity,
 )
+from gossipkv.replication.sharing import shared
 from gossipkv.storage.engine.shell import PUT
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Spaces:
         for copy in copies:
             before = (one.identity for one in self.divided.get(space, {}).values())
             forebears = tuple(one.assignment for one in before if one.bounds.covers(copy.bounds))
-            copy.line = copy.line._replace(forebears=forebears) if forebears else copy.line
+            copy.line = shared(copy.line._replace(forebears=forebears)) if forebears else copy.line
         return copies
 
     def set_aside(self, copy: Copy, why: str) -> None:

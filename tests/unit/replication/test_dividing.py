@@ -3,7 +3,7 @@
 import pytest
 
 from gossipkv.errors import NotReady
-from gossipkv.replication import clock, record
+from gossipkv.replication import clock, peer, record
 from gossipkv.replication.clearing import Clearing
 from gossipkv.replication.copy import Host, Rules, Write
 from gossipkv.replication.dividing import Heir, divide
@@ -350,3 +350,20 @@ def test_a_feed_goes_on_where_it_was(cluster):
     assert are_equal(cluster)
     assert read
     assert min(read) >= covered
+
+
+def test_a_link_does_not_grow_with_divisions(cluster, monkeypatch):
+    """Of numbers that nothing has any more the other end is told by a link that is begun anew, once all is level."""
+    monkeypatch.setattr(peer, "FEW_ROWS", 0)
+    cluster.divide()
+    cluster.pass_s(1.0)
+    one, two = cluster.nodes[:2]
+    for number in (LOW, HIGH):  # Settled: clocks name less.
+        for node in cluster.nodes:
+            heir = cluster.heir(number, node.number, former=())
+            node.replicas.place(heir.identity, 3, heir.hosts, heir.rules)
+    cluster.pass_s(1.0)
+    assert len(one.replicas.peers[two.uuid].numbered) == len(two.replicas.peers[one.uuid].rows) == 2
+    cluster.write(1, b"a", b"w")
+    cluster.pass_s(1.0)
+    assert are_equal(cluster)
