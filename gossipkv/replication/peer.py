@@ -106,6 +106,13 @@ class Peer:
     newer: dict[int, int] = field(default_factory=dict)  # by which config those go for which it is newer than here.
     kept: Kept = field(default_factory=Kept)
 
+    def let_go(self, copy: Copy) -> None:
+        """A copy here is no more."""
+        self.feed.let_go(copy)
+        self.kept.let_go(copy)
+        self.untold.pop(copy, None)
+        self.numbers.pop(copy, None)
+
     @property
     def is_littered(self) -> bool:
         """Whether most numbers that were given on the link from here are of copies that have others by now."""

@@ -210,9 +210,7 @@ class Replicas:
         self.beginnings.let_go(copy)
         self.upkeep.let_go(copy)
         for peer in self.peers.values():
-            peer.feed.let_go(copy)
-            peer.untold.pop(copy, None)
-            peer.kept.let_go(copy)
+            peer.let_go(copy)
         self.on_moved(copy)  # Who waits for it waits no longer.
         return is_there
 
