@@ -255,7 +255,7 @@ class Moves:
             if not has >= due or (is_placed and here != due):
                 self._witness.found("places", f"partition {partition} is to be at {due}, and is at {here}")
         for one in there:
-            if one.partition in self.dropped or one.partition in self.lineage.children:
+            if one.partition in self.dropped or (is_placed and one.partition in self.lineage.children):
                 self._witness.found("places", f"{one.assignment} is of a partition that is no more")
 
 
