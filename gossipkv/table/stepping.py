@@ -231,7 +231,8 @@ class Stepping:
     async def _drop_some(self, table: bytes, copies: Sequence[Copy]) -> None:
         tree = self._metadata.tree(table)
         gone = {copy: _parts_of(tree, copy) for copy in copies}
-        hosts = {part.partition.id: _available(part.partition) for parts in gone.values() for part in parts}
+        me = self._replication.replicas.me  # It has adopted that, and may be a host of a part again.
+        hosts = {part.partition.id: _available(part.partition) - {me} for parts in gone.values() for part in parts}
         reports = await self._reports({(table, id_): sorted(nodes) for id_, nodes in hosts.items()})
 
         def has_adopted(part: Part, node: bytes) -> bool:
