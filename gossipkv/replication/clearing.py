@@ -2,7 +2,7 @@
 
 A copy that leaves a space with others in it, for it has loaded into one of its own or is dropped, leaves its records
 there.  They go by batches of deletes, which are no entries of the log: nobody is told of them.  What is left is noted
-in the space, so a later life goes on; the last that leaves takes the space with all that is left.
+in the space, so a later life goes on; where nothing else lies any more the space goes with all that is left.
 
 What the log names that was divided is forgotten here, too, once it does not reach back to that any more.
 """
@@ -40,7 +40,19 @@ class Clearing:
         if self._spaces.left and is_time:
             space, suffix = next(iter(self._spaces.left))
             if self._outside.get(space, LEFT + suffix) is not None:  # Else it is not synced yet that it was left.
-                self._clear(space, suffix)
+                if self._spaces.is_empty(space):
+                    self._drop(space)
+                else:
+                    self._clear(space, suffix)
+
+    def _drop(self, space: int) -> None:
+        batch = Batch()
+        batch.drop_space(space)
+        try:
+            self._position = self._outside.append(batch, lambda: None)
+        except (Overloaded, StorageError):
+            return
+        self._spaces.is_dropped(space)
 
     def _clear(self, space: int, suffix: bytes) -> None:
         start, end = self._spaces.left[space, suffix].records

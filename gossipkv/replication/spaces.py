@@ -1,8 +1,8 @@
 """Spaces: which copies lie in each space of the store, beside what else, and what of its log and its keys is whose.
 
 Most spaces have one copy.  Since a range was divided (`dividing`) its heirs lie side by side in the space of it: each
-has the records of its own keys.  Parts that are set aside lie there as well, until people drop them.  The last that
-goes takes the space along; before that, what one leaves behind is deleted by pages (`clearing`).
+has the records of its own keys.  Parts that are set aside lie there as well, until people drop them.  What one leaves
+behind is deleted by pages, and with the last of them the space goes (`clearing`).
 
 An entry of the log from before a division is read as one of *each* copy that lies inside the bounds of what it was of.
 """
@@ -107,10 +107,7 @@ class Spaces:
         """It is not in that space any more, where it stood behind that."""
         self._take_out(space, suffix)
         self.changes(copy)
-        if self.copies_in(space) or self.aside.get(space):
-            self.left[space, suffix] = copy.bounds
-        else:
-            self._is_dropped(space)
+        self._has_left(space, suffix, copy.bounds)
 
     def divide(self, parent: Copy, position: int, copies: Iterable[Copy], orphans: Iterable[Aside]) -> None:
         """Copies lie in the place of one that was divided, and parts of it that are set aside."""
@@ -161,28 +158,34 @@ class Spaces:
     def dropped_aside(self, one: Aside) -> None:
         """People have dropped what was set aside."""
         self.aside[one.space] = tuple(other for other in self.aside[one.space] if other is not one)
-        if self.copies_in(one.space) or self.aside[one.space]:
-            self.left[one.space, one.suffix] = one.identity.bounds
-        else:
-            self._is_dropped(one.space)
+        self._has_left(one.space, one.suffix, one.identity.bounds)
 
     def all_aside(self) -> Iterator[Aside]:
         """All that is set aside here, in the order of spaces."""
         return (one for _, there in sorted(self.aside.items()) for one in there)
 
     def leaves(self, copy: Copy | Aside, batch: Batch) -> None:
-        """Have the batch take a copy out of its space, or all of the space if nothing else lies there."""
-        others = [one for one in (*self.copies_in(copy.space), *self.aside.get(copy.space, ())) if one is not copy]
-        if not others:
+        """Have the batch take a copy out of its space; who made that shares it with nobody, and takes it along."""
+        if not copy.suffix:
             batch.drop_space(copy.space)
             return
-        assert copy.suffix, "who made a space shares it with nobody"
         for key in (IDENTITY, STATE, MOVES, ASIDE):
             batch.delete(copy.space, key + copy.suffix)
         identity = copy.identity
         batch.put(copy.space, LEFT + copy.suffix, identity.encode())
 
-    def _is_dropped(self, space: int) -> None:
+    def _has_left(self, space: int, suffix: bytes, bounds: Bounds) -> None:
+        if suffix:
+            self.left[space, suffix] = bounds
+        else:
+            self.is_dropped(space)
+
+    def is_empty(self, space: int) -> bool:
+        """Whether nothing lies in a space but what was left behind."""
+        return not (self.copies_in(space) or self.aside.get(space))
+
+    def is_dropped(self, space: int) -> None:
+        """A space is no more, with all that was left behind in it."""
         for by_space in (self._beside, self.aside, self.divided):
             by_space.pop(space, None)
         self.left = {key: bounds for key, bounds in self.left.items() if key[0] != space}

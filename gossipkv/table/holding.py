@@ -25,7 +25,7 @@ from gossipkv.replication.keys import WHOLE, Bounds, Identity
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
@@ -140,16 +140,16 @@ class Holding:
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
         copy = replicas.copies.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
-            self._departs(copy, partition)
+            self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
         if own is not None:
             identity, rules = Identity(table, partition.id, own.id, part.bounds), rules_of(partition, slots, own.id)
             replicas.place(identity, part.version, hosts_of(partition), rules)
 
-    def _departs(self, copy: Copy, partition: Partition) -> None:
-        """The map does not name a copy here."""
+    def _departs(self, copy: Copy, partitions: Iterable[Partition], why: str) -> None:
+        """The map does not name a copy here; `partitions`: what has its keys by now; `why`: if it was AVAILABLE."""
         if copy.was_available:
-            self._replication.let_go(copy, why="it was AVAILABLE, and its assignment is not there any more")
-        elif any(end.assignment == copy.assignment for end in partition.ends):
+            self._replication.let_go(copy, why=why)
+        elif any(end.assignment == copy.assignment for one in partitions for end in one.ends):
             self._replication.let_go(copy, why="its assignment was taken by force")
         else:
             self._replication.departs(copy)
@@ -163,7 +163,7 @@ class Holding:
         """
         replicas = self._replication.replicas
         here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
-        for copy in here:
+        for copy in [copy for copy in here if copy not in self._replication.departed]:
             entry = tree.get(copy.bounds.first)
             if entry is None or decode_partition(entry.record).id != copy.partition[1]:
                 if copy.partition in replicas.making:
@@ -172,22 +172,25 @@ class Holding:
 
     def _divide_one(self, copy: Copy, parts: list[Part], slots: int) -> None:
         """Have a copy go on as what of its range is this node's; `parts`: that have some of its keys."""
+        replicas, table = self._replication.replicas, copy.partition[0]
         heirs: list[Heir] = []
         orphans: dict[Identity, str] = {}
         for part in parts:
             bounds, partition = part.bounds, part.partition
             own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
             is_heir = own is not None and own.state in {State.AVAILABLE, State.LEAVING}
+            is_heir &= (table, partition.id) not in replicas.copies  # Who was to be dropped, and the node came back.
             if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
-                identity = Identity(copy.partition[0], partition.id, own.id, bounds)
+                identity = Identity(table, partition.id, own.id, bounds)
                 heirs.append(Heir(identity, part.version, hosts_of(partition), rules_of(partition, slots, own.id)))
             else:
                 why = f"its range was divided, and partition {partition.id:016x} went on without it"
-                orphans[Identity(copy.partition[0], partition.id, copy.assignment, bounds)] = why
+                orphans[Identity(table, partition.id, copy.assignment, bounds)] = why
         if heirs:
-            divide(self._replication.replicas, self._replication.append, copy, heirs, orphans)
+            divide(replicas, self._replication.append, copy, heirs, orphans)
         elif parts and all(copy.bounds.covers(part.bounds) for part in parts):
-            self._replication.let_go(copy, why="its range was divided, and its children went on without it")
+            words = "its range was divided, and its children went on without it"
+            self._departs(copy, (part.partition for part in parts), words)
         else:
             self._replication.let_go(copy, why="the map was forced back to before its range was divided")
 

@@ -6,7 +6,7 @@ What a step is says `replication.steps`; here are the questions, the timers, and
 transaction.  Two hosts that do the same are harmless: an operation that is done is done once.
 
 A copy that has departed is dropped when a full round of the register shows its assignment absent, and all AVAILABLE
-hosts of its partition have said that they have adopted that.
+hosts of its partition, or of what that was divided into, have said that they have adopted that.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gossipkv.log import Log
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import MOST_JUDGED, OPERATION_ID_BYTES
-from gossipkv.register.metadata.partitions import decode_partition
-from gossipkv.replication.copy import Copy
+from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
 from gossipkv.replication.messages import unpacked
 from gossipkv.replication.steps import Advance, End, Known, Report, Settle, Unassign, next_step, report_of
+from gossipkv.table.holding import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
+    from gossipkv.register.metadata.tree import Tree
+    from gossipkv.replication.copy import Copy
     from gossipkv.replication.shell import Replication
     from gossipkv.replication.steps import Step
-    from gossipkv.table.holding import Holding
+    from gossipkv.table.holding import Holding, Part
     from gossipkv.wire.rpc import Value
 
     Reports = Mapping[bytes, Report]  # By node.
+    Place = tuple[bytes, int]  # A partition of a table.
 
 STEP_S: Final = 1.0  # Between two rounds: what is to be done by then is one transaction.
 ASK_S: Final = 2.0
@@ -105,12 +108,12 @@ class Stepping:
         if not copies:
             return
         was = {copy: (copy.synced_config, copy.synced_joining is None) for copy in copies}
-        reports = await self._reports({copy: [seat.node for seat in copy.seats] for copy in copies})
+        reports = await self._reports({copy.partition: [seat.node for seat in copy.seats] for copy in copies})
         steps: dict[bytes, list[tuple[Copy, Step]]] = defaultdict(list)
         for copy in copies:
             if copy not in replicas.levels or was[copy] != (copy.synced_config, copy.synced_joining is None):
                 continue
-            told = {**reports.get(copy, {}), replicas.me: report_of(copy)}
+            told = {**reports.get(copy.partition, {}), replicas.me: report_of(copy)}
             known = Known(told, gone, self._stalled(copy, told), waited=self._has_waited(copy, told))
             step = next_step(copy, known)
             if step is not None and self._is_due(copy):
@@ -131,30 +134,30 @@ class Stepping:
 
     # -- what others say -----------------------------------------------------------------------------------------------
 
-    async def _reports(self, nodes: Mapping[Copy, Iterable[bytes]]) -> dict[Copy, dict[bytes, Report]]:
+    async def _reports(self, nodes: Mapping[Place, Iterable[bytes]]) -> dict[Place, dict[bytes, Report]]:
         """What nodes say of their copies of these partitions; who is not connected is not asked."""
-        replicas, told = self._replication.replicas, defaultdict[Copy, dict[bytes, Report]](dict)
-        asked: dict[tuple[bytes, bytes], list[Copy]] = defaultdict(list)
-        for copy, some in nodes.items():
+        replicas = self._replication.replicas
+        told: dict[Place, dict[bytes, Report]] = defaultdict(dict)
+        asked: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
+        for (table, partition), some in nodes.items():
             for node in some:
                 if replicas.reaches(node):
-                    asked[node, copy.partition[0]].append(copy)
+                    asked[node, table].append(partition)
 
-        async def ask(node: bytes, table: bytes, copies: Sequence[Copy]) -> None:
-            by_partition = {copy.partition[1]: copy for copy in copies}
-            params: list[Value] = [replicas.me, table, msgpack.packb([*by_partition])]
+        async def ask(node: bytes, table: bytes, partitions: Sequence[int]) -> None:
+            params: list[Value] = [replicas.me, table, msgpack.packb(partitions)]
             with contextlib.suppress(GossipKVError):
                 rows = unpacked(await self._ask(node, "replica_report", params, ASK_S))
                 for row in rows if isinstance(rows, list) else ():
                     match row:
                         case [int(partition), int(assignment), int(config), bytes(clock), bool(is_whole)]:
-                            if partition in by_partition:
-                                told[by_partition[partition]][node] = Report(assignment, config, clock, is_whole)
+                            if partition in partitions:
+                                told[table, partition][node] = Report(assignment, config, clock, is_whole)
 
         async with trio.open_nursery() as nursery:
-            for (node, table), copies in asked.items():
-                for at in range(0, len(copies), MOST_ASKED):
-                    nursery.start_soon(ask, node, table, copies[at : at + MOST_ASKED])
+            for (node, table), partitions in asked.items():
+                for at in range(0, len(partitions), MOST_ASKED):
+                    nursery.start_soon(ask, node, table, partitions[at : at + MOST_ASKED])
         return told
 
     def _lasts(self, copy: Copy, what: object, *, is_so: bool) -> bool:
@@ -226,19 +229,30 @@ class Stepping:
                 await self._drop_some(table, copies)
 
     async def _drop_some(self, table: bytes, copies: Sequence[Copy]) -> None:
-        found = {
-            partition.id: (entry.version, partition)
-            for entry in self._metadata.tree(table).scan()
-            for partition in [decode_partition(entry.record)]
-        }
-        gone = {copy: found[copy.partition[1]] for copy in copies if copy.partition[1] in found}
-        reports = await self._reports({copy: sorted(_available(one)) for copy, (_, one) in gone.items()})
-        for copy, (version, partition) in gone.items():
-            told = reports.get(copy, {})
-            adopted = {node for node, report in told.items() if report.config >= version}
-            is_sure = partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition))
-            if is_sure and copy in self._replication.departed:  # It may have been set aside meanwhile.
+        tree = self._metadata.tree(table)
+        gone = {copy: _parts_of(tree, copy) for copy in copies}
+        me = self._replication.replicas.me  # It has adopted that, and may be a host of a part again.
+        hosts = {part.partition.id: _available(part.partition) - {me} for parts in gone.values() for part in parts}
+        reports = await self._reports({(table, id_): sorted(nodes) for id_, nodes in hosts.items()})
+
+        def has_adopted(part: Part, node: bytes) -> bool:
+            report = reports.get((table, part.partition.id), {}).get(node)
+            return report is not None and report.config >= part.version
+
+        for copy, parts in gone.items():
+            is_absent = all(part.partition.assignment(copy.assignment) is None for part in parts)
+            is_known = all(has_adopted(part, node) for part in parts for node in hosts[part.partition.id])
+            # It may have been set aside meanwhile.
+            if parts and is_absent and is_known and copy in self._replication.departed:
                 self._holding.drop(copy)
+
+
+def _parts_of(tree: Tree, copy: Copy) -> list[Part]:
+    """What has the keys of a copy's partition by now: that, or what it was divided into; nothing: it is not known."""
+    if decode_table(tree.root.meta).kind == RANGE:
+        parts = [*parts_of(tree, copy.bounds)]
+        return parts if all(copy.bounds.covers(part.bounds) for part in parts) else []
+    return [part for part in parts_of(tree) if part.partition.id == copy.partition[1]]
 
 
 def _available(partition: Partition) -> set[bytes]:

@@ -260,17 +260,26 @@ def test_one_that_loads_leaves_its_sibling_alone(cluster):
     assert live(node, low) == {b"a": b"v", b"c": b"v"}
 
 
-def test_the_last_takes_the_space_along(cluster):
-    """Also what the other has left there is gone with it."""
+@pytest.mark.parametrize("at_once", [False, True])
+def test_with_the_last_the_space_goes(cluster, at_once):
+    """Also what the other has left there is gone with it; or both have left before either of them knows."""
     cluster.divide(1)
     node = cluster.nodes[0]
     low, high = child(node, LOW), child(node, HIGH)
-    for copy, there in ((low, True), (high, False)):
-        batch = Batch()
-        node.replicas.drop(copy, batch)
+    batches = [Batch(), Batch()]
+    for copy, batch in zip((low, high), batches, strict=True):
+        node.replicas.leaves(copy, batch)
         node.append(batch, lambda: None)
-        cluster.run()
-        assert (copy.space in node.spaces) is there
+        if not at_once:
+            cluster.run()
+            node.replicas.spaces.remove(copy, copy.space, copy.suffix)
+    cluster.run()
+    for copy in (low, high) if at_once else ():
+        node.replicas.spaces.remove(copy, copy.space, copy.suffix)
+    assert low.space in node.spaces
+    Clearing(node.replicas.spaces, node, Pace()).look()
+    cluster.run()
+    assert low.space not in node.spaces
     assert not node.replicas.spaces.left
 
 

@@ -111,6 +111,11 @@ def covers(one: Clock, other: Clock) -> bool:
     return all(count <= one.get(origin, 0) for origin, count in other.items())
 
 
+def needed(level: str, slots: int) -> int:
+    """How many slots a write needs."""
+    return {"one": 1, "majority": slots // 2 + 1, "all": slots}[level]
+
+
 @dataclass(eq=False)
 class Model:
     """What a copy has durably."""

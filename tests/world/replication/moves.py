@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
-from tests.world.replication.copies import Bounds
+from tests.world.replication.copies import Bounds, needed
 from tests.world.replication.lineage import Lineage
 from tests.world.replication.register import CATALOGUE
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.operations import Operation
     from gossipkv.register.metadata.tree import Tree
+    from gossipkv.replication.keys import Identity
     from tests.world.replication.copies import Clock, Dot, Model
     from tests.world.replication.copies import State as Stand
     from tests.world.replication.witness import Witness
@@ -173,6 +174,24 @@ class Moves:
         by = self.map_of(model)
         return [] if by is None else [self._witness.models.get(one.id) for one in by.assignments]
 
+    def was_at(self, identity: Identity, dot: Dot, level: str) -> bool:
+        """Whether the slots of a level had a record at once by some map, of the partition of a copy or of before."""
+        here, models = self.stands_for(identity.assignment), self._witness.models
+        is_here = here is not None and self.meaning(here).get(dot[0], 0) >= dot[1]
+        if here is None or not is_here or level == "one":
+            return is_here
+        partitions = self.lineage.forebears(identity.partition)
+        for version, by in (pair for one in partitions for pair in self.maps[one].items()):
+            slots: dict[int, bool] = {}
+            for one in by.assignments:
+                if one.state in {State.INITIALIZING, State.AVAILABLE}:
+                    has = one.id in models and models[one.id].has_confirmed(version, dot)
+                    slots[one.slot] = slots.get(one.slot, True) and (has or one.node == here.node)
+            served = {one.slot for one in by.assignments if one.state is State.AVAILABLE}
+            if sum(has and slot in served for slot, has in slots.items()) >= needed(level, self.slots[by.id]):
+                return True
+        return False
+
     # -- what must be kept -------------------------------------------------------------------------------------------
 
     def check_survival(self, partition: int) -> None:
@@ -236,7 +255,7 @@ class Moves:
             if not has >= due or (is_placed and here != due):
                 self._witness.found("places", f"partition {partition} is to be at {due}, and is at {here}")
         for one in there:
-            if one.partition in self.dropped or one.partition in self.lineage.children:
+            if one.partition in self.dropped or (is_placed and one.partition in self.lineage.children):
                 self._witness.found("places", f"{one.assignment} is of a partition that is no more")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast, final
 
 import msgpack
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import OnAnswer
     from gossipkv.replication.waiting import Waiter
     from gossipkv.wire.rpc import Value
+    from tests.world.replication.copies import Dot
     from tests.world.replication.network import Network
     from tests.world.replication.register import Register
     from tests.world.replication.witness import Witness
@@ -324,21 +326,19 @@ class Life:
         for copy in copies:
             self._check(copy, level)
         began = trio.current_time()
-        left = len(copies)
+        left = [*copies]
 
         def late() -> None:
             self._of.answered(number, Unknown("late"))
             on_end(Unknown("late"))
 
-        def reached() -> None:
-            nonlocal left
-            left -= 1
+        def reached(copy: Copy) -> None:
+            left.remove(copy)
+            witness.reached(number, copy, dots[copy], level)
             if not left and waiter.on_late is not None:
                 self.replication.waiting.end(waiter)
-                for copy, some in copies.items():
-                    last = counters[copy.assignment]
-                    dots = [(copy.assignment, last - place) for place in reversed(range(len(some)))]
-                    witness.told(number, copy, dots, level)
+                for one in copies:
+                    witness.told(one, dots[one], level)
                 witness.latencies.append((partition, self.node, began, trio.current_time() - began))
                 witness.counts["told of several copies"] += len(copies) > 1
                 self._of.answered(number, None)
@@ -352,8 +352,11 @@ class Life:
             raise
         self._of.open.add(number)
         witness.asked[number] += 1
-        for copy in copies:
-            replicas.levels[copy].wait(level, counters[copy.assignment], reached)
+        dots: dict[Copy, list[Dot]] = {}
+        for copy, some in copies.items():
+            last = counters[copy.assignment]
+            dots[copy] = [(copy.assignment, last - place) for place in reversed(range(len(some)))]
+            replicas.levels[copy].wait(level, last, partial(reached, copy))
         return counters
 
     def _check(self, copy: Copy, level: str) -> None:

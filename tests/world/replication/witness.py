@@ -24,6 +24,7 @@ from tests.world.replication.copies import (
     covers,
     dot_of,
     identity_of,
+    needed,
     order_of,
     state_of,
 )
@@ -52,11 +53,6 @@ class Violation(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.at_s:9.3f} s  {self.checker}: {self.what}"
-
-
-def needed(level: str, slots: int) -> int:
-    """How many slots a write needs."""
-    return {"one": 1, "majority": slots // 2 + 1, "all": slots}[level]
 
 
 def p99(times: Iterable[float]) -> float:
@@ -333,34 +329,41 @@ class Witness:
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
-    def told(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
-        """A client was told that a write has reached its level: at the heirs of its keys, if its copy was divided."""
-        of_heirs: dict[Copy, list[Dot]] = {}
-        for dot in dots:
-            of_heirs.setdefault(_heir(copy, self.issued[dot][0]), []).append(dot)
-        for heir, some in of_heirs.items():
-            self.counts["told across a division"] += heir is not copy
-            self._told(number, heir, some, level)
-
-    def _told(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
+    def reached(self, number: int, copy: Copy, dots: list[Dot], level: str) -> None:
+        """A write has reached its level at a copy; if that was divided since, at the heirs of all its keys."""
         origin, count = dots[-1]
+        if copy.heirs:
+            self.counts["reached across a division"] += 1
+            heirs = {_heir(copy, self.issued[dot][0]): dot for dot in dots}
+            lacks = [dot for heir, dot in heirs.items() if not self.moves.was_at(heir.identity, dot, level)]
+        else:
+            is_here = self.models[copy.assignment].clock.get(origin, 0) >= count
+            is_there = level == "one" or self._there(copy, (origin, count)) >= needed(level, self._slots_of(copy))
+            lacks = [] if is_here and is_there else dots
+        if lacks:
+            self.found("acknowledged", f"write {number}, {lacks} at {level}: too few slots have it")
+
+    @staticmethod
+    def _slots_of(copy: Copy) -> int:
+        return copy.rules.slots or len({host.slot for host in copy.hosts if host.counts})
+
+    def _there(self, copy: Copy, dot: Dot) -> int:
+        """How many slots of a copy's partition have a record that it has, by what it knows."""
         slots: dict[int, bool] = {}
-        here = self.moves.stands_for(copy.assignment)
-        is_here = here is not None and here.clock.get(origin, 0) >= count
         for host in copy.hosts:
             if host.counts:
                 model = self.models.get(host.assignment)
-                has = model is not None and model.has_confirmed(copy.config, (origin, count))
-                has |= is_here and host.assignment == copy.assignment
-                slots[host.slot] = slots.get(host.slot, True) and has
+                has = model is not None and model.has_confirmed(copy.config, dot)
+                slots[host.slot] = slots.get(host.slot, True) and (has or host.assignment == copy.assignment)
         served = {host.slot for host in copy.hosts if host.counts and host.available}
-        there = sum(has for slot, has in slots.items() if slot in served)
-        if not is_here or (level != "one" and there < needed(level, copy.rules.slots or len(slots))):
-            self.found("acknowledged", f"write {number}, {dots} at {level}: only {there} slots have it")
+        return sum(has for slot, has in slots.items() if slot in served)
+
+    def told(self, copy: Copy, dots: list[Dot], level: str) -> None:
+        """A client was told of what was reached."""
         for dot in dots:
             key, data = self.issued[dot]
             leaf = self.moves.lineage.leaf(copy.identity.partition, key)
-            self.counts["told, not heard of a division"] += leaf != copy.identity.partition
+            self.counts["told, not heard of a division"] += leaf != _heir(copy, key).identity.partition
             self.acknowledged.append(Acknowledged(leaf, key, order_of(data), level == "one"))
             if level != "one":
                 self.moves.acknowledged[leaf].add(dot)

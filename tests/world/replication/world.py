@@ -384,7 +384,8 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     until_s = trio.current_time() + LIVE_S
     while not (cluster.is_level and cluster.is_placed) and trio.current_time() < until_s:
         await trio.sleep(0.1)
-    await trio.sleep(SETTLE_S + (GIVEN_UP_S if cluster.is_short else 0.0))
+    # Where there are many ranges, not all of what is left is moved at once.
+    await trio.sleep(SETTLE_S + (GIVEN_UP_S + len(cluster.partitions) if cluster.is_short else 0.0))
     witness.check_end(cluster.lost, is_placed=not cluster.is_short)
     witness.check_answers()
     if not cluster.is_placed:

@@ -121,7 +121,8 @@ class Scene:
         self.witness.asked[number] += 1
         self.witness.answered[number] += 1
         self.copy.assignment = origin
-        self.witness.told(number, self.copy, [(origin, count)], level)
+        self.witness.reached(number, self.copy, [(origin, count)], level)
+        self.witness.told(self.copy, [(origin, count)], level)
 
     def ends(self, *lost):
         """All is over; some disks are lost."""
