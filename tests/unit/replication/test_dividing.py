@@ -372,7 +372,7 @@ def test_a_link_does_not_grow_with_divisions(cluster, monkeypatch):
             heir = cluster.heir(number, node.number, former=())
             node.replicas.place(heir.identity, 3, heir.hosts, heir.rules)
     cluster.pass_s(1.0)
-    assert len(one.replicas.peers[two.uuid].numbered) == len(two.replicas.peers[one.uuid].rows) == 2
+    assert len(one.replicas.peers[two.uuid].numbered) == len(two.replicas.peers[one.uuid].rows) <= 4  # And not 5.
     cluster.write(1, b"a", b"w")
     cluster.pass_s(1.0)
     assert are_equal(cluster)
