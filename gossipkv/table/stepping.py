@@ -204,10 +204,12 @@ class Stepping:
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
             return
-        operations = []
-        keys = {decode_partition(entry.record).id: entry.key for entry in self._metadata.tree(table).scan()}
+        operations, tree = [], self._metadata.tree(table)
+        is_range = decode_table(tree.root.meta).kind == RANGE  # Else a copy does not say at which key it stands.
+        keys = {} if is_range else {decode_partition(entry.record).id: entry.key for entry in tree.scan()}
         for copy, step in steps:
-            key, partition = keys.get(copy.partition[1]), copy.partition[1]
+            partition = copy.partition[1]
+            key = copy.bounds.first if is_range else keys.get(partition)
             if key is not None:
                 id_ = self._random.randbytes(OPERATION_ID_BYTES)
                 operations.append(Operation(id_, known.config, *_asked(step, key, partition)))
@@ -230,7 +232,11 @@ class Stepping:
 
     async def _drop_some(self, table: bytes, copies: Sequence[Copy]) -> None:
         tree = self._metadata.tree(table)
-        gone = {copy: _parts_of(tree, copy) for copy in copies}
+        if decode_table(tree.root.meta).kind == RANGE:
+            gone = {copy: _children_of(tree, copy) for copy in copies}
+        else:
+            shards = {part.partition.id: [part] for part in parts_of(tree)}
+            gone = {copy: shards.get(copy.partition[1], []) for copy in copies}
         me = self._replication.replicas.me  # It has adopted that, and may be a host of a part again.
         hosts = {part.partition.id: _available(part.partition) - {me} for parts in gone.values() for part in parts}
         reports = await self._reports({(table, id_): sorted(nodes) for id_, nodes in hosts.items()})
@@ -247,12 +253,10 @@ class Stepping:
                 self._holding.drop(copy)
 
 
-def _parts_of(tree: Tree, copy: Copy) -> list[Part]:
-    """What has the keys of a copy's partition by now: that, or what it was divided into; nothing: it is not known."""
-    if decode_table(tree.root.meta).kind == RANGE:
-        parts = [*parts_of(tree, copy.bounds)]
-        return parts if all(copy.bounds.covers(part.bounds) for part in parts) else []
-    return [part for part in parts_of(tree) if part.partition.id == copy.partition[1]]
+def _children_of(tree: Tree, copy: Copy) -> list[Part]:
+    """What has the keys of a copy's range by now: that, or what it was divided into; nothing: it is not known."""
+    parts = [*parts_of(tree, copy.bounds)]
+    return parts if all(copy.bounds.covers(part.bounds) for part in parts) else []
 
 
 def _available(partition: Partition) -> set[bytes]:

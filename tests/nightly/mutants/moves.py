@@ -32,7 +32,7 @@ IN_SHELL = "gossipkv.replication.shell:Replication"
 IN_STEPPING = "gossipkv.table.stepping:Stepping"
 IN_STEPS = "gossipkv.replication.steps"
 
-DROPS = "is_sure = partition.assignment(copy.assignment) is None and adopted.issuperset(_available(partition))"
+DROPS = "if parts and is_absent and is_known and copy in self._replication.departed:"
 ENOUGH = "return len(slots) >= min(slots_needed(MAJORITY, copy.rules.slots or len(available)), len(available)) > 0"
 FOLLOWS = (
     'assert merged.joining is not None or self.covers(entry.before, merged), "what was skipped is missed for good"'
@@ -113,7 +113,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     planted(
         "a target loads by what hosts told at any time",
         f"{IN_STEPPING}._round",
-        "told = {**reports.get(copy, {}), replicas.me: report_of(copy)}",
+        "told = {**reports.get(copy.partition, {}), replicas.me: report_of(copy)}",
         "told = {node: Report(*one[:1], one.config, one.clock, True) for node, one in replicas.hosts_told(copy)}",
         STEPPING,
     ),
@@ -324,14 +324,14 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
         "what has departed is dropped without a word of the others",
         f"{IN_STEPPING}._drop_some",
         DROPS,
-        "is_sure = partition.assignment(copy.assignment) is None",
+        "if parts and is_absent and copy in self._replication.departed:",
         STEPPING,
     ),
     planted(
         "what has departed is dropped when the others answer, by whatever map they go",
         f"{IN_STEPPING}._drop_some",
-        "adopted = {node for node, report in told.items() if report.config >= version}",
-        "adopted = {*told}",
+        "return report is not None and report.config >= part.version",
+        "return report is not None",
         STEPPING,
     ),
     planted(
@@ -344,7 +344,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     planted(
         "what was taken by force is dropped if it was LEAVING",
         f"{IN_HOLDING}._departs",
-        "elif any(end.assignment == copy.assignment for end in partition.ends):",
+        "elif any(end.assignment == copy.assignment for one in partitions for end in one.ends):",
         "elif False:",
         ASIDE,
     ),

@@ -13,6 +13,7 @@ from tests.nightly.mutants.branches import MUTANTS_OF_BRANCHES
 from tests.nightly.mutants.copies import MUTANTS_OF_COPIES
 from tests.nightly.mutants.datasets import MUTANTS_OF_DATASETS
 from tests.nightly.mutants.disk import MUTANTS_OF_THE_DISK
+from tests.nightly.mutants.divisions import MUTANTS_OF_DIVISIONS
 from tests.nightly.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.nightly.mutants.gateway import MUTANTS_OF_THE_GATEWAY
 from tests.nightly.mutants.http import MUTANTS_OF_HTTP
@@ -358,6 +359,7 @@ MUTANTS = (
     *MUTANTS_OF_REPLICATION,
     *MUTANTS_OF_MOVES,
     *MUTANTS_OF_SPLITTING,
+    *MUTANTS_OF_DIVISIONS,
     *MUTANTS_OF_SESSIONS,
     *MUTANTS_OF_REPORTS,
     *MUTANTS_OF_THE_GATEWAY,

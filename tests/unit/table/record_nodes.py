@@ -14,7 +14,16 @@ import msgpack
 from gossipkv.errors import NotReady, Unavailable, Unknown, UnknownDatabase, from_wire, to_wire
 from gossipkv.gossip.member import State as MemberState
 from gossipkv.placement.partition import Assignment, Partition, State
-from gossipkv.register.metadata.partitions import HASH, MAP, RANGE, Table, decode_partition, first_body, shard_key
+from gossipkv.register.metadata.partitions import (
+    HASH,
+    MAP,
+    RANGE,
+    Table,
+    decode_partition,
+    encode_partition,
+    first_body,
+    shard_key,
+)
 from gossipkv.register.metadata.tree import Tree
 from gossipkv.replication.keys import Identity
 from gossipkv.replication.messages import Stand
@@ -255,8 +264,11 @@ class Records:
             node.goes_by(table.id, tree.root.config)
         self.run()
 
-    def divide(self, name, middle):
-        """Have the one range of a table be two, by a map that all know and nobody has adopted; its map of before."""
+    def divide(self, name, middle, change=lambda partition: partition):
+        """Have the one range of a table be two, by a map that all know and nobody has adopted; its map of before.
+
+        `change`: what becomes of each child.
+        """
         before = self._trees[self._tables[name].id]
         (entry,) = before[0].scan()
         parent, table = decode_partition(entry.record), before[2]
@@ -266,7 +278,10 @@ class Records:
             )
             for number, key in ((1000, b""), (1001, middle))
         }
-        self._tell(name, table, first_body(table, children, entry.version + 1))
+        edit = before[0].edit(entry.version + 1)
+        for key, child in children.items():
+            edit.put(key, encode_partition(change(child)))
+        self._tell(name, table, edit.finish())
         return before
 
     def forget(self, name, before):

@@ -1,0 +1,149 @@
+"""Who goes on with a child of a range, and what becomes of what nobody goes on with."""
+
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from gossipkv.placement.partition import End, State
+from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.table.holding import Holding
+from tests.unit.table.record_nodes import Records
+from tests.unit.table.test_divided import MIDDLE
+
+LOW, HIGH = 1000, 1001
+OTHER = bytes([9]) * 16
+
+
+class Held:
+    """What a node makes of the maps of one table."""
+
+    def __init__(self):
+        self.records = Records(3)
+        self.node = self.records.nodes[0]
+        self.table = self.records.make("t", RANGE, firsts=[b""], holders=lambda _: self.records.nodes)
+        (self.parent,) = self.node.replicas.copies.values()
+        self.node.call("put", "t", b"a", b"1", {"level": "one"})
+        self.aside, self.departed = [], {}
+
+    def look(self):
+        """Take up the map."""
+        around = SimpleNamespace(
+            replicas=self.node.replicas, append=self.node.append, goes_by=self.node.goes_by, maps=self.node.maps,
+            departed=self.departed, departs=lambda copy: self.departed.update({copy: None}), let_go=self.let_go,
+        )  # fmt: skip
+        me = SimpleNamespace(me=SimpleNamespace(node=self.node.uuid), known=self.records.known, tree=self.records.tree)
+        trio.run(Holding(me, self.records, around).look)
+        self.records.run()
+
+    def let_go(self, copy, *, why=""):
+        """As `Replication` does."""
+        self.aside.append((copy.identity.partition, why))
+        self.node.replicas.spaces.set_aside(copy, why)
+        self.node.replicas.forget(copy, SimpleNamespace(drop_space=lambda _: None))
+
+    @property
+    def copies(self):
+        """The partitions that it holds, and whether each lies where the parent did."""
+        there = self.node.replicas.copies.values()
+        return {copy.identity.partition: copy.space == self.parent.space for copy in there}
+
+    @property
+    def parts(self):
+        """The partitions of which a part is set aside beside others."""
+        return [one.identity.partition for one in self.node.replicas.spaces.all_aside()]
+
+
+@pytest.fixture
+def held():
+    """A host of a range that has records."""
+    return Held()
+
+
+def but(high):
+    """Children of which the upper one is another."""
+    return lambda child: high(child) if child.id == HIGH else child
+
+
+def own(child, host, **changed):
+    """The child, with this node's assignment changed."""
+    rows = [one._replace(**changed) if one.node == host.uuid else one for one in child.assignments]
+    return child._replace(assignments=tuple(rows))
+
+
+def test_both_children(held):
+    """Nothing is left of the parent."""
+    held.records.divide("t", MIDDLE)
+    held.look()
+    assert (held.copies, held.parts, held.aside) == ({LOW: True, HIGH: True}, [], [])
+
+
+def test_one_that_is_leaving_goes_on(held):
+    """It has what others may lack."""
+    held.records.divide("t", MIDDLE, but(lambda child: own(child, held.node, state=State.LEAVING)))
+    held.look()
+    assert (held.copies, held.parts) == ({LOW: True, HIGH: True}, [])
+    leaving = held.node.replicas.copies[held.table, HIGH]
+    assert not leaving.originates
+    assert not leaving.was_available
+
+
+@pytest.mark.parametrize(
+    "high",
+    [
+        lambda child, _: child._replace(former=child.former[1:]),
+        lambda child, node: own(child, node, state=State.PROPOSED),
+        lambda child, node: own(child, node, state=State.INITIALIZING),
+        lambda child, node: child._replace(
+            assignments=tuple(one for one in child.assignments if one.node != node.uuid)
+        ),
+    ],
+    ids=["it is not named as former", "PROPOSED", "INITIALIZING", "it holds no more of it"],
+)
+def test_a_child_without_an_heir_here(held, high):
+    """What lies there is set aside; who is assigned begins from nothing, elsewhere."""
+    held.records.divide("t", MIDDLE, but(lambda child: high(child, held.node)))
+    held.look()
+    assert held.parts == [HIGH]
+    assert {partition: there for partition, there in held.copies.items() if there} == {LOW: True}
+    (aside,) = held.node.replicas.spaces.all_aside()
+    assert (aside.identity.assignment, aside.identity.bounds) == (held.parent.assignment, (MIDDLE, None))
+    assert aside.why.endswith("went on without it")
+
+
+def test_a_host_that_none_names(held):
+    """All that it has is set aside."""
+    held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER))
+    held.look()
+    assert held.copies == {}
+    assert held.aside == [
+        (held.parent.identity.partition, "its range was divided, and its children went on without it")
+    ]
+
+
+def test_one_that_was_to_go_before_goes(held):
+    """Others have all that it has, as the next look at it finds."""
+    held.parent.was_available = False
+    held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER))
+    held.look()
+    assert (held.aside, [*held.departed]) == ([], [held.parent])
+
+
+def test_one_that_was_taken_by_force_is_set_aside(held):
+    """It may have what others lack."""
+    held.parent.was_available = False
+    ends = (End(held.parent.assignment, 1),)
+    held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER)._replace(ends=ends))
+    held.look()
+    assert held.aside == [(held.parent.identity.partition, "its assignment was taken by force")]
+
+
+def test_a_map_that_was_forced_back(held):
+    """To before the division: its children are named by nobody."""
+    before = held.records.divide("t", MIDDLE)
+    held.look()
+    held.records.forget("t", before)
+    held.look()
+    why = "the map was forced back to before its range was divided"
+    assert sorted(held.aside) == [(LOW, why), (HIGH, why)]
+    assert held.copies == {held.parent.identity.partition: False}
