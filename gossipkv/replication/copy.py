@@ -27,6 +27,7 @@ from gossipkv.replication.keys import (
     RECORD,
     STATE,
     TOMBSTONE,
+    WHOLE,
     Identity,
     decode_state,
     encode_state,
@@ -38,6 +39,8 @@ from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from gossipkv.replication.keys import Bounds
 
 NOTHING: Final[dict[bytes, bytes]] = {}  # Of all copies of which all is synced; nobody writes to it.
 
@@ -232,6 +235,14 @@ class Copy:
     def identity(self) -> Identity:
         """What it is."""
         return Identity(*self.partition, self.assignment, self.bounds)
+
+    def bounded(self, bounds: Bounds) -> Batch:
+        """The batch that says of which keys it is: releases that divided nothing kept none."""
+        assert self.bounds == WHOLE, self.identity
+        self.bounds = shared(bounds)
+        batch = Batch()
+        self.put(batch, IDENTITY, self.identity.encode())
+        return batch
 
     @property
     def suffix(self) -> bytes:

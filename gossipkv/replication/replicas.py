@@ -126,9 +126,11 @@ class Replicas:
             self._outside.append(batch, partial(self._made, copy))
             self.making[identity[:2]] = copy
             return
-        if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
-            return
         if copy.assignment != identity.assignment:
+            return
+        if copy.bounds != identity.bounds:
+            self._outside.append(copy.bounded(identity.bounds), lambda: None)
+        if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
             return
         if copy.stands_still:
             self.loading.unplaced[copy] = identity, config, hosts, rules
