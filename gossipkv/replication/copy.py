@@ -27,6 +27,7 @@ from gossipkv.replication.keys import (
     RECORD,
     STATE,
     TOMBSTONE,
+    WHOLE,
     Identity,
     decode_state,
     encode_state,
@@ -38,6 +39,8 @@ from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from gossipkv.replication.keys import Bounds
 
 NOTHING: Final[dict[bytes, bytes]] = {}  # Of all copies of which all is synced; nobody writes to it.
 
@@ -84,7 +87,6 @@ class Line(NamedTuple):
     """What a copy came from by divisions, and what came from it."""
 
     is_beside: bool = False  # It lies in the space of what was divided, its keys behind its partition's id.
-    forebears: tuple[int, ...] = ()  # The assignments under which its records were written here before.
     heirs: tuple[Copy, ...] = ()  # What stands in its place since it was divided.
 
 
@@ -130,11 +132,6 @@ class Entry:
         self.size_bytes = size_bytes(self.records)
         self.origins = clock.ahead(self.after, self.before)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether its records lead from the clock before to that after: all that a batch has originated here."""
-        return self.is_own and self.origins == (self.copy.assignment,)
-
     def records_of(self, named: Sequence[int]) -> Sequence[tuple[bytes, bytes]]:
         """Its records of these origins: of what has ended since no clock says anything any more."""
         if all(origin in named for origin in self.origins):
@@ -146,7 +143,7 @@ class Entry:
         """The same as an entry of a copy that lies inside the bounds of its own: clocks as they are, records by key."""
         assert self.copy.bounds.covers(copy.bounds), (self.copy.bounds, copy.bounds)
         records = tuple(row for row in self.records if copy.bounds.has(row[0]))
-        return Entry(copy, records, self.before, self.after, self.is_own, self.position)
+        return Entry(copy, records, self.before, self.after, is_own=False, position=self.position)
 
 
 @final
@@ -238,6 +235,14 @@ class Copy:
     def identity(self) -> Identity:
         """What it is."""
         return Identity(*self.partition, self.assignment, self.bounds)
+
+    def bounded(self, bounds: Bounds) -> Batch:
+        """The batch that says of which keys it is: releases that divided nothing kept none."""
+        assert self.bounds == WHOLE, self.identity
+        self.bounds = shared(bounds)
+        batch = Batch()
+        self.put(batch, IDENTITY, self.identity.encode())
+        return batch
 
     @property
     def suffix(self) -> bytes:
@@ -500,11 +505,9 @@ class Copy:
         if before == after:
             return None
         entry = Entry(self, (*filter(self._has_row, records),), before, after, is_own=False, position=position)
-        if len(entry.origins) == 1:
-            (origin,) = entry.origins
-            # What a former life had written, and others gave back, may lack what has lost: that is no batch of its own.
-            is_plain = len(entry.records) == clock.counter(after, origin) - clock.counter(before, origin)
-            entry.is_own = is_plain if origin == self.assignment else origin in self.line.forebears
+        # What a former life had written, and others gave back, may lack what has lost: that is no batch of its own.
+        rise = clock.counter(after, self.assignment) - clock.counter(before, self.assignment)
+        entry.is_own = entry.origins == (self.assignment,) and len(entry.records) == rise
         return entry
 
     def _has_row(self, row: tuple[bytes, bytes]) -> bool:
@@ -515,7 +518,6 @@ class Copy:
         self.time.merge(parent.time.last)
         self.synced_config, self.taken_config = parent.synced_config, parent.taken_config
         self.is_new = parent.is_new
-        self.line = shared(self.line._replace(forebears=(*parent.line.forebears, parent.assignment)))
         self._between = {key: order for key, order in parent._between.items() if self.bounds.has(key)} or NOTHING
         self._has_synced(parent.synced)
 

@@ -21,7 +21,7 @@ import msgpack
 
 from gossipkv.errors import GossipKVError, NotReady, ProtocolError
 from gossipkv.replication import clock
-from gossipkv.replication.copy import NO_RULES, Copy, Entry, Line, first_batch
+from gossipkv.replication.copy import NO_RULES, Copy, Entry, first_batch
 from gossipkv.replication.feed import Ends, Feed, Ship, Told, is_served
 from gossipkv.replication.levels import Levels
 from gossipkv.replication.loading import Loading
@@ -126,9 +126,11 @@ class Replicas:
             self._outside.append(batch, partial(self._made, copy))
             self.making[identity[:2]] = copy
             return
-        if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
-            return
         if copy.assignment != identity.assignment:
+            return
+        if copy.bounds != identity.bounds:
+            self._outside.append(copy.bounded(identity.bounds), lambda: None)
+        if (config, tuple(sorted(hosts)), rules) == (copy.config, copy.hosts, copy.rules):
             return
         if copy.stands_still:
             self.loading.unplaced[copy] = identity, config, hosts, rules
@@ -174,7 +176,7 @@ class Replicas:
         """Heirs stand in the place of a copy, in the store and in all that is known of it here."""
         # Who has told of the parent in this life had no heir then; of others this may have been an older store's.
         is_vouched = {*parent.assigned} <= {parent.assignment, *self.levels[parent].heard}
-        parent.line = Line(heirs=tuple(heirs))
+        parent.line = parent.line._replace(heirs=tuple(heirs))
         for heir in heirs:
             self.copies[heir.partition] = heir
             self.levels[heir] = Levels(heir)
@@ -573,7 +575,7 @@ class Replicas:
             number = peer.numbers[entry.copy]
             ids = peer.numbered[number][1]
             before = None if last.get(number) == entry.before else counters_of(entry.before, ids)
-            after = None if entry.is_plain else counters_of(entry.after, ids)
+            after = None if entry.is_own else counters_of(entry.after, ids)
             last[number] = entry.after
             rows.append([number, before, after, [part for pair in entry.records_of(ids) for part in pair]])
 

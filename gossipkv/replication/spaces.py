@@ -27,7 +27,6 @@ from gossipkv.replication.keys import (
     STATE,
     decode_identity,
 )
-from gossipkv.replication.sharing import shared
 from gossipkv.storage.engine.shell import PUT
 
 if TYPE_CHECKING:
@@ -141,12 +140,7 @@ class Spaces:
             if ASIDE in row:
                 one = Aside(space, suffix, decode_identity(row[IDENTITY]), row[ASIDE].decode())
                 self.aside[space] = (*self.aside.get(space, ()), one)
-        copies = [_copy_of(space, suffix, row) for suffix, row in rows.items() if _is_copy(row)]
-        for copy in copies:
-            before = (one.identity for one in self.divided.get(space, {}).values())
-            forebears = tuple(one.assignment for one in before if one.bounds.covers(copy.bounds))
-            copy.line = shared(copy.line._replace(forebears=forebears)) if forebears else copy.line
-        return copies
+        return [_copy_of(space, suffix, row) for suffix, row in rows.items() if _is_copy(row)]
 
     def set_aside(self, copy: Copy, why: str) -> None:
         """It is set aside where it lies."""

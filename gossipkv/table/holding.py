@@ -75,6 +75,15 @@ def parts_of(tree: Tree, bounds: Bounds = WHOLE) -> Iterator[Part]:
         yield Part(entry.version, its, entry.record)
 
 
+def _is_named(tree: Tree, copy: Copy) -> bool:
+    """Whether a range table's map has a copy's partition: at its first key, if that is known."""
+    entry, id_ = tree.get(copy.bounds.first), copy.partition[1]
+    if entry is not None and decode_partition(entry.record).id == id_:
+        return True
+    # Of copies that a release made which divided nothing the first look learns which keys they have.
+    return copy.bounds == WHOLE and any(part.partition.id == id_ for part in parts_of(tree))
+
+
 @final
 class Holding:
     """Takes up assignments of this node."""
@@ -125,7 +134,7 @@ class Holding:
             described = decode_table(tree.root.meta)
             if described.kind == RANGE:
                 self._replication.replicas.spaces.has_ranges(table.id)
-                self._divide(table.id, tree, described.replication)
+                await self._divide(table.id, tree, described.replication)
             for number, part in enumerate(parts_of(tree)):
                 if part.version > config:
                     self._take_up(table.id, part, described.replication)
@@ -154,7 +163,7 @@ class Holding:
         else:
             self._replication.departs(copy)
 
-    def _divide(self, table: bytes, tree: Tree, slots: int) -> None:
+    async def _divide(self, table: bytes, tree: Tree, slots: int) -> None:
         """Have copies of ranges that are not in a map any more go on as those that are.
 
         Raises:
@@ -163,11 +172,14 @@ class Holding:
         """
         replicas = self._replication.replicas
         here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
-        for copy in [copy for copy in here if copy not in self._replication.departed]:
-            entry = tree.get(copy.bounds.first)
-            if entry is None or decode_partition(entry.record).id != copy.partition[1]:
-                if copy.partition in replicas.making:
-                    raise NotReady("a range was divided whose copy here is about to be made")
+        for number, copy in enumerate([copy for copy in here if copy not in self._replication.departed]):
+            if number % FEW == FEW - 1:
+                await trio.lowlevel.checkpoint()
+            if _is_named(tree, copy):
+                continue
+            if copy.partition in replicas.making:
+                raise NotReady("a range was divided whose copy here is about to be made")
+            if copy in replicas.levels:  # It may have been dropped meanwhile.
                 self._divide_one(copy, [*parts_of(tree, copy.bounds)], slots)
 
     def _divide_one(self, copy: Copy, parts: list[Part], slots: int) -> None:

@@ -102,13 +102,6 @@ MUTANTS_OF_DIVISIONS: tuple[Mutant, ...] = (
         DIVIDING,
     ),
     planted(
-        "what waits is counted by what was told of the parent",
-        f"{IN_LEVELS}._confirmed",
-        "if told.assignment == assignment and told.config == self._copy.config:",
-        "if told.assignment == assignment:",
-        DIVIDING,
-    ),
-    planted(
         "what may be of a part that is set aside is said to be done",
         f"{IN_DIVIDING}:divide",
         "if not orphans:  # Else what waits has keys, perhaps, that nobody confirms.",
@@ -144,13 +137,6 @@ MUTANTS_OF_DIVISIONS: tuple[Mutant, ...] = (
         f"{IN_SPACES}._copies_of",
         "return [copy for copy in self.copies_in(space) if one.identity.bounds.covers(copy.bounds)]",
         "return []",
-        DIVIDING,
-    ),
-    planted(
-        "what was written here before is left to others to send",
-        f"{IN_COPY}.entry_of",
-        "entry.is_own = is_plain if origin == self.assignment else origin in self.line.forebears",
-        "entry.is_own = is_plain and origin == self.assignment",
         DIVIDING,
     ),
     planted(
@@ -237,13 +223,6 @@ MUTANTS_OF_DIVISIONS: tuple[Mutant, ...] = (
         "gossipkv.table.settling:_settled",
         "return Seen(copy.config, clock.named(settled(replicas, copy), copy.assigned))",
         "return Seen(copy.config, settled(replicas, copy))",
-        SETTLING,
-    ),
-    planted(
-        "a former assignment is settled by whichever child is found",
-        f"{IN_REPLICAS}.of_origin",
-        "self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.assigned}",
-        "self._of_origin = {origin: copy for copy in self.copies.values() for origin in copy.named}",
         SETTLING,
     ),
     planted(

@@ -103,8 +103,8 @@ MUTANTS_OF_REPLICATION = (
     planted(
         "the log's own is all that moves the own counter",
         f"{IN_COPY}.entry_of",
-        "entry.is_own = is_plain if origin == self.assignment else origin in self.line.forebears",
-        "entry.is_own = True",
+        "entry.is_own = entry.origins == (self.assignment,) and len(entry.records) == rise",
+        "entry.is_own = rise > 0",
         COPY,
     ),
     planted(

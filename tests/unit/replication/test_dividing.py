@@ -106,6 +106,7 @@ def test_heirs_have_what_the_parent_had(cluster):
     low, high = child(node, LOW), child(node, HIGH)
     assert (live(node, low), live(node, high)) == ({b"a": b"v"}, {b"m": b"v", b"z": b"v"})
     assert low.space == high.space == before.space
+    assert node.replicas.spaces.at(TABLE, MIDDLE) is high
     assert (TABLE, 7) not in node.replicas.copies
     for copy, number in ((low, LOW), (high, HIGH)):
         own = [(assignment_of(number, one), 0) for one in PARENTS]
@@ -138,10 +139,13 @@ def test_what_waits_is_counted_anew(cluster):
     cluster.connect(cluster.nodes[0])
     cluster.pass_s(2.0)
     assert reached == []
-    cluster.divide(2, 3)
+    cluster.divide(2, heirs=[LOW])  # And of the other child nobody has confirmed anything.
+    cluster.pass_s(1.0)
+    assert clock.counter(child(cluster.nodes[1], LOW).synced, 1) == 2
+    assert reached == []
+    cluster.divide(3)
     cluster.pass_s(1.0)
     assert reached == [b"b"]
-    assert are_equal(cluster)
 
 
 def test_an_origin_that_has_not_heard_goes_on(cluster):
@@ -150,6 +154,8 @@ def test_an_origin_that_has_not_heard_goes_on(cluster):
     reached = cluster.write(2, b"c", b"w", "majority")
     cluster.pass_s(1.0)
     assert reached == [b"c"]
+    told = cluster.nodes[1].replicas.peers[cluster.nodes[0].uuid].feed.told
+    assert cluster.nodes[1].replicas.copies[TABLE, 7] not in told
     assert live(cluster.nodes[0], child(cluster.nodes[0], LOW)) == {b"a": b"v"}
     assert (TABLE, cluster.nodes[0].uuid) in cluster.nodes[1].newer
     assert cluster.nodes[0].newer == []
@@ -171,6 +177,8 @@ def test_a_log_from_before_is_read_as_each_heirs(cluster, has_synced):
     cluster.write(1, b"b")
     cluster.write(1, b"y")
     cluster.divide(1)
+    assert child(node, LOW).is_pending(b"b") is not has_synced
+    assert child(node, LOW).synced_config == (2 if has_synced else 1)
     node.sync()
     node.syncs = True
     cluster.write(1, b"b", b"w")
@@ -188,13 +196,15 @@ def test_a_next_life_reads_it_so_too(cluster):
     """Of copies side by side, and what the log has of their parent."""
     cluster.cut(cluster.nodes[0])
     cluster.write(1, b"b")
+    last = cluster.nodes[0].replicas.copies[TABLE, 7].time.last
     cluster.divide(1)
     cluster.write(1, b"z", b"w")
     node = cluster.nodes[0]
     node.begin()
     low, high = child(node, LOW), child(node, HIGH)
     assert (low.bounds, high.bounds) == (BOUNDS[LOW], BOUNDS[HIGH])
-    assert low.line.forebears == high.line.forebears == (1,)
+    assert low.named == (*PARENTS, *(assignment_of(LOW, one) for one in PARENTS))
+    assert low.time.last == last
     node.replicas.spaces.has_ranges(TABLE)
     node.replicas.maps[TABLE] = 2
     for number in (LOW, HIGH):
@@ -334,6 +344,7 @@ def test_who_was_not_heard_of_the_parent_is_asked_first(cluster):
     node.begin()
     node.replicas.spaces.has_ranges(TABLE)
     cluster.adopt(1, node)
+    cluster.pass_s(2.0)
     cluster.divide(1)
     assert not node.replicas.may_originate(child(node, LOW))
     cluster.divide(2, 3)
@@ -376,3 +387,68 @@ def test_a_link_does_not_grow_with_divisions(cluster, monkeypatch):
     cluster.write(1, b"a", b"w")
     cluster.pass_s(1.0)
     assert are_equal(cluster)
+
+
+def test_who_is_told_of_a_child_hears_of_the_map(cluster):
+    """Nobody has written anything since."""
+    cluster.divide(1)
+    cluster.pass_s(1.0)
+    assert [node.newer[:1] for node in cluster.nodes] == [[], *[[(TABLE, cluster.nodes[0].uuid)]] * 2]
+
+
+def test_what_was_written_here_before_goes_at_once(cluster):
+    """By the log, in which it is of an assignment that is former: it does not lie until it is relayed."""
+    node = cluster.nodes[0]
+    node.syncs = False
+    cluster.write(1, b"b")
+    cluster.divide(1)
+    cluster.divide(2, 3)
+    node.sync()
+    node.syncs = True
+    cluster.run()
+    cluster.pass_s(0.15)
+    assert live(cluster.nodes[1], child(cluster.nodes[1], LOW)) == {b"a": b"v", b"b": b"v"}
+
+
+def test_who_leaves_a_space_with_others_leaves_that_alone(cluster):
+    """The batch drops no space."""
+    cluster.divide(1)
+    batch = Batch()
+    cluster.nodes[0].replicas.spaces.leaves(child(cluster.nodes[0], LOW), batch)
+    assert (batch.count > 0, [*batch.dropped]) == (True, [])
+
+
+def test_a_digest_is_of_its_own_keys(cluster):
+    """And of none of its sibling's."""
+    cluster.divide()
+    cluster.pass_s(0.5)
+    node = cluster.nodes[0]
+    for _ in range(20):
+        node.comparing.look()
+    assert {number: child(node, number).digest.records for number in (LOW, HIGH)} == {LOW: 1, HIGH: 2}
+
+
+def test_a_child_is_divided(cluster):
+    """Where it lies; what the log has of its parent's parent is of the grandchildren, too, also in a next life."""
+    first = cluster.nodes[0]
+    cluster.cut(first)
+    cluster.write(1, b"b")
+    cluster.divide(1)
+    cluster.write(1, b"c")
+    parent = child(first, LOW)
+    bounds = {10: Bounds(b"", b"c"), 11: Bounds(b"c", MIDDLE)}
+    heirs = []
+    for number, part in bounds.items():
+        hosts = [Host(assignment_of(number, one), cluster.nodes[one - 1].uuid, one - 1, *SERVES) for one in PARENTS]
+        heirs.append(Heir(Identity(TABLE, number, hosts[0].assignment, part), 3, hosts, Rules(3, parent.named)))
+    divide(first.replicas, first.append, parent, heirs, {})
+    cluster.run()
+    low, high = (child(first, number) for number in bounds)
+    assert (live(first, low), live(first, high)) == ({b"a": b"v", b"b": b"v"}, {b"c": b"v"})
+    assert low.space == high.space == child(first, HIGH).space
+    first.begin()
+    assert first.replicas.copies.keys() == {(TABLE, number) for number in (HIGH, *bounds)}
+    entries = [entry for at, done in first.log for entry in first.replicas.spaces.read(at, done)]
+    shown = [(entry.copy.identity.partition, [key for key, _ in entry.records]) for entry in entries]
+    assert sorted(shown[-5:-2]) == [(HIGH, []), (10, [b"b"]), (11, [])]
+    assert sorted(shown[-2:]) == [(10, []), (11, [b"c"])]
