@@ -248,11 +248,11 @@ class Cluster:
             self.have(node, partition, writes, level, random.choice((0.5, 2.0)))
 
     def _target(self, random: Random) -> tuple[int, Node, Sequence[bytes]]:
-        """A partition, a node that holds it, and its keys: half of the time by the map that the node knows."""
+        """A partition, a node that holds it, and its keys: of ranges by the map of now, or by one that a node knows."""
         if self.is_range:
-            node = random.choice(self.nodes)
-            tree = self.register.tree(self.table, node.known.get(self.table) if happens(random, 0.5) else None)
-            parts = [part for part in parts_of(tree) if keys_in(part)]
+            node, other = random.choices(self.nodes, k=2)
+            by = random.choice((None, node.known.get(self.table), other.known.get(self.table)))
+            parts = [part for part in parts_of(self.register.tree(self.table, by)) if keys_in(part)]
             here = [part for part in parts if any(one.node == node.uuid for one in part.partition.assignments)]
             part = random.choice(here or parts)
             return part.partition.id, node, keys_in(part)
