@@ -1,4 +1,4 @@
-"""Scans of a table that go on all the while, and what is wrong with one: each key that was there throughout, once."""
+"""Scans of a table that go on all the while, each of which is judged."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Self
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError
 from tests.ci.cluster.table_records import TABLE, TIMEOUT_MS
+from tests.world.replication.scans import Asked, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 LIMITS = (7, 100, 1000)  # Records of a page.
-
-
-def faults_of(found: Sequence[bytes], there: Collection[bytes], *, reverse: bool = False) -> list[str]:
-    """What is wrong with the keys of a scan; `there`: those that were there from its begin to its end."""
-    faults = []
-    in_order = [*found][:: -1 if reverse else 1]
-    if in_order != sorted({*found}):
-        faults.append(f"{len(found) - len({*found})} keys came twice, or not in order")
-    if lacking := {*there} - {*found}:
-        faults.append(f"{len(lacking)} keys were left out, such as {min(lacking)!r}")
-    return faults
 
 
 class Scans:
@@ -69,7 +59,6 @@ class Scans:
                 return
             found += [key for key, _ in rows]
             if cursor is None:
-                there = [key for key in self._there if start <= key and (end is None or key < end)]
-                self.faults += faults_of(found, there, reverse=reverse)
+                self.faults += faults_of(found, Asked(start, end, reverse), self._there)
                 self.done += 1
                 return

@@ -123,21 +123,3 @@ def test_a_range_of_one_key(tmp_path):
         assert cluster.log(1).count("range_not_divided") == 1
         assert len(nodes.ask(1, "get", TABLE, b"one")[0]) == 100_000
         assert starts(nodes, 1) == [b""]
-
-
-@pytest.mark.parametrize(
-    ("found", "wrong"),
-    [
-        ([b"a", b"b", b"c"], ""),
-        ([b"a", b"c"], "left out"),
-        ([b"a", b"b", b"b", b"c"], "twice"),
-        ([b"b", b"a", b"c"], "not in order"),
-        ([b"a", b"b", b"c", b"a"], "twice"),
-    ],
-)
-def test_a_scan_that_is_wrong_is_seen(found, wrong):
-    """In both directions; what was not there all the while may be in it or not."""
-    there = {b"a", b"b"}
-    for reverse in (False, True):
-        faults = scanning.faults_of(found[::-1] if reverse else found, there, reverse=reverse)
-        assert (wrong in " ".join(faults)) if wrong else faults == []
