@@ -158,7 +158,9 @@ class Holding:
         """The map does not name a copy here; `partitions`: what has its keys by now; `why`: if it was AVAILABLE."""
         if copy.was_available:
             self._replication.let_go(copy, why=why)
-        elif any(end.assignment == copy.assignment for one in partitions for end in one.ends):
+        elif copy not in self._replication.departed and any(
+            end.assignment == copy.assignment for one in partitions for end in one.ends
+        ):  # Else its end is named since another one was taken by force: it had been handed over by then.
             self._replication.let_go(copy, why="its assignment was taken by force")
         else:
             self._replication.departs(copy)

@@ -138,6 +138,21 @@ def test_one_that_was_taken_by_force_is_set_aside(held):
     assert held.aside == [(held.parent.identity.partition, "its assignment was taken by force")]
 
 
+def test_one_that_had_gone_before_another_was_taken_by_force(held):
+    """The ends of all that is former are named then: what it had handed over by the map of before is no less so."""
+    mine = held.parent.assignment
+    held.parent.was_available = False
+    for ends in ((), (End(mine, None), End(OTHER[0], None))):
+        held.records.change(
+            "t",
+            lambda one, ends=ends: one._replace(
+                assignments=tuple(each for each in one.assignments if each.id != mine), former=(mine,), ends=ends
+            ),
+        )
+        held.look()
+        assert (held.aside, [*held.departed]) == ([], [held.parent])
+
+
 def test_a_map_that_was_forced_back(held):
     """To before the division: its children are named by nobody."""
     before = held.records.divide("t", MIDDLE)
