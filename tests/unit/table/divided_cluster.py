@@ -16,10 +16,10 @@ from gossipkv.register.metadata.tree import Tree
 from tests.world.replication.scans import Asked, faults_of
 from tests.world.replication.sessions import READS, WRITES, Did, Guarantees
 
-SESSIONS = 4
+SESSIONS = 5
 KEYS = [b"k%02d" % number for number in range(48)]
 WAIT_MS = 3000
-PACE_S = 0.05
+PACE_S = 0.15
 LIMITS = (2, 7, 50)
 HELD_S = (0.0, 0.0, 0.3, 3.0)  # A cursor, until the next page is asked for.
 REST_S = 300  # What is written last is divided last; then it is to be quiet for a minute.
@@ -183,7 +183,7 @@ async def rest(cluster, machine):
             rests_s, before = trio.current_time(), found
         return trio.current_time() - rests_s > 60
 
-    await cluster.until(holds, within_s=REST_S, every_s=1)
+    await cluster.until(holds, within_s=REST_S, every_s=2)
     return before
 
 
