@@ -123,7 +123,7 @@ class Reads:
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
             key = arguments.key("key", self._max_key)
-            options = arguments.options(*GET_OPTIONS)
+            options = self._options(database, arguments, GET_OPTIONS)
             is_explained = options.flag("explain")
             version = self._choose_and_count(database, options, reading)
             try:
@@ -141,7 +141,7 @@ class Reads:
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
             keys = arguments.keys("keys", self._max_key)
-            options = arguments.options(*READ_OPTIONS)
+            options = self._options(database, arguments, READ_OPTIONS)
             version = self._choose_and_count(database, options, reading)
             try:
                 values = self._values(version, keys, self._answer_limit(options))
@@ -152,6 +152,12 @@ class Reads:
                 raise
             self.counts.answered(database, *values)
             return [[*values], version.name]
+
+    def _options(self, database: str, arguments: Arguments, known: Sequence[str]) -> Options:
+        """The options of a read.  Raises UnknownDatabase or NotReady first: those of a table, it may be, are others."""
+        if database not in self.published.databases:
+            self._database(database)
+        return arguments.options(*known)
 
     def _values(self, version: PublishedVersion, keys: Sequence[bytes], limit: int) -> list[bytes | None]:
         values: list[bytes | None] = []
@@ -168,7 +174,7 @@ class Reads:
         """`[[[key, value], ...], cursor or nil, version]`."""
         database = arguments.text("database")
         with self.counts.reading(database) as reading:
-            options = arguments.options(*SCAN_OPTIONS)
+            options = self._options(database, arguments, SCAN_OPTIONS)
             return self._scan(database, options, reading)
 
     def _scan(self, database: str, options: Options, reading: Reading) -> Packed | Waiting:
