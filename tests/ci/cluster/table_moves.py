@@ -145,12 +145,12 @@ def by_copies(
 class Traffic:
     """Writes at a majority and reads by clients of both kinds, half of them by the table's map; and sessions."""
 
-    def __init__(self, addresses: Mapping[str, str], *, seed: int) -> None:
-        """`addresses`: of nodes, by their names."""
+    def __init__(self, addresses: Mapping[str, str], *, seed: int, pause_s: float = 0.0) -> None:
+        """`addresses`: of nodes, by their names; `pause_s`: of sessions, between requests."""
         self._addresses = addresses
         self._stack = ExitStack()
         self.load = Load([*addresses.values()], seed=seed, by_map=True)
-        self.hopping = Hopping([*addresses.values()], seed=seed, levels=("majority",), by_map=True)
+        self.hopping = Hopping([*addresses.values()], seed=seed, levels=("majority",), by_map=True, pause_s=pause_s)
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self.load)
@@ -198,9 +198,9 @@ class Traffic:
         return reads + self.hopping.reads, writes + self.hopping.writes
 
 
-def traffic_at(nodes: Nodes, *, seed: int) -> Traffic:
+def traffic_at(nodes: Nodes, *, seed: int, pause_s: float = 0.0) -> Traffic:
     """Traffic at all nodes that were started."""
-    return Traffic({node.name: node.address for node in nodes.cluster.status()}, seed=seed)
+    return Traffic({node.name: node.address for node in nodes.cluster.status()}, seed=seed, pause_s=pause_s)
 
 
 def check(nodes: Nodes, traffic: Traffic, index: int) -> None:

@@ -45,7 +45,8 @@ class Failed(NamedTuple):
 class Hopping:
     """Eight sessions, each by a thread of its own, until they are to end; another comes after one that is lost.
 
-    `levels`: of their writes; `by_map`: every other session has the owners of a key asked.
+    `levels`: of their writes; `by_map`: every other session has the owners of a key asked; `pause_s`: between requests,
+    for who asks for long: what the judge keeps grows with the square of the writes.
     """
 
     def __init__(
@@ -55,7 +56,9 @@ class Hopping:
         seed: int,
         levels: Sequence[Level] = ("one", "majority"),
         by_map: bool = False,
+        pause_s: float = 0.0,
     ) -> None:
+        self._pause_s = pause_s
         self._orders = [[*addresses[at:], *addresses[:at]] for at in range(len(addresses))]
         self._is_over = threading.Event()
         self._lock = threading.Lock()
@@ -111,7 +114,7 @@ class Hopping:
                 tables = [client.table(TABLE, by_map=self._by_map and name % 2 == 1) for client in clients]
                 session, life = clients[0].session(), 0
                 for number in range(1 << 30):
-                    if self._is_over.is_set():
+                    if self._is_over.wait(self._pause_s):
                         return
                     if number % 50 == 49:  # As in another process.
                         session = clients[0].session(session.to_text())
