@@ -147,7 +147,7 @@ def test_a_copy_leaves_a_shared_space_while_its_sibling_is_written():
         await cluster.until(lambda: copy_at(cluster, 2, LOW).space != space, 10.0)
         assert copy_at(cluster, 2, HIGH).space == space
 
-    witness = staged(play, ranges=1)
+    witness = staged(play, ranges=1, tail_bytes=SHORT_BYTES)
     assert witness.counts["loads beside a sibling"] == witness.counts["what was left is cleared"] == 1
 
 
@@ -163,7 +163,7 @@ def test_a_load_while_its_partition_is_divided():
         await cluster.until(lambda: cluster.is_level, 20.0)
         assert before.heirs
 
-    witness = staged(play, ranges=1)
+    witness = staged(play, ranges=1, tail_bytes=SHORT_BYTES)
     assert witness.counts["loads beside a sibling"] == 2
 
 
