@@ -200,7 +200,9 @@ class Writes:
         replicas = self._replication().replicas
         found: dict[Copy, list[Write]] = {}
         for write in batch.writes:
-            found.setdefault(held(replicas, batch.table, batch.partition, write.key), []).append(write)
+            copy = next((one for one in found if one.bounds.has(write.key)), None)
+            copy = copy or held(replicas, batch.table, batch.partition, write.key)
+            found.setdefault(copy, []).append(write)
         return found
 
     def _originate(self, batch: _Batch, deadline: float, on_answer: OnAnswer) -> None:

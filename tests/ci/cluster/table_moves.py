@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from bisect import bisect_right
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -113,13 +114,24 @@ def hosts_of(nodes: Nodes, index: int) -> dict[int, list[str]]:
     return hosts
 
 
+def starts(nodes: Nodes, index: int) -> list[bytes]:
+    """Where the partitions of a range table begin, as a node knows them; of a hash table nothing."""
+    told = nodes.ask(index, "partition_map", TABLE, {"limit": MOST_OF_MAP})
+    return [one["start"] for one in told["partitions"]] if told["kind"] == "range" else []
+
+
+def number_of(key: bytes, count: int, begin: Sequence[bytes]) -> int:
+    """The partition of a key, of so many shards, or of ranges that begin there."""
+    return bisect_right(begin, key) - 1 if begin else TABLE_HASHES["murmur3"](key) % count
+
+
 def by_copies(
-    addresses: Mapping[str, str], hosts: Mapping[int, Sequence[str]], keys: Sequence[bytes]
+    addresses: Mapping[str, str], hosts: Mapping[int, Sequence[str]], keys: Sequence[bytes], begin: Sequence[bytes]
 ) -> dict[str, dict[bytes, bytes | None]]:
     """What the copies have for these keys; where a host is down, another of its partition is asked twice."""
     asked: dict[tuple[int, str], list[bytes]] = {}
     for key in keys:
-        some = hosts[TABLE_HASHES["murmur3"](key) % len(hosts)]
+        some = hosts[number_of(key, len(hosts), begin)]
         for number in range(max(map(len, hosts.values()))):
             asked.setdefault((number, some[number % len(some)]), []).append(key)
     found: dict[str, dict[bytes, bytes | None]] = {}
@@ -157,13 +169,13 @@ class Traffic:
             lambda counts: min(counts) >= least,
         )
 
-    def faults(self, hosts: Mapping[int, Sequence[str]]) -> list[str]:
+    def faults(self, hosts: Mapping[int, Sequence[str]], begin: Sequence[bytes] = ()) -> list[str]:
         """Hold what these hosts of partitions have in the end against all that was told; what must not be."""
         ends: dict[str, dict[bytes, bytes | None]] = {}
         keys = sorted({write.key for write in self.load.writes})
 
         def look() -> bool:
-            ends.update(by_copies(self._addresses, hosts, keys))
+            ends.update(by_copies(self._addresses, hosts, keys, begin))
             return all(end == ends["copy 0"] for end in ends.values())
 
         with contextlib.suppress(AssertionError):  # What differs is told by the judge.
@@ -193,13 +205,13 @@ def traffic_at(nodes: Nodes, *, seed: int) -> Traffic:
 
 def check(nodes: Nodes, traffic: Traffic, index: int) -> None:
     """Hold what the table has in the end, as a node says who has it, against all that was told; and look at logs."""
-    assert traffic.faults(hosts_of(nodes, index)) == []
+    assert traffic.faults(hosts_of(nodes, index), starts(nodes, index)) == []
     assert trouble(nodes.cluster) == []
 
 
-def lay(cluster: Cluster, *, partitions: int, replication: int) -> dict[bytes, bytes]:
+def lay(cluster: Cluster, *, replication: int, kind: str = "hash", partitions: int = 0) -> dict[bytes, bytes]:
     """Make the table at the nodes that there are; what was put into it, on all its replicas."""
-    options = {"kind": "hash", "partitions": partitions, "replication": replication}
+    options = {"kind": kind, "replication": replication} | ({"partitions": partitions} if partitions else {})
     records = {b"old/%d" % number: b"%0*d" % (VALUE_BYTES, number) for number in range(OLD)}
     with cluster.connect(1, timeout_ms=TIMEOUT_MS) as client:
         client.call("create_table", TABLE, options)

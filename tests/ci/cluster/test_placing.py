@@ -26,7 +26,7 @@ RECORDS = [(f"cart {number}", bytes(1000)) for number in range(1000)]
 
 def plainly(text: str) -> list[list[str]]:
     """The words of each line, whatever the sizes, the numbers of moves and the widths; who is in a group is chance."""
-    text = re.sub(r"[\d.]+ KiB", "N KiB", text)
+    text = re.sub(r"[\d.]+ KiB|\b\d{12,20}\b", "N KiB", text)  # Ids of partitions are drawn.
     text = re.sub(r"\d+ moves?|(?<=n4) +\d+(?= +N KiB)", " N moves", text)
     lines = [line.split() for line in text.splitlines()]
     members = sorted(word for line in lines[1:] for word in line[1:]) if lines[0] == ["group", "nodes"] else []
@@ -138,6 +138,10 @@ def test_the_page_does_what_it_says(tmp_path):
             until(lambda: nodes.alive(1), lambda alive: "n3" in alive)
             nodes.ask(1, "add_node", "n3")
 
+        def events_are_there():
+            options = {"kind": "range", "replication": 2}
+            nodes.ask(1, "create_table", "events", options)
+
         def n3_has_looked():
             until(lambda: nodes.ask(1, "quarantine_list"), bool)
 
@@ -148,7 +152,8 @@ def test_the_page_does_what_it_says(tmp_path):
             client.table("carts").put_many(RECORDS)
         typed(cluster, {
             "node add n4": n4_comes, "node remove n3": n3_dies, "node replace n2 n5": n5_comes,
-            "table reshard carts 2": n3_is_back, "table quarantine list": n3_has_looked,
+            "table reshard carts 2": n3_is_back, "table split events 2024-06": events_are_there,
+            "table quarantine list": n3_has_looked,
         })  # fmt: skip
         named = nodes.ask(1, "placement_nodes")
         for number in range(1, 6):

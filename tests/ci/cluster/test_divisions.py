@@ -1,0 +1,143 @@
+"""Real nodes whose ranges are divided while clients of all of them write, read and scan."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gossipkv.launcher import Cluster
+from tests.ci.cluster import scanning
+from tests.ci.cluster.table_moves import Death, check, held, lay, starts, still_there, traffic_at
+from tests.ci.cluster.table_nodes import Nodes, until
+from tests.ci.cluster.table_records import TABLE
+from tests.ci.cluster.views import LOGGED
+
+pytestmark = pytest.mark.timeout(600)
+
+SETTINGS = {**LOGGED, "refresh_period": "off", "table_segment": "4MiB"}
+LEAST = 100  # Reads and writes of clients, and of sessions, in each phase.
+ROWS = 500
+
+
+def settled(nodes, index):
+    """Whether all that was divided has settled: nothing is former any more, and nothing is set aside."""
+    told = nodes.ask(index, "status", {"local": True})[TABLE]
+    return told["unwell"] == [] and told["aside"] is None and told["moving"] == {}
+
+
+def gossipkv(*arguments):
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "gossipkv", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_ranges_are_divided_as_they_grow(tmp_path):
+    """By size and by people; a node is killed amid that, and one sleeps through it: no read fails, nor a scan."""
+    with Cluster(tmp_path, nodes=3, settings={**SETTINGS, "split_rows": str(ROWS)}) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(range(1, 4))
+        records = lay(cluster, kind="range", replication=3)
+        addresses = [node.address for node in cluster.status()]
+        with traffic_at(nodes, seed=1) as traffic, scanning.Scans(addresses, records, seed=1) as scans:
+            traffic.goes_on(0.5, LEAST)
+            until(lambda: len(starts(nodes, 1)), lambda count: count >= 4)
+            for key in (b"old/1", b"old/20"):
+                nodes.ask(2, "split", TABLE, key + b"/by people")
+            traffic.goes_on(0.5, LEAST)
+            done = scans.done
+            until(lambda: scans.done, lambda now: now >= done + 3)
+            assert (scans.faults, scans.failed) == ([], [])
+            assert traffic.failures() == ([], [])
+            scans.addresses = addresses[:1]
+            killed_s = time.monotonic()
+            cluster.kill(3)
+            nodes.ask(1, "split", TABLE, b"shared/2")
+            cluster.start(3)
+            nodes.all_alive(range(1, 4))
+            deaths = [Death(killed_s, time.monotonic())]
+            traffic.goes_on(0.5, LEAST)
+            slept_s = time.monotonic()
+            cluster.send(2, signal.SIGSTOP)
+            for key in (b"shared/21", b"shared/3", b"shared/31"):
+                nodes.ask(1, "split", TABLE, key)
+            cluster.send(2, signal.SIGCONT)
+            nodes.all_alive(range(1, 4))
+            deaths.append(Death(slept_s, time.monotonic()))
+            traffic.goes_on(0.5, LEAST)
+        reads, writes = traffic.failures()
+        assert reads == []
+        assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
+        assert scans.faults == []
+        assert min(traffic.counts()) >= 6 * LEAST
+        for index in (1, 2, 3):
+            until(lambda index=index: (len(starts(nodes, index)), settled(nodes, index)), lambda seen: seen[1])
+        assert {b"shared/2", b"shared/21", b"shared/3", b"shared/31"} <= {*starts(nodes, 2)}
+        assert len(held(nodes, 3)) == 3 * len(starts(nodes, 3))
+        check(nodes, traffic, 1)
+        assert still_there(cluster, 1, records) == []
+        verified = gossipkv("verify", "--table", TABLE, "--node", addresses[0])
+        assert verified.returncode == 0, verified
+
+
+def test_people_divide_a_range(tmp_path):
+    """The command says what was done; what cannot be is one error each."""
+    with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive(range(1, 4))
+        lay(cluster, kind="range", replication=3)
+        nodes.ask(1, "create_table", "hashed", {"kind": "hash", "partitions": 4, "replication": 3})
+        at = ["--node", cluster.node(2).address]
+        told = gossipkv("table", "split", TABLE, "old/2", "--json", *at)
+        assert told.returncode == 0, told
+        assert [one["start"] for one in json.loads(told.stdout)["partitions"]] == ["", "old/2"]
+        assert starts(nodes, 2) == [b"", b"old/2"]
+        for arguments, status, words in (
+            (["nothing", "k"], 1, "no table"),
+            (["hashed", "k"], 2, "shards"),
+            ([TABLE, ""], 2, "not of 0"),
+            ([TABLE, "k" * 256], 2, "255"),
+        ):
+            refused = gossipkv("table", "split", *arguments, *at)
+            assert (refused.returncode, refused.stdout) == (status, ""), refused
+            assert words in refused.stderr, refused
+            assert refused.stderr.count("\n") == 1, refused
+        again = gossipkv("table", "split", TABLE, "old/2", *at)
+        assert (again.returncode, again.stdout) == (3, ""), again
+        assert "already" in again.stderr, again
+
+
+def test_a_range_of_one_key(tmp_path):
+    """It is said once that it cannot be divided, and it serves on."""
+    settings = {**SETTINGS, "split_bytes": "64KiB"}
+    with Cluster(tmp_path, nodes=1, settings=settings) as cluster, Nodes(cluster) as nodes:
+        nodes.all_alive([1])
+        nodes.ask(1, "create_table", TABLE, {"kind": "range", "replication": 1})
+        until(lambda: nodes.ask(1, "put", TABLE, b"one", b"0"), bool)
+        nodes.ask(1, "put", TABLE, b"one", bytes(100_000))
+        until(lambda: cluster.log(1).count("range_not_divided"), bool)
+        time.sleep(5.0)
+        assert cluster.log(1).count("range_not_divided") == 1
+        assert len(nodes.ask(1, "get", TABLE, b"one")[0]) == 100_000
+        assert starts(nodes, 1) == [b""]
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        ([b"a", b"b", b"c"], ""),
+        ([b"a", b"c"], "left out"),
+        ([b"a", b"b", b"b", b"c"], "twice"),
+        ([b"b", b"a", b"c"], "not in order"),
+        ([b"a", b"b", b"c", b"a"], "twice"),
+    ],
+)
+def test_a_scan_that_is_wrong_is_seen(found, wrong):
+    """In both directions; what was not there all the while may be in it or not."""
+    there = {b"a", b"b"}
+    for reverse in (False, True):
+        faults = scanning.faults_of(found[::-1] if reverse else found, there, reverse=reverse)
+        assert (wrong in " ".join(faults)) if wrong else faults == []
