@@ -6,8 +6,10 @@ import pytest
 import trio
 
 from gossipkv.errors import NotReady
+from gossipkv.placement.partition import State
 from gossipkv.replication.copy import Write
 from gossipkv.replication.levels import ALL, LEVELS, MAJORITY, ONE
+from tests.simulation.test_moves_aimed import begun
 from tests.simulation.test_replication_aimed import answered, fill, staged, ways
 from tests.world.replication.clients import Answer, Asked
 from tests.world.replication.world import SHORT_BYTES
@@ -165,6 +167,29 @@ def test_a_load_while_its_partition_is_divided():
 
     witness = staged(play, ranges=1, tail_bytes=SHORT_BYTES)
     assert witness.counts["loads beside a sibling"] == 2
+
+
+def test_a_range_is_divided_that_a_copy_has_just_left():
+    """It was LEAVING, so others have all that it has: it is dropped when they know of that, and not set aside."""
+
+    async def play(cluster):
+        source, late = cluster.nodes[0], {cluster.nodes[1].uuid}
+        await answered(cluster, put(cluster, 0, LOW, level=ALL))
+        await begun(cluster, State.LEAVING)
+        version = cluster.map[WHOLE].version
+        await cluster.until(lambda: all(model.config == version for model in cluster.witness.models.values()))
+        cluster.register.deaf |= late
+        cluster.register.withholds = lambda _: False
+        await cluster.until(lambda: source.life.replication.departed, 10.0)
+        await cluster.until(lambda: not cluster.nodes[2].life.maps.behind())
+        await divide(cluster, 2, b"4")
+        await adopted(cluster, 2, 3)
+        await trio.sleep(2.0)
+        assert [copy.partition[1] for copy in source.life.replication.departed] == [WHOLE]
+        cluster.register.deaf -= late
+        await cluster.until(lambda: not source.life.replication.replicas.copies, 10.0)
+
+    assert not staged(play, ranges=1, spare=1).counts["set aside"]
 
 
 def test_two_who_divide_at_once():

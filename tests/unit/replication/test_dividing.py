@@ -351,6 +351,21 @@ def test_tombstones_of_siblings(cluster):
     assert RECORD + b"z" not in node.spaces[child(node, LOW).space]
 
 
+def test_tombstones_of_a_sibling_that_has_departed(cluster):
+    """Nobody finds it by its keys any more, and they are its own until it is dropped."""
+    cluster.divide()
+    cluster.pass_s(0.5)
+    cluster.write(1, b"z", None)
+    cluster.pass_s(1.0)
+    node = cluster.nodes[0]
+    low, high = child(node, LOW), child(node, HIGH)
+    high.departs()
+    node.replicas.spaces.changes(high)
+    node.collecting._collect(low)
+    cluster.run()
+    assert RECORD + b"z" in node.spaces[high.space]
+
+
 def test_who_was_not_heard_of_the_parent_is_asked_first(cluster):
     """A disk may have been put back: what it gave out as the heir's others have then."""
     node = cluster.nodes[0]
