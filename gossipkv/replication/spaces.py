@@ -208,7 +208,9 @@ class Spaces:
         found = self.at(copy.partition[0], key)
         if found is not None and found.space == copy.space:
             return False
-        bounds = [one.bounds for one in self.copies_in(copy.space)]  # Of who has departed, too: `at` does not find that.
+        bounds = [
+            one.bounds for one in self.copies_in(copy.space)
+        ]  # Of who has departed, too: `at` does not find that.
         bounds += [one.identity.bounds for one in self.aside.get(copy.space, ())]
         return not any(one.has(key) for one in bounds)
 

@@ -111,7 +111,7 @@ MUTANTS_OF_DIVISIONS: tuple[Mutant, ...] = (
     planted(
         "who sends of what is held no more is told nothing",
         f"{IN_REPLICAS}._none_here",
-        "return [[number, [], 0, ours, False]] if ours > config else []",
+        "return [[number, [], 0, ours, False]] if is_divided else []",
         "return []",
         DIVIDING,
     ),
