@@ -466,7 +466,7 @@ class Replicas:
         """What is answered of a partition that is not held here: by which map, if that is newer than theirs."""
         table, _ = peer.rows[number].partition
         ours = self.maps.get(table, 0)
-        if config > ours:
+        if config > ours and table in self.maps:  # Else its name comes first, with the catalogue.
             self.on_newer(table, peer.node)
         is_divided = ours > config and table in self.spaces.ranges  # Of shards a release of before would not read it.
         return [[number, [], 0, ours, False]] if is_divided else []
