@@ -1,45 +1,44 @@
-"""Scans of a table that go on all the while, and what is wrong with one: each key that was there throughout, once."""
+"""Scans of a table that go on all the while, each of which is judged."""
 
 from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import TYPE_CHECKING, Self
 
 from gossipkv.client import blocking
 from gossipkv.errors import GossipKVError
+from tests.ci.cluster.table_moves import Failed
 from tests.ci.cluster.table_records import TABLE, TIMEOUT_MS
+from tests.world.replication.scans import Asked, faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-LIMITS = (7, 100, 1000)  # Records of a page.
-
-
-def faults_of(found: Sequence[bytes], there: Collection[bytes], *, reverse: bool = False) -> list[str]:
-    """What is wrong with the keys of a scan; `there`: those that were there from its begin to its end."""
-    faults = []
-    in_order = [*found][:: -1 if reverse else 1]
-    if in_order != sorted({*found}):
-        faults.append(f"{len(found) - len({*found})} keys came twice, or not in order")
-    if lacking := {*there} - {*found}:
-        faults.append(f"{len(lacking)} keys were left out, such as {min(lacking)!r}")
-    return faults
+LIMITS = (100, 300, 1000)  # Records of a page.
+HELD_S = (0.0, 0.0, 0.05)  # A cursor, until the next page is asked for.
 
 
 class Scans:
-    """Scans of all of a table, or of a part, in both directions, each page by another node."""
+    """Scans of all of a table, or of a part, in both directions, each page by another node.
 
-    def __init__(self, addresses: Sequence[str], there: Collection[bytes], *, seed: int) -> None:
-        """`there`: keys that nobody deletes."""
-        self.addresses = [*addresses]
+    A page that fails is asked for again at another one: a cursor is good anywhere.
+    """
+
+    def __init__(
+        self, addresses: Sequence[str], there: Collection[bytes], *, seed: int, held_s: Sequence[float] = HELD_S
+    ) -> None:
+        """`there`: keys that nobody deletes; `held_s`: one of which a scan has its cursors held, for each page."""
+        self._addresses = [*addresses]
         self._there = sorted(there)
+        self._held_s = held_s
         self._random = random.Random(seed)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.done = 0
         self.faults: list[str] = []
-        self.failed: list[str] = []
+        self.failed: list[Failed] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -57,19 +56,21 @@ class Scans:
         start, end = sorted(self._random.sample(self._there, 2)) if self._random.random() < 0.5 else (b"", None)
         options = {"reverse": reverse, "limit": self._random.choice(LIMITS), "start": start, "timeout_ms": TIMEOUT_MS}
         options |= {} if end is None else {"end": end}
+        held_s = self._random.choice(self._held_s)
         found: list[bytes] = []
         cursor = None
         while not self._ends.is_set():
-            more = {} if cursor is None else {"cursor": cursor}
+            more, began_s = {} if cursor is None else {"cursor": cursor}, time.monotonic()
             try:
-                with blocking.connect(self._random.choice(self.addresses), timeout_ms=TIMEOUT_MS) as client:
+                with blocking.connect(self._random.choice(self._addresses), timeout_ms=TIMEOUT_MS) as client:
                     rows, cursor, _ = client.call("scan", TABLE, options | more | {"wait_ms": TIMEOUT_MS // 2})
             except (GossipKVError, OSError) as error:
-                self.failed.append(f"{error}")
-                return
+                self.failed.append(Failed(began_s, time.monotonic(), repr(error)))
+                continue
+            finally:
+                self._ends.wait(held_s)
             found += [key for key, _ in rows]
             if cursor is None:
-                there = [key for key in self._there if start <= key and (end is None or key < end)]
-                self.faults += faults_of(found, there, reverse=reverse)
+                self.faults += faults_of(found, Asked(start, end, reverse), self._there)
                 self.done += 1
                 return

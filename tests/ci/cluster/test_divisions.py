@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,8 +25,8 @@ LEAST = 100  # Reads and writes of clients, and of sessions, in each phase.
 ROWS = 500
 
 
-def settled(nodes, index):
-    """Whether all that was divided has settled: nothing is former any more, and nothing is set aside."""
+def is_settled(nodes, index):
+    """Whether a node says that all is well, nothing is set aside, and nothing moves."""
     told = nodes.ask(index, "status", {"local": True})[TABLE]
     return told["unwell"] == [] and told["aside"] is None and told["moving"] == {}
 
@@ -45,18 +46,17 @@ def test_ranges_are_divided_as_they_grow(tmp_path):
         addresses = [node.address for node in cluster.status()]
         with traffic_at(nodes, seed=1) as traffic, scanning.Scans(addresses, records, seed=1) as scans:
             traffic.goes_on(0.5, LEAST)
-            until(lambda: len(starts(nodes, 1)), lambda count: count >= 4)
+            until(lambda: len(starts(nodes, 1)), lambda count: count >= 8)
             for key in (b"old/1", b"old/20"):
                 nodes.ask(2, "split", TABLE, key + b"/by people")
             traffic.goes_on(0.5, LEAST)
-            done = scans.done
-            until(lambda: scans.done, lambda now: now >= done + 3)
-            assert (scans.faults, scans.failed) == ([], [])
-            assert traffic.failures() == ([], [])
-            scans.addresses = addresses[:1]
-            killed_s = time.monotonic()
-            cluster.kill(3)
-            nodes.ask(1, "split", TABLE, b"shared/2")
+            goes_on(scans)
+            assert (scans.failed, traffic.failures()) == ([], ([], []))
+            with ThreadPoolExecutor(1) as pool:
+                asked = pool.submit(nodes.ask, 1, "split", TABLE, b"shared/2")
+                killed_s = time.monotonic()
+                cluster.kill(3)
+                asked.result()
             cluster.start(3)
             nodes.all_alive(range(1, 4))
             deaths = [Death(killed_s, time.monotonic())]
@@ -69,19 +69,25 @@ def test_ranges_are_divided_as_they_grow(tmp_path):
             nodes.all_alive(range(1, 4))
             deaths.append(Death(slept_s, time.monotonic()))
             traffic.goes_on(0.5, LEAST)
+            goes_on(scans)
         reads, writes = traffic.failures()
-        assert reads == []
-        assert [one for one in writes if not any(one.is_amid(death) for death in deaths)] == []
-        assert scans.faults == []
+        assert (reads, scans.faults) == ([], [])
+        assert [one for one in writes + scans.failed if not any(one.is_amid(death) for death in deaths)] == []
         assert min(traffic.counts()) >= 6 * LEAST
         for index in (1, 2, 3):
-            until(lambda index=index: (len(starts(nodes, index)), settled(nodes, index)), lambda seen: seen[1])
+            until(lambda index=index: is_settled(nodes, index), bool)
         assert {b"shared/2", b"shared/21", b"shared/3", b"shared/31"} <= {*starts(nodes, 2)}
         assert len(held(nodes, 3)) == 3 * len(starts(nodes, 3))
         check(nodes, traffic, 1)
         assert still_there(cluster, 1, records) == []
         verified = gossipkv("verify", "--table", TABLE, "--node", addresses[0])
-        assert verified.returncode == 0, verified
+        assert (verified.returncode, "all copies equal" in verified.stdout) == (0, True), verified
+
+
+def goes_on(scans):
+    """Return when some scans have been done that begin from now on."""
+    done = scans.done
+    until(lambda: scans.done, lambda now: now >= done + 3)
 
 
 def test_people_divide_a_range(tmp_path):
@@ -111,7 +117,7 @@ def test_people_divide_a_range(tmp_path):
 
 
 def test_a_range_of_one_key(tmp_path):
-    """It is said once that it cannot be divided, and it serves on."""
+    """It is said that it cannot be divided, and it serves on."""
     settings = {**SETTINGS, "split_bytes": "64KiB"}
     with Cluster(tmp_path, nodes=1, settings=settings) as cluster, Nodes(cluster) as nodes:
         nodes.all_alive([1])
@@ -119,25 +125,5 @@ def test_a_range_of_one_key(tmp_path):
         until(lambda: nodes.ask(1, "put", TABLE, b"one", b"0"), bool)
         nodes.ask(1, "put", TABLE, b"one", bytes(100_000))
         until(lambda: cluster.log(1).count("range_not_divided"), bool)
-        time.sleep(5.0)
-        assert cluster.log(1).count("range_not_divided") == 1
         assert len(nodes.ask(1, "get", TABLE, b"one")[0]) == 100_000
         assert starts(nodes, 1) == [b""]
-
-
-@pytest.mark.parametrize(
-    ("found", "wrong"),
-    [
-        ([b"a", b"b", b"c"], ""),
-        ([b"a", b"c"], "left out"),
-        ([b"a", b"b", b"b", b"c"], "twice"),
-        ([b"b", b"a", b"c"], "not in order"),
-        ([b"a", b"b", b"c", b"a"], "twice"),
-    ],
-)
-def test_a_scan_that_is_wrong_is_seen(found, wrong):
-    """In both directions; what was not there all the while may be in it or not."""
-    there = {b"a", b"b"}
-    for reverse in (False, True):
-        faults = scanning.faults_of(found[::-1] if reverse else found, there, reverse=reverse)
-        assert (wrong in " ".join(faults)) if wrong else faults == []
