@@ -178,7 +178,8 @@ class Moves:
         """Whether the slots of a level had a record at once by some map, of the partition of a copy or of before."""
         here, models = self.stands_for(identity.assignment), self._witness.models
         is_here = here is not None and self.meaning(here).get(dot[0], 0) >= dot[1]
-        if here is None or not is_here or level == "one":
+        is_settled = self.ended[identity.partition].get(dot[0], 0) >= dot[1]  # All copies have it.
+        if here is None or not is_here or is_settled or level == "one":
             return is_here
         partitions = self.lineage.forebears(identity.partition)
         for version, by in (pair for one in partitions for pair in self.maps[one].items()):
