@@ -118,7 +118,7 @@ MUTANTS_OF_DIVISIONS: tuple[Mutant, ...] = (
     planted(
         "what is heard of a newer map by who is told of a child is nothing",
         f"{IN_REPLICAS}._none_here",
-        "if config > ours and table in self.maps:",
+        "if config > ours and table in self.maps:  # Else its name comes first, with the catalogue.",
         "if False:",
         DIVIDING,
     ),
