@@ -31,6 +31,8 @@ MAJORITY: Final = "majority"
 ALL: Final = "all"
 LEVELS: Final = (ONE, MAJORITY, ALL)
 
+ENDED: Final = 1 << 64  # Beyond each counter.
+
 
 def slots_needed(level: str, slots: int) -> int:
     """How many of its slots a write at that level needs."""
@@ -148,6 +150,8 @@ class Levels:
         `origin`: as in `wait`.
         """
         origin = self._copy.assignment if origin is None else origin
+        if origin not in self._copy.named:  # It is settled: all copies have what was written here before.
+            return ENDED
         here = clock.counter(self._copy.synced, origin)
         if level == ONE:
             return here

@@ -466,9 +466,10 @@ class Replicas:
         """What is answered of a partition that is not held here: by which map, if that is newer than theirs."""
         table, _ = peer.rows[number].partition
         ours = self.maps.get(table, 0)
-        if config > ours:
+        if config > ours and table in self.maps:  # Else its name comes first, with the catalogue.
             self.on_newer(table, peer.node)
-        return [[number, [], 0, ours, False]] if ours > config else []
+        is_divided = ours > config and table in self.spaces.ranges  # Of shards a release of before would not read it.
+        return [[number, [], 0, ours, False]] if is_divided else []
 
     def _asking(self, node: bytes) -> Peer:
         """Find who asks: one that was connected or shares a partition, not any name that somebody makes up."""
@@ -506,8 +507,7 @@ class Replicas:
             nonlocal waits
             waits -= 1
             if not waits:
-                rows = [answer_row(peer, at, row, copy, is_fed=True) for at, (copy, row) in copies.items()]
-                rows += none
+                rows = [answer_row(peer, at, row, copy, is_fed=True) for at, (copy, row) in copies.items()] + none
                 on_taken(msgpack.packb([rows, news]))
 
         waits += self._intake.take(peer, (entry for _, entry in read), synced)

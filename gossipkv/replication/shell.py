@@ -47,6 +47,7 @@ KEEP_S: Final = 1.0  # Between two times that places are kept.
 COLLECT_S: Final = 1.0  # Between two looks at tombstones, and two pages of a copy that is compared.
 CLEAR_S: Final = 0.05  # Between two pages of what was left, and until it is looked for again many times that.
 COMPARE_S: Final = 10.0  # Between two copies that are compared: each has its node ask all others that hold it.
+AGAIN_S: Final = 60.0  # Until what could not be deleted is tried again.
 MOST_CURSORS: Final = 64
 FEW_SPACES: Final = 256  # Looked at before others have a turn.
 
@@ -292,9 +293,13 @@ class Replication:
         while True:
             spaces = self.replicas.spaces
             await trio.sleep(CLEAR_S if spaces.left else CLEAR_S * 20)
-            self.clearing.look()
-            if spaces.divided:
-                self.clearing.forget_divided(self._store.log_floor)
+            try:
+                self.clearing.look()
+                if spaces.divided:
+                    self.clearing.forget_divided(self._store.log_floor)
+            except GossipKVError as error:  # A page of the store is damaged, say.
+                self._log.error("left_not_deleted", reason=error.message)
+                await trio.sleep(AGAIN_S)
 
     async def _compare(self) -> None:
         """Have one copy after the other compared."""

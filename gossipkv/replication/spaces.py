@@ -206,8 +206,13 @@ class Spaces:
     def is_nobodys(self, copy: Copy, key: bytes) -> bool:
         """Whether nothing that lies in a copy's space has a key: what stands there was left behind."""
         found = self.at(copy.partition[0], key)
-        aside = any(one.identity.bounds.has(key) for one in self.aside.get(copy.space, ()))
-        return not aside and (found is None or found.space != copy.space)
+        if found is not None and found.space == copy.space:
+            return False
+        bounds = [
+            one.bounds for one in self.copies_in(copy.space)
+        ]  # Of who has departed, too: `at` does not find that.
+        bounds += [one.identity.bounds for one in self.aside.get(copy.space, ())]
+        return not any(one.has(key) for one in bounds)
 
     # -- the log -----------------------------------------------------------------------------------------------------
 

@@ -104,8 +104,6 @@ class _Seen:
             known = before.get(entry.key) if self.versions.get(entry.key) == entry.version else None
             self.partitions[entry.key] = known or decode_partition(entry.record)
             self.versions[entry.key] = entry.version
-        if [one.id for one in before.values()] != [one.id for one in self.partitions.values()]:  # A range was divided.
-            self.wanted_of = None
         self.root, self.is_quiet = root, False
 
 

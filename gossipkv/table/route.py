@@ -42,26 +42,26 @@ class Route:
         self.table, self.config = decode_table(tree.root.meta), tree.root.config
         self.is_hash = self.table.kind == HASH
         self._hash = TABLE_HASHES[self.table.partitioner]
-        self._leaves: dict[int, list[Place]] = {}  # Those that were asked for.
+        self._leaves: dict[int, _Leaf] = {}  # Those that were asked for.
         self._origins: dict[int, Place] = {}
 
     def place(self, key: bytes) -> Place:
         """Find the partition that a key is in."""
         if self.is_hash:
             key = shard_key(self._hash(key) % self.table.shards)
-        places = self._leaf(self._tree.leaf_of(key))
-        return places[bisect_right(places, key, key=_first) - 1]
+        leaf = self._leaf(self._tree.leaf_of(key))
+        return leaf.places[bisect_right(leaf.firsts, key) - 1]
 
     def before(self, bound: bytes | None) -> Place:
         """Find the range with the last keys before a bound that is not the lowest key; None: with the last of all."""
-        leaf = len(self._tree.root.leaves) - 1 if bound is None else self._tree.leaf_of(bound)
-        places = self._leaf(leaf)
-        at = len(places) if bound is None else bisect_left(places, bound, key=_first)
-        return places[at - 1] if at else self._leaf(leaf - 1)[-1]
+        number = len(self._tree.root.leaves) - 1 if bound is None else self._tree.leaf_of(bound)
+        leaf = self._leaf(number)
+        at = len(leaf.firsts) if bound is None else bisect_left(leaf.firsts, bound)
+        return leaf.places[at - 1] if at else self._leaf(number - 1).places[-1]
 
     def places(self) -> Iterator[Place]:
         """All partitions, in order."""
-        return chain.from_iterable(map(self._leaf, range(len(self._tree.root.leaves))))
+        return chain.from_iterable(self._leaf(at).places for at in range(len(self._tree.root.leaves)))
 
     def check(self, config: int, places: Iterable[Place]) -> None:
         """See that a request goes by a map that is new enough for these partitions; 0: it goes by none.
@@ -80,14 +80,21 @@ class Route:
             self._origins = {origin: place for place in self.places() for origin in place.origins}
         return self._origins
 
-    def _leaf(self, at: int) -> list[Place]:
-        places = self._leaves.get(at)
-        if places is None:
+    def _leaf(self, at: int) -> _Leaf:
+        leaf = self._leaves.get(at)
+        if leaf is None:
             leaves, entries = self._tree.root.leaves, self._tree.leaf(at)
             end = leaves[at + 1].first if at + 1 < len(leaves) else None
-            ends = [*(entry.key for entry in entries[1:]), end]
-            places = self._leaves[at] = [*map(_place_of, entries, ends)]
-        return places
+            firsts = [entry.key for entry in entries]
+            leaf = self._leaves[at] = _Leaf(firsts, [*map(_place_of, entries, [*firsts[1:], end])])
+        return leaf
+
+
+class _Leaf(NamedTuple):
+    """Partitions that follow each other, and where each begins: what is looked up is looked up in a plain list."""
+
+    firsts: list[bytes]
+    places: list[Place]
 
 
 def together(places: Iterable[Place]) -> Iterable[Sequence[Place]]:
@@ -115,7 +122,3 @@ def _place_of(entry: Entry, end: bytes | None) -> Place:
     hosts = sorted(one.node for one in partition.assignments if one.state == State.AVAILABLE)
     moving = tuple(one for one in partition.assignments if one.state != State.AVAILABLE)
     return Place(partition.id, entry.key, end, tuple(hosts), partition.named, entry.version, moving)
-
-
-def _first(place: Place) -> bytes:
-    return place.first

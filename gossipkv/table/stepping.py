@@ -102,7 +102,8 @@ class Stepping:
         replicas = self._replication.replicas
         gone = {uuid for uuid, node in self._catalogue.nodes.named().items() if node.weight is None}
         noted = {**replicas.upkeep.unsettled, **dict.fromkeys(self._with(gone))}
-        copies = [copy for copy in noted if copy in replicas.levels]
+        departed = self._replication.departed  # Whose assignments are not there any more: others step.
+        copies = [copy for copy in noted if copy in replicas.levels and copy not in departed]
         self._since = {key: at for key, at in self._since.items() if key[0] in copies}
         self._sent = {copy: sent for copy, sent in self._sent.items() if copy in copies}
         if not copies:

@@ -310,6 +310,15 @@ MOVED_BYTES = {how: Row(f"bytes that moved, {how}", "MB", {IDEAL: 1.25}) for how
 MOVED_P99 = {how: Row(f"put at a majority, {how}, p99", "us", {BEFORE: 3.0}) for how in MOVED_READS}
 MOVED_TIME = {how: Row(f"until all has moved, {how}", "s", {COPYING: 2.0}) for how in MOVED_READS}
 MOVED = (MOVED_READS, MOVED_WRITES, MOVED_BYTES, MOVED_P99, MOVED_TIME)
+UNDIVIDED, FEW_RANGES = "never divided", "16 ranges"
+DIVIDED_READS = Row("reads that failed, a range divided under load", "", 0.0)
+DIVIDED_WRITES = Row("writes at a majority that failed, a range divided under load", "", 0.0)
+DIVIDED_P99 = Row("put at a majority, a range divided, p99", "us", {BEFORE: 1.5})
+DIVIDED_SECOND = Row("put at a majority, in the second of a division, p99", "us", {BEFORE: 3.0})
+DIVIDED_COPIED = Row("copies that were loaded by divisions", "", 0.0)
+DIVIDED_GET = Row("get of one of nine ranges in one space, CPU of the node", "us", {UNDIVIDED: 1.03})
+DIVIDED_SCAN = Row("scan over nine ranges, a record", "us", {UNDIVIDED: 2.0})
+ROUTE = Row("the range of a key among 100,000", "us", {FEW_RANGES: 1.2})
 MOVED_LOST = Row("records lost, after that another killed with its disk", "", 0.0)
 CATCH_UP = {
     16: Row("catch-up of a node that was away, 16 partitions, a record", "us", 1e6 / 60_000),

@@ -18,7 +18,7 @@ from tests.bench.network.servers import redis_missing
 from tests.bench.register import changes, growth, outages, runs, sustained, transactions
 from tests.bench.store import following, memory, merging, opening, overwriting, simulated, writing
 from tests.bench.store import reading as store
-from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, moves, outage, puts
+from tests.bench.tables import by_map, catching, clocks, copies, cutting, gets, moves, outage, puts, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -303,10 +303,20 @@ MOVES = {
     ),
     "moves-by-map": part(by_map.measure, [goals.BY_MAP], keys=500, gets=500, rounds=1),
 }  # fmt: skip
+RANGES = {
+    "ranges-under-load": part(
+        ranges.measure, [
+            goals.DIVIDED_READS, goals.DIVIDED_WRITES, goals.DIVIDED_P99, goals.DIVIDED_SECOND, goals.DIVIDED_COPIED,
+            goals.DIVIDED_GET, goals.DIVIDED_SCAN,
+        ],
+        records=5_000, splits=3, before_s=2.0, rounds=1,
+    ),
+    "ranges-route": part(ranges.route, [goals.ROUTE], partitions=500, gets=500, rounds=1),
+}  # fmt: skip
 GROUPS = {
     "engines": ENGINES, "datasets": DATASETS, "network": NETWORK, "clients": CLIENTS, "gossip": GOSSIP,
     "cluster": CLUSTER, "http": HTTP, "store": STORE, "register": REGISTER,
-    "tables": TABLES, "moves": MOVES,
+    "tables": TABLES, "moves": MOVES, "ranges": RANGES,
     "larger-than-memory": LARGER,
 }  # fmt: skip
 PARTS = {name: part for parts in GROUPS.values() for name, part in parts.items()}

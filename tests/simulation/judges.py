@@ -14,7 +14,7 @@ from tests.simulation.scenarios import back_after_leaving, late_verdict, remembe
 from tests.tally import sums
 from tests.world.faults import FAULTS
 from tests.world.register.swarm import FAULTS as FAULTS_OF_REGISTERS
-from tests.world.replication.faults import COMMANDS, STRIKES
+from tests.world.replication.faults import COMMANDS, DIVIDE, STRIKES
 from tests.world.transitions import ALL, counted
 
 if TYPE_CHECKING:
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 ENOUGH = 100  # Runs of which each fault strikes some, and that take each transition of membership.
 MANY = 200  # Runs of which each fault strikes some in each state of a move.
 A_FEW = 10  # Fewer say nothing together.
+
+# What the witness of copies counts of divisions.
+OF_DIVISIONS = (
+    *("divided", "divided, a child", "adopted a division", "adopted a division of a child", "skipped a division"),
+    *("written, not heard of a division", "told, not heard of a division", "told of several copies"),
+    *("reached across a division", "loads beside a sibling", "what was left is cleared", "joined, of a child"),
+    *("divide CONFLICT", "set aside"),
+)
 
 # What struck is counted under these names where one fault strikes in several ways, or where its effect is what counts.
 STRUCK_AS = {
@@ -105,13 +113,17 @@ def registers_on_the_store(records):
 
 
 def replication(records):
-    """Writes are done, records travel twice as a rule, and of many runs each fault strikes in some, in each state."""
+    """Writes are done, records travel twice as a rule, and of many runs each fault strikes in some, in each state.
+
+    Ranges are divided in half of them, in all ways.
+    """
     counts = sums(records, "counts")
     assert counts["done"] > 10 * len(records)
     assert len(records) < A_FEW or median(record["travelled"] for record in records if record["travelled"]) < 2.2
     if len(records) >= ENOUGH:
         struck = {name for name in counts if name.startswith("strikes: ")}
-        assert struck == {f"strikes: {name}" for name in (*STRIKES, *COMMANDS)}
+        assert struck == {f"strikes: {name}" for name in (*STRIKES, *COMMANDS, DIVIDE)}
+        assert {name for name in OF_DIVISIONS if not counts[name]} == set()
         assert min(counts[name] for name in ("crashes around a sync or a send", "loads", "joined", "collected")) > 0
         assert counts["sessions: done"] > ENOUGH * counts["sessions: lost"] / 10
     if len(records) >= MANY:

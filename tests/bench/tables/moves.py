@@ -66,7 +66,7 @@ def measure(
         asked.wait_alive()
         options = {"kind": "hash", "partitions": partitions, "replication": REPLICAS}
         asked.call(1, "create_table", writing.TABLE, options)
-        _fill(asked, records)
+        fill(asked, records)
         asked.numbers = range(1, 1 + cluster.add().index)
         asked.wait_alive()
         _moves(bench, goals.ADDED, asked, records, before_s)
@@ -91,7 +91,7 @@ def _moves(bench: Bench, how: str, asked: Nodes, records: int, before_s: float) 
     """One of both under load; what the load knows to be there in the end."""
     machine.say(f"  {how}")
     comer = f"n{asked.numbers[-1]}"
-    with _load(asked, records) as load:
+    with load(asked, records) as loaded:
         sleep(WARM_S)
         before = monotonic()
         sleep(before_s)
@@ -105,14 +105,14 @@ def _moves(bench: Bench, how: str, asked: Nodes, records: int, before_s: float) 
             asked.call(1, "add_node", comer)
         wait_for(lambda: _has_moved(asked, comer), f"moves to {comer}")
         ended_s = monotonic()
-    reads = [one for one in load.asked if not one.is_put]
+    reads = [one for one in loaded.asked if not one.is_put]
     bench.count(goals.MOVED_READS[how], sum(bool(one.failed) for one in reads), len(reads))
-    puts = load.puts(began_s, ended_s)
+    puts = loaded.puts(began_s, ended_s)
     bench.count(goals.MOVED_WRITES[how], sum(bool(one.failed) for one in puts), len(puts))
-    bench.add(goals.MOVED_P99[how], _p99_us(puts))
-    bench.add(goals.MOVED_P99[how], _p99_us(load.puts(before, after)), goals.BEFORE)
+    bench.add(goals.MOVED_P99[how], p99_us(puts))
+    bench.add(goals.MOVED_P99[how], p99_us(loaded.puts(before, after)), goals.BEFORE)
     bench.add(goals.MOVED_TIME[how], ended_s - began_s)
-    return load.acknowledged
+    return loaded.acknowledged
 
 
 def _copied(bench: Bench, asked: Nodes, records: int, partitions: int, rate: int) -> None:
@@ -130,31 +130,32 @@ def _copied(bench: Bench, asked: Nodes, records: int, partitions: int, rate: int
         bench.add(goals.MOVED_TIME[how], copied / rate, goals.COPYING)
 
 
-def _fill(asked: Nodes, records: int) -> None:
-    wait_for(lambda: asked.call(1, "put", writing.TABLE, b"first", b"", {"level": "all"}) is not None, "a first put")
+def fill(asked: Nodes, records: int, table: str = writing.TABLE) -> None:
+    """Have so many records in a table."""
+    wait_for(lambda: asked.call(1, "delete", table, b"first", {"level": "all"}) is not None, "a first write")
     with closing(asked.cluster.connect(1, timeout_ms=60_000)) as client:
-        table = client.table(writing.TABLE)
+        handle = client.table(table)
         for first in range(0, records, BATCH):
             some = map(data.key_of, range(first, min(first + BATCH, records)))
-            table.put_many([(key, data.value_of(key)) for key in some])
+            handle.put_many([(key, data.value_of(key)) for key in some])
 
 
 @contextmanager
-def _load(asked: Nodes, records: int) -> Iterator[Steady]:
+def load(asked: Nodes, records: int) -> Iterator[Steady]:
     """Clients of all nodes that run, until the block ends."""
     running = [node.address for node in asked.cluster.status() if node.state == "ready"]
     command = [sys.executable, "-m", "tests.bench.tables.steady", writing.TABLE, str(records), *running]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        load = Steady()
+        loaded = Steady()
         try:
-            yield load
+            yield loaded
             said, _ = process.communicate()
         finally:
             process.kill()
     if process.returncode:
         raise WrongAnswerError("a client of the load has failed")
-    asked_, load.acknowledged = json.loads(said)
-    load.asked = [Asked(*one) for one in asked_]
+    asked_, loaded.acknowledged = json.loads(said)
+    loaded.asked = [Asked(*one) for one in asked_]
 
 
 def _lose(asked: Nodes, number: int) -> None:
@@ -183,7 +184,8 @@ def _has_moved(asked: Nodes, comer: str) -> bool:
     return is_still and comer in {node for node, _ in found} and plans[0]["moves_count"] == 0
 
 
-def _p99_us(some: list[Asked]) -> float:
+def p99_us(some: list[Asked]) -> float:
+    """The 99th percentile of those that were answered."""
     took = [one.took_s * 1e6 for one in some if not one.failed]
     return quantiles(took, n=100)[98]
 

@@ -111,14 +111,14 @@ MUTANTS_OF_DIVISIONS: tuple[Mutant, ...] = (
     planted(
         "who sends of what is held no more is told nothing",
         f"{IN_REPLICAS}._none_here",
-        "return [[number, [], 0, ours, False]] if ours > config else []",
+        "return [[number, [], 0, ours, False]] if is_divided else []",
         "return []",
         DIVIDING,
     ),
     planted(
         "what is heard of a newer map by who is told of a child is nothing",
         f"{IN_REPLICAS}._none_here",
-        "if config > ours:",
+        "if config > ours and table in self.maps:  # Else its name comes first, with the catalogue.",
         "if False:",
         DIVIDING,
     ),

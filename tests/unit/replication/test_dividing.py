@@ -148,6 +148,20 @@ def test_what_waits_is_counted_anew(cluster):
     assert reached == [b"b"]
 
 
+def test_what_is_settled_waits_no_more(cluster):
+    """All copies have it, as the map says: who has not heard them say so will never hear it."""
+    node = cluster.nodes[0]
+    cluster.cut(node)
+    reached = cluster.write(1, b"b", b"w", "all")
+    cluster.divide(1)
+    assert reached == []
+    for number in (LOW, HIGH):
+        heir = cluster.heir(number, 1, former=())
+        node.replicas.place(heir.identity, 3, heir.hosts, heir.rules)
+    cluster.pass_s(1.0)
+    assert reached == [b"b"]
+
+
 def test_an_origin_that_has_not_heard_goes_on(cluster):
     """With those who have not either; who has heard takes nothing of it, and says by which map it goes."""
     cluster.divide(1)
@@ -335,6 +349,21 @@ def test_tombstones_of_siblings(cluster):
     node.collecting._collect(child(node, HIGH))
     cluster.run()
     assert RECORD + b"z" not in node.spaces[child(node, LOW).space]
+
+
+def test_tombstones_of_a_sibling_that_has_departed(cluster):
+    """Nobody finds it by its keys any more, and they are its own until it is dropped."""
+    cluster.divide()
+    cluster.pass_s(0.5)
+    cluster.write(1, b"z", None)
+    cluster.pass_s(1.0)
+    node = cluster.nodes[0]
+    low, high = child(node, LOW), child(node, HIGH)
+    high.departs()
+    node.replicas.spaces.changes(high)
+    node.collecting._collect(low)
+    cluster.run()
+    assert RECORD + b"z" in node.spaces[high.space]
 
 
 def test_who_was_not_heard_of_the_parent_is_asked_first(cluster):

@@ -267,6 +267,18 @@ def test_what_has_departed_is_dropped(left):
     assert left.drops()
 
 
+def test_who_has_departed_asks_for_no_step():
+    """A target that was taken back: it would be refused again and again."""
+    scene = Scene(TARGET)
+    scene.moves(PROPOSED)
+    scene.say(1, 2, OLD)
+    (copy,) = scene.replication.replicas.copies.values()
+    scene.replication.departed[copy] = None
+    assert scene.steps() == []
+    del scene.replication.departed[copy]
+    assert scene.steps() == [("advance", (TARGET, 2))]
+
+
 @pytest.mark.parametrize("late", [1, 2, TARGET])
 def test_what_has_departed_stays_until_all_have_adopted_that(left, late):
     """Who has not may send a read here; it is of a partition that nobody else serves so far, as it knows."""

@@ -52,7 +52,7 @@ class Moves:
         """A map was changed by these operations."""
         if register == CATALOGUE:
             return
-        settled = {pair[0]: pair[1] for one in done if one.name == "settle" for pair in _rows(one)}
+        settled = _settled(done)
         forced = {one.argument[2] for one in done if (one.name, one.version) == ("unassign", 2)}  # type: ignore[index]  # It was judged.
         table = decode_table(after.root.meta)
         stands = {entry.key: decode_partition(entry.record) for entry in before.scan()}
@@ -62,9 +62,9 @@ class Moves:
         for entry in after.scan():
             if entry.version == after.root.config:
                 was, now = stands.get(entry.key), new[entry.key]
-                for one in was.assignments if was is not None else ():
-                    self.forced.update(self.lineage.line(one.id) if one.id in forced else ())
-                self.decided(entry.version, now, table.replication, settled)
+                gone = [one.id for one in was.assignments if one.id in forced] if was is not None else []
+                self.forced.update(before for id_ in gone for before in self.lineage.line(id_))
+                self.decided(entry.version, now, table.replication, settled[now.id])
 
     def _divides(self, stands: Mapping[bytes, Partition], new: Mapping[bytes, Partition]) -> None:
         """Those that are new stand in the places of those that are no more: each has what its parent had."""
@@ -178,7 +178,8 @@ class Moves:
         """Whether the slots of a level had a record at once by some map, of the partition of a copy or of before."""
         here, models = self.stands_for(identity.assignment), self._witness.models
         is_here = here is not None and self.meaning(here).get(dot[0], 0) >= dot[1]
-        if here is None or not is_here or level == "one":
+        is_settled = self.ended[identity.partition].get(dot[0], 0) >= dot[1]  # All copies have it.
+        if here is None or not is_here or is_settled or level == "one":
             return is_here
         partitions = self.lineage.forebears(identity.partition)
         for version, by in (pair for one in partitions for pair in self.maps[one].items()):
@@ -259,8 +260,12 @@ class Moves:
                 self._witness.found("places", f"{one.assignment} is of a partition that is no more")
 
 
-def _rows(operation: Operation) -> Sequence[tuple[int, int]]:
-    argument = operation.argument
-    assert isinstance(argument, tuple)
-    rows: Sequence[tuple[int, int]] = argument[2]
-    return rows
+def _settled(done: Sequence[Operation]) -> Mapping[int, Mapping[int, int]]:
+    """By partition what was settled: siblings settle the same assignments, each where it has them end."""
+    found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for one in done:
+        if one.name == "settle":
+            assert isinstance(one.argument, tuple)
+            _, partition, rows = one.argument
+            found[partition].update(rows)
+    return found

@@ -334,8 +334,8 @@ class Witness:
         origin, count = dots[-1]
         if copy.heirs:
             self.counts["reached across a division"] += 1
-            heirs = {_heir(copy, self.issued[dot][0]): dot for dot in dots}
-            lacks = [dot for heir, dot in heirs.items() if not self.moves.was_at(heir.identity, dot, level)]
+            heirs = {_heir(copy, self.issued[dot][0]).identity: dot for dot in dots}
+            lacks = [dot for identity, dot in heirs.items() if not self.moves.was_at(identity, dot, level)]
         else:
             is_here = self.models[copy.assignment].clock.get(origin, 0) >= count
             is_there = level == "one" or self._there(copy, (origin, count)) >= needed(level, self._slots_of(copy))

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 FAULTS_S: Final = 6.0
 MOVES_S: Final = 3.0  # More, where something moves.
 LIVE_S: Final = 60.0  # After healing, until what is wanted is reached, and all copies are equal.
+MOVER_S: Final = 1.5  # Between two looks of the mover, and a little more.
 SETTLE_S: Final = 3.0  # Then, until it is quiet.
 QUIET_S: Final = 2.0
 GIVEN_UP_S: Final = 8.0  # More, until moves to a node that is lost are given up.
@@ -382,8 +383,12 @@ async def _calm(cluster: Cluster, faults: Faults) -> None:
     faults.heal()
     await cluster.operator.heal()
     until_s = trio.current_time() + LIVE_S
-    while not (cluster.is_level and cluster.is_placed) and trio.current_time() < until_s:
-        await trio.sleep(0.1)
+    decided = -1
+    while decided != cluster.register.transactions and trio.current_time() < until_s:
+        while not (cluster.is_level and cluster.is_placed) and trio.current_time() < until_s:
+            await trio.sleep(0.1)
+        decided = cluster.register.transactions
+        await trio.sleep(MOVER_S)  # What it had planned for the map of before may be one more move.
     # Where there are many ranges, not all of what is left is moved at once.
     await trio.sleep(SETTLE_S + (GIVEN_UP_S + len(cluster.partitions) if cluster.is_short else 0.0))
     witness.check_end(cluster.lost, is_placed=not cluster.is_short)

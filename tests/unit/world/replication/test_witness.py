@@ -30,12 +30,6 @@ def store_of(rows):
     return SimpleNamespace(spaces=lambda: [7], scan=scan)
 
 
-class Held(SimpleNamespace):
-    """A copy, as its node has it."""
-
-    __hash__ = object.__hash__
-
-
 class Scene:
     """Three copies of a partition, and a history of theirs that a test makes."""
 
@@ -46,7 +40,7 @@ class Scene:
             self.witness.models[assignment] = Model(node, 0, assignment)
         self.decides(1, dict.fromkeys(NODES, State.AVAILABLE))
         hosts = tuple(Host(one, NODES[one], one, counts=True, available=True) for one in NODES)
-        self.copy = Held(
+        self.copy = SimpleNamespace(
             hosts=hosts,
             config=1,
             assignment=A,

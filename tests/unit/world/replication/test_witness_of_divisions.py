@@ -1,0 +1,257 @@
+"""The witness of divisions: it sees each violation that is planted for it, and none where there is none."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv.placement.partition import Assignment, Partition, State
+from gossipkv.replication import clock as packed
+from gossipkv.replication import record
+from gossipkv.replication.keys import (
+    ASIDE,
+    DIVIDED,
+    IDENTITY,
+    LEFT,
+    RECORD,
+    STATE,
+    Bounds,
+    Identity,
+    encode_state,
+    suffix_of,
+)
+from gossipkv.storage.engine.shell import Batch
+from tests.world.replication.eye import Eye
+from tests.world.replication.witness import Witness
+
+TABLE = b"tableid_tableid_"
+NODES = {1: b"a", 2: b"b", 3: b"c"}
+PARENT, LOW, HIGH = 7, 8, 9
+HALVES = {LOW: Bounds(b"", b"m"), HIGH: Bounds(b"m", None)}
+SPACE = 5
+
+
+def partition(id_, former=(), base=0):
+    """One that three nodes hold, under the assignments behind `base`."""
+    hosts = [Assignment(base + number, node, number - 1, State.AVAILABLE) for number, node in NODES.items()]
+    return Partition.of(id_, hosts)._replace(former=former)
+
+
+class Scene:
+    """A range at three nodes, with a record in each half that all have; the map divides it."""
+
+    def __init__(self):
+        self.witness = Witness(now=lambda: 0.0)
+        self.eyes = {number: Eye(self.witness, node) for number, node in NODES.items()}
+        self.position = 0
+        moves = self.witness.moves
+        moves.lineage.bounds[PARENT] = Bounds(b"", None)
+        moves.decided(1, partition(PARENT), 3)
+        self.rows = [(b"a", self.record(b"a", 1)), (b"z", self.record(b"z", 2))]
+        for number in NODES:
+            batch = Batch()
+            batch.new_space(SPACE)
+            batch.put(SPACE, IDENTITY, Identity(TABLE, PARENT, number).encode())
+            batch.put(SPACE, STATE, self.state(1, {}, (1, 2, 3)))
+            self.syncs(number, batch)
+            self.takes(number, *self.rows, clock={1: 2}, before={})
+        children = [partition(id_, (1, 2, 3), 10 * id_) for id_ in HALVES]
+        moves._divides({b"": partition(PARENT)}, dict(zip((b"", b"m"), children, strict=True)))
+        for child in children:
+            moves.decided(2, child, 3)
+
+    def record(self, key, count, origin=1):
+        """A record that an origin gives out."""
+        data = record.encode(10 * count, origin, count, record.PUT, b"", b"")
+        self.witness.issued[origin, count] = key, data
+        return data
+
+    @staticmethod
+    def state(config, after, named, before=None):
+        """What stands under a copy's state."""
+        clocks = ({**dict.fromkeys(named, 0), **one} for one in (after, after if before is None else before))
+        return encode_state(0, config, *(packed.of(sorted(one.items())) for one in clocks))
+
+    def syncs(self, number, batch):
+        """A node appends a batch, and syncs it."""
+        self.position += 1
+        self.eyes[number].appended(self.position, batch)
+        self.eyes[number].synced(self.position)
+
+    def takes(self, number, *rows, clock, before):
+        """The parent's copy at a node takes records in."""
+        batch = Batch()
+        for key, data in rows:
+            batch.put(SPACE, RECORD + key, data)
+        batch.put(SPACE, STATE, self.state(1, clock, (1, 2, 3), before))
+        self.syncs(number, batch)
+
+    def adopts(self, number, *, clock=None, named=None, bounds=HALVES, aside=()):
+        """A node adopts the division."""
+        batch = Batch()
+        for key in (IDENTITY, STATE):
+            batch.delete(SPACE, key)
+        batch.put(SPACE, DIVIDED, Identity(TABLE, PARENT, number).encode())
+        for id_, half in bounds.items():
+            own = number if id_ in aside else 10 * id_ + number
+            batch.put(SPACE, IDENTITY + suffix_of(id_), Identity(TABLE, id_, own, half).encode())
+            if id_ in aside:
+                batch.put(SPACE, ASIDE + suffix_of(id_), b"why")
+            else:
+                its = named or (1, 2, 3, *(10 * id_ + one for one in NODES))
+                state = self.state(2, {1: 2} if clock is None else clock, its)
+                batch.put(SPACE, STATE + suffix_of(id_), state)
+        self.syncs(number, batch)
+
+    def deletes(self, number, *keys, leaves=None):
+        """A node deletes keys, and says of a child that it has left the space."""
+        batch = Batch()
+        for key in keys:
+            batch.delete(SPACE, key)
+        if leaves:
+            for key in (IDENTITY, STATE):
+                batch.delete(SPACE, key + suffix_of(leaves))
+            batch.put(SPACE, LEFT + suffix_of(leaves), Identity(TABLE, leaves, 1, HALVES[leaves]).encode())
+        self.syncs(number, batch)
+
+    def stands(self, number, *rows, has=(LOW, HIGH)):
+        """What a later life of a node finds."""
+        found = [(RECORD + key, data) for key, data in rows]
+        for id_ in has:
+            found.append((IDENTITY + suffix_of(id_), Identity(TABLE, id_, 10 * id_ + number, HALVES[id_]).encode()))
+            named = (1, 2, 3, *(10 * id_ + one for one in NODES))
+            found.append((STATE + suffix_of(id_), self.state(2, {1: 2}, named)))
+
+        def scan(space, start, end, limit):
+            return sorted(row for row in found if start <= row[0] < end), None
+
+        return SimpleNamespace(spaces=lambda: [SPACE], scan=scan)
+
+    @property
+    def broken(self):
+        """The checkers that have spoken."""
+        return {violation.checker for violation in self.witness.violations}
+
+
+@pytest.fixture
+def scene():
+    """One whose first node has adopted the division."""
+    scene = Scene()
+    scene.adopts(1)
+    assert scene.broken == set()
+    return scene
+
+
+def test_what_is_right(scene):
+    """Each child begins with its half; a later life finds it so; who has not heard goes on, and one skips nothing."""
+    models = scene.witness.models
+    assert [models[10 * id_ + 1].records.keys() for id_ in HALVES] == [{b"a"}, {b"z"}]
+    assert models[1].left == "divided"
+    scene.witness.opened(scene.eyes[1], scene.stands(1, *scene.rows))
+    scene.takes(2, (b"b", scene.record(b"b", 1, 2)), clock={1: 2, 2: 1}, before={1: 2})
+    scene.adopts(2, clock={1: 2, 2: 1})
+    assert scene.broken == set()
+    assert scene.witness.counts["written, not heard of a division"] == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "broken"),
+    [
+        ({"clock": {}}, "ended"),  # A child's clock is empty.
+        ({"clock": {1: 1}}, "continuity"),
+        ({"named": (81, 82, 83)}, "named"),  # It drops who is former.
+        ({"bounds": {LOW: Bounds(b"", b"n"), HIGH: Bounds(b"n", None)}}, "bounds"),
+        ({"aside": (HIGH,)}, "dropped"),  # A half is set aside that is this node's.
+    ],
+)
+def test_an_adoption_that_is_wrong(how, broken):
+    """A clock that says less, other names, other bounds, a half that is not there."""
+    scene = Scene()
+    scene.adopts(1, **how)
+    assert broken in scene.broken
+
+
+def test_a_parent_that_goes_on_after_its_adoption(scene):
+    """Its copy is divided: whatever its state says then is nobody's."""
+    batch = Batch()
+    batch.put(SPACE, IDENTITY, Identity(TABLE, PARENT, 1).encode())
+    batch.put(SPACE, RECORD + b"c", scene.record(b"c", 3))
+    batch.put(SPACE, STATE, scene.state(1, {1: 3}, (1, 2, 3), {1: 2}))
+    scene.syncs(1, batch)
+    assert "left" in scene.broken
+
+
+def test_records_that_a_child_lost(scene):
+    """By a disk, or by what a sibling has deleted."""
+    scene.witness.opened(scene.eyes[1], scene.stands(1, *scene.rows[:1]))
+    assert scene.broken == {"disk"}
+    scene.witness.violations.clear()
+    scene.deletes(1, RECORD + b"z")
+    assert scene.broken == {"collected"}
+
+
+def test_what_is_left_may_be_deleted_and_nothing_else(scene):
+    """One child has loaded elsewhere: its records go, and not its sibling's."""
+    batch = Batch()
+    batch.new_space(6)
+    batch.put(6, IDENTITY, Identity(TABLE, LOW, 81, HALVES[LOW]).encode())
+    batch.put(6, STATE, scene.state(2, {1: 2}, (1, 2, 3, 81, 82, 83)))
+    for key in (IDENTITY, STATE):
+        batch.delete(SPACE, key + suffix_of(LOW))
+    scene.eyes[1].sides[6] = dict(scene.rows[:1])
+    scene.syncs(1, batch)
+    scene.deletes(1, RECORD + b"a")
+    assert scene.broken == set()
+    assert scene.witness.counts["loads beside a sibling"] == 1
+    scene.deletes(1, RECORD + b"z")
+    assert scene.broken == {"collected"}
+
+
+def test_what_is_set_aside_stays():
+    """Until people drop it."""
+    scene = Scene()
+    scene.adopts(1, aside=(HIGH,))
+    scene.witness.violations.clear()
+    scene.deletes(1, RECORD + b"z")
+    assert scene.broken == {"aside"}
+
+
+def test_a_space_that_is_dropped_with_two_in_it(scene):
+    """The one that leaves takes only its own."""
+    batch = Batch()
+    batch.drop_space(SPACE)
+    scene.syncs(1, batch)
+    assert "shared" in scene.broken
+
+
+def test_what_a_copy_has_left_behind(scene):
+    """In the end nothing of it is there."""
+    scene.witness.check_litter(scene.stands(1, *scene.rows))
+    assert scene.broken == set()
+    scene.witness.check_litter(scene.stands(1, *scene.rows, has=(HIGH,)))
+    assert scene.broken == {"litter"}
+
+
+def test_records_of_nobody(scene):
+    """A batch says something of one child, and has a record of the other."""
+    batch = Batch()
+    batch.put(SPACE, RECORD + b"z", scene.record(b"z", 1, 81))
+    batch.put(SPACE, STATE + suffix_of(LOW), scene.state(2, {1: 2, 81: 1}, (1, 2, 3, 81, 82, 83), {1: 2}))
+    scene.syncs(1, batch)
+    assert "strays" in scene.broken
+
+
+@pytest.mark.parametrize(("hosts", "broken"), [((1, 2), set()), ((1,), {"acknowledged"})])
+def test_what_is_reached_across_a_division(scene, hosts, broken):
+    """Enough had it by the parent's map, or have it by the child's."""
+    for number in hosts[1:]:
+        scene.adopts(number)
+    if len(hosts) == 1:
+        for number in (2, 3):  # They never had it.
+            scene.witness.models[number].confirmed.clear()
+    heirs = [
+        SimpleNamespace(heirs=(), bounds=HALVES[id_], identity=Identity(TABLE, id_, 10 * id_ + 1)) for id_ in HALVES
+    ]
+    scene.witness.reached(1, SimpleNamespace(heirs=heirs), [(1, 2)], "majority")
+    assert scene.broken == broken
