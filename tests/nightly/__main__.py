@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NUMBERS = (
     *("SIMULATED_SEEDS", "FUZZ_FRAMES", "FUZZ_FLIPS", "CRASH_STRIDE", "SOAK_SECONDS", "FAULTS_SECONDS", "TABLES"),
-    *("MOVES_SECONDS", "CHAOS_SECONDS", "LEG_MINUTES"),
+    *("MOVES_SECONDS", "DIVISIONS_SECONDS", "CHAOS_SECONDS", "LEG_MINUTES"),
 )
 LEG_MINUTES = float(os.environ.get("LEG_MINUTES", "60"))
 TO_END_S = 120  # What is cut closes what it has opened, and writes what it knows.

@@ -1,6 +1,6 @@
 """Ranges that are divided while nodes are killed, stopped, lost with their disks, added and removed, all of it drawn.
 
-DIVISIONS_SECONDS says how long.  Clients of all nodes write, read and scan meanwhile.  The table lies on five nodes of
+DIVISIONS_SECONDS says how long; a night has ten minutes.  Clients of all nodes write, read and scan meanwhile.  The table lies on five nodes of
 six; one at a time is away, and a disk is lost only when all ranges are whole, so nothing that was acknowledged may be.
 """
 
@@ -39,7 +39,7 @@ from tests.ci.cluster.views import LOGGED
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-SECONDS = float(os.environ.get("DIVISIONS_SECONDS", "600"))
+SECONDS = float(os.environ.get("DIVISIONS_SECONDS", "30"))
 SEED = int(os.environ.get("DIVISIONS_SEED", "1"))
 
 pytestmark = pytest.mark.timeout(SECONDS + 900)
@@ -174,7 +174,7 @@ def test_nothing_is_lost_whatever_fails(tmp_path, record_property):
         told = f"{days.done}, refused {days.refused}, {len(starts(nodes, 1))} ranges, {scans.done} scans, "
         told += f"{traffic.counts()}, failed {len(reads)}, {len(writes)}, {len(scans.failed)}"
         record_property("measured", told[:2000])
-        assert (reads, scans.faults) == ([], [])
+        assert (reads, scans.faults, scans.done > 0) == ([], [], True)
         assert [one for one in writes + scans.failed if not any(one.is_amid(death) for death in days.away)] == []
         shares(nodes, ALL, days.placed)
         for index in days.placed:

@@ -344,9 +344,16 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     planted(
         "what was taken by force is dropped if it was LEAVING",
         f"{IN_HOLDING}._departs",
-        "elif any(end.assignment == copy.assignment for one in partitions for end in one.ends):",
+        "elif has_end and copy not in self._replication.departed:",
         "elif False:",
         ASIDE,
+    ),
+    planted(
+        "what was handed over is set aside when another one is taken by force",
+        f"{IN_HOLDING}._departs",
+        "elif has_end and copy not in self._replication.departed:",
+        "elif has_end:",
+        f"{UNIT}/table/test_divided_holding.py",
     ),
     planted(
         "what is set aside is served",
