@@ -156,11 +156,11 @@ class Holding:
 
     def _departs(self, copy: Copy, partitions: Iterable[Partition], why: str) -> None:
         """The map does not name a copy here; `partitions`: what has its keys by now; `why`: if it was AVAILABLE."""
+        # Ends are told of all that is former when any is taken by force: what has departed was handed over by then.
+        has_end = any(end.assignment == copy.assignment for one in partitions for end in one.ends)
         if copy.was_available:
             self._replication.let_go(copy, why=why)
-        elif copy not in self._replication.departed and any(
-            end.assignment == copy.assignment for one in partitions for end in one.ends
-        ):  # Else its end is named since another one was taken by force: it had been handed over by then.
+        elif has_end and copy not in self._replication.departed:
             self._replication.let_go(copy, why="its assignment was taken by force")
         else:
             self._replication.departs(copy)
