@@ -1,8 +1,8 @@
 """Ranges that are divided while nodes are killed, stopped, lost with their disks, added and removed, all of it drawn.
 
-DIVISIONS_SECONDS says how long; a night has ten minutes.  Clients of all nodes write, read and scan meanwhile.  The table
-lies on five nodes of six; one at a time is away, and a disk is lost only when all ranges are whole, so nothing that was
-acknowledged may be.
+DIVISIONS_SECONDS says how long; a night has ten minutes.  Clients of all nodes write, read and scan meanwhile.  The
+table lies on five nodes of six; one at a time is away, and a disk is lost only when all ranges are whole, so nothing
+that was acknowledged may be.
 """
 
 from __future__ import annotations
