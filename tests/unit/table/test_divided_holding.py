@@ -7,7 +7,8 @@ import trio
 
 from gossipkv.placement.partition import End, State
 from gossipkv.register.metadata.partitions import RANGE
-from gossipkv.table.holding import Holding
+from gossipkv.replication.keys import Identity
+from gossipkv.table.holding import Holding, hosts_of, parts_of
 from tests.unit.table.record_nodes import Records
 from tests.unit.table.test_divided import MIDDLE
 
@@ -127,6 +128,20 @@ def test_one_that_was_to_go_before_goes(held):
     held.records.divide("t", MIDDLE, lambda child: own(child, held.node, node=OTHER))
     held.look()
     assert (held.aside, [*held.departed]) == ([], [held.parent])
+
+
+def test_one_that_was_to_go_before_is_no_heir(held):
+    """Its node has come back since, and begun anew with a child, elsewhere: that is what it has of those keys."""
+    held.parent.was_available = False
+    held.records.divide("t", MIDDLE, lambda child: child if child.id == HIGH else own(child, held.node, node=OTHER))
+    part = next(part for part in parts_of(held.records.tree(held.table)) if part.partition.id == HIGH)
+    (assignment,) = [one.id for one in part.partition.assignments if one.node == held.node.uuid]
+    identity = Identity(held.table, HIGH, assignment, part.bounds)
+    held.node.replicas.place(identity, part.version, hosts_of(part.partition))
+    held.records.run()
+    held.look()
+    assert held.copies == {held.parent.identity.partition: True, HIGH: False}
+    assert (held.aside, held.parts, [*held.departed]) == ([], [], [held.parent])
 
 
 def test_one_that_was_taken_by_force_is_set_aside(held):

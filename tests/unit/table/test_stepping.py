@@ -297,6 +297,14 @@ def test_who_is_not_available_is_not_waited_for(left):
     assert left.drops()
 
 
+def test_who_has_departed_does_not_wait_for_itself(left):
+    """It may be an AVAILABLE host of some of these keys again, and says nothing of them while what it had is there."""
+    for step in (("assign", 5, node(OLD), 1), ("advance", 5, 2), ("advance", 5, 3)):
+        left.register.have(*step)
+    left.say(1, 2, TARGET)
+    assert left.drops()
+
+
 def test_what_the_register_names_stays(left):
     """Whatever the map here had said."""
     left.register = MovedMap()
