@@ -117,6 +117,7 @@ def test_power_is_lost_around_the_adopting_batch(at):
     witness = staged(play, at, ranges=1, tail_bytes=SHORT_BYTES)
     assert witness.counts["crashes around a sync or a send"]
     assert witness.counts["adopted a division"] == 9
+    assert not witness.counts["loads"]
 
 
 async def below(cluster):
