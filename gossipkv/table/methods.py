@@ -40,7 +40,7 @@ FOR_PLACING: Final = (
     b"plan",
     b"placement_nodes",
 )
-FOR_RANGES: Final = (b"split",)
+FOR_RANGES: Final = (b"split", b"join", b"leave", b"partitions")
 FOR_QUARANTINE: Final = (b"quarantine_list", b"quarantine_drop")
 FOR_PEERS: Final = (
     b"register",

@@ -195,6 +195,7 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.table.placing": "asks all nodes at once how much they have",
     "gossipkv.table.quarantine": "asks all nodes at once what was set aside",
     "gossipkv.table.moving": "looks at what is wanted of each table now and then",
+    "gossipkv.table.sizes": "asks hosts at once how much they have",
     "gossipkv.table.splitting": "looks at the sizes of copies in several turns",
     "gossipkv.table.stepping": "asks all hosts at once, and steps once a second",
     "gossipkv.table.works": "runs what a node does for its tables, each a task",
