@@ -1,4 +1,4 @@
-"""`node`: which nodes tables are laid on, and `plan`, `reshard` and `split` of `table`.
+"""`node`: which nodes tables are laid on, and `plan` and `reshard` of `table`.
 
 Each command changes what is wanted, in one transaction, and returns then: the nodes carry it out, by moves.  Said
 twice it is done once, so a command that gets no answer asks again, once.
@@ -13,15 +13,13 @@ import click
 
 from gossipkv.cli import WRONG_USE, Group
 from gossipkv.cli.decisions import DECISION, allowed, decided
-from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes, timeout
+from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, timeout
 from gossipkv.cli.output import note, print_json
-from gossipkv.cli.reads import key_or_input
 from gossipkv.cli.screen import add_row, columns, draw
-from gossipkv.errors import Conflict, Unknown
 from gossipkv.register.metadata.partitions import MOST_SHARDS
 from gossipkv.settings.tables import MOST_WEIGHT
 from gossipkv.status.reading import list_of, map_of, whole_of
-from gossipkv.status.words import names_text, plain, shown, size_text
+from gossipkv.status.words import names_text, plain, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from gossipkv.address import Address
-    from gossipkv.client.blocking import Client
     from gossipkv.wire.rpc import Value
 
     Row = dict[str, Value]
@@ -283,42 +280,6 @@ def reshard(name: str, groups: int, nodes: tuple[Address, ...], timeout_ms: int,
     else:
         click.echo(f"{name}: no groups: each shard may lie on any node")
     _note_unchanged(told)
-
-
-@click.command()
-@click.argument("name")
-@click.argument("key", metavar="KEY", type=key_bytes)
-@NODE
-@DECISION
-@JSON
-def split(name: str, key: bytes, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
-    """Divide a range of the table NAME in two.
-
-    It is the one that KEY is in, and the second of the two begins at KEY; nothing is copied.  KEY is `-`: the key is
-    what standard input holds, without one line feed at its end.
-    """
-    key = key_or_input(key)
-    with connect(nodes, timeout_ms) as client:
-        told = _split(client, name, key, _options(timeout_ms))
-    if as_json:
-        print_json(told)
-        return
-    ids = names_text([plain(map_of(each).get("id")) for each in list_of(told.get("partitions"))])
-    click.echo(f"{name}: divided at {shown(key)}, into {ids}")
-
-
-def _split(client: Client, name: str, key: bytes, options: Row) -> Row:
-    """Ask for it, and once more where it is not known what became of it: the second time it may be divided there."""
-    try:
-        return map_of(client.call("split", name, key, options))
-    except Unknown as error:
-        note(f"gossipkv: {error}; asking what became of it")
-    try:
-        return map_of(client.call("split", name, key, options))
-    except Conflict as error:
-        if "partitions" not in error.details:
-            raise
-        return map_of(error.details)
 
 
 # What several of them do.
