@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.rpc import Value
 
-SIZES_S: Final = 2.0  # In which nodes say how much they have.
+SIZES_S: Final = 1.0  # In which nodes say how much they have.
 
 
 class Size(NamedTuple):
