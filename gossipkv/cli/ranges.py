@@ -106,10 +106,11 @@ def _tell_move(told: Row, name: str, key: bytes, *, as_json: bool) -> None:
         print_json(told)
         return
     ends = " ".join(f"{way} {plain(told[way])}" for way in ("from", "to") if told.get(way) is not None)
-    slot = told.get("slot")
+    slot, is_new = told.get("slot"), told.get("changed") is not False
     what = "the range" if slot is None else f"slot {plain(slot)} of the range"
-    click.echo(f"{name}: {what} that {shown(key)} is in moves {ends}")
-    if told.get("changed") is False:
+    does = f"moves {ends}" if is_new or told.get("from") is not None else f"is on {plain(told.get('to'))}"
+    click.echo(f"{name}: {what} that {shown(key)} is in {does}")
+    if not is_new:
         note("nothing to do: it was so already")
 
 

@@ -46,7 +46,7 @@ def test_a_slot_moves(ask, method):
     assert (done.status, asked) == (0, [(method, ["t", b"k", "n4", {"timeout_ms": 3000}])])
     assert (done.out, done.err) == ("t: slot 2 of the range that 'k' is in moves from n1 to n4\n", "")
     done, _ = ask(*command, **{method: lambda *_: {**MOVE, "from": None, "changed": False}})
-    assert done.out == "t: slot 2 of the range that 'k' is in moves to n4\n"
+    assert done.out == "t: slot 2 of the range that 'k' is in is on n4\n"
     assert done.err == "nothing to do: it was so already\n"
     done, _ = ask(*command, "--json", **{method: lambda *_: MOVE})
     assert json.loads(done.out) == MOVE
