@@ -16,6 +16,7 @@ from tests.nightly.mutants.disk import MUTANTS_OF_THE_DISK
 from tests.nightly.mutants.divisions import MUTANTS_OF_DIVISIONS
 from tests.nightly.mutants.forwarding import MUTANTS_OF_FORWARDING
 from tests.nightly.mutants.gateway import MUTANTS_OF_THE_GATEWAY
+from tests.nightly.mutants.hosting import MUTANTS_OF_HOSTING
 from tests.nightly.mutants.http import MUTANTS_OF_HTTP
 from tests.nightly.mutants.loading import MUTANTS_OF_LOADING
 from tests.nightly.mutants.loadtest import MUTANTS_OF_THE_LOAD_TEST
@@ -359,6 +360,7 @@ MUTANTS = (
     *MUTANTS_OF_REPLICATION,
     *MUTANTS_OF_MOVES,
     *MUTANTS_OF_SPLITTING,
+    *MUTANTS_OF_HOSTING,
     *MUTANTS_OF_DIVISIONS,
     *MUTANTS_OF_SESSIONS,
     *MUTANTS_OF_REPORTS,
