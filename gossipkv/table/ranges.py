@@ -1,6 +1,7 @@
 """The methods by which people change where a range table's ranges begin.
 
 split       [table, key, {timeout_ms}]          the range that the key is in is two, the second begins at the key
+force_join  [table, key, node, {copy, timeout_ms}]   a range whose hosts are all gone begins anew (`refounding`)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
 from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import Changing, soon
+from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
 from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
 from gossipkv.wire.results import Waiting
@@ -42,6 +44,7 @@ class RangeMethods:
         self._random = random
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
             b"split": self._split,
+            b"force_join": self._force_join,
         }
 
     def _split(self, arguments: Arguments) -> Waiting:
@@ -66,6 +69,15 @@ class RangeMethods:
             return {"table": wanted.table, "partition": divided.partition, "partitions": rows}
 
         return Waiting(split)
+
+    def _force_join(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.force_join(arguments)
+
+        async def force_join() -> Value:
+            self._deciding.asking.check_divides()
+            return await Refounding(self._deciding, self._changing, self._random).force_join(wanted)
+
+        return Waiting(force_join)
 
     def _divisible(self, tree: Tree, wanted: table_requests.Split) -> tuple[bytes, Partition]:
         """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
