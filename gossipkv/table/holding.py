@@ -230,8 +230,9 @@ class Holding:
         if heirs:
             divide(replicas, self._replication.append, copy, heirs, orphans)
         elif parts and all(copy.bounds.covers(part.bounds) for part in parts):
-            words = "its range was divided, and its children went on without it"
-            self._departs(copy, (part.partition for part in parts), words)
+            ends = {end.assignment for part in parts for end in part.partition.ends}
+            how = "began anew" if copy.assignment in ends else "was divided, and its children went on"
+            self._departs(copy, (part.partition for part in parts), f"its range {how} without it")
         else:
             self._replication.let_go(copy, why="the map was forced back to before its range was divided")
 

@@ -50,13 +50,9 @@ class RangeMethods:
     def _split(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.split(arguments)
 
-        async def check() -> None:
-            self._deciding.asking.check_divides()
-
         async def split() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
-            with deadline.step("looking at what nodes run"):
-                await soon(check)
+            await self._check_divides(deadline)
             asked: list[Division] = []
 
             def argued(tree: Tree, _nodes: list[Node]) -> Change:
@@ -70,12 +66,22 @@ class RangeMethods:
 
         return Waiting(split)
 
+    async def _check_divides(self, deadline: Deadline) -> None:
+        """See that all nodes know what becomes of ranges.  Raises Unavailable."""
+
+        async def check() -> None:
+            self._deciding.asking.check_divides()
+
+        with deadline.step("looking at what nodes run"):
+            await soon(check)
+
     def _force_join(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.force_join(arguments)
 
         async def force_join() -> Value:
-            self._deciding.asking.check_divides()
-            return await Refounding(self._deciding, self._changing, self._random).force_join(wanted)
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            await self._check_divides(deadline)
+            return await Refounding(self._deciding, self._changing, self._random).force_join(wanted, deadline)
 
         return Waiting(force_join)
 

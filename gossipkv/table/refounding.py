@@ -15,7 +15,6 @@ import trio
 from gossipkv.errors import BadRequest, Conflict, GossipKVError, ProtocolError
 from gossipkv.placement.partition import MOST_ENDS, State
 from gossipkv.register.ballot import draw_id
-from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
 from gossipkv.replication import clock
 from gossipkv.replication.keys import Bounds
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Node
+    from gossipkv.register.metadata.deadline import Deadline
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.replication.shell import Replication
     from gossipkv.table.changing import Change, Changing
@@ -73,14 +73,13 @@ class Refounding:
         self._changing = changing
         self._random = random
 
-    async def force_join(self, wanted: ForceJoin) -> Value:
+    async def force_join(self, wanted: ForceJoin, deadline: Deadline) -> Value:
         """Have a range begin anew at a node.
 
         Raises:
             Conflict: a host of it lives, or may live; or it is not clear with what it is to go on.
             GossipKVError: as `Changing.change_map`.
         """
-        deadline = Deadline(wanted.timeout_ms / 1000)
         metadata, catalogue = await self._changing.informed(deadline)
         await self._changing.read(metadata, catalogue, deadline)
         table, named = catalogue.table(wanted.table).id, catalogue.nodes.named()
@@ -132,9 +131,9 @@ class Refounding:
                     nursery.start_soon(ask, host)
         if living:
             names: list[Detail] = [*sorted(map(deciding.name_of, living))]
+            words = f"{', '.join(map(str, names))} may be alive, and has the range that {wanted.key[:40]!r} is in"
             raise Conflict(
-                f"{', '.join(map(str, names))} may be alive, and has the range that {wanted.key[:40]!r} is in: `force_join` is for one whose "
-                "hosts are all gone for good. A node that is down for a while is to be started again",
+                f"{words}: `force_join` is for one whose hosts are all gone for good. Start again who is only down",
                 {"hosts": names},
             )
 
