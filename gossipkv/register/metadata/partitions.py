@@ -10,11 +10,12 @@ The map's meta is one of
 
     [1, table id (16 bytes), name, kind, replication, shards]
     [2, the same, partitioner, [uuids of a group's nodes, one behind the other, ...]]
+    [3, the same, [offset, width, unit] of its time key, whether it smears]
 
-A range table has 0 shards.  Of two forms the one is written that is enough: programs of before read the first alone,
-and it says `murmur3`, no groups, nothing former.  Partitions and assignments have ids of 64 random bits, which are
-never used again.  Where there are groups, shard s lies on nodes of group s modulo their number alone (seed 004's
-shards); shards are never re-cut.
+A range table has 0 shards.  Of the forms the first is written that is enough: programs of before read the first alone,
+and it says `murmur3`, no groups, nothing former, no time key.  Partitions and assignments have ids of 64 random bits,
+which are never used again.  Where there are groups, shard s lies on nodes of group s modulo their number alone (seed
+004's shards); shards are never re-cut.
 
 Every record that is made or received keeps the invariants of a partition (`placement/partition.py`).
 
@@ -52,6 +53,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
+from gossipkv.keyspace.time_key import TimeKey, time_key_of
 from gossipkv.placement.partition import (
     MOST_ENDS,
     MOST_FORMER,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 MOVING_FORMAT: Final = 2  # With what moves leave, and of tables with groups or another partitioner.
+TIME_FORMAT: Final = 3  # Of tables with a time key.
 HASH: Final = "hash"
 RANGE: Final = "range"
 MURMUR3: Final = "murmur3"
@@ -107,9 +110,13 @@ class Table(NamedTuple):
     shards: int  # 0: a range table.
     partitioner: str = MURMUR3  # The hash whose remainder is a key's shard.
     groups: tuple[tuple[bytes, ...], ...] = ()  # Uuids of nodes: shard s lies in group s modulo their number.
+    time_key: TimeKey | None = None  # Where in each key its time stands.
+    smears: bool = False  # Puts may be kept by other nodes, and forwarded later.
 
     def encode(self) -> bytes:
         """The meta."""
+        if self.time_key is not None:
+            return pack((TIME_FORMAT, *self[:6], [], self.time_key, self.smears))
         if (self.partitioner, self.groups) == (MURMUR3, ()):
             return pack((FORMAT, *self[:5]))
         return pack((MOVING_FORMAT, *self[:6], [b"".join(group) for group in self.groups]))
@@ -137,11 +144,17 @@ def decode_table(meta: bytes) -> Table:
     """
     partitioner: object = MURMUR3
     groups: object = ()
+    time_key: object = None
+    smears: object = False
     match unpack(meta, MOST_META_BYTES):
         case (format_, *_) as fields if is_whole(format_) and (format_, len(fields)) == (FORMAT, 6):
             pass
         case (format_, *_, partitioner, groups) as fields if is_whole(format_) and (
             (format_, len(fields)) == (MOVING_FORMAT, 8)
+        ):
+            pass
+        case (format_, _, _, _, _, _, partitioner, groups, time_key, smears) as fields if is_whole(format_) and (
+            format_ == TIME_FORMAT and groups == ()
         ):
             pass
         case _:
@@ -154,11 +167,20 @@ def decode_table(meta: bytes) -> Table:
             and partitioner in (PARTITIONERS if shards else (MURMUR3,))
         ):  # fmt: skip
             assert isinstance(partitioner, str)
-            return Table(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
+            table = Table(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
+            return _timed(table, time_key, smears) if fields[0] == TIME_FORMAT else table
     raise ProtocolError(
-        "a table is [1 or 2, id of 16 bytes, name, kind, replication, shards] and, in form 2, partitioner and groups",
+        "a table is [1 to 3, id of 16 bytes, name, kind, replication, shards] and, from form 2 on, partitioner and "
+        "groups, of form 3 time key and whether it smears",
         {"got": repr(meta)[:80]},
     )
+
+
+def _timed(table: Table, time_key: object, smears: object) -> Table:
+    """A table with its time key.  Raises ProtocolError: it can have none, or not that one."""
+    if table.kind != RANGE or not isinstance(smears, bool) or not isinstance(time_key, tuple):
+        raise ProtocolError("a time key is of a range table, and beside it stands whether that smears")
+    return table._replace(time_key=time_key_of([*time_key]), smears=smears)
 
 
 def _groups_of(value: object) -> tuple[tuple[bytes, ...], ...]:

@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"gossip.anti_entropy", "gossip.inbox"},
     "gossip.shell": {"errors", "log", "environment", "address", "wire", "storage", "gossip", "gossip.packets"},
     "register": {"errors", "log", "storage.engine"},
-    "register.metadata": {"errors", "settings", "wire", "placement", "register"},
+    "register.metadata": {"errors", "settings", "wire", "keyspace", "placement", "register"},
     "replication": {"errors", "wire", "storage.engine"},
     "replication.shell": {"errors", "log", "environment", "wire", "storage.engine", "replication"},
     "client": {"errors", "address", "wire", "keyspace"},
