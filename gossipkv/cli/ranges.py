@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     Row = dict[str, Value]
 
+NO_COPY: Final = "none"
 SIZES: Final = timeout("10s", "one request; hosts that do not say how much they have are waited for")
 
 
@@ -131,7 +132,11 @@ def _decided(client: Client, method: str, *params: Value) -> Row:
 @click.command(name="force-join")
 @_of_range
 @click.argument("node")
-@click.option("--copy", metavar="COPY", help="What it begins with: a copy set aside on NODE.  [default: nothing]")
+@click.option(
+    "--copy",
+    metavar="COPY",
+    help="The copy set aside on NODE that it goes on with; `none`: with nothing.  [default: the one that there is]",
+)
 @click.option("--yes", is_flag=True, help="Do it; without this, only say what may be lost.")
 @NODE
 @DECISION
@@ -153,7 +158,8 @@ def force_join(
     Without --yes nothing is done: it says what may be lost, with exit status 2.
     """
     if not yes:
-        begins = f"with nothing but the copy {copy}" if copy else "with nothing"
+        usual = "with the copy of it that is set aside there, or with nothing if there is none"
+        begins = {None: usual, NO_COPY: "with nothing"}.get(copy, f"with the copy {copy}")
         note(
             f"gossipkv: nothing was done.  The range of {name} that {shown(key)} is in would begin anew on {node}, "
             f"{begins}, and all else that was written to its keys would be lost, also if it was acknowledged, and also "
@@ -162,16 +168,14 @@ def force_join(
         )
         return WRONG_USE
     key = key_or_input(key)
-    options: Row = {**({} if copy is None else {"copy": copy}), **allowed(timeout_ms)}
+    options: Row = {**({} if copy is None else {"copy": "" if copy == NO_COPY else copy}), **allowed(timeout_ms)}
     with connect(nodes, timeout_ms) as client:
         told = decided(client, "force_join", name, key, node, options)
     if as_json:
         print_json(told)
     else:
-        kept = told.get("copy")
-        begun = "with nothing" if kept is None else f"with the copy {plain(kept)}"
-        click.echo(f"{name}: partition {plain(told.get('partition'))} begins on {plain(told.get('node'))}, {begun}")
-        note(f"gossipkv: {plain(told.get('may_be_lost'))}")
+        begun, lost = plain(told.get("partition")), plain(told.get("may_be_lost"))
+        click.echo(f"{name}: partition {begun} on {plain(told.get('node'))}: {lost}")
     return 0
 
 

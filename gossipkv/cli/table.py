@@ -13,7 +13,8 @@ from gossipkv.cli.decisions import DECISION, allowed, decided
 from gossipkv.cli.options import JSON, NODE, TIMEOUT, connect, key_bytes
 from gossipkv.cli.output import note, print_json
 from gossipkv.cli.screen import add_row, columns, draw
-from gossipkv.errors import NotReady, Unknown, UnknownDatabase
+from gossipkv.errors import NotReady, ProtocolError, Unknown, UnknownDatabase
+from gossipkv.keyspace.time_key import parse_time_key
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, PARTITIONERS, RANGE
 from gossipkv.status.reading import list_of, map_of, whole_of
@@ -25,9 +26,18 @@ if TYPE_CHECKING:
 
     from gossipkv.address import Address
     from gossipkv.client.blocking import Client
+    from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.wire.rpc import Value
 
 SEQUENCE_BITS: Final = 48
+
+
+def time_key(text: str) -> TimeKey:
+    """`OFFSET:WIDTH:UNIT`."""
+    try:
+        return parse_time_key(text)
+    except ProtocolError as error:
+        raise click.BadParameter(error.message) from None
 
 
 @click.group(cls=Group, no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
@@ -65,6 +75,10 @@ table.add_command(quarantine.quarantine)
     metavar="KEY",
     help="Of a range table: first key of a further partition; may be given more than once.",
 )
+@click.option(
+    "--time-key", type=time_key, metavar="OFFSET:WIDTH:UNIT", help="Of a time series: where its keys have their time."
+)
+@click.option("--smear/--no-smear", default=None, help="Whether puts may be kept a while.  [default: with a time key]")
 @NODE
 @DECISION
 @JSON
@@ -78,6 +92,8 @@ def create(
     partitions: int | None,
     partitioner: str | None,
     replication: int | None,
+    time_key: TimeKey | None,
+    smear: bool | None,
     as_json: bool,
 ) -> None:
     """Make the table NAME.
@@ -90,10 +106,15 @@ def create(
         raise click.UsageError("--partitioner is for hash tables")
     if kind == RANGE and partitions is not None:
         raise click.UsageError("--partitions is for hash tables; a range table has one more than it has bounds")
+    if kind == HASH and time_key is not None:
+        raise click.UsageError("--time-key is for range tables")
+    if smear and time_key is None:
+        raise click.UsageError("--smear is for tables with a --time-key")
+    given: dict[str, Value] = {"partitioner": partitioner, "time_key": time_key and [*time_key], "smear": smear}
     asked: dict[str, Value] = {
         "kind": kind,
         "partitions": partitions,
-        **({"partitioner": partitioner} if partitioner is not None else {}),  # A node of the last release knows none.
+        **{name: value for name, value in given.items() if value is not None},  # A node of the last release knows none.
         "replication": replication,
         "bounds": [*sorted(bounds)],
         "operation": secrets.token_bytes(OPERATION_ID_BYTES),
@@ -176,7 +197,7 @@ def show(name: str, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: boo
         click.echo(f"{name}: {kind}, {plain(partitions)} partitions; `gossipkv status {name}` shows who has them")
         return
     identity = f"table {plain(found.get('table'))}, config {config_text(found.get('config'))}"
-    click.echo(f"{name}: {kind}, {len(partitions)} partitions, {identity}\n")
+    click.echo(f"{name}: {kind}, {len(partitions)} partitions, {identity}{_timed(found)}\n")
     draw(_partitions_table(kind, partitions))
 
 
@@ -205,6 +226,14 @@ def _partitions_table(kind: str, partitions: list[Value]) -> Table:
             add_row(made, *cells, *(plain(assignment.get(key, "")) for key in ("node", "slot", "state", "id")))
             cells = "", ""  # Said once.
     return made
+
+
+def _timed(found: dict[str, Value]) -> str:
+    """What is said of a table with a time key, behind all else."""
+    if not isinstance(found.get("time_key"), list):
+        return ""
+    told = ":".join(map(plain, list_of(found.get("time_key"))))
+    return f", time key {told}, {'smeared' if found.get('smear') else 'not smeared'}"
 
 
 def config_text(config: Value) -> str:

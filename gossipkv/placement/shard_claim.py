@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NODES: Final = "nodes"
 
 # The newest forms of what nodes tell each other that this program reads; one that does not say reads those of 1.
-SPEAKS: Final = 6
+SPEAKS: Final = 7
 MOST_SPOKEN: Final = 1 << 31
 
 

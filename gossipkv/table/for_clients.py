@@ -34,6 +34,7 @@ from gossipkv.register.metadata.pages import (
 from gossipkv.register.metadata.partitions import HASH, decode_partition, decode_table
 from gossipkv.register.proposer import End
 from gossipkv.table import requests as table_requests
+from gossipkv.table.asking import SPEAKS_OF_TIME
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from gossipkv.errors import Detail
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.arguments import Arguments
@@ -82,8 +84,19 @@ class ClientMethods:
         if catalogue is None:
             return []
         with contextlib.suppress(GossipKVError):
-            return [{"name": name, "kind": table.kind} for name, table in catalogue.tables().items()]
+            tables = catalogue.tables().items()
+            return [{"name": name, "kind": table.kind, **self._timed(table.id)} for name, table in tables]
         return []
+
+    def _timed(self, table: bytes) -> dict[str, Value]:
+        """The time key of a table that has one and whose map is here, and whether it smears."""
+        metadata = self._deciding.metadata
+        known = None if metadata is None else metadata.known.get(table)
+        if metadata is None or known is None or known.head.ended:
+            return {}
+        with contextlib.suppress(GossipKVError):  # A page of it is yet to come.
+            return timed(decode_table(metadata.tree(table).root.meta))
+        return {}
 
     def partition_map(self, name: str, start: bytes | None, limit: int | None) -> Value:
         """Return a table's map as this node knows it, from a key on: what `next` says goes on where it ends.
@@ -123,6 +136,7 @@ class ClientMethods:
             "kind": described.kind,
             "replication": described.replication,
             **(of_hash if described.kind == HASH else {}),
+            **timed(described),
             "table": table.id.hex(),
             "config": tree.root.config,
             "addresses": {one.name: str(one.address) for one in self._deciding.members() if one.state in REACHABLE},
@@ -150,8 +164,10 @@ class ClientMethods:
                     await self._deciding.found()
                 return made
             metadata, catalogue = self._deciding.taking_part()
+            if wanted.time_key is not None:
+                self._deciding.asking.check_speaks(SPEAKS_OF_TIME, "has tables with a time key")
             keys = keys_of(wanted.kind, wanted.partitions, wanted.bounds)
-            made_of = Wanted(wanted.name, wanted.kind, wanted.replication, keys, wanted.partitioner)
+            made_of = Wanted(wanted.name, wanted.kind, wanted.replication, keys, *wanted[-3:])
             table = await catalogue.create(made_of, operation, deadline.left_s())
             known = metadata.known.get(table.id)
             config = table.config if known is None else known.head.config
@@ -402,6 +418,11 @@ class ClientMethods:
         if record is not None and 0 < record.conflict >= record.promise.generation:  # A higher one ends it.
             return f"two forces of generation {record.conflict} have met"
         return None if reply.verdict is Verdict.OK else reply.verdict.name.lower().replace("_", " ")
+
+
+def timed(table: Table) -> dict[str, Value]:
+    """What is told of a table that has a time key; of another nothing."""
+    return {} if table.time_key is None else {"time_key": [*table.time_key], "smear": table.smears}
 
 
 async def _register_of(metadata: Metadata, catalogue: Catalogue, table: str | None) -> bytes:

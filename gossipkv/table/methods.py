@@ -40,7 +40,7 @@ FOR_PLACING: Final = (
     b"plan",
     b"placement_nodes",
 )
-FOR_RANGES: Final = (b"split", b"join", b"leave", b"partitions")
+FOR_RANGES: Final = (b"split", b"join", b"leave", b"force_join", b"partitions")
 FOR_QUARANTINE: Final = (b"quarantine_list", b"quarantine_drop")
 FOR_PEERS: Final = (
     b"register",
@@ -53,6 +53,7 @@ FOR_PEERS: Final = (
     b"metadata_invite",
     b"metadata_describe",
     b"table_sizes",
+    b"table_kept",
     b"metadata_discover",
 )
 OF_RECORDS: Final = (

@@ -3,6 +3,7 @@
 split       [table, key, {timeout_ms}]          the range that the key is in is two, the second begins at the key
 join        [table, key, node, {timeout_ms}]    a slot of it moves to the node
 leave       [table, key, node, {timeout_ms}]    the slot that the node has of it moves to another, which is picked
+force_join  [table, key, node, {copy, timeout_ms}]   a range whose hosts are all gone begins anew (`refounding`)
 partitions  [table, {start, limit}]             a page of partitions, of ranges and of shards
 
 Who joins or leaves does so by a move (`stepping`), which nobody waits for here: what is begun is told.
@@ -23,6 +24,7 @@ from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.partitions import HASH, RANGE, decode_partition, decode_table, range_of
 from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import Changing, soon
+from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
 from gossipkv.table.sizes import Size, sizes
 from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
@@ -70,6 +72,7 @@ class RangeMethods:
             b"join": partial(self._move, self._joined),
             b"leave": partial(self._move, self._left),
             b"partitions": self._partitions,
+            b"force_join": self._force_join,
         }
 
     # -- divisions -----------------------------------------------------------------------------------------------------
@@ -77,13 +80,9 @@ class RangeMethods:
     def _split(self, arguments: Arguments) -> Waiting:
         wanted = table_requests.split(arguments)
 
-        async def check() -> None:
-            self._deciding.asking.check_divides()
-
         async def split() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
-            with deadline.step("looking at what nodes run"):
-                await soon(check)
+            await self._check_divides(deadline)
             asked: list[Division] = []
 
             def argued(tree: Tree, _nodes: list[Node]) -> Change:
@@ -96,6 +95,25 @@ class RangeMethods:
             return {"table": wanted.table, "partition": divided.partition, "partitions": rows}
 
         return Waiting(split)
+
+    async def _check_divides(self, deadline: Deadline) -> None:
+        """See that all nodes know what becomes of ranges.  Raises Unavailable."""
+
+        async def check() -> None:
+            self._deciding.asking.check_divides()
+
+        with deadline.step("looking at what nodes run"):
+            await soon(check)
+
+    def _force_join(self, arguments: Arguments) -> Waiting:
+        wanted = table_requests.force_join(arguments)
+
+        async def force_join() -> Value:
+            deadline = Deadline(wanted.timeout_ms / 1000)
+            await self._check_divides(deadline)
+            return await Refounding(self._deciding, self._changing, self._random).force_join(wanted, deadline)
+
+        return Waiting(force_join)
 
     def _divisible(self, tree: Tree, wanted: table_requests.Split) -> tuple[bytes, Partition]:
         """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""

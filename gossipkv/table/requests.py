@@ -9,7 +9,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gossipkv.errors import BadRequest
+from gossipkv.errors import BadRequest, ProtocolError
+from gossipkv.keyspace.time_key import time_key_of
 from gossipkv.register.metadata.pages import MOST_CONFIG, MOST_KEY_BYTES, OPERATION_ID_BYTES
 from gossipkv.register.metadata.partitions import HASH, MOST_SHARDS, MURMUR3, PARTITIONERS, RANGE
 from gossipkv.settings.databases import NAMES, is_name
@@ -18,6 +19,7 @@ from gossipkv.settings.tables import MOST_WEIGHT
 from gossipkv.wire.arguments import MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
+    from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.wire.arguments import Arguments, Options
     from gossipkv.wire.rpc import Value
 
@@ -44,6 +46,8 @@ class CreateTable(NamedTuple):
     operation: bytes | None  # Its id, of 20 bytes: who asks again under it is told what became of it; None: a new one.
     timeout_ms: int = DECISION_MS  # For all of it.
     partitioner: str = MURMUR3
+    time_key: TimeKey | None = None
+    smears: bool = False  # Its puts may be kept by other nodes, and forwarded later.
 
     def options(self) -> dict[str, Value]:
         """Return the options by which another node is asked for it."""
@@ -54,6 +58,7 @@ class CreateTable(NamedTuple):
             "replication": self.replication or None,
             "bounds": [*self.bounds] if self.kind == RANGE else None,
             **({"partitioner": self.partitioner} if self.partitioner != MURMUR3 else {}),  # Not all members know it.
+            **({"time_key": [*self.time_key], "smear": self.smears} if self.time_key is not None else {}),
         }
 
 
@@ -132,6 +137,16 @@ class Page(NamedTuple):
     limit: int
 
 
+class ForceJoin(NamedTuple):
+    """A range that is to begin anew, as its hosts are all gone."""
+
+    table: str
+    key: bytes
+    node: str
+    copy: str | None = None  # With which it goes on; empty: with nothing; None: with the one that there is.
+    timeout_ms: int = DECISION_MS
+
+
 class RecordOptions(NamedTuple):
     """What the options of a read or a write of records say."""
 
@@ -144,13 +159,15 @@ class RecordOptions(NamedTuple):
 
 
 def create_table(arguments: Arguments) -> CreateTable:
-    """Read `[name, {kind, partitions, partitioner, replication, bounds, operation, timeout_ms}]`.
+    """Read `[name, {kind, partitions, partitioner, replication, bounds, time_key, smear, operation, timeout_ms}]`.
 
     Raises:
         BadRequest: it is something else, or no such table can be.
     """
     name = table_name(arguments)
-    options = arguments.options("kind", "partitions", "partitioner", "replication", "bounds", "operation", "timeout_ms")
+    options = arguments.options(
+        *("kind", "partitions", "partitioner", "replication", "bounds", "time_key", "smear", "operation", "timeout_ms")
+    )
     kind, operation = options.text("kind"), _operation(arguments.method, options)
     if kind not in KINDS:
         raise BadRequest(f"{arguments.method}: the kind must be {' or '.join(KINDS)}, not {kind}", {"option": "kind"})
@@ -175,6 +192,7 @@ def create_table(arguments: Arguments) -> CreateTable:
         operation,
         _timeout_ms(options),
         partitioner or MURMUR3,
+        *_time_key(arguments.method, options, kind),
     )
 
 
@@ -314,6 +332,13 @@ def page(arguments: Arguments) -> Page:
     return Page(table, options.blob("start") or b"", min(limit, MOST_ROWS))
 
 
+def force_join(arguments: Arguments) -> ForceJoin:
+    """Read `[table, key, node, {copy, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
+    options = arguments.options("copy", "timeout_ms")
+    return ForceJoin(table, key, node, options.text("copy"), _timeout_ms(options))
+
+
 def record_options(arguments: Arguments, *known: str) -> RecordOptions:
     """Read the options of a read or a write of records: those that are `known`, and those that all have.
 
@@ -334,6 +359,23 @@ def record_options(arguments: Arguments, *known: str) -> RecordOptions:
     timeout_s = (RECORD_MS if timeout_ms is None else timeout_ms) / 1000
     token, local = options.blob("token") or b"", "local" in known and options.flag("local")
     return RecordOptions(options, timeout_s, local, token, min(wait_ms / 1000, timeout_s), config)
+
+
+def _time_key(method: str, options: Options, kind: str) -> tuple[TimeKey | None, bool]:
+    """Where the time stands in the keys of a table that is to be, and whether that smears: it does, unless told."""
+    given, smears = options.array("time_key"), options.flag_or_nil("smear")
+    if given is None:
+        if smears:
+            words = "a table smears by its time key: without one a range has no minute"
+            raise BadRequest(f"{method}: {words}", {"option": "smear"})
+        return None, False
+    if kind != RANGE:
+        raise BadRequest(f"{method}: a time key is of a range table: hashed keys are spread", {"option": "time_key"})
+    try:
+        said = [one.decode(errors="replace") if isinstance(one, bytes) else one for one in given]
+        return time_key_of(said), smears is not False
+    except ProtocolError as error:
+        raise BadRequest(f"{method}: {error.message}", {**error.details, "option": "time_key"}) from error
 
 
 def _operation(method: str, options: Options) -> bytes | None:

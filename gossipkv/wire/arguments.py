@@ -294,10 +294,21 @@ class Options:
 
     def flag(self, name: str) -> bool:
         """True or false; false when it is not given."""
+        return bool(self.flag_or_nil(name))
+
+    def flag_or_nil(self, name: str) -> bool | None:
+        """True or false; None when it is not given."""
         value = self._given.get(name)
         if value is not None and not isinstance(value, bool):
             raise BadRequest(f"{self._where(name)} must be true or false, not {kind_of(value)}")
-        return bool(value)
+        return value
+
+    def array(self, name: str) -> list[Raw] | None:
+        """An array of whatever there is."""
+        values = self._given.get(name)
+        if values is not None and not isinstance(values, list):
+            raise BadRequest(f"{self._where(name)} must be an array, not {kind_of(values)}")
+        return values
 
     def _where(self, name: str) -> str:
         return f"{self._method}: the option {name}"

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
+    from gossipkv.keyspace.time_key import TimeKey
     from gossipkv.placement.spread import Node
     from gossipkv.register.configuration import AcceptorId
     from gossipkv.register.metadata.nodes import Host, Members
@@ -91,6 +92,8 @@ class Wanted(NamedTuple):
     replication: int  # 0: as far as there are nodes, `REPLICATION`.
     keys: Sequence[bytes]  # The first key of each partition, in order.
     partitioner: str = MURMUR3
+    time_key: TimeKey | None = None
+    smears: bool = False
 
 
 class Dropped(NamedTuple):
@@ -314,7 +317,7 @@ class Catalogue:
         replication = wanted.replication or min(len(hosts), REPLICATION)
         shards = len(wanted.keys) if wanted.kind == HASH else 0
         id_ = self._random.randbytes(TABLE_ID_BYTES - MARK_BYTES) + _mark_of(wanted, operation)
-        table = Table(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner)
+        table = Table(id_, wanted.name, wanted.kind, replication, shards, wanted.partitioner, (), *wanted[5:])
         nodes = placed({host.acceptor.node: host.node for host in hosts})
         place = partial(_first_map, table, wanted.keys, nodes, self._random)
         try:
@@ -569,7 +572,8 @@ def keys_of(kind: str, partitions: int, bounds: Sequence[bytes]) -> list[bytes]:
 
 def _mark_of(wanted: Wanted, operation: bytes) -> bytes:
     """How the id of a table ends that an operation makes: by it, who asks again is told from who wants another one."""
-    marked = wanted[:-1] if wanted.partitioner == MURMUR3 else wanted  # As programs of before mark it.
+    before = 4 if wanted.partitioner == MURMUR3 else 5  # As programs of before mark it.
+    marked = wanted if wanted.time_key is not None else wanted[:before]
     return sha256(pack((operation, *marked))).digest()[:MARK_BYTES]
 
 

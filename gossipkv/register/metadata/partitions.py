@@ -10,11 +10,12 @@ The map's meta is one of
 
     [1, table id (16 bytes), name, kind, replication, shards]
     [2, the same, partitioner, [uuids of a group's nodes, one behind the other, ...]]
+    [3, the same, [offset, width, unit] of its time key, whether it smears]
 
-A range table has 0 shards.  Of two forms the one is written that is enough: programs of before read the first alone,
-and it says `murmur3`, no groups, nothing former.  Partitions and assignments have ids of 64 random bits, which are
-never used again.  Where there are groups, shard s lies on nodes of group s modulo their number alone (seed 004's
-shards); shards are never re-cut.
+A range table has 0 shards.  Of the forms the first is written that is enough: programs of before read the first alone,
+and it says `murmur3`, no groups, nothing former, no time key.  Partitions and assignments have ids of 64 random bits,
+which are never used again.  Where there are groups, shard s lies on nodes of group s modulo their number alone (seed
+004's shards); shards are never re-cut.
 
 Every record that is made or received keeps the invariants of a partition (`placement/partition.py`).
 
@@ -27,6 +28,7 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
     end 1       [key, partition, [[assignment, end], ...]]          the end of each of them is known, or it has none
     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
     divide 2    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
+    refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...]]   the new partition stands there
     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 
 `unassign` cancels a move, or ends it; who is AVAILABLE goes by a move, and who was is former from then on.  By force
@@ -38,7 +40,9 @@ parent is on: they have the records, so nothing has to travel.  A new assignment
 parent's, in their order; the parent's are former in each child, beside those that were former in the parent: clocks
 and tokens name them until each child has settled them for itself.  Its ends are each child's, too.  A hash table is
 not divided: a key's shard is its hash modulo their number.  (`divide 1` gave children nothing former; no program that
-was released has asked for it.)
+was released has asked for it.)  `refound` is for a range whose hosts are all gone: it puts another partition in its
+place, with one assignment.  All that was assigned is taken by force, and its ends are what the node of that has kept,
+said beforehand.  Nothing is former, so a copy of before that comes back is nobody's.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gossipkv.errors import ProtocolError
+from gossipkv.keyspace.time_key import TimeKey, time_key_of
 from gossipkv.placement.partition import (
     MOST_ENDS,
     MOST_FORMER,
@@ -73,6 +78,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 MOVING_FORMAT: Final = 2  # With what moves leave, and of tables with groups or another partitioner.
+TIME_FORMAT: Final = 3  # Of tables with a time key.
 HASH: Final = "hash"
 RANGE: Final = "range"
 MURMUR3: Final = "murmur3"
@@ -104,9 +110,13 @@ class Table(NamedTuple):
     shards: int  # 0: a range table.
     partitioner: str = MURMUR3  # The hash whose remainder is a key's shard.
     groups: tuple[tuple[bytes, ...], ...] = ()  # Uuids of nodes: shard s lies in group s modulo their number.
+    time_key: TimeKey | None = None  # Where in each key its time stands.
+    smears: bool = False  # Puts may be kept by other nodes, and forwarded later.
 
     def encode(self) -> bytes:
         """The meta."""
+        if self.time_key is not None:
+            return pack((TIME_FORMAT, *self[:6], [], self.time_key, self.smears))
         if (self.partitioner, self.groups) == (MURMUR3, ()):
             return pack((FORMAT, *self[:5]))
         return pack((MOVING_FORMAT, *self[:6], [b"".join(group) for group in self.groups]))
@@ -134,11 +144,17 @@ def decode_table(meta: bytes) -> Table:
     """
     partitioner: object = MURMUR3
     groups: object = ()
+    time_key: object = None
+    smears: object = False
     match unpack(meta, MOST_META_BYTES):
         case (format_, *_) as fields if is_whole(format_) and (format_, len(fields)) == (FORMAT, 6):
             pass
         case (format_, *_, partitioner, groups) as fields if is_whole(format_) and (
             (format_, len(fields)) == (MOVING_FORMAT, 8)
+        ):
+            pass
+        case (format_, _, _, _, _, _, partitioner, groups, time_key, smears) as fields if is_whole(format_) and (
+            format_ == TIME_FORMAT and groups == ()
         ):
             pass
         case _:
@@ -151,11 +167,20 @@ def decode_table(meta: bytes) -> Table:
             and partitioner in (PARTITIONERS if shards else (MURMUR3,))
         ):  # fmt: skip
             assert isinstance(partitioner, str)
-            return Table(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
+            table = Table(id_, name, kind, replication, shards, partitioner, _groups_of(groups))
+            return _timed(table, time_key, smears) if fields[0] == TIME_FORMAT else table
     raise ProtocolError(
-        "a table is [1 or 2, id of 16 bytes, name, kind, replication, shards] and, in form 2, partitioner and groups",
+        "a table is [1 to 3, id of 16 bytes, name, kind, replication, shards] and, from form 2 on, partitioner and "
+        "groups, of form 3 time key and whether it smears",
         {"got": repr(meta)[:80]},
     )
+
+
+def _timed(table: Table, time_key: object, smears: object) -> Table:
+    """A table with its time key.  Raises ProtocolError: it can have none, or not that one."""
+    if table.kind != RANGE or not isinstance(smears, bool) or not isinstance(time_key, tuple):
+        raise ProtocolError("a time key is of a range table, and beside it stands whether that smears")
+    return table._replace(time_key=time_key_of([*time_key]), smears=smears)
 
 
 def _groups_of(value: object) -> tuple[tuple[bytes, ...], ...]:
@@ -389,6 +414,30 @@ def _divide(view: View, argument: object) -> Edits:
     return Edits(puts)
 
 
+def _refound(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, new, assignment, bytes(node), tuple(rows)) if (
+            is_whole(new) and is_whole(assignment) and len(node) == UUID_BYTES and all(map(_is_counted, rows))
+        ):  # fmt: skip
+            counters: dict[int, int] = dict(rows)
+        case _:
+            raise Refusal(INVALID, "refound takes [key, partition, new partition, assignment, node, ends]")
+    if decode_table(view.meta).kind != RANGE:
+        raise Refusal(INVALID, "a shard is not begun anew")
+    entry = view.get(key)
+    if entry is not None and decode_partition(entry.record).id == new != partition:
+        return Edits()
+    found = _partition_at(view, key, partition)
+    if not counters.keys() >= {*found.named, *(end.assignment for end in found.ends)}:
+        raise Refusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments has an end")
+    if new == found.id or assignment in counters:
+        raise Refusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
+    # Where they are too many, those are let go of of which nothing was kept.
+    ends = tuple(End(one, counters[one]) for one in sorted(counters, key=lambda one: (counters[one] > 0, one)))
+    after = Partition(new, (), (), ends[-MOST_ENDS:])
+    return _changed(view, key, after, [Assignment(assignment, node, 0, State.AVAILABLE)])
+
+
 def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes, after: bytes | None) -> str:
     """Why a partition, from a key to before another, is not divided into these; empty: it may be."""
     firsts = [child.first for child in children]
@@ -435,6 +484,7 @@ OPERATIONS: Final[Functions] = {
     ("end", 1): _end,
     ("settle", 1): _settle,
     ("divide", 2): _divide,
+    ("refound", 1): _refound,
     ("set_groups", 1): _set_groups,
 }
 

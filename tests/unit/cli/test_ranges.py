@@ -63,20 +63,21 @@ def test_a_leave_of_which_nothing_is_known(ask):
 
 def test_force_join_says_first_what_may_be_lost(ask):
     """Nothing is done and nobody is asked, with status 2; with --yes it is done, and says what that may have cost."""
-    done, asked = ask("table", "force-join", "t", "k", "n4", "--copy", "5")
-    assert (done.status, done.out, asked) == (2, "", [])
-    for words in "nothing was done", "nothing but the copy 5", "would be lost", "--yes":
-        assert words in done.err
+    for copy, begins in (
+        (None, "set aside there, or with nothing"),
+        ("5", "with the copy 5"),
+        ("none", "n4, with nothing"),
+    ):
+        more = [] if copy is None else ["--copy", copy]
+        done, asked = ask("table", "force-join", "t", "k", "n4", *more)
+        assert (done.status, done.out, asked) == (2, "", [])
+        for words in "nothing was done", begins, "would be lost", "--yes":
+            assert words in done.err
     told = {"table": "t", "partition": 9, "node": "n4", "copy": "5", "may_be_lost": "all that only n1 had"}
-    for more, options, begins in (
-        (["--copy", "5"], {"copy": "5"}, "the copy 5"), ([], {}, "nothing"),
-    ):  # fmt: skip
-        copy = options.get("copy")
-        command = ["table", "force-join", "t", "k", "n4", *more, "--yes"]
-        done, asked = ask(*command, force_join=lambda *_, copy=copy: {**told, "copy": copy})
+    for more, options in (["--copy", "5"], {"copy": "5"}), (["--copy", "none"], {"copy": ""}), ([], {}):
+        done, asked = ask("table", "force-join", "t", "k", "n4", *more, "--yes", force_join=lambda *_: told)
         assert (done.status, asked) == (0, [("force_join", ["t", b"k", "n4", options])])
-        assert done.out == f"t: partition 9 begins on n4, with {begins}\n"
-        assert done.err == "gossipkv: all that only n1 had\n"
+        assert (done.out, done.err) == ("t: partition 9 on n4: all that only n1 had\n", "")
     done, _ = ask("table", "force-join", "t", "k", "n4", "--yes", "--json", force_join=lambda *_: told)
     assert json.loads(done.out) == told
 

@@ -31,6 +31,10 @@ def ask(run, monkeypatch):
      {"kind": "hash", "partitions": 8, "replication": 3, "bounds": []}),
     (["--kind", "range", "--bound", "m", "--bound", "b"],
      {"kind": "range", "partitions": None, "replication": None, "bounds": [b"b", b"m"]}),
+    (["--kind", "range", "--time-key", "0:8:ms"],
+     {"kind": "range", "partitions": None, "time_key": [0, 8, "ms"], "replication": None, "bounds": []}),
+    (["--kind", "range", "--time-key", "4:4:s", "--no-smear"],
+     {"kind": "range", "partitions": None, "time_key": [4, 4, "s"], "smear": False, "replication": None, "bounds": []}),
 ])  # fmt: skip
 def test_a_table_is_made(ask, arguments, expected):
     """What was said is asked, under an id of 20 bytes that no other command has; what it has become is told."""
@@ -48,6 +52,19 @@ def test_a_table_is_made(ask, arguments, expected):
             assert done.out == f"carts: made, table {'ab' * 16}, config 1.7\n"
     assert len(set(operations)) == 2
     assert {len(operation) for operation in operations} == {20}
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--kind", "range", "--time-key", "0:8"], "a time key is"),
+    (["--kind", "range", "--time-key", "x"], "OFFSET:WIDTH"),
+    (["--kind", "hash", "--time-key", "0:8:ms"], "--time-key is for range tables"),
+    (["--kind", "range", "--smear"], "--smear is for tables with a --time-key"),
+])  # fmt: skip
+def test_a_time_key_that_cannot_be(ask, arguments, words):
+    """One line, and nobody is asked."""
+    done, asked = ask("table", "create", "t", *arguments)
+    assert (done.status, asked) == (2, [])
+    assert words in done.err
 
 
 def test_what_is_unknown_is_asked_about(ask):

@@ -6,6 +6,7 @@ import msgpack
 import pytest
 
 from gossipkv.errors import BadRequest
+from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.table import requests as table_requests
 from gossipkv.table.requests import DEFAULT_PARTITIONS, CreateTable, Force, Membership
 from gossipkv.wire.arguments import Arguments
@@ -27,11 +28,18 @@ def arguments(*params: object) -> Arguments:
      CreateTable("t", "range", 4, 0, (b"a", b"b", b"b\0"), None)),
     ({"kind": "range", "bounds": [b"\xff" * 255], "partitions": None},
      CreateTable("t", "range", 2, 0, (b"\xff" * 255,), None)),
+    ({"kind": "range", "time_key": [0, 8, "ms"]},
+     CreateTable("t", "range", 1, 0, (), None, time_key=TimeKey(0, 8, "ms"), smears=True)),
+    ({"kind": "range", "time_key": [4, 2, b"s"], "smear": False},
+     CreateTable("t", "range", 1, 0, (), None, time_key=TimeKey(4, 2, "s"))),
+    ({"kind": "range", "time_key": None, "smear": False}, CreateTable("t", "range", 1, 0, (), None)),
     ({"kind": "hash", "partitions": 1 << 17}, CreateTable("t", "hash", 1 << 17, 0, (), None)),
 ])  # fmt: skip
 def test_a_table_that_is_to_be(options, expected):
     """With what is said of it, and what is not."""
-    assert table_requests.create_table(arguments("t", options)) == expected
+    made = table_requests.create_table(arguments("t", options))
+    assert made == expected
+    assert table_requests.create_table(arguments("t", made.options())) == made._replace(operation=None)
 
 
 @pytest.mark.parametrize(("params", "message"), [
@@ -56,6 +64,13 @@ def test_a_table_that_is_to_be(options, expected):
     (["t", {"kind": "range", "bounds": b"a"}], "the option bounds must be an array, not"),
     (["t", {"kind": "range", "bounds": [1]}], "the option bounds must be an array of bytes"),
     (["t", {"kind": "range", "bounds": [b"a" * 256]}], "more than the 255"),
+    (["t", {"kind": "range", "time_key": [0, 8]}], "m: a time key is [offset, width, unit]: a width of 1 to 8 bytes"),
+    (["t", {"kind": "range", "time_key": [0, 8, b"\xff"]}], "m: a time key is"),
+    (["t", {"kind": "range", "time_key": "0:8:ms"}], "the option time_key must be an array, not"),
+    (["t", {"kind": "range", "time_key": [65515, 8, "ms"]}], "within the 65522 bytes that a key may have"),
+    (["t", {"kind": "hash", "time_key": [0, 8, "ms"]}], "a time key is of a range table"),
+    (["t", {"kind": "range", "smear": True}], "without one a range has no minute"),
+    (["t", {"kind": "range", "time_key": [0, 8, "ms"], "smear": 1}], "the option smear must be true or false"),
     (["t", {"kind": "hash", "operation": b"x" * 19}], "the operation must be 20 bytes, not 19"),
     (["t", {"kind": "hash", "operation": 1}], "the option operation must be bytes"),
 ])  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.placement.partition import Assignment, End, Partition, State
 from gossipkv.register.configuration import AcceptorId
 from gossipkv.register.metadata import operations, pages, partitions, tables, tree
@@ -51,7 +52,8 @@ def test_every_byte_that_is_drawn():
     """Pages, records and an operation are those bytes, and no others."""
     records = [PARTITION, PARTITION._replace(former=(5,), ends=(End(5, 12),))]
     grouped = Table(b"T" * 16, "t", "hash", 1, 4, "sha1", ((b"M" * 16, b"N" * 16),))
-    others = [TABLE, grouped, NAMED, tables.NamedNode("n", "rack", 2), OPERATION]
+    timed = TABLE._replace(time_key=TimeKey(0, 8, "ms"), smears=True)
+    others = [TABLE, grouped, timed, NAMED, tables.NamedNode("n", "rack", 2), OPERATION]
     assert drawn() == [*example(), *map(encode_partition, records), *(one.encode() for one in others)]
 
 

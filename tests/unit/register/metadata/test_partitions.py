@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossipkv.errors import ProtocolError
+from gossipkv.keyspace.time_key import TimeKey
 from gossipkv.placement.partition import MOST_ENDS, MOST_FORMER, Assignment, End, Partition, State, fault_of
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.pages import pack
@@ -80,8 +81,24 @@ def test_records_are_read_as_they_were_written():
     assert decode_table(RANGES.encode()) == RANGES
     moved = WHOLE._replace(former=(4, 9), ends=(End(9, 3), End(4, None)))
     assert decode_partition(encode_partition(moved)) == moved
-    for table in (SHARDS, SHARDS._replace(partitioner="sha1"), SHARDS._replace(groups=GROUPS)):
+    timed = RANGES._replace(time_key=TimeKey(0, 8, "ms"))
+    for table in (
+        SHARDS, SHARDS._replace(partitioner="sha1"), SHARDS._replace(groups=GROUPS), timed, timed._replace(smears=True)
+    ):  # fmt: skip
         assert decode_table(table.encode()) == table
+
+
+@pytest.mark.parametrize(("at", "wrong"), [
+    (0, 2), (0, 4), (3, "hash"), (5, 4), (6, "sha1"), (7, [b"n" * 16]), (8, None), (8, [0, 8]), (8, [0, 9, "s"]),
+    (9, 1),
+])  # fmt: skip
+def test_tables_that_cannot_have_a_time_key(at, wrong):
+    """Of another format, with shards, another hash, groups, with what is no time key; with more or less fields."""
+    fields = [3, b"r" * 16, "ranges", RANGE, 3, 0, "murmur3", [], [0, 8, "ms"], True]
+    assert decode_table(pack(fields)).time_key == TimeKey(0, 8, "ms")
+    for broken in ([*fields[:at], wrong, *fields[at + 1 :]], fields[:-1], [*fields, 0]):
+        with pytest.raises(ProtocolError):
+            decode_table(pack(broken))
 
 
 @pytest.mark.parametrize("former", [(2, 1), (1,), (8, 8), tuple(range(100, 168))])

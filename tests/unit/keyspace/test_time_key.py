@@ -1,0 +1,72 @@
+"""Where the time stands in keys: what a range spans, which keys have none, what no time key can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossipkv.errors import ProtocolError
+from gossipkv.keyspace.time_key import MOST_END, TimeKey, parse_time_key, time_key_of
+from gossipkv.table.records import MOST_KEY
+
+SECONDS = TimeKey(2, 4, "s")
+MINUTE = 60
+
+
+def key(seconds, before=b"ab", behind=b""):
+    """A key of a table whose time is in `SECONDS`."""
+    return before + seconds.to_bytes(4, "big") + behind
+
+
+@pytest.mark.parametrize(("first", "end", "is_short"), [
+    (key(1000), key(1059), True), (key(1000), key(1060), False), (key(1000), key(1000, behind=b"x"), True),
+    (key(1000, behind=b"x"), key(1059, behind=b"\xff" * 9), True), (key(1000), None, False), (b"", key(5), False),
+    (b"", key(5, b"\0\0"), True), (key(1000), key(1001, b"ac"), False), (b"ab", b"ab\0", True),
+    (b"ab\xff\xff\xff\xff", b"ac", False), (key((1 << 32) - 1), b"\xff" * 9, False), (b"", b"a", False),
+])  # fmt: skip
+def test_ranges_of_less_than_a_minute(first, end, is_short):
+    """By the times of their bounds, of which what is missing is 0, where what comes before is the same."""
+    assert SECONDS.is_short(first, end) is is_short
+
+
+@pytest.mark.parametrize(("unit", "minute"), [("s", 60), ("ms", 60_000), ("us", 60_000_000), ("ns", 60_000_000_000)])
+def test_a_minute_in_each_unit(unit, minute):
+    """A range is short up to that."""
+    time_key = TimeKey(0, 8, unit)
+    for span, is_short in ((minute - 1, True), (minute, False)):
+        assert time_key.is_short((7 << 40).to_bytes(8, "big"), ((7 << 40) + span).to_bytes(8, "big")) is is_short
+
+
+def test_keys_without_time():
+    """They are told where it stands."""
+    assert SECONDS.fault_of(key(0)) is None
+    assert (
+        SECONDS.fault_of(key(0)[:5])
+        == "a key of this table has its time, in s, at bytes 2 to 5: it has 6 bytes at least"
+    )
+    assert "at byte 3:" in TimeKey(3, 1, "ns").fault_of(b"abc")
+    assert TimeKey(3, 1, "ns").fault_of(b"abcd") is None
+
+
+def test_what_people_write():
+    """Is read, and written, as offset, width and unit."""
+    assert parse_time_key("2:4:s") == SECONDS
+    assert str(SECONDS) == "2:4:s"
+    assert time_key_of([MOST_END - 8, 8, "ns"]).end == MOST_END == MOST_KEY
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2", "2:4", "2:4:h", "-1:4:s", "2:0:s", "2:9:s", "65515:8:s", "2:4:s:", "a:4:s", "٢:4:s"]
+)
+def test_what_people_write_wrongly(text):
+    """One error that says how it is to be."""
+    with pytest.raises(ProtocolError, match="a time key is"):
+        parse_time_key(text)
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], [0, 8], [0, 8, "s", 1], [True, 8, "s"], [0, True, "s"], [0, 8, b"s"], [0, 8, "S"], {}]
+)
+def test_what_is_none(value):
+    """Of another form."""
+    with pytest.raises(ProtocolError, match="a time key is"):
+        time_key_of(value)
