@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gossipkv.table.for_clients import ClientMethods
     from gossipkv.table.for_peers import PeerMethods
     from gossipkv.table.placing import PlacingMethods
+    from gossipkv.table.ranges import RangeMethods
     from gossipkv.table.records import Limits, RecordMethods
     from gossipkv.table.telling import Telling
     from gossipkv.wire.arguments import Arguments
@@ -86,6 +87,7 @@ class TableMethods:
         self._telling: Telling | None = None
         self._clients: ClientMethods | None = None
         self._placing: PlacingMethods | None = None
+        self._ranges: RangeMethods | None = None
         self._peers: PeerMethods | None = None
         self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
             **{name: partial(self._answer_client, name) for name in FOR_CLIENTS},
@@ -124,9 +126,11 @@ class TableMethods:
         return self._placing.methods[name](arguments)
 
     def _answer_ranges(self, name: bytes, arguments: Arguments) -> Waiting:
-        from gossipkv.table.ranges import RangeMethods  # noqa: PLC0415  # See the module.
+        if self._ranges is None:
+            from gossipkv.table.ranges import RangeMethods  # noqa: PLC0415  # See the module.
 
-        return RangeMethods(self._deciding, self._random).methods[name](arguments)
+            self._ranges = RangeMethods(self._deciding, self._random)
+        return self._ranges.methods[name](arguments)
 
     def _answer_quarantine(self, name: bytes, arguments: Arguments) -> Waiting:
         from gossipkv.table.quarantine import QuarantineMethods  # noqa: PLC0415  # See the module.

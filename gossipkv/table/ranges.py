@@ -26,7 +26,7 @@ from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import Changing, soon
 from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
-from gossipkv.table.sizes import Size, sizes
+from gossipkv.table.sizes import Size, Sizes
 from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
 from gossipkv.wire.results import Waiting
 
@@ -67,6 +67,7 @@ class RangeMethods:
         self._deciding = deciding
         self._changing = Changing(deciding, random)
         self._random = random
+        self._sizes = Sizes(deciding)
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
             b"split": self._split,
             b"join": partial(self._move, self._joined),
@@ -241,7 +242,7 @@ class RangeMethods:
             entries = [*islice(tree.scan(wanted.start), wanted.limit + 1)]
             partitions = [decode_partition(entry.record) for entry in entries[: wanted.limit]]
             hosts = {one.node for each in partitions for one in each.assignments}
-            found = await sizes(self._deciding, table, hosts.intersection(self._deciding.alive()))
+            found = await self._sizes.of(table, hosts.intersection(self._deciding.alive()))
             firsts = [*(entry.key for entry in entries), None]
             rows: list[Value] = [
                 self._row(partition, first, None if is_hash else end, found.get(partition.id, Size()))

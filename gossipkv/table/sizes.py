@@ -1,9 +1,14 @@
-"""How large the partitions of a table are, and how busy, as their hosts say it."""
+"""How large the partitions of a table are, and how busy, as their hosts say it.
+
+A host looks at each of its copies for that, and people go through a table page by page, and look again: what was said
+counts for some seconds.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
@@ -11,12 +16,13 @@ from gossipkv.errors import GossipKVError
 from gossipkv.replication.messages import unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Mapping
 
     from gossipkv.table.deciding import Deciding
     from gossipkv.wire.rpc import Value
 
 SIZES_S: Final = 1.0  # In which nodes say how much they have.
+FRESH_S: Final = 10.0
 
 
 class Size(NamedTuple):
@@ -36,11 +42,31 @@ class Size(NamedTuple):
         )
 
 
-async def sizes(deciding: Deciding, table: bytes, nodes: Iterable[bytes]) -> dict[int, Size]:
-    """What these nodes say of their copies of a table, by partition; who does not answer says nothing."""
-    found: dict[int, Size] = {}
+@final
+class Sizes:
+    """What nodes have said of one table, the last that was asked for."""
 
-    async def ask(node: bytes) -> None:
+    def __init__(self, deciding: Deciding) -> None:
+        self._deciding = deciding
+        self._turn = trio.Lock()
+        self._table = b""
+        self._asked: set[bytes] = set()
+        self._until = -inf
+        self._found: dict[int, Size] = {}
+
+    async def of(self, table: bytes, nodes: Collection[bytes]) -> Mapping[int, Size]:
+        """What these nodes say of their copies, by partition; who does not answer says nothing."""
+        async with self._turn, trio.open_nursery() as nursery:
+            if self._table != table or trio.current_time() >= self._until:
+                self._table, self._asked, self._found = table, set(), {}
+                self._until = trio.current_time() + FRESH_S
+            for node in {*nodes} - self._asked:
+                nursery.start_soon(self._ask, table, node, self._found)
+            self._asked.update(nodes)
+        return self._found
+
+    async def _ask(self, table: bytes, node: bytes, found: dict[int, Size]) -> None:
+        deciding = self._deciding
         with contextlib.suppress(GossipKVError):
             if node == deciding.taking_part()[0].me.node:
                 told: Value = [[*row] for row in deciding.replicating().sizes(table).items()]
@@ -55,8 +81,3 @@ async def sizes(deciding: Deciding, table: bytes, nodes: Iterable[bytes]) -> dic
                     case _:
                         continue
                 found[partition] = said.beside(found.get(partition, Size()))
-
-    async with trio.open_nursery() as nursery:
-        for node in nodes:
-            nursery.start_soon(ask, node)
-    return found
