@@ -72,8 +72,8 @@ class RangeMethods:
             b"split": self._split,
             b"join": partial(self._move, self._joined),
             b"leave": partial(self._move, self._left),
-            b"partitions": self._partitions,
             b"force_join": self._force_join,
+            b"partitions": self._partitions,
         }
 
     # -- divisions -----------------------------------------------------------------------------------------------------
