@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from random import Random
 
+    from gossipkv.placement.measures import Limits
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
@@ -41,18 +42,6 @@ FEW_MEASURED: Final = 16  # and so many are measured before others have a turn: 
 TURN_S: Final = 10.0  # For the first host to have a division done, and for the next one to hear of it.
 AGAIN_S: Final = 10.0  # Until a range is looked at again that was not divided.
 DONE_S: Final = 5.0  # For a transaction.
-
-
-class Limits(NamedTuple):
-    """Beyond which a range is divided; 0: that is no reason."""
-
-    size_bytes: int
-    rows: int
-
-    def are_exceeded(self, measured: tuple[int, int]) -> bool:
-        """Whether a copy of so many bytes and records is too large."""
-        size_bytes, rows = measured
-        return 0 < self.size_bytes < size_bytes or 0 < self.rows < rows
 
 
 class Measures(Protocol):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
+from gossipkv.placement.measures import Limits
 from gossipkv.table.holding import Holding
 from gossipkv.table.moving import Moving
-from gossipkv.table.splitting import Limits, Splitting
+from gossipkv.table.splitting import Splitting
 from gossipkv.table.stepping import Stepping
 
 if TYPE_CHECKING:

@@ -10,12 +10,13 @@ import trio
 from trio.testing import MockClock
 
 from gossipkv.errors import Corrupt, Unavailable
+from gossipkv.placement.measures import Limits
 from gossipkv.placement.partition import MOST_FORMER, Assignment, Partition, State
 from gossipkv.register.metadata.operations import Operation, judge
 from gossipkv.register.metadata.partitions import HASH, OPERATIONS, RANGE, Table, first_body
 from gossipkv.replication.copy import Copy, Identity, encode_state
 from gossipkv.table.holding import hosts_of, rules_of
-from gossipkv.table.splitting import AGAIN_S, LOOK_S, MOST_MEASURED, TURN_S, Limits, Splitting
+from gossipkv.table.splitting import AGAIN_S, LOOK_S, MOST_MEASURED, TURN_S, Splitting
 from tests.unit.table.moved_map import FIRST, TABLE, MovedMap, node
 from tests.world.logs import capture_logs
 
