@@ -53,6 +53,7 @@ FOR_PEERS: Final = (
     b"metadata_invite",
     b"metadata_describe",
     b"table_sizes",
+    b"table_divide",
     b"metadata_discover",
 )
 OF_RECORDS: Final = (

@@ -38,9 +38,10 @@ from gossipkv.register.metadata.partitions import RANGE, decode_partition, decod
 from gossipkv.table.planning import ASK_S, Planning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
+    from gossipkv.placement.measures import Measure
     from gossipkv.placement.moves import Step
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Node, Slots
@@ -192,16 +193,13 @@ class Moving:
         """Ask now and then what partitions of range tables have."""
         while True:
             for table, seen in [*self._seen.items()]:
-                if seen.planning is not None and self._acts(table):
-                    await self.measure(table, seen, seen.planning, hosts)
+                planning = seen.planning
+                if planning is None or trio.current_time() < planning.ask_at or not self._acts(table):
+                    continue
+                nodes = {one.node for partition in seen.partitions.values() for one in partition.assignments}
+                planning.takes(await hosts.measures(table, nodes & {*self._alive()}), hosts.limits, trio.current_time())
+                planning.ask_at = trio.current_time() + ASK_S
             await trio.sleep(LOOK_S)
-
-    async def measure(self, table: bytes, seen: _Seen, planning: Planning, hosts: Hosts) -> None:
-        """Ask the hosts of one, if it is time."""
-        if trio.current_time() >= planning.ask_at:
-            nodes = {one.node for partition in seen.partitions.values() for one in partition.assignments}
-            planning.takes(await hosts.measures(table, nodes & {*self._alive()}), hosts.limits, trio.current_time())
-            planning.ask_at = trio.current_time() + ASK_S
 
     async def look(self) -> None:
         """Look at all tables once.  Raises GossipKVError."""
@@ -270,6 +268,15 @@ class Moving:
         await self._have_done(table, known.config, self._asked(seen, partitions, steps))
         if self._hosts is not None:
             await planning.divide(table, partitions, around.alive, self._hosts)
+
+    def known(self, table: bytes, nodes: Sequence[Node], measures: Mapping[int, Measure]) -> Situation:
+        """What a plan of a range table goes by, for people; who is not its mover takes all that there is for old."""
+        seen = self._seen.get(table)
+        planning = seen.planning if seen is not None and self._acts(table) else None
+        if planning is None or not planning.measured:
+            planning = Planning()
+            planning.lately.measured(measures, Limits(0, 0) if self._hosts is None else self._hosts.limits, -inf)
+        return replace(self._around(planning, nodes), measures=measures)
 
     def _around(self, planning: Planning, nodes: Sequence[Node]) -> Situation:
         """What is known of a range table beside its map."""

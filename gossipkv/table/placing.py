@@ -21,9 +21,8 @@ from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
 from gossipkv.register.metadata.operations import Operation
 from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
+from gossipkv.register.metadata.partitions import HASH, RANGE, decode_table, range_of
 from gossipkv.register.metadata.tables import NamedNode
-from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
 from gossipkv.table.moving import grouped, planned
 from gossipkv.table.route import Route
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SIZES_S: Final = 5.0  # In which nodes say how much they have.
 LATELY_S: Final = 0.5  # In which the newest catalogue, or map, is read; else that is told which is known here.
 MOST_TOLD: Final = 4096  # Moves of one table in one answer.
 MET_S: Final = 3.0  # Until who has just come has heard of tables, and all have heard which messages it reads.
@@ -412,54 +410,45 @@ class PlacingMethods:
                 table = catalogue.table(each)
                 with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
                     await metadata.quorum_read(table.id)
-                made = await self._deciding.asking.beside(partial(planned, metadata.tree(table.id), nodes))
-                told.append(await self._tell(each, made, nodes))
+                tree, works = metadata.tree(table.id), self._deciding.works()
+                measures = await works.measuring.of(table.id, self._deciding.alive()) if table.kind == RANGE else {}
+                known = works.moving.known(table.id, nodes, measures)
+                made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
+                if table.kind == HASH and made.moves():
+                    measures = await works.measuring.of(table.id, self._deciding.alive())
+                told.append(self._tell(each, made, nodes, {id_: one.size_bytes for id_, one in measures.items()}))
             return told
 
         return Waiting(plan)
 
-    async def _tell(self, name: str, plan: Plan, nodes: Sequence[Node]) -> dict[str, Value]:
+    def _tell(self, name: str, plan: Plan, nodes: Sequence[Node], sizes: Mapping[int, int]) -> dict[str, Value]:
         name_of, moves = self._deciding.name_of, plan.moves()
-        sizes = await self._sizes(plan) if moves else {}
-        rows: list[Value] = [
-            {
+        why = {(plan.partitions[one.partition].id, one.slot): one.why for one in plan.ranges.moves}
+        rows: list[Value] = []
+        for partition, slot, source, target in moves[:MOST_TOLD]:
+            from_ = None if source is None else name_of(source)
+            rows.append({
                 "partition": partition.id,
                 "slot": slot,
-                "from": None if source is None else name_of(source),
+                "from": from_,
                 "to": name_of(target),
                 "bytes": sizes.get(partition.id),
-            }
-            for partition, slot, source, target in moves
+                "why": why.get((partition.id, slot), "").replace("{source}", str(from_)) or None,
+            })  # fmt: skip
+        splits: list[Value] = [
+            {"partition": plan.partitions[one.partition].id, "why": one.why} for one in plan.ranges.splits
         ]
         return {
             "table": name,
-            "moves": rows[:MOST_TOLD],
+            "moves": rows,
             "moves_count": len(moves),
             "bytes": sum(sizes.get(partition.id, 0) for partition, *_ in moves),
             "unknown": sum(partition.id not in sizes for partition, *_ in moves),
+            "splits": splits[:MOST_TOLD],
+            "splits_count": len(splits),
             # A catalogue that names nobody yet lacks nobody.
             "warning": (nodes and lacks(nodes, plan.table.replication, [*map(set, plan.groups)])) or None,
         }
-
-    async def _sizes(self, plan: Plan) -> dict[int, int]:
-        """About how many bytes each partition takes, as who holds it says; what nobody says is missing."""
-        sizes: dict[int, int] = {}
-
-        async def ask(node: bytes) -> None:
-            with contextlib.suppress(GossipKVError):
-                if node == self._deciding.taking_part()[0].me.node:
-                    told: Value = [[*row] for row in self._deciding.replicating().sizes(plan.table.id).items()]
-                else:
-                    told = unpacked(await self._deciding.asking.ask(node, "table_sizes", [plan.table.id], SIZES_S))
-                for row in told if isinstance(told, list) else ():
-                    match row:
-                        case [int(partition), int(size_bytes)]:
-                            sizes[partition] = max(size_bytes, sizes.get(partition, 0))
-
-        async with trio.open_nursery() as nursery:
-            for node in {one.node for each in plan.partitions for one in each.assignments}:
-                nursery.start_soon(ask, node)
-        return sizes
 
 
 def _rows(ranges: Iterable[tuple[bytes, int]]) -> list[Detail]:

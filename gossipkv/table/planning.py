@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ASK_S: Final = 30.0  # Between two times that hosts are asked what they have.
 PAUSE: Final = 10.0  # Times what a plan takes, until the next one.
 AGAIN_S: Final = 60.0  # Until another host is asked to divide what was not divided.
+DIVIDE_S: Final = 6.0  # For a host to have one done.
 MOST_ASKED: Final = 16  # Divisions in one look.
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError
+from gossipkv.errors import GossipKVError, NotServed
 from gossipkv.log import Log
 from gossipkv.placement.partition import MOST_FORMER, State
 from gossipkv.register.ballot import draw_id
@@ -159,6 +159,23 @@ class Splitting:
             for at in range(0, len(some), MOST_JUDGED):
                 with contextlib.suppress(GossipKVError):  # It is asked for again.
                     await self._have_done(table, some[at : at + MOST_JUDGED])
+
+    async def divide(self, table: bytes, partition: int) -> bool:
+        """Have a partition divided that this node holds, though it is not too large; whether that was asked for.
+
+        Raises:
+            NotServed: it is not AVAILABLE here.
+            Unavailable: not all nodes know of divisions, or the map cannot be changed now.
+        """
+        self._check()
+        copy = self._replicas.copies.get((table, partition))
+        if copy is None or turn_of(copy, ()) is None:
+            raise NotServed("it does not hold the partition, or not yet", {"partition": partition})
+        operation = self._operation(copy)
+        if operation is None:
+            return False
+        await self._have_done(table, [(copy, operation)])
+        return True
 
     def _is_here(self, copy: Copy) -> bool:
         return self._replicas.copies.get(copy.partition) is copy

@@ -393,7 +393,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     ),
     planted(
         "an assignment's id goes by what is assigned",
-        "gossipkv.table.moving:Moving._steps",
+        "gossipkv.table.moving:Moving._asked",
         'asked.append(("assign", (key, id_, draw_id(self._random), step.target, step.slot)))',
         'asked.append(("assign", (key, id_, sum(step.target) << 8 | step.slot, step.target, step.slot)))',
         MOVER,
