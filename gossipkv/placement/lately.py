@@ -25,7 +25,7 @@ class Lately:
     """What is remembered of one table, by the time at which it was seen."""
 
     def __init__(self) -> None:
-        self.moved: dict[int, float] = {}  # Partitions, of which a slot went to another node.
+        self.moved: dict[tuple[int, int], float] = {}  # Slots, by their partition's id, that went to another node.
         self.passed: dict[tuple[bytes, bytes], float] = {}  # From which node something went to which.
         self.divided: dict[int, float] = {}  # The children.
         self.large: dict[int, float] = {}  # Partitions over the limit, since then.
@@ -47,8 +47,8 @@ class Lately:
                 continue
             self.divided[partition.id] = now
             parent = before[firsts[bisect_right(firsts, key) - 1]] if firsts else partition
-            if parent.id in self.moved:
-                self.moved[partition.id] = self.moved[parent.id]
+            for slot in [slot for id_, slot in self.moved if id_ == parent.id]:
+                self.moved[partition.id, slot] = self.moved[parent.id, slot]
         self._forget(now)
 
     def measured(self, measures: Mapping[int, Measure], limits: Limits, now: float) -> None:
@@ -68,13 +68,13 @@ class Lately:
         known = {one.id for one in before.assignments}
         for one in partition.assignments:
             if one.id not in known:
-                self.moved[partition.id] = now
+                self.moved[partition.id, one.slot] = now
                 if (source := _source(before, one)) is not None:
                     self.passed[source, one.node] = now
 
     def _forget(self, now: float) -> None:
         since = now - LATELY_S
-        self.moved = {id_: at for id_, at in self.moved.items() if at > since}
+        self.moved = {slot: at for slot, at in self.moved.items() if at > since}
         self.passed = {ends: at for ends, at in self.passed.items() if at > since}
         self.divided = {id_: at for id_, at in self.divided.items() if at > since}
         if self.asked:

@@ -131,7 +131,8 @@ class _Planner:
         self._able = [at for at, node in enumerate(self._nodes) if node.id in able]
         self._slots = min(situation.replication, len(self._nodes))
         self._here: list[Slots] = [*map(standing, situation.partitions)]
-        self._busy: set[int] = set()  # Partitions that are not to be moved for balance.
+        self._busy: set[int] = set()  # Partitions that are not to be moved for balance,
+        self._fixed: set[tuple[int, int]] = set()  # and slots of others.
         self._passed: set[tuple[int, int]] = set()  # From which node something is to go to which.
         self._costs = self._measured()
         self._loads = [[0.0] * len(self._nodes) for _ in self._costs]
@@ -176,7 +177,7 @@ class _Planner:
             self._carry(partition, self._number[source], -1)
             self._passed.add((self._number[source], target))
         self._carry(partition, target)
-        self._busy.add(partition)
+        self._fixed.add((partition, slot))
         self.moves.append(Move(partition, slot, source, self._nodes[target].id, why))
 
     # -- what is always done -------------------------------------------------------------------------------------------
@@ -229,9 +230,12 @@ class _Planner:
         self._first = [[*loads] for loads in self._loads]
         lately = self._now.lately
         for at, partition in enumerate(self._now.partitions):
-            rests = self._is_recent(lately.moved.get(partition.id), LATELY_S)
-            if rests or any(one.state is not State.AVAILABLE for one in partition.assignments):
+            if any(one.state is not State.AVAILABLE for one in partition.assignments):
                 self._busy.add(at)
+            elif lately.moved:
+                slots = range(len(self._here[at]))
+                moved = (slot for slot in slots if self._is_recent(lately.moved.get((partition.id, slot)), LATELY_S))
+                self._fixed.update((at, slot) for slot in moved)
 
     def _is_recent(self, at: float | None, within_s: float) -> bool:
         return at is not None and self._now.now < at + within_s
@@ -283,16 +287,16 @@ class _Planner:
             crowded = [slot for slot, one in enumerate(slots) if alike[self._groups.get(one)] > free + 1]
             for slot in crowded:
                 source, target = self._number.get(slots[slot]), self._farthest(at, slot)
-                if source not in self._living or target is None or self._has_come(target, source):
+                if source not in self._living or target is None or (at, slot) in self._fixed:
                     continue
-                if self._is_apart(slots, slot, target, strictly=True):
+                if self._is_apart(slots, slot, target, strictly=True) and not self._has_come(target, source):
                     self._go(at, slot, target, "replicas share an isolation group")
                     break
 
     def balance(self) -> None:
         """Move from the fullest to the emptiest, while that is clearly better."""
         order = sorted((self._load(at), at) for at in self._living)
-        giving = _Giving(self._here, self._costs, self._number, self._busy)
+        giving = _Giving(self._costs, self._giveable())
         able, spent = {*self._able}, set[int]()
         while len(self.moves) < MOST_MOVES:
             source = next((at for _, at in reversed(order) if at not in spent), None)
@@ -308,6 +312,16 @@ class _Planner:
             self._go(at, slot, target, self._words(source))
             for node in (source, target):
                 insort(order, (self._load(node), node))
+
+    def _giveable(self) -> list[list[tuple[int, int]]]:
+        """Of each node what it may give: partitions and slots."""
+        held: list[list[tuple[int, int]]] = [[] for _ in self._nodes]
+        for at, slots in enumerate(self._here):
+            if at not in self._busy:
+                for slot, node in enumerate(slots):
+                    if (giver := self._number.get(node)) is not None and (at, slot) not in self._fixed:
+                        held[giver].append((at, slot))
+        return held
 
     def _find(self, source: int, targets: Sequence[int], giving: _Giving) -> tuple[int, int, int] | None:
         """The partition that a node gives first, its slot, and to whom."""
@@ -339,7 +353,7 @@ class _Planner:
     def _fits(self, partition: int, slot: int, target: int, most: float) -> bool:
         """Whether a target may take a slot, and its load is so large at most then."""
         slots, node = self._here[partition], self._nodes[target]
-        if partition in self._busy or node.id in slots:
+        if node.id in slots or (partition, slot) in self._fixed:
             return False
         for loads, costs in zip(self._loads, self._costs, strict=True):
             if loads[target] + costs[partition] / node.weight > most:
@@ -363,20 +377,10 @@ class _Planner:
 class _Giving:
     """What each node may give, by what that costs."""
 
-    def __init__(
-        self,
-        here: Sequence[Slots],
-        costs: Sequence[Sequence[float]],
-        number: Mapping[bytes | None, int],
-        busy: Collection[int],
-    ) -> None:
-        """`busy`: partitions that stay."""
+    def __init__(self, costs: Sequence[Sequence[float]], held: Sequence[Sequence[tuple[int, int]]]) -> None:
+        """`held`: of each node partitions and slots."""
         self._costs = costs
-        self._held: list[list[tuple[int, int]]] = [[] for _ in number]  # By node: partitions and slots.
-        for at, slots in enumerate(here):
-            for slot, node in enumerate(slots) if at not in busy else ():
-                if (giver := number.get(node)) is not None:
-                    self._held[giver].append((at, slot))
+        self._held = held
         self._ordered: dict[tuple[int, int], tuple[list[float], list[tuple[int, int]]]] = {}
 
     def near(self, node: int, kind: int, cost: float, most: float) -> Iterator[tuple[int, int]]:

@@ -69,7 +69,7 @@ def test_what_every_plan_keeps(random):
             assert (source, move.target in able) == (move.source, True)
             is_asked = move.source is None or int(move.source) not in table.nodes
             assert is_asked or (table.is_on and int(move.source) not in table.dead)
-            id_ = [*table.map.values()][move.partition].id
+            id_ = [*table.map.values()][move.partition].id, move.slot
             assert is_asked or table.now >= last.get(id_, -LATELY_S) + LATELY_S
             assert is_asked or (move.target, move.source) not in last or (
                 table.now >= last[move.target, move.source] + LATELY_S
@@ -210,7 +210,7 @@ def test_what_was_moved_rests():
     moved = [at for at, one in enumerate(table.map.values()) if standing(one) == (node(2),)]
     table.divide([*table.map][moved[0]])
     table.measure(*[0] * 5)
-    size = dict.fromkeys(table.lately.moved, 9 * MIB)
+    size = {id_: 9 * MIB for id_, _ in table.lately.moved}
     table.measure(*(size.get(one.id, 0) for one in table.map.values()))
     assert table.moves() == []
     table.nodes[3] = table.nodes[1]._replace(id=node(3))

@@ -297,6 +297,44 @@ def test_a_plan_has_its_moves_and_their_bytes():
     simulate(scenario, 1, machines=4)
 
 
+def test_ranges_are_planned():
+    """A newcomer gets its share of what there is, it is said why; who is removed hands over all; then it is quiet."""
+
+    async def scenario(cluster):
+        *_, newcomer = cluster.machines
+        bounds = [b"%02d" % number for number in range(1, 12)]
+        one = await made(cluster, {"kind": "range", "bounds": bounds, "replication": 2}, but=newcomer)
+        for number in range(120):
+            await cluster.ask(one, "put", "t", b"%02d %d" % (number % 12, number), bytes(1000))
+        assert (await planned(cluster, one))[1]["splits"] == []
+        await come(cluster, newcomer)
+        await cluster.ask(one, "add_node", "n4", timeout_s=30)
+        moves, told = await planned(cluster, one)
+        assert {target for _, target in moves} == {"n4"}
+        assert told["bytes"] > 0 == told["unknown"]
+        assert all(move["why"] == f"{move['from']} has 1.33 x its share of bytes" for move in told["moves"])
+        await placed(cluster, one)
+        assert all(5 <= count <= 7 for count in (await held(cluster, one)).values()), await held(cluster, one)
+        await cluster.ask(one, "remove_node", "n2", timeout_s=30)
+        moves, told = await planned(cluster, one)
+        assert {*moves} == {source for source in moves if source[0] == "n2"}
+        assert {move["why"] for move in told["moves"]} == {"n2 was removed"}
+        await placed(cluster, one)
+        counts = await held(cluster, one)
+        assert (counts.pop("n2", 0), sorted(counts)) == (0, ["n1", "n3", "n4"])
+        config = (await cluster.ask(one, "partition_map", "t"))["config"]
+        await trio.sleep(900)
+        assert (await cluster.ask(one, "partition_map", "t"))["config"] == config
+
+    simulate(scenario, 1, machines=4, limit_s=3600, config=replace(USUAL, max_moves=1))
+
+
+async def held(cluster, machine):
+    """How many partitions of `t` each node has."""
+    told = await cluster.ask(machine, "partition_map", "t")
+    return Counter(one["node"] for partition in told["partitions"] for one in partition["assignments"])
+
+
 @pytest.mark.parametrize(("method", "params"), [
     ("add_node", ["n1"]), ("set_weight", ["n2", 5]), ("remove_node", ["n2"]), ("reshard", ["t", 1]),
 ])  # fmt: skip
