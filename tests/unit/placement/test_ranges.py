@@ -249,7 +249,9 @@ def test_what_lies_less_far_apart_than_it_could():
 def large(*, former=0, size=513 * MIB, **of):
     """A table of one partition over the limit."""
     table = Ranged([(1, 2, 3)], **of)
+    table.now = -DIVIDED_S
     table.put(0, table.partition((1, 2, 3), range(1000, 1000 + former)))
+    table.now = 0.0
     return table.measure(size)
 
 

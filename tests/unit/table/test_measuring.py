@@ -121,7 +121,7 @@ def test_others_have_their_turn_while_copies_are_measured():
     rows = trio.run(scenario)
     assert {row[0] for row in rows} == {*range(FEW_MEASURED * 4)} - {13}
     assert rows[2] == [2, 200, 2, 0.0]
-    assert len(set(seen)) >= 4
+    assert any(0 < number < FEW_MEASURED * 4 for number in seen)
 
 
 def test_what_nodes_say_is_put_together():
