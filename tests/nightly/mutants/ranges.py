@@ -127,8 +127,8 @@ MUTANTS_OF_RANGES: tuple[Mutant, ...] = (
     planted(
         "a range that was divided is idle",
         "gossipkv.table.measuring:Measuring.count",
-        "before |= dict.fromkeys(copy.heirs, rate)",
-        "pass",
+        "rate = before.pop(copy) / len(copy.heirs)",
+        "rate = 0.0 * before.pop(copy)",
         HOSTS,
     ),
 )
