@@ -211,12 +211,16 @@ class Moving:
                 with contextlib.suppress(GossipKVError):  # Such as a page that is not here.
                     await self._look_at(table, nodes)
 
-    def _acts(self, table: bytes) -> bool:
+    def mover_of(self, table: bytes) -> bytes:
+        """The node that begins a table's moves, as far as is known here; empty: none."""
         known = self._metadata.known.get(table)
         if known is None or known.head.ended:
-            return False
+            return b""
         servers = {one.node for one in known.acceptors.new}
-        return self._metadata.me.node == min(servers.intersection(self._alive()), default=b"")
+        return min(servers.intersection(self._alive()), default=b"")
+
+    def _acts(self, table: bytes) -> bool:
+        return self._metadata.me.node == self.mover_of(table)
 
     async def _look_at(self, table: bytes, nodes: list[Node]) -> None:
         known, seen = self._metadata.known[table], self._seen.setdefault(table, _Seen())

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.errors import Detail
+    from gossipkv.placement.measures import Measure
     from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.catalogue import Catalogue
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PLAN_S: Final = 10.0  # For another node to say what it plans.
 LATELY_S: Final = 0.5  # In which the newest catalogue, or map, is read; else that is told which is known here.
 MOST_TOLD: Final = 4096  # Moves of one table in one answer.
 MET_S: Final = 3.0  # Until who has just come has heard of tables, and all have heard which messages it reads.
@@ -398,28 +400,44 @@ class PlacingMethods:
         return first, partition
 
     def _plan(self, arguments: Arguments) -> Waiting:
-        name = arguments.text_or_nil("table")
-        arguments.end()
+        name, is_local = arguments.text_or_nil("table"), arguments.options("local").flag("local")
 
         async def plan() -> Value:
             metadata, catalogue = await self._lately()
-            names = [*catalogue.tables()] if name is None else [name]
             nodes = placed(catalogue.nodes.named())
             told: list[Value] = []
-            for each in names:
+            for each in [*catalogue.tables()] if name is None else [name]:
                 table = catalogue.table(each)
-                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
+                mover = b"" if is_local or table.kind == HASH else self._deciding.works().moving.mover_of(table.id)
+                of_mover = await self._asked_of(mover, each) if mover not in {b"", metadata.me.node} else None
+                with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):  # What has begun is known then.
                     await metadata.quorum_read(table.id)
-                tree, works = metadata.tree(table.id), self._deciding.works()
-                measures = await works.measuring.of(table.id, self._deciding.alive()) if table.kind == RANGE else {}
-                known = works.moving.known(table.id, nodes, measures)
-                made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
-                if table.kind == HASH and made.moves():
-                    measures = await works.measuring.of(table.id, self._deciding.alive())
-                told.append(self._tell(each, made, nodes, {id_: one.size_bytes for id_, one in measures.items()}))
+                told.append(of_mover or await self._planned(each, metadata.tree(table.id), nodes))
             return told
 
         return Waiting(plan)
+
+    async def _asked_of(self, mover: bytes, name: str) -> Value:
+        """What the node says that begins a range table's moves, which knows what was moved lately; None: nothing."""
+        with contextlib.suppress(GossipKVError):
+            match await self._deciding.asking.ask(mover, "plan", [name, {"local": True}], PLAN_S):
+                case [dict(told)]:
+                    return told
+        return None
+
+    async def _planned(self, name: str, tree: Tree, nodes: Sequence[Node]) -> Value:
+        """A table's plan, as made here."""
+        table, works = decode_table(tree.root.meta), self._deciding.works()
+
+        async def measured() -> dict[int, Measure]:
+            return await works.measuring.of(table.id, self._deciding.alive())
+
+        measures = await measured() if table.kind == RANGE else {}
+        known = works.moving.known(table.id, nodes, measures)
+        made = await self._deciding.asking.beside(partial(planned, tree, nodes, known))
+        if table.kind == HASH and made.moves():
+            measures = await measured()
+        return self._tell(name, made, nodes, {id_: one.size_bytes for id_, one in measures.items()})
 
     def _tell(self, name: str, plan: Plan, nodes: Sequence[Node], sizes: Mapping[int, int]) -> dict[str, Value]:
         name_of, moves = self._deciding.name_of, plan.moves()

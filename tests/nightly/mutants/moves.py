@@ -380,7 +380,7 @@ MUTANTS_OF_MOVES: tuple[Mutant, ...] = (
     planted(
         "each metadata server moves at once",
         "gossipkv.table.moving:Moving._acts",
-        'return self._metadata.me.node == min(servers.intersection(self._alive()), default=b"")',
+        "return self._metadata.me.node == self.mover_of(table)",
         "return True",
         MOVER,
     ),
