@@ -326,6 +326,7 @@ def test_ranges_are_planned():
         await placed(cluster, one)
         counts = await held(cluster, one)
         assert (counts.pop("n2", 0), sorted(counts)) == (0, ["n1", "n3", "n4"])
+        await trio.sleep(30)  # What was moved settles.
         config = (await cluster.ask(one, "partition_map", "t"))["config"]
         await trio.sleep(900)
         assert (await cluster.ask(one, "partition_map", "t"))["config"] == config
