@@ -205,7 +205,8 @@ def _nodes_table(found: list[Row]) -> Table:
 def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_json: bool) -> None:
     """Write what is to be moved, and has not begun.
 
-    Of TABLE, or of all tables; nothing is moved by this.  What is under way `status` tells.
+    Of TABLE, or of all tables; nothing is moved by this.  What is under way `status` tells.  Of range tables it says
+    why, and which ranges are to be divided.
     """
     with connect(nodes, timeout_ms) as client:
         told = [map_of(each) for each in list_of(client.call("plan", name))]
@@ -214,6 +215,8 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
     else:
         if moves := _moves(told):
             draw(_moves_table(moves))
+        if splits := _splits(told):
+            draw(splits)
         for each in told:
             click.echo(f"{plain(each.get('table'))}: {_sum(each)}")
     if not told:
@@ -223,35 +226,46 @@ def plan(name: str | None, nodes: tuple[Address, ...], timeout_ms: int, *, as_js
             note(f"gossipkv: {plain(each.get('table'))}: {plain(warning)}")
 
 
-def _moves(told: list[Row]) -> dict[tuple[str, str, str], list[int | None]]:
-    """The sizes of the moves of each table from a node to another."""
-    found: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
+def _moves(told: list[Row]) -> dict[tuple[str, str, str, str], list[int | None]]:
+    """The sizes of the moves of each table from a node to another, for one reason."""
+    found: dict[tuple[str, str, str, str], list[int | None]] = defaultdict(list)
     for each in told:
         for move in map(map_of, list_of(each.get("moves"))):
-            ends = plain(each.get("table")), plain(move.get("from")), plain(move.get("to"))
-            found[ends].append(whole_of(move.get("bytes")))
+            names = plain(each.get("table")), plain(move.get("from")), plain(move.get("to"))
+            found[*names, plain(move.get("why") or "")].append(whole_of(move.get("bytes")))
     return found
 
 
-def _moves_table(moves: dict[tuple[str, str, str], list[int | None]]) -> Table:
-    made = columns("table", "from", "to", "moves", "size", kept=("size",), right=("moves", "size"))
-    for ends, sizes in sorted(moves.items()):
+def _moves_table(moves: dict[tuple[str, str, str, str], list[int | None]]) -> Table:
+    reasons = ["why"] if any(why for *_, why in moves) else []
+    made = columns("table", "from", "to", "moves", "size", *reasons, kept=("size",), right=("moves", "size"))
+    for (*ends, why), sizes in sorted(moves.items()):
         known = [size for size in sizes if size is not None]
-        add_row(made, *ends, f"{len(sizes):,}", size_text(sum(known)) if known else "-")
+        add_row(made, *ends, f"{len(sizes):,}", size_text(sum(known)) if known else "-", *[why for _ in reasons])
     return made
+
+
+def _splits(told: list[Row]) -> Table | None:
+    """The ranges that are to be divided; None: there are none."""
+    found = [(each, map_of(split)) for each in told for split in list_of(each.get("splits"))]
+    made = columns("table", "range to divide", "why", right=("range to divide",))
+    for each, split in found:
+        add_row(made, plain(each.get("table")), plain(split.get("partition")), plain(split.get("why")))
+    return made if found else None
 
 
 def _sum(told: Row) -> str:
     """How much is to be moved of a table."""
-    count = whole_of(told.get("moves_count")) or 0
+    count, divisions = whole_of(told.get("moves_count")) or 0, whole_of(told.get("splits_count")) or 0
+    divided = f"; {divisions:,} division{'s' if divisions > 1 else ''}" if divisions else ""
     if not count:
-        return "nothing to move"
+        return "nothing to move" + divided
     text = f"{count:,} move{'s' if count > 1 else ''}, {size_text(whole_of(told.get('bytes')) or 0)}"
     if unknown := whole_of(told.get("unknown")):
         text += f" and {unknown:,} of which nobody says how large they are"
     if count > (listed := len(list_of(told.get("moves")))):
         text += f"; the first {listed:,} are listed"
-    return text
+    return text + divided
 
 
 @click.command()

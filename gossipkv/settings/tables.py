@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from gossipkv.settings.setting import copies, count, duration, plain, rate, read_isolation_group, size
+from gossipkv.settings.setting import choice, copies, count, duration, plain, rate, read_isolation_group, size
 
 MOST_WEIGHT: Final = 1000  # Times the least.
 
@@ -63,6 +63,11 @@ class TableSettings:
         2_000_000, 100, 1_000_000_000, words={"off": 0},
         meaning="records of a range at which it is divided in two, likewise",
         why="short records are many before they are large; off: ranges are divided by people, or by split_bytes",
+    )  # fmt: skip
+    planner: str = choice(
+        "on", ("on", "off"),
+        meaning="whether nodes move and divide ranges by what they have and how busy they are; the same everywhere",
+        why="on: it begins little at a time; off: people do, and what `node` commands ask for is moved all the same",
     )  # fmt: skip
     max_token: int = size(
         "64KiB", "4KiB", "64KiB",

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from gossipkv.replication.shell import Replication
     from gossipkv.table.hints import Hint
     from gossipkv.table.host import Cluster, DecidingSettings, Identity, Peers
-    from gossipkv.table.moving import Moving
     from gossipkv.table.tables import Tables
+    from gossipkv.table.works import Works
 
 STEP_S: Final = 1.0  # Between two looks at what is to be done; what gossip tells is looked at when it comes,
 BREATH_S: Final = 0.1  # though not without a breath.
@@ -80,7 +80,7 @@ class Deciding:
         self._ended = trio.Event()
         self._environment = environment
         self.replication: Replication | None = None
-        self._moving: Moving | None = None
+        self._works: Works | None = None
         self.metadata: Metadata | None = None
         self.catalogue: Catalogue | None = None
         self._hints = Hints(cluster, identity.record.node, branch_bytes=settings.max_branch)
@@ -193,7 +193,7 @@ class Deciding:
             await self._nursery.start(works.run, self._scope)
             ended.cancel()  # Its store has failed; who waited there was told.
             self.catalogue, self.replication = catalogue, replication
-            self._moving = works.moving
+            self._works = works
             for node, name in self.names().items():
                 if self.asking.is_connected(name):
                     replication.connected(node)
@@ -229,9 +229,16 @@ class Deciding:
             raise NotReady("this node is about to open its tables")
         return self.replication
 
+    def works(self) -> Works:
+        """What this node does for its tables by itself.  Raises `NotReady`: nothing."""
+        if self._works is None:
+            self.taking_part()
+            raise NotReady("this node is about to open its tables")
+        return self._works
+
     def passed_over(self) -> Mapping[bytes, float]:
         """The nodes to which the mover here moves nothing now, and for how many seconds more."""
-        until = {} if self._moving is None else self._moving.passed_over
+        until = {} if self._works is None else self._works.moving.passed_over
         now = trio.current_time()
         return {node: at - now for node, at in until.items() if at > now}
 

@@ -167,6 +167,11 @@ class DecidingSettings(Protocol):
         ...
 
     @property
+    def planner(self) -> str:
+        """Whether range tables are planned: on, off."""
+        ...
+
+    @property
     def isolation_group(self) -> str:
         """What fails together with this node."""
         ...

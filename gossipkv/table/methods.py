@@ -55,6 +55,7 @@ FOR_PEERS: Final = (
     b"metadata_describe",
     b"table_sizes",
     b"table_kept",
+    b"table_divide",
     b"metadata_discover",
 )
 OF_RECORDS: Final = (

@@ -26,7 +26,6 @@ from gossipkv.table import requests as table_requests
 from gossipkv.table.changing import Changing, soon
 from gossipkv.table.refounding import Refounding
 from gossipkv.table.route import Route
-from gossipkv.table.sizes import Size, Sizes
 from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
 from gossipkv.wire.results import Waiting
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gossipkv.errors import Detail
+    from gossipkv.placement.measures import Measure
     from gossipkv.placement.partition import Assignment, Partition
     from gossipkv.placement.spread import Node
     from gossipkv.register.metadata.tree import Tree
@@ -67,7 +67,6 @@ class RangeMethods:
         self._deciding = deciding
         self._changing = Changing(deciding, random)
         self._random = random
-        self._sizes = Sizes(deciding)
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
             b"split": self._split,
             b"join": partial(self._move, self._joined),
@@ -242,10 +241,11 @@ class RangeMethods:
             entries = [*islice(tree.scan(wanted.start), wanted.limit + 1)]
             partitions = [decode_partition(entry.record) for entry in entries[: wanted.limit]]
             hosts = {one.node for each in partitions for one in each.assignments}
-            found = await self._sizes.of(table, hosts.intersection(self._deciding.alive()))
+            measuring = self._deciding.works().measuring
+            found = await measuring.lately(table, hosts.intersection(self._deciding.alive()))
             firsts = [*(entry.key for entry in entries), None]
             rows: list[Value] = [
-                self._row(partition, first, None if is_hash else end, found.get(partition.id, Size()))
+                self._row(partition, first, None if is_hash else end, found.get(partition.id))
                 for partition, first, end in zip(partitions, firsts, firsts[1:], strict=False)
             ]
             kind = HASH if is_hash else RANGE
@@ -253,13 +253,16 @@ class RangeMethods:
 
         return Waiting(tell)
 
-    def _row(self, partition: Partition, first: bytes | None, end: bytes | None, size: Size) -> dict[str, Value]:
+    def _row(
+        self, partition: Partition, first: bytes | None, end: bytes | None, has: Measure | None
+    ) -> dict[str, Value]:
         hosts: list[Value] = [
             {"node": self._deciding.name_of(one.node), "slot": one.slot, "state": one.state.name}
             for one in partition.assignments
         ]
         told: dict[str, Value] = {"id": partition.id, "start": first, "end": end, "hosts": hosts}
-        return {**told, "bytes": size.size_bytes, "rows": size.rows, "rate": size.rate}
+        size_bytes, rows, rate = (None, None, None) if has is None else has
+        return {**told, "bytes": size_bytes, "rows": rows, "rate": rate}
 
 
 def _range_of(tree: Tree, key: bytes, of_shards: str) -> tuple[bytes, Partition]:

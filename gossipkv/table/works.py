@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
+from gossipkv.placement.measures import Limits
 from gossipkv.table.holding import Holding
+from gossipkv.table.measuring import Measuring
 from gossipkv.table.moving import Moving
-from gossipkv.table.splitting import Limits, Splitting
+from gossipkv.table.planning import DIVIDE_S, Hosts
+from gossipkv.table.splitting import Splitting
 from gossipkv.table.stepping import Stepping
 
 if TYPE_CHECKING:
@@ -68,6 +71,9 @@ class Works:
             stall_s=stall_s,
             look_at=around.look_at,
         )
+        self._ask = around.asking.ask
+        self.measuring = Measuring(replication.replicas, replication, self._ask)
+        limits = Limits(settings.split_bytes, settings.split_rows)
         self.moving = Moving(
             metadata,
             catalogue,
@@ -76,18 +82,26 @@ class Works:
             random=random,
             most=settings.max_moves,
             stall_s=stall_s,
+            hosts=Hosts(self.measuring.of, self._divide, limits, is_on=settings.planner == "on"),
         )
-        self._splitting = Splitting(
+        self.splitting = Splitting(
             metadata,
             catalogue,
             replication.replicas,
             replication,
-            limits=Limits(settings.split_bytes, settings.split_rows),
+            limits=limits,
             alive=around.alive,
             check=around.asking.check_divides,
             look_at=around.look_at,
             random=random,
         )
+
+    async def _divide(self, table: bytes, node: bytes, partition: int) -> None:
+        """Have a node divide a partition that it holds.  Raises GossipKVError."""
+        if node == self._metadata.me.node:
+            await self.splitting.divide(table, partition)
+        else:
+            await self._ask(node, "table_divide", [table, partition], DIVIDE_S)
 
     async def run(
         self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -97,6 +111,6 @@ class Works:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._metadata.run)
                 await nursery.start(self._replication.run)
-                for one in (self.holding, self._stepping, self.moving, self._splitting):
+                for one in (self.holding, self._stepping, self.moving, self.splitting, self.measuring):
                     nursery.start_soon(one.run)
                 task_status.started()

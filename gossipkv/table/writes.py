@@ -243,7 +243,8 @@ class Writes:
                 replication.waiting.end(waiter)
                 on_answer(self._settling.kept({batch.table: seen}), None)
 
-        for copy in copies:
+        for copy, some in copies.items():
+            copy.requests += len(some)
             replicas.levels[copy].wait(level, counters[copy.assignment], reached)
 
     def _depending(self, batch: _Batch, copy: Copy, writes: list[Write]) -> list[Write]:

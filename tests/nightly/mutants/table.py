@@ -27,6 +27,7 @@ from tests.nightly.mutants.moves import MUTANTS_OF_MOVES
 from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.placement import MUTANTS_OF_PLACEMENT
+from tests.nightly.mutants.ranges import MUTANTS_OF_RANGES
 from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
 from tests.nightly.mutants.refounding import MUTANTS_OF_REFOUNDING
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
@@ -356,6 +357,7 @@ MUTANTS = (
     *MUTANTS_OF_COPIES,
     *MUTANTS_OF_HTTP,
     *MUTANTS_OF_PLACEMENT,
+    *MUTANTS_OF_RANGES,
     *MUTANTS_OF_RECORDS,
     *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,

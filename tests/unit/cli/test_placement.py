@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -172,6 +174,21 @@ def test_a_plan(ask):
     assert (json.loads(done.out), asked) == (told[:1], [("plan", ["carts"])])
     done, _ = ask("table", "plan", plan=lambda _: [])
     assert (done.status, done.out, done.err) == (0, "", "no tables\n")
+
+
+def test_a_plan_of_ranges(ask):
+    """Says why, and what is divided, as the page shows."""
+    page = (Path(__file__).parents[3] / "docs" / "operators" / "placement.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"have not divided:\n\n```\n(.*?)```", page, re.DOTALL)
+    full = {"why": "n1 has 1.80 x its share of bytes"}
+    splits = [{"partition": 15241904277395120133, "why": "513.0 MiB, over split_bytes"}]
+    lost = move(None, "n4", 81 << 20) | {"why": "2 of 3 replicas"}
+    moves = [move("n1", "n4", 162 << 20) | full, move("n1", "n4", 162 << 20) | full, lost]
+    told = plan("events", *moves) | {"splits": splits, "splits_count": 1}
+    done, _ = ask("table", "plan", plan=lambda _: [told])
+    assert [line.split() for line in done.out.splitlines()] == [line.split() for line in shown.splitlines()]
+    done, _ = ask("table", "plan", plan=lambda _: [plan("events") | {"splits": splits * 2, "splits_count": 2}])
+    assert done.out.splitlines()[-1] == "events: nothing to move; 2 divisions"
 
 
 def test_a_reshard(ask):

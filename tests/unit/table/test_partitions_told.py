@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
-import msgpack
 import trio
-from trio.testing import MockClock
 
-from gossipkv.errors import BadRequest, Unavailable, UnknownDatabase
-from gossipkv.table.sizes import FRESH_S, Size, Sizes
+from gossipkv.errors import BadRequest, UnknownDatabase
+from gossipkv.table.measuring import FRESH_S
 from tests.unit.table.test_placing import die, made
 from tests.world.nodes.phases import refused
 from tests.world.nodes.whole_cluster import simulate
@@ -65,51 +61,3 @@ def test_nobody_says_how_large_it_is():
         assert next(row for row in after if row["id"] == there["id"]) == unknown
 
     simulate(scenario, 1, machines=3)
-
-
-SAID = {b"a": [[7, 100], [8, 5]], b"b": [[7, 90, 3, 1.5], [9], ["8", 1]], b"c": [[7, 80, 4, 2]], b"d": 5}
-
-
-def asked_of(said, asked):
-    """What asks these nodes, of which `me` is one; who is asked is noted."""
-
-    async def ask(node, *_):
-        asked.append(node)
-        await trio.lowlevel.checkpoint()
-        if node not in said:
-            raise Unavailable("it is not reached")
-        return msgpack.packb(said[node])
-
-    return Sizes(
-        SimpleNamespace(
-            taking_part=lambda: (SimpleNamespace(me=SimpleNamespace(node=b"me")), None),
-            replicating=lambda: SimpleNamespace(sizes=lambda _: {8: 6}),
-            asking=SimpleNamespace(ask=ask),
-        )
-    )
-
-
-def test_nodes_of_two_releases():
-    """Of copies the largest counts, of requests all; who says bytes alone, what is no row, or nothing, does no harm."""
-    found = trio.run(asked_of(SAID, []).of, bytes(16), {b"me", *SAID, b"e"})
-    assert found == {7: Size(100, 4, 3.5), 8: Size(6)}
-
-
-def test_what_was_said_counts_for_a_while():
-    """Nobody is asked twice within it, also by two at once; then, and of another table, all are asked anew."""
-    asked, said = [], dict(SAID)
-    sizes = asked_of(said, asked)
-
-    async def ask():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sizes.of, bytes(16), {b"a"})
-            nursery.start_soon(sizes.of, bytes(16), {b"a", b"b"})
-        assert await sizes.of(bytes(16), {b"b"}) == {7: Size(100, 3, 1.5), 8: Size(5)}
-        assert sorted(asked) == [b"a", b"b"]
-        await trio.sleep(FRESH_S)
-        said[b"a"] = [[7, 200]]
-        assert await sizes.of(bytes(16), {b"a"}) == {7: Size(200)}
-        assert await sizes.of(b"x" * 16, {b"a"}) == {7: Size(200)}
-        assert sorted(asked) == [b"a", b"a", b"a", b"b"]
-
-    trio.run(ask, clock=MockClock(autojump_threshold=0))
