@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from gossipkv.settings.setting import copies, count, duration, plain, rate, read_isolation_group, size
+from gossipkv.settings.setting import choice, copies, count, duration, plain, rate, read_isolation_group, size
 
 MOST_WEIGHT: Final = 1000  # Times the least.
 
@@ -63,6 +63,11 @@ class TableSettings:
         2_000_000, 100, 1_000_000_000, words={"off": 0},
         meaning="records of a range at which it is divided in two, likewise",
         why="short records are many before they are large; off: ranges are divided by people, or by split_bytes",
+    )  # fmt: skip
+    smear: str = choice(
+        "on", ("on", "off"),
+        meaning="whether this node keeps puts of a time series for up to two minutes, as tables with a time key allow",
+        why="what all write at a moment goes to the few nodes of one range; off: each put is forwarded at once",
     )  # fmt: skip
     max_token: int = size(
         "64KiB", "4KiB", "64KiB",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from gossipkv.placement.partition import Partition
     from gossipkv.register.metadata.catalogue import Catalogue
+    from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
     from gossipkv.replication.copy import Copy
@@ -58,10 +59,10 @@ def hosts_of(partition: Partition) -> list[Host]:
     return [Host(one.id, one.node, one.slot, one.state in count, one.state in serve) for one in partition.assignments]
 
 
-def rules_of(partition: Partition, slots: int, own: int) -> Rules:
+def rules_of(partition: Partition, slots: int, own: int, *, smears: bool = False) -> Rules:
     """What else the map says of a partition, to the copy of an assignment; `slots`: the table's replication."""
     loads = any(one.state == State.INITIALIZING for one in partition.assignments if one.id == own)
-    return Rules(slots, partition.former, partition.ends, loads)
+    return Rules(slots, partition.former, partition.ends, loads, smears=smears)
 
 
 def parts_of(tree: Tree, bounds: Bounds = WHOLE) -> Iterator[Part]:
@@ -134,24 +135,25 @@ class Holding:
             described = decode_table(tree.root.meta)
             if described.kind == RANGE:
                 self._replication.replicas.spaces.has_ranges(table.id)
-                await self._divide(table.id, tree, described.replication)
+                await self._divide(described, tree)
             for number, part in enumerate(parts_of(tree)):
                 if part.version > config:
-                    self._take_up(table.id, part, described.replication)
+                    self._take_up(described, part)
                 if number % FEW == FEW - 1:
                     await trio.lowlevel.checkpoint()
             self._taken_up[table.id] = known.head.root, tree.root.config
             self._replication.goes_by(table.id, tree.root.config)
         self._let_go()
 
-    def _take_up(self, table: bytes, part: Part, slots: int) -> None:
-        replicas, partition = self._replication.replicas, part.partition
+    def _take_up(self, described: Table, part: Part) -> None:
+        replicas, partition, table = self._replication.replicas, part.partition, described.id
         own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
         copy = replicas.copies.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
             self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
         if own is not None:
-            identity, rules = Identity(table, partition.id, own.id, part.bounds), rules_of(partition, slots, own.id)
+            identity = Identity(table, partition.id, own.id, part.bounds)
+            rules = rules_of(partition, described.replication, own.id, smears=described.smears)
             replicas.place(identity, part.version, hosts_of(partition), rules)
 
     def _departs(self, copy: Copy, partitions: Iterable[Partition], why: str) -> None:
@@ -165,14 +167,14 @@ class Holding:
         else:
             self._replication.departs(copy)
 
-    async def _divide(self, table: bytes, tree: Tree, slots: int) -> None:
+    async def _divide(self, described: Table, tree: Tree) -> None:
         """Have copies of ranges that are not in a map any more go on as those that are.
 
         Raises:
             NotReady: one is about to be made, or to be in another space.
             Overloaded, StorageError: what is left is for later.
         """
-        replicas = self._replication.replicas
+        replicas, table = self._replication.replicas, described.id
         here = [copy for copy in (*replicas.copies.values(), *replicas.making.values()) if copy.partition[0] == table]
         for number, copy in enumerate([copy for copy in here if copy not in self._replication.departed]):
             if number % FEW == FEW - 1:
@@ -182,9 +184,9 @@ class Holding:
             if copy.partition in replicas.making:
                 raise NotReady("a range was divided whose copy here is about to be made")
             if copy in replicas.levels:  # It may have been dropped meanwhile.
-                self._divide_one(copy, [*parts_of(tree, copy.bounds)], slots)
+                self._divide_one(copy, [*parts_of(tree, copy.bounds)], described)
 
-    def _divide_one(self, copy: Copy, parts: list[Part], slots: int) -> None:
+    def _divide_one(self, copy: Copy, parts: list[Part], described: Table) -> None:
         """Have a copy go on as what of its range is this node's; `parts`: that have some of its keys."""
         replicas, table = self._replication.replicas, copy.partition[0]
         heirs: list[Heir] = []
@@ -196,7 +198,8 @@ class Holding:
             is_heir &= (table, partition.id) not in replicas.copies  # Who was to be dropped, and the node came back.
             if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
                 identity = Identity(table, partition.id, own.id, bounds)
-                heirs.append(Heir(identity, part.version, hosts_of(partition), rules_of(partition, slots, own.id)))
+                rules = rules_of(partition, described.replication, own.id, smears=described.smears)
+                heirs.append(Heir(identity, part.version, hosts_of(partition), rules))
             else:
                 why = f"its range was divided, and partition {partition.id:016x} went on without it"
                 orphans[Identity(table, partition.id, copy.assignment, bounds)] = why

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import trio
 
+from gossipkv.table.accepting import Accepting
 from gossipkv.table.holding import Holding
 from gossipkv.table.moving import Moving
+from gossipkv.table.smearing import Smearing
 from gossipkv.table.splitting import Limits, Splitting
 from gossipkv.table.stepping import Stepping
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.server import Metadata
     from gossipkv.replication.shell import Replication
+    from gossipkv.table.accepting import Forward
     from gossipkv.table.asking import Asking
     from gossipkv.table.host import DecidingSettings
 
@@ -52,8 +55,9 @@ class Works:
         *,
         settings: DecidingSettings,
         random: Random,
+        forward: Forward,
     ) -> None:
-        """Nothing runs before `run`."""
+        """Nothing runs before `run`; `forward`: what was smeared goes on by it."""
         self._metadata = metadata
         self._replication = replication
         self.holding = Holding(metadata, catalogue, replication)
@@ -89,6 +93,9 @@ class Works:
             random=random,
         )
 
+        smearing = Smearing(random, is_on=settings.smear == "on")
+        self.accepting = Accepting(replication, smearing, forward, store=metadata.me.store)
+
     async def run(
         self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -97,6 +104,6 @@ class Works:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._metadata.run)
                 await nursery.start(self._replication.run)
-                for one in (self.holding, self._stepping, self.moving, self._splitting):
+                for one in (self.holding, self._stepping, self.moving, self._splitting, self.accepting):
                     nursery.start_soon(one.run)
                 task_status.started()
