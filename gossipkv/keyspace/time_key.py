@@ -49,12 +49,13 @@ class TimeKey(NamedTuple):
         """Whether a range, from a key to before another, is of less than a minute; None: it has no end."""
         if end is None:
             return False
-        low, high = first.ljust(self.end, b"\0"), end.ljust(self.end, b"\0")
-        span = self._time(high) - self._time(low)
+        low, high = first.ljust(self.offset, b"\0"), end.ljust(self.offset, b"\0")
+        span = self.time_of(end) - self.time_of(first)
         return low[: self.offset] == high[: self.offset] and span < SHORT_S * UNITS[self.unit]
 
-    def _time(self, key: bytes) -> int:
-        return int.from_bytes(key[self.offset : self.end], "big")
+    def time_of(self, key: bytes) -> int:
+        """The time of a key; of one that is too short the first that such keys have."""
+        return int.from_bytes(key[self.offset : self.end].ljust(self.width, b"\0"), "big")
 
 
 def time_key_of(value: object) -> TimeKey:

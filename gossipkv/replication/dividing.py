@@ -8,6 +8,9 @@ stay where they are (`spaces`).  What follows in the log is of the heirs alone.
 A copy has an *heir* in a child that names its assignment as former, and where this node's own is AVAILABLE or LEAVING.
 Of the rest of its keys what it has is set aside: others went on without it.
 
+Of a copy that was set aside people may have a range go on whose hosts are all gone (`keep`).  That has nothing former:
+what was kept of each assignment is said by the map, as its end.
+
 Confirmations of the parent are forgotten: who told them had not adopted.  What waits is counted anew.
 """
 
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gossipkv.replication import clock
 from gossipkv.replication.copy import Copy
-from gossipkv.replication.keys import ASIDE, DIVIDED, IDENTITY, MOVES, STATE, encode_state, suffix_of
+from gossipkv.replication.keys import ASIDE, DIVIDED, IDENTITY, MOVES, STATE, Bounds, encode_state, suffix_of
 from gossipkv.replication.spaces import Aside
 from gossipkv.storage.engine.shell import Batch
 
@@ -69,9 +72,7 @@ def divide(
     parent.put(batch, DIVIDED, parent.identity.encode())
     copies = [_put(batch, parent, heir) for heir in heirs]
     aside = [Aside(parent.space, suffix_of(one.partition), one, why) for one, why in orphans.items()]
-    for part in aside:
-        batch.put(parent.space, IDENTITY + part.suffix, part.identity.encode())
-        batch.put(parent.space, ASIDE + part.suffix, part.why.encode())
+    _put_aside(batch, parent, aside)
     levels = replicas.levels[parent]
     position = append(batch, partial(_adopted, replicas, copies, heirs))
     for copy, heir in zip(copies, heirs, strict=True):
@@ -95,6 +96,45 @@ def _put(batch: Batch, parent: Copy, heir: Heir) -> Copy:
     return copy
 
 
+def _put_aside(batch: Batch, whole: Copy, parts: Sequence[Aside]) -> None:
+    """Have parts of a copy set aside, with what it had: people may have a range go on with one."""
+    state = encode_state(whole.time.last, whole.config, whole.appended, whole.appended)
+    for part in parts:
+        for key, value in ((IDENTITY, part.identity.encode()), (STATE, state), (ASIDE, part.why.encode())):
+            batch.put(part.space, key + part.suffix, value)
+
+
 def _adopted(replicas: Replicas, copies: Sequence[Copy], heirs: Sequence[Heir]) -> None:
     for copy, heir in zip(copies, heirs, strict=True):
         replicas.has_adopted(copy, heir.config)
+
+
+def keep(replicas: Replicas, append: Append, one: Aside, was: Copy, heir: Heir) -> None:
+    """Have a range go on with what was set aside, of which the rest stays so; `was`: that, as it had been.
+
+    Raises:
+        Overloaded, StorageError: nothing was done.
+    """
+    bounds, identity = heir.identity.bounds, one.identity
+    assert identity.bounds.covers(bounds), (identity, bounds)
+    batch = Batch()
+    for key in (IDENTITY, STATE, MOVES, ASIDE):
+        batch.delete(one.space, key + one.suffix)
+    was.made_at = replicas.tail.end  # Of what the log has of it nothing is anybody's any more.
+    copy = _put(batch, was, heir)
+    copy.synced_config = was.config
+    rest = [Bounds(identity.bounds.first, bounds.first)] if identity.bounds.first < bounds.first else []
+    if bounds.end is not None and bounds.end != identity.bounds.end:
+        rest.append(Bounds(bounds.end, identity.bounds.end))
+    numbers = (heir.identity.partition ^ number for number in (1, 2))  # As random as that, and nobody's.
+    aside = [
+        one._replace(suffix=suffix_of(number), identity=identity._replace(bounds=each))
+        for number, each in zip(numbers, rest, strict=False)
+    ]
+    _put_aside(batch, was, aside)
+    append(batch, partial(_adopted, replicas, [copy], [heir]))
+    copy.adopts(heir.config, heir.hosts, heir.rules)
+    replicas.spaces.keep(one, aside)
+    replicas.found(copy)
+    replicas.upkeep.placed(copy)
+    replicas.upkeep.moved(copy)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgpack
 import trio
 
-from gossipkv.errors import GossipKVError, Overloaded, StorageError
+from gossipkv.errors import GossipKVError, NotReady, Overloaded, StorageError
 from gossipkv.log import Log
 from gossipkv.replication.clearing import Clearing
 from gossipkv.replication.collecting import Collecting
 from gossipkv.replication.comparing import Comparing
-from gossipkv.replication.keys import ASIDE, KIND_BYTES, LOADING, RECORD
+from gossipkv.replication.copy import Copy
+from gossipkv.replication.keys import ASIDE, IDENTITY, JOINING, KIND_BYTES, LOADING, RECORD, STATE
 from gossipkv.replication.pace import Pace
 from gossipkv.replication.replicas import ANSWER_S, Replicas
 from gossipkv.replication.waiting import Waiting
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gossipkv.environment.seam import Environment
-    from gossipkv.replication.copy import Copy
     from gossipkv.replication.feed import Look
     from gossipkv.replication.keys import Bounds
     from gossipkv.replication.outside import OnLog, OnReply
@@ -204,6 +204,19 @@ class Replication:
             spaces.remove(copy, copy.space, copy.suffix)
         self.departed.pop(copy, None)
         self.replicas.forget(copy, Batch())  # It loads nothing any more.
+
+    def kept(self, one: Aside) -> Copy | None:
+        """What is set aside, as the copy that it was; None: it was not whole, or an older release has kept no clock.
+
+        Raises:
+            NotReady: it is not synced yet that it is.
+        """
+        if self._store.get(one.space, IDENTITY + one.suffix) is None:
+            raise NotReady("a copy is about to be set aside")
+        state = self._store.get(one.space, STATE + one.suffix)
+        if state is None or self._store.get(one.space, JOINING + one.suffix) is not None:
+            return None
+        return Copy(one.space, one.identity, state, suffix=one.suffix)
 
     async def drop_aside(self, one: Aside) -> None:
         """Drop what is set aside; returns when that is synced.  Raises Overloaded, StorageError."""

@@ -149,6 +149,10 @@ class Spaces:
         self._take_out(copy.space, copy.suffix)
         self.changes(copy)
 
+    def keep(self, one: Aside, rest: Iterable[Aside]) -> None:
+        """A range goes on with a part of what was set aside."""
+        self.aside[one.space] = (*(other for other in self.aside[one.space] if other is not one), *rest)
+
     def dropped_aside(self, one: Aside) -> None:
         """People have dropped what was set aside."""
         self.aside[one.space] = tuple(other for other in self.aside[one.space] if other is not one)

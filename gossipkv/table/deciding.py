@@ -488,6 +488,11 @@ class Deciding:
         members = self._cluster.members_known()
         return sorted(member.uuid for member in members if member.state is State.ALIVE)
 
+    def may_live(self, node: bytes) -> bool:
+        """Whether gossip has not found out that a node is dead, or has left."""
+        members = self._cluster.members_known()
+        return any(member.uuid == node and member.state in {State.ALIVE, State.SUSPECT} for member in members)
+
     async def invite(self, node: bytes) -> AcceptorId:
         """Have a node take part; who it is then.  Raises GossipKVError."""
         if node.hex() == self._identity.record.uuid:

@@ -11,6 +11,7 @@ metadata_head       [register]                                          what is 
 metadata_invite     [cluster id]                                        the id of the store with which it takes part
 metadata_describe   []                                                  what it says of itself as a node of tables
 table_sizes         [table id]                                          [[partition, bytes], …] of copies, packed
+table_kept          [table id, first key, end or nil]                   what is set aside with these keys (`refounding`)
 metadata_discover   [node, table id, config, [[partition, first key, end or nil], …]]   what to do with each
 
 An offer is what belongs to a value that is to be accepted, or nothing: source, base or nil, root, config, [page, …].
@@ -44,6 +45,8 @@ from gossipkv.register.metadata.pages import (
     name_of,
 )
 from gossipkv.register.metadata.tree import Changed
+from gossipkv.replication.keys import Bounds
+from gossipkv.table.refounding import kept_here
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
@@ -78,6 +81,7 @@ class PeerMethods:
             b"metadata_invite": self._invite,
             b"metadata_describe": self._describe,
             b"table_sizes": self._sizes,
+            b"table_kept": self._kept,
             b"metadata_discover": self._discover,
         }
 
@@ -180,6 +184,12 @@ class PeerMethods:
         arguments.end()
         packed: bytes = msgpack.packb([*self._deciding.replicating().sizes(table).items()])
         return packed
+
+    def _kept(self, arguments: Arguments) -> Value:
+        table = _blob(arguments, "table", REGISTER_BYTES)
+        bounds = Bounds(arguments.blob("first key"), arguments.blob_or_nil("end"))
+        arguments.end()
+        return kept_here(self._deciding.replicating(), table, bounds)
 
     def _discover(self, arguments: Arguments) -> Waiting:
         node, table = _blob(arguments, "node", UUID_BYTES), _blob(arguments, "table", REGISTER_BYTES)

@@ -24,6 +24,7 @@ from gossipkv.errors import (
     Unavailable,
     Unknown,
     UnknownMethod,
+    WriteLost,
 )
 from gossipkv.table.readiness import is_behind
 from gossipkv.table.token import encode_body
@@ -154,7 +155,7 @@ class Forwarding:
             request.refusals[self._name_of(host)] = error
             self._go_on(request)
             return
-        if error is not None and not isinstance(error, RequestError | Unknown):
+        if error is not None and not isinstance(error, RequestError | Unknown | WriteLost):
             error = Unknown(f"{self._name_of(host)}: {error.message}", error.details)
         self._end(request, result, error, host)
 
@@ -162,6 +163,10 @@ class Forwarding:
         me = self._replication().replicas.me
         if request.is_write and request.asked:
             self._end(request, None, Unknown(f"{request.what}: the write was sent, and no answer came in time"), me)
+            return
+        lost = next((error for error in request.refusals.values() if isinstance(error, WriteLost)), None)
+        if lost is not None:  # Whatever others say.
+            self._end(request, None, lost, me)
             return
         said = "; ".join(f"{name}: {error.message}" for name, error in request.refusals.items())
         behind = next(filter(is_behind, request.refusals.values()), None)

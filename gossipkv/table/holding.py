@@ -5,7 +5,8 @@ AVAILABLE by the map that it has adopted last, or was taken by force, it is *set
 lack, and merging that back would have old values win under new times.
 
 A copy whose range was divided goes on as its children, as far as they name it (`replication.dividing`); else it is set
-aside, too.
+aside, too.  A range that people have begun anew, since all its hosts are gone, goes on with what was set aside here, if
+that has just what the map says was kept; else it begins with nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from gossipkv.errors import GossipKVError, NotReady
 from gossipkv.log import Log
 from gossipkv.placement.partition import State
 from gossipkv.register.metadata.partitions import RANGE, decode_partition, decode_table
+from gossipkv.replication import clock
 from gossipkv.replication.copy import Host, Rules
-from gossipkv.replication.dividing import Heir, divide
+from gossipkv.replication.dividing import Heir, divide, keep
 from gossipkv.replication.keys import WHOLE, Bounds, Identity
 from gossipkv.storage.engine.shell import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gossipkv.placement.partition import Partition
+    from gossipkv.placement.partition import Assignment, Partition
     from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.partitions import Table
     from gossipkv.register.metadata.server import Metadata
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 FEW: Final = 64  # Partitions that are looked at before others have a turn.
 LOOK_S: Final = 1.0  # Until it is looked again, where nothing is heard: copies may have been dropped, or made.
 OTHERS_SHARE: Final = 4
+
+_HELD: Final = frozenset({State.AVAILABLE, State.LEAVING})  # By whom a copy is whole.
 
 
 class Part(NamedTuple):
@@ -63,6 +67,14 @@ def rules_of(partition: Partition, slots: int, own: int, *, smears: bool = False
     """What else the map says of a partition, to the copy of an assignment; `slots`: the table's replication."""
     loads = any(one.state == State.INITIALIZING for one in partition.assignments if one.id == own)
     return Rules(slots, partition.former, partition.ends, loads, smears=smears)
+
+
+def _heir_of(described: Table, part: Part, own: Assignment) -> Heir:
+    """What this node holds of a partition of a table, by its assignment there."""
+    partition = part.partition
+    identity = Identity(described.id, partition.id, own.id, part.bounds)
+    rules = rules_of(partition, described.replication, own.id, smears=described.smears)
+    return Heir(identity, part.version, hosts_of(partition), rules)
 
 
 def parts_of(tree: Tree, bounds: Bounds = WHOLE) -> Iterator[Part]:
@@ -151,10 +163,26 @@ class Holding:
         copy = replicas.copies.get((table, partition.id))
         if copy is not None and (own is None or own.id != copy.assignment):
             self._departs(copy, [partition], "it was AVAILABLE, and its assignment is not there any more")
-        if own is not None:
-            identity = Identity(table, partition.id, own.id, part.bounds)
-            rules = rules_of(partition, described.replication, own.id, smears=described.smears)
-            replicas.place(identity, part.version, hosts_of(partition), rules)
+        if own is None:
+            return
+        heir = _heir_of(described, part, own)
+        is_new = copy is None and (table, partition.id) not in replicas.making
+        if not (is_new and own.state in _HELD and partition.ends and self._keep(heir)):
+            replicas.place(*heir)
+
+    def _keep(self, heir: Heir) -> bool:
+        """Have a range that was begun anew go on with what was set aside here; False: there is no such."""
+        identity, ends = heir.identity, dict(heir.rules.ends)
+        for one in self._replication.replicas.spaces.all_aside():
+            if one.identity.table == identity.table and one.identity.bounds.covers(identity.bounds):
+                was = self._replication.kept(one)
+                if was is not None and dict(clock.entries(was.appended)).items() <= ends.items():
+                    keep(self._replication.replicas, self._replication.append, one, was, heir)
+                    self._log.info("range_kept", partition=identity.partition, copy=one.name)
+                    return True
+        if any(ends.values()):
+            self._log.error("range_begins_empty", partition=identity.partition)
+        return False
 
     def _departs(self, copy: Copy, partitions: Iterable[Partition], why: str) -> None:
         """The map does not name a copy here; `partitions`: what has its keys by now; `why`: if it was AVAILABLE."""
@@ -194,20 +222,19 @@ class Holding:
         for part in parts:
             bounds, partition = part.bounds, part.partition
             own = next((one for one in partition.assignments if one.node == self._metadata.me.node), None)
-            is_heir = own is not None and own.state in {State.AVAILABLE, State.LEAVING}
+            is_heir = own is not None and own.state in _HELD
             is_heir &= (table, partition.id) not in replicas.copies  # Who was to be dropped, and the node came back.
             if is_heir and own is not None and copy.assignment in partition.former and copy.bounds.covers(bounds):
-                identity = Identity(table, partition.id, own.id, bounds)
-                rules = rules_of(partition, described.replication, own.id, smears=described.smears)
-                heirs.append(Heir(identity, part.version, hosts_of(partition), rules))
+                heirs.append(_heir_of(described, part, own))
             else:
                 why = f"its range was divided, and partition {partition.id:016x} went on without it"
                 orphans[Identity(table, partition.id, copy.assignment, bounds)] = why
         if heirs:
             divide(replicas, self._replication.append, copy, heirs, orphans)
         elif parts and all(copy.bounds.covers(part.bounds) for part in parts):
-            words = "its range was divided, and its children went on without it"
-            self._departs(copy, (part.partition for part in parts), words)
+            ends = {end.assignment for part in parts for end in part.partition.ends}
+            how = "began anew" if copy.assignment in ends else "was divided, and its children went on"
+            self._departs(copy, (part.partition for part in parts), f"its range {how} without it")
         else:
             self._replication.let_go(copy, why="the map was forced back to before its range was divided")
 

@@ -39,10 +39,10 @@ FOR_PLACING: Final = (
     b"replace_node",
     b"set_weight",
     b"reshard",
-    b"split",
     b"plan",
     b"placement_nodes",
 )
+FOR_RANGES: Final = (b"split", b"force_join")
 FOR_QUARANTINE: Final = (b"quarantine_list", b"quarantine_drop")
 FOR_PEERS: Final = (
     b"register",
@@ -55,6 +55,7 @@ FOR_PEERS: Final = (
     b"metadata_invite",
     b"metadata_describe",
     b"table_sizes",
+    b"table_kept",
     b"metadata_discover",
 )
 OF_RECORDS: Final = (
@@ -93,6 +94,7 @@ class TableMethods:
         self.methods: dict[bytes, Callable[[Arguments], Value | Waiting | Later]] = {
             **{name: partial(self._answer_client, name) for name in FOR_CLIENTS},
             **{name: partial(self._answer_placing, name) for name in FOR_PLACING},
+            **{name: partial(self._answer_ranges, name) for name in FOR_RANGES},
             **{name: partial(self._answer_quarantine, name) for name in FOR_QUARANTINE},
             **{name: partial(self._answer_peer, name) for name in FOR_PEERS},
             **{name: partial(self._answer_records, name) for name in OF_RECORDS},
@@ -124,6 +126,11 @@ class TableMethods:
 
             self._placing = PlacingMethods(self._deciding, self._random)
         return self._placing.methods[name](arguments)
+
+    def _answer_ranges(self, name: bytes, arguments: Arguments) -> Waiting:
+        from gossipkv.table.ranges import RangeMethods  # noqa: PLC0415  # See the module.
+
+        return RangeMethods(self._deciding, self._random).methods[name](arguments)
 
     def _answer_quarantine(self, name: bytes, arguments: Arguments) -> Waiting:
         from gossipkv.table.quarantine import QuarantineMethods  # noqa: PLC0415  # See the module.

@@ -9,49 +9,38 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, Unknown, UnknownDatabase
-from gossipkv.placement.partition import MOST_FORMER, ends_of_move, least_of_group
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, NotReady, Unavailable, UnknownDatabase
+from gossipkv.placement.partition import least_of_group
 from gossipkv.placement.spread import lacks, regroup
-from gossipkv.register.configuration import Acceptors
 from gossipkv.register.metadata.deadline import Deadline
 from gossipkv.register.metadata.nodes import placed
-from gossipkv.register.metadata.operations import Operation
-from gossipkv.register.metadata.pages import OPERATION_ID_BYTES, Outcome
-from gossipkv.register.metadata.partitions import HASH, decode_table, range_of
+from gossipkv.register.metadata.partitions import HASH, decode_table
 from gossipkv.register.metadata.tables import NamedNode
 from gossipkv.replication.messages import unpacked
 from gossipkv.table import requests as table_requests
+from gossipkv.table.changing import LATELY_S, Changing
 from gossipkv.table.moving import grouped, planned
-from gossipkv.table.route import Route
-from gossipkv.table.splitting import DIVIDE, division, has_too_many_former
 from gossipkv.wire.results import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
 
-    from gossipkv.errors import Detail
-    from gossipkv.placement.partition import Partition
     from gossipkv.placement.spread import Node
-    from gossipkv.register.metadata.catalogue import Catalogue
     from gossipkv.register.metadata.partitions import Table
-    from gossipkv.register.metadata.server import Metadata
     from gossipkv.register.metadata.tree import Tree
+    from gossipkv.table.changing import Change
     from gossipkv.table.deciding import Deciding
     from gossipkv.table.moving import Plan
     from gossipkv.wire.arguments import Arguments
     from gossipkv.wire.rpc import Value
 
-T = TypeVar("T")
-
 SIZES_S: Final = 5.0  # In which nodes say how much they have.
-LATELY_S: Final = 0.5  # In which the newest catalogue, or map, is read; else that is told which is known here.
 MOST_TOLD: Final = 4096  # Moves of one table in one answer.
-MET_S: Final = 3.0  # Until who has just come has heard of tables, and all have heard which messages it reads.
 
 
 @final
@@ -60,14 +49,13 @@ class PlacingMethods:
 
     def __init__(self, deciding: Deciding, random: Random) -> None:
         self._deciding = deciding
-        self._random = random
+        self._changing = Changing(deciding, random)
         self.methods: dict[bytes, Callable[[Arguments], Waiting]] = {
             b"add_node": self._add,
             b"remove_node": self._remove,
             b"replace_node": self._replace,
             b"set_weight": self._weigh,
             b"reshard": self._reshard,
-            b"split": self._split,
             b"plan": self._plan,
             b"placement_nodes": self._list,
         }
@@ -98,7 +86,7 @@ class PlacingMethods:
 
             def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
                 assert wanted.instead_of is not None
-                old = self._named(named, wanted.instead_of, but=newcomer.uuid)
+                old = self._changing.named(named, wanted.instead_of, but=newcomer.uuid)
                 self._check_gone(old, is_gone=wanted.is_gone)
                 stands = named.get(newcomer.uuid)
                 if stands is not None and stands.weight:  # It has a place, and the old one's stays empty.
@@ -118,7 +106,7 @@ class PlacingMethods:
             deadline = Deadline(wanted.timeout_ms / 1000)
 
             def operation(named: Mapping[bytes, NamedNode], stay: int) -> Argued:
-                node = self._named(named, wanted.node)
+                node = self._changing.named(named, wanted.node)
                 self._check_gone(node, is_gone=wanted.is_gone)
                 self._check_groups(node, named)
                 return "remove_node", (node, wanted.is_gone, stay)
@@ -134,7 +122,7 @@ class PlacingMethods:
             deadline = Deadline(wanted.timeout_ms / 1000)
 
             def operation(named: Mapping[bytes, NamedNode], _stay: int) -> Argued:
-                node = self._named(named, wanted.node)
+                node = self._changing.named(named, wanted.node)
                 if not named[node].weight:
                     raise BadRequest(f"{wanted.node} was taken out: `gossipkv node add` puts it in")
                 return "set_node", (node, *named[node]._replace(weight=wanted.weight), None, 0)
@@ -147,7 +135,7 @@ class PlacingMethods:
         arguments.end()
 
         async def tell() -> Value:
-            _, catalogue = await self._lately()
+            _, catalogue = await self._changing.lately()
             return await self._told(catalogue.nodes.named())
 
         return Waiting(tell)
@@ -156,12 +144,12 @@ class PlacingMethods:
         self, argued: Callable[[Mapping[bytes, NamedNode], int], Argued], deadline: Deadline
     ) -> dict[str, Value]:
         """Have one operation done on the catalogue, made anew where another change comes first."""
-        metadata, catalogue = await self._informed(deadline)
+        metadata, catalogue = await self._changing.informed(deadline)
         while True:
-            config = await self._read(metadata, catalogue, deadline)
+            config = await self._changing.read(metadata, catalogue, deadline)
             before = catalogue.nodes.named()
             name, argument = argued(before, self._most_replicas())
-            if not await self._is_done(catalogue, catalogue.register, (config, name, 1, argument), deadline):
+            if not await self._changing.is_done(catalogue, catalogue.register, (config, name, 1, argument), deadline):
                 continue
             with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
                 await metadata.quorum_read(catalogue.register)
@@ -171,51 +159,6 @@ class PlacingMethods:
             return {
                 "node": self._deciding.name_of(node), "changed": before != after, **await self._told(after)
             }  # fmt: skip
-
-    async def _lately(self) -> tuple[Metadata, Catalogue]:
-        """What this node decides with, and the newest catalogue if it can be read.  Raises NotReady."""
-        metadata, catalogue = await self._deciding.informed()
-        with trio.move_on_after(LATELY_S), contextlib.suppress(GossipKVError):
-            await metadata.quorum_read(catalogue.register)
-        return metadata, catalogue
-
-    @staticmethod
-    async def _read(metadata: Metadata, catalogue: Catalogue, deadline: Deadline) -> int:
-        """Read the catalogue by a quorum, and have it name its nodes if it names none; its config id.
-
-        Some map of each table is known then: what a table is, but for its groups, never changes.
-        """
-        with deadline.step("a read of the catalogue"):
-            known = await metadata.quorum_read(catalogue.register)
-            if not catalogue.nodes.named():
-                await catalogue.put_in((), known.config)
-                known = await metadata.quorum_read(catalogue.register)
-        with deadline.step("a read of the tables' maps"):
-            for table in catalogue.tables().values():
-                if table.id not in metadata.known:  # Who has just come has none yet.
-                    with contextlib.suppress(UnknownDatabase):  # It is dropped, and named yet.
-                        await metadata.quorum_read(table.id, Acceptors.of(table.acceptors))
-        return known.config
-
-    async def _is_done(
-        self, catalogue: Catalogue, register: bytes, asked: tuple[int, str, int, object], deadline: Deadline
-    ) -> bool:
-        """Have an operation done; False: another change came first.
-
-        Raises:
-            Conflict: it is refused.
-            Unknown: it may have been done; said again it is done once.
-            GossipKVError: as `Catalogue.transact`.
-        """
-        name = asked[1]
-        operation = Operation(self._random.randbytes(OPERATION_ID_BYTES), *asked)
-        (answer,) = await catalogue.transact(register, [operation], deadline.left_s())
-        match answer.outcome:
-            case Outcome.REFUSED:
-                raise Conflict(f"{name}: {answer.message or answer.code}")
-            case Outcome.UNKNOWN:
-                raise Unknown(f"{name}: whether it was done is not known; it may be said again, and is done once")
-        return answer.outcome is Outcome.DONE
 
     async def _told(self, named: Mapping[bytes, NamedNode]) -> dict[str, Value]:
         """What is told of all nodes of tables, and which of them partitions wait for."""
@@ -245,49 +188,15 @@ class PlacingMethods:
         except NotReady:
             return None
 
-    async def _informed(self, deadline: Deadline) -> tuple[Metadata, Catalogue]:
-        """What this node decides with; all members read what it will say.  Raises NotReady, Unavailable."""
-        with deadline.step("looking for the catalogue"):
-            metadata, catalogue = await _soon(self._deciding.informed)
-            if catalogue.register not in metadata.known:
-                raise NotReady(
-                    "no catalogue of tables is known here: whom the first table is laid on is put in by that"
-                )
-            await self._describe(metadata.me.node)
-        return metadata, catalogue
-
-    async def _describe(self, node: bytes) -> NamedNode:
-        """What a node says of itself.  Raises Unavailable."""
-        return await _soon(partial(self._deciding.describe, node))
-
     async def _newcomer(self, wanted: table_requests.Node, deadline: Deadline) -> _Newcomer:
         """The member that is to come, which takes part from now on.  Raises NotReady, Unavailable."""
-        await self._informed(deadline)
+        await self._changing.informed(deadline)
         node = self._deciding.uuid_of(wanted.node)
         if node not in self._deciding.alive():
             raise Unavailable(f"{wanted.node} cannot hold partitions: it is no member of this cluster that is alive")
         with deadline.step(f"asking {wanted.node} to take part"):
             await self._deciding.invite(node)
-            return _Newcomer(node, await self._describe(node), wanted)
-
-    def _named(self, named: Mapping[bytes, NamedNode], name: str, *, but: bytes = b"") -> bytes:
-        """A node that the catalogue names, by its name now or then, or by the digits of its uuid; not `but`.
-
-        Raises:
-            BadRequest: there is none, or several.
-        """
-        names = self._deciding.names()
-        found = [uuid for uuid in named if name in {names.get(uuid), uuid.hex()} and uuid != but]
-        if not found:  # Who is no member any more.
-            strangers = [uuid for uuid in named if uuid not in names and uuid != but]
-            found = [uuid for uuid in strangers if named[uuid].name == name]
-        if len(found) > 1:
-            raise BadRequest(f"{name} was the name of several nodes: say {' or '.join(uuid.hex() for uuid in found)}")
-        if not found:
-            others = sorted(names.get(uuid) or node.name for uuid, node in named.items() if uuid != but)
-            what = "no other node of tables" if but else "no node of tables"
-            raise BadRequest(f"{name} is {what}; these are: {', '.join(others) or 'none'}")
-        return found[0]
+            return _Newcomer(node, await self._changing.describe(node), wanted)
 
     def _check_gone(self, node: bytes, *, is_gone: bool) -> None:
         """Raise Conflict where a node that lives is said to be gone for good."""
@@ -327,84 +236,33 @@ class PlacingMethods:
 
         async def reshard() -> Value:
             deadline = Deadline(wanted.timeout_ms / 1000)
-            metadata, catalogue = await self._informed(deadline)
-            while True:
-                await self._read(metadata, catalogue, deadline)  # For the nodes that it names now.
-                register = catalogue.table(wanted.table).id
-                with deadline.step("a read of the table's map"):
-                    known = await metadata.quorum_read(register)
-                table, nodes = decode_table(metadata.tree(register).root.meta), placed(catalogue.nodes.named())
+            groups: Sequence[Sequence[bytes]] = ()
+            changed = False
+
+            def argued(tree: Tree, nodes: list[Node]) -> Change:
+                nonlocal groups, changed
+                table = decode_table(tree.root.meta)
                 if table.kind != HASH:
                     raise BadRequest(f"{wanted.table} has ranges: groups are of the shards of hash tables")
                 try:
                     groups = regroup(nodes, wanted.groups, table.replication, table.groups) if wanted.groups else ()
                 except ValueError as error:
                     raise BadRequest(f"{wanted.table} cannot have {wanted.groups} groups: {error}") from error
-                asked = known.config, "set_groups", 1, tuple(b"".join(group) for group in groups)
-                if await self._is_done(catalogue, register, asked, deadline):
-                    break
+                changed = groups != table.groups
+                return "set_groups", 1, tuple(b"".join(group) for group in groups)
+
+            await self._changing.change_map(wanted.table, argued, deadline)
             names: list[Value] = [[self._deciding.name_of(node) for node in group] for group in groups]
-            return {"table": wanted.table, "changed": groups != table.groups, "groups": names}
+            return {"table": wanted.table, "changed": changed, "groups": names}
 
         return Waiting(reshard)
-
-    def _split(self, arguments: Arguments) -> Waiting:
-        wanted = table_requests.split(arguments)
-
-        async def check() -> None:
-            self._deciding.asking.check_divides()
-
-        async def split() -> Value:
-            deadline = Deadline(wanted.timeout_ms / 1000)
-            metadata, catalogue = await self._informed(deadline)
-            with deadline.step("looking at what nodes run"):
-                await _soon(check)
-            while True:
-                await self._read(metadata, catalogue, deadline)
-                register = catalogue.table(wanted.table).id
-                with deadline.step("a read of the table's map"):
-                    known = await metadata.quorum_read(register)
-                first, partition = self._divisible(metadata.tree(register), wanted)
-                argument = division(first, partition, wanted.key, self._random)
-                if await self._is_done(catalogue, register, (known.config, *DIVIDE, argument), deadline):
-                    break
-            with deadline.rest(), contextlib.suppress(GossipKVError):  # It is so, whatever is known of it here.
-                await metadata.quorum_read(register)
-            rows = _rows((child.first, child.partition) for child in argument.children)
-            return {"table": wanted.table, "partition": partition.id, "partitions": rows}
-
-        return Waiting(split)
-
-    def _divisible(self, tree: Tree, wanted: table_requests.Split) -> tuple[bytes, Partition]:
-        """The range that a key is in, which may be divided there, and its first key.  Raises BadRequest, Conflict."""
-        key, name_of, alive = wanted.key, self._deciding.name_of, self._deciding.alive()
-        if decode_table(tree.root.meta).kind == HASH:
-            raise BadRequest(f"{wanted.table} has shards, which are never cut: ranges are divided")
-        first, partition = range_of(tree, key)
-        if first == key:
-            before = Route(tree).before(key)
-            rows = _rows([(before.first, before.partition), (first, partition.id)])
-            words = f"{wanted.table} is divided at {key[:40]!r} already: a range begins there"
-            raise Conflict(words, {"table": wanted.table, "partition": None, "partitions": rows})
-        ends = ends_of_move(partition)
-        if any(ends):
-            told = [
-                f"{way} {name_of(node)}" for way, node in zip(("from", "to"), ends, strict=True) if node is not None
-            ]
-            raise Conflict(f"the range that {key[:40]!r} is in moves {' '.join(told)}: divide it afterwards")
-        if has_too_many_former(partition):
-            hosts = [one.node for one in partition.assignments]
-            told = [name_of(node) + ("" if node in alive else " (which is down)") for node in hosts]
-            words = f"{len(partition.named)} assignments of the range that {key[:40]!r} is in are not settled"
-            raise Conflict(f"{words}, {MOST_FORMER} may be: all that hold it have to answer: {', '.join(told)}")
-        return first, partition
 
     def _plan(self, arguments: Arguments) -> Waiting:
         name = arguments.text_or_nil("table")
         arguments.end()
 
         async def plan() -> Value:
-            metadata, catalogue = await self._lately()
+            metadata, catalogue = await self._changing.lately()
             names = [*catalogue.tables()] if name is None else [name]
             nodes = placed(catalogue.nodes.named())
             told: list[Value] = []
@@ -460,22 +318,6 @@ class PlacingMethods:
             for node in {one.node for each in plan.partitions for one in each.assignments}:
                 nursery.start_soon(ask, node)
         return sizes
-
-
-def _rows(ranges: Iterable[tuple[bytes, int]]) -> list[Detail]:
-    """Ranges, as they are told."""
-    return [{"id": id_, "start": first} for first, id_ in ranges]
-
-
-async def _soon(ask: Callable[[], Awaitable[T]]) -> T:
-    """What is asked, where need be after the moment that a node takes to meet the others."""
-    with trio.move_on_after(MET_S):
-        while True:
-            try:
-                return await ask()
-            except (NotReady, Unavailable):
-                await trio.sleep(MET_S / 30)
-    return await ask()
 
 
 Argued = tuple[str, tuple[object, ...]]  # The name of an operation, and its argument.

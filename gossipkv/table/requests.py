@@ -119,6 +119,16 @@ class Split(NamedTuple):
     timeout_ms: int = DECISION_MS
 
 
+class ForceJoin(NamedTuple):
+    """A range that is to begin anew, as its hosts are all gone."""
+
+    table: str
+    key: bytes
+    node: str
+    copy: str | None = None  # With which it goes on; empty: with nothing; None: with the one that there is.
+    timeout_ms: int = DECISION_MS
+
+
 class RecordOptions(NamedTuple):
     """What the options of a read or a write of records say."""
 
@@ -289,6 +299,13 @@ def split(arguments: Arguments) -> Split:
         words = f"a range begins at a key of 1 to {MOST_KEY_BYTES} bytes, not of {len(key)}"
         raise BadRequest(f"{arguments.method}: {words}")
     return Split(table, key, _timeout_ms(options))
+
+
+def force_join(arguments: Arguments) -> ForceJoin:
+    """Read `[table, key, node, {copy, timeout_ms}]`.  Raises BadRequest: it is something else."""
+    table, key, node = arguments.text("table"), arguments.blob("key"), arguments.text("node")
+    options = arguments.options("copy", "timeout_ms")
+    return ForceJoin(table, key, node, options.text("copy"), _timeout_ms(options))
 
 
 def record_options(arguments: Arguments, *known: str) -> RecordOptions:

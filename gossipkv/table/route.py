@@ -28,7 +28,7 @@ class Place(NamedTuple):
     first: bytes  # The first key of a range; of a shard its number.
     end: bytes | None  # The next one's first; None: there is none.
     hosts: tuple[bytes, ...]  # The uuids of those that are AVAILABLE, in their order.
-    origins: tuple[int, ...]  # All its assignments, present or former.
+    origins: tuple[int, ...]  # All its assignments, present, former, or taken by force.
     version: int  # The config id of the map that has changed it last.
     moving: tuple[Assignment, ...] = ()  # Those that are not AVAILABLE.
 
@@ -121,4 +121,5 @@ def _place_of(entry: Entry, end: bytes | None) -> Place:
     partition = decode_partition(entry.record)
     hosts = sorted(one.node for one in partition.assignments if one.state == State.AVAILABLE)
     moving = tuple(one for one in partition.assignments if one.state != State.AVAILABLE)
-    return Place(partition.id, entry.key, end, tuple(hosts), partition.named, entry.version, moving)
+    origins = (*partition.named, *(one.assignment for one in partition.ends))
+    return Place(partition.id, entry.key, end, tuple(hosts), origins, entry.version, moving)

@@ -28,6 +28,7 @@ Operations, their arguments, and how each knows that it is done; all refuse wher
     end 1       [key, partition, [[assignment, end], ...]]          the end of each of them is known, or it has none
     settle 1    [key, partition, [[assignment, counter], ...]]      none of them is former
     divide 2    [key, partition, [[first key, partition, [assignment, ...]], ...]]   the first child stands at the key
+    refound 1   [key, partition, new, assignment, node, [[assignment, counter], ...]]   the new partition stands there
     set_groups 1  [uuids of a group's nodes, ...]                     the meta has these groups
 
 `unassign` cancels a move, or ends it; who is AVAILABLE goes by a move, and who was is former from then on.  By force
@@ -39,7 +40,9 @@ parent is on: they have the records, so nothing has to travel.  A new assignment
 parent's, in their order; the parent's are former in each child, beside those that were former in the parent: clocks
 and tokens name them until each child has settled them for itself.  Its ends are each child's, too.  A hash table is
 not divided: a key's shard is its hash modulo their number.  (`divide 1` gave children nothing former; no program that
-was released has asked for it.)
+was released has asked for it.)  `refound` is for a range whose hosts are all gone: it puts another partition in its
+place, with one assignment.  All that was assigned is taken by force, and its ends are what the node of that has kept,
+said beforehand.  Nothing is former, so a copy of before that comes back is nobody's.
 """
 
 from __future__ import annotations
@@ -411,6 +414,30 @@ def _divide(view: View, argument: object) -> Edits:
     return Edits(puts)
 
 
+def _refound(view: View, argument: object) -> Edits:
+    match argument:
+        case (bytes(key), partition, new, assignment, bytes(node), tuple(rows)) if (
+            is_whole(new) and is_whole(assignment) and len(node) == UUID_BYTES and all(map(_is_counted, rows))
+        ):  # fmt: skip
+            counters: dict[int, int] = dict(rows)
+        case _:
+            raise Refusal(INVALID, "refound takes [key, partition, new partition, assignment, node, ends]")
+    if decode_table(view.meta).kind != RANGE:
+        raise Refusal(INVALID, "a shard is not begun anew")
+    entry = view.get(key)
+    if entry is not None and decode_partition(entry.record).id == new != partition:
+        return Edits()
+    found = _partition_at(view, key, partition)
+    if not counters.keys() >= {*found.named, *(end.assignment for end in found.ends)}:
+        raise Refusal(INVALID, f"the partition at {key[:40]!r}: each of its assignments has an end")
+    if new == found.id or assignment in counters:
+        raise Refusal(INVALID, f"the partition at {key[:40]!r}: an id is there already")
+    # Where they are too many, those are let go of of which nothing was kept.
+    ends = tuple(End(one, counters[one]) for one in sorted(counters, key=lambda one: (counters[one] > 0, one)))
+    after = Partition(new, (), (), ends[-MOST_ENDS:])
+    return _changed(view, key, after, [Assignment(assignment, node, 0, State.AVAILABLE)])
+
+
 def _fault_of_children(parent: Partition, children: Sequence[Child], key: bytes, after: bytes | None) -> str:
     """Why a partition, from a key to before another, is not divided into these; empty: it may be."""
     firsts = [child.first for child in children]
@@ -457,6 +484,7 @@ OPERATIONS: Final[Functions] = {
     ("end", 1): _end,
     ("settle", 1): _settle,
     ("divide", 2): _divide,
+    ("refound", 1): _refound,
     ("set_groups", 1): _set_groups,
 }
 

@@ -184,6 +184,8 @@ TRIO_SHELLS: dict[str, str] = {
     "gossipkv.replication.shell": "reads the log, keeps places, and wakes what waits at its deadline",
     "gossipkv.table.accepting": "forwards what is due now and then",
     "gossipkv.table.asking": "waits for connections, and for the answers of other nodes",
+    "gossipkv.table.changing": "waits for what other nodes say, and for who has just come to be heard of",
+    "gossipkv.table.refounding": "asks the hosts of a range at once whether they live",
     "gossipkv.table.deciding": "waits for the next look at registers, and for other nodes",
     "gossipkv.node.gossip": "lists many entries in several turns",
     "gossipkv.node.verdicts": "asks all members at once, and waits until somebody wants a verdict",

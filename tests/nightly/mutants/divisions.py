@@ -89,7 +89,7 @@ MUTANTS_OF_DIVISIONS: tuple[Mutant, ...] = (
     planted(
         "a target inherits what lies there",
         f"{IN_HOLDING}._divide_one",
-        "is_heir = own is not None and own.state in {State.AVAILABLE, State.LEAVING}",
+        "is_heir = own is not None and own.state in _HELD",
         "is_heir = own is not None",
         HOLDING,
     ),

@@ -27,6 +27,7 @@ from tests.nightly.mutants.mutant import GOSSIP, Edit, Mutant, planted
 from tests.nightly.mutants.page import MUTANTS_OF_THE_PAGE
 from tests.nightly.mutants.placement import MUTANTS_OF_PLACEMENT
 from tests.nightly.mutants.records import MUTANTS_OF_RECORDS
+from tests.nightly.mutants.refounding import MUTANTS_OF_REFOUNDING
 from tests.nightly.mutants.register import MUTANTS_OF_THE_REGISTER
 from tests.nightly.mutants.replication import MUTANTS_OF_REPLICATION
 from tests.nightly.mutants.report import MUTANTS_OF_REPORTS
@@ -358,6 +359,7 @@ MUTANTS = (
     *MUTANTS_OF_LOADING,
     *MUTANTS_OF_REPLICATION,
     *MUTANTS_OF_MOVES,
+    *MUTANTS_OF_REFOUNDING,
     *MUTANTS_OF_SPLITTING,
     *MUTANTS_OF_DIVISIONS,
     *MUTANTS_OF_SESSIONS,

@@ -154,12 +154,17 @@ def test_nobody_there() -> None:
 
 def test_an_interrupt_ends_a_run() -> None:
     """Ctrl-C is heard while the loop runs without the GIL."""
-    with FakeNode(store(HELD)) as node:
+
+    def interrupted(address: str) -> None:  # On a busy machine the timer is early.
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):  # Around the timer: on a busy machine it is early.
-            timer.start()
-            run(node.address, "db", RECORDS, Load(duration_s=60))
-        timer.join()
+        timer.start()
+        try:
+            run(address, "db", RECORDS, Load(duration_s=60))
+        finally:
+            timer.join()
+
+    with FakeNode(store(HELD)) as node, pytest.raises(KeyboardInterrupt):
+        interrupted(node.address)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from gossipkv.table.for_peers import PeerMethods
 from gossipkv.table.methods import TableMethods
 from gossipkv.table.placing import PlacingMethods
 from gossipkv.table.quarantine import QuarantineMethods
+from gossipkv.table.ranges import RangeMethods
 from gossipkv.table.records import RecordMethods
 from gossipkv.wire.arguments import Arguments
 
@@ -250,8 +251,8 @@ def test_methods_that_are_loaded_late_are_the_same():
     part._tables = SimpleNamespace(closed=None)
     late = TableMethods(part, None, None)
     limits = SimpleNamespace(max_key=1, max_value=1, scan_limit=1, stage_timeout=1, max_token=1)
-    whole = ClientMethods(part, None).methods | PlacingMethods(part, None).methods | QuarantineMethods(part).methods
-    whole |= PeerMethods(part).methods | RecordMethods(part, None, limits).methods
+    whole = ClientMethods(part, None).methods | PlacingMethods(part, None).methods | RangeMethods(part, None).methods
+    whole |= QuarantineMethods(part).methods | PeerMethods(part).methods | RecordMethods(part, None, limits).methods
     assert list(late.methods) == list(whole)
     assert late.tables() == []
     with pytest.raises(NotReady):

@@ -8,6 +8,7 @@ import trio
 from gossipkv.placement.partition import End, State
 from gossipkv.register.metadata.partitions import RANGE
 from gossipkv.replication.keys import Identity
+from gossipkv.replication.shell import Replication
 from gossipkv.table.holding import Holding, hosts_of, parts_of
 from tests.unit.table.record_nodes import Records
 from tests.unit.table.test_divided import MIDDLE
@@ -32,6 +33,7 @@ class Held:
         around = SimpleNamespace(
             replicas=self.node.replicas, append=self.node.append, goes_by=self.node.goes_by, maps=self.node.maps,
             departed=self.departed, departs=lambda copy: self.departed.update({copy: None}), let_go=self.let_go,
+            kept=lambda one: Replication.kept(SimpleNamespace(_store=self.node), one),
         )  # fmt: skip
         me = SimpleNamespace(me=SimpleNamespace(node=self.node.uuid), known=self.records.known, tree=self.records.tree)
         trio.run(Holding(me, self.records, around).look)

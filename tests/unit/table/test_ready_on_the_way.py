@@ -92,3 +92,17 @@ def test_a_write_is_told_to_be_lost_too(world):
     assert isinstance(told, WriteLost)
     (copy,) = one.replicas.copies.values()
     assert (told.details["kept"], clock.counter(copy.appended, copy.assignment)) == (4, 0)
+
+
+@pytest.mark.parametrize("request_", [("get",), ("put", b"v")])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_who_holds_nothing_tells_what_a_host_says(request_, is_alone):
+    """That it is lost is so for good, whether other hosts answer or not."""
+    records = Records(3)
+    one, two, other = records.nodes
+    records.make("t", firsts=1, holders=lambda _: [one, two])
+    moves(records, one, two, ends=((GONE, 4),))
+    two.is_lost = is_alone
+    method, *value = request_
+    options = {"token": seen(records, MOVED, 5), "timeout_ms": 500}
+    assert isinstance(other.outcome(method, "t", b"k", *value, options), WriteLost)

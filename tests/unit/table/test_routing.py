@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gossipkv.errors import NotReady, UnknownDatabase
 from gossipkv.gossip.member import State
 from gossipkv.keyspace.partitioner import murmur3_32
-from gossipkv.register.metadata.partitions import RANGE
+from gossipkv.placement.partition import End
+from gossipkv.register.metadata.partitions import RANGE, decode_partition
 from gossipkv.table.route import together
 from tests.unit.table.record_nodes import Records
 
@@ -85,3 +86,14 @@ def test_what_the_same_nodes_hold_goes_together():
     records.make("t", firsts=6, holders=lambda number: [[one, two], [two, one], [three, one]][number % 3])
     groups = together(records.nodes[0].methods.routing.route("t").places())
     assert [[int.from_bytes(place.first, "big") for place in group] for group in groups] == [[0, 1, 3, 4], [2, 5]]
+
+
+def test_what_a_partition_names():
+    """Present assignments, former ones, and those that were taken by force: what a token has of them may be lost."""
+    records = Records(2)
+    table = records.make("t", RANGE, firsts=[b""], holders=lambda _: records.nodes)
+    (entry,) = records.tree(table).scan()
+    before = decode_partition(entry.record).named
+    records.change("t", lambda one: one._replace(former=(1 << 40,), ends=(End(1 << 41, 5),)))
+    route = records.nodes[0].methods.routing.route("t")
+    assert {*route.origins()} == {*before, 1 << 40, 1 << 41}

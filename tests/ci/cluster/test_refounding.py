@@ -1,0 +1,97 @@
+"""Real nodes that lose all hosts of a range: people have it begin anew with what is left, and nothing is merged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gossipkv.client import blocking
+from gossipkv.launcher import Cluster
+from tests.ci.cluster.table_nodes import Nodes, until
+from tests.ci.cluster.table_records import TABLE, trouble
+from tests.ci.cluster.views import LOGGED
+
+pytestmark = pytest.mark.timeout(600)
+
+SETTINGS = {**LOGGED, "refresh_period": "off"}
+NODES = 5
+OLD = {b"old/%03d" % number: b"%d" % number for number in range(300)}
+NEW = {b"new/%03d" % number: b"%d" % number for number in range(100)}
+ALL = {"level": "all", "timeout_ms": 20_000}
+
+
+def gossipkv(*arguments):
+    """Run a command to its end: its status, and all that it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gossipkv", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def hosts(nodes, index):
+    """The numbers of the nodes that hold the one range, once nothing moves; nobody, as long as something does."""
+    (partition,) = nodes.ask(index, "partition_map", TABLE)["partitions"]
+    if {one["state"] for one in partition["assignments"]} != {"AVAILABLE"}:
+        return []
+    return sorted(int(one["node"][1:]) for one in partition["assignments"])
+
+
+def aside(nodes, index):
+    """The nodes that have set a copy aside."""
+    return sorted(row["node"] for row in nodes.ask(index, "quarantine_list", {}) if "copy" in row)
+
+
+def put(nodes, index, records):
+    """Have records at all hosts."""
+    for key, value in records.items():
+        until(lambda key=key, value=value: nodes.ask(index, "put", TABLE, key, value, ALL), bool)
+
+
+def test_a_range_begins_anew(tmp_path):
+    """With the copy of a node that was taken for gone; who was killed comes back, and what it has is set aside."""
+    with Cluster(tmp_path, nodes=NODES, settings=SETTINGS) as cluster, Nodes(cluster) as nodes:
+        everybody = {*range(1, NODES + 1)}
+        nodes.all_alive(everybody)
+        nodes.ask(1, "create_table", TABLE, {"kind": "range", "replication": 2, "timeout_ms": 30_000})
+        one, _ = until(lambda: hosts(nodes, 1), bool)
+        put(nodes, one, OLD)
+        other = min(everybody - {one})
+        cluster.kill(one)
+        nodes.all_alive(everybody - {one})
+        nodes.ask(other, "remove_node", f"n{one}", {"force": True, "timeout_ms": 30_000})
+        until(lambda: hosts(nodes, other), lambda now: len(now) == 2 and one not in now)
+        cluster.start(one)
+        nodes.all_alive(everybody)
+        until(lambda: aside(nodes, one), lambda now: now == [f"n{one}"])
+        nodes.ask(one, "add_node", f"n{one}", {"timeout_ms": 30_000})
+        gone = until(lambda: hosts(nodes, one), lambda now: len(now) == 2)
+        assert one not in gone
+        put(nodes, gone[0], NEW)
+        for index in gone:
+            cluster.kill(index)
+        at = ["--node", cluster.node(one).address]
+        status, said = gossipkv("table", "force-join", TABLE, "old/1", f"n{one}", "--yes", *at)
+        assert (status, "may be alive" in said) == (3, True), said  # Nobody knows yet that they are not.
+        nodes.all_alive(everybody - {*gone})
+        status, said = gossipkv("table", "force-join", TABLE, "old/1", f"n{one}", *at)
+        assert (status, "nothing was done" in said) == (2, True), said
+        status, said = gossipkv("table", "force-join", TABLE, "old/1", f"n{one}", "--yes", *at)
+        assert (status, f"n{one}" in said) == (0, True), said
+        with blocking.connect(cluster.node(one).address, timeout_ms=30_000) as client:
+            table = client.table(TABLE)
+            assert dict(until(lambda: [*table.scan()], bool)) == OLD  # What was written since is lost.
+            until(lambda: table.put(b"old/001", b"newer", level="one") or True, bool)
+        for index in gone:
+            cluster.start(index)
+        nodes.all_alive(everybody)
+        until(lambda: aside(nodes, one), lambda now: now == sorted(f"n{index}" for index in gone))
+        until(lambda: hosts(nodes, one), lambda now: len(now) == 2 and one in now)
+        put(nodes, one, {b"new/001": b"anew"})
+        with blocking.connect(cluster.node(gone[0]).address, timeout_ms=30_000) as client:
+            found = dict(client.table(TABLE).scan())
+        assert found == OLD | {b"old/001": b"newer", b"new/001": b"anew"}
+        verified = gossipkv("verify", "--table", TABLE, *at)
+        assert (verified[0], "all copies equal" in verified[1]) == (0, True), verified
+        assert trouble(cluster) == []

@@ -1,0 +1,130 @@
+"""With what a range goes on that was begun anew: with just what the map says was kept, or with nothing."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from gossipkv.errors import NotReady
+from gossipkv.placement.partition import Assignment, End, Partition, State
+from gossipkv.replication import clock
+from gossipkv.replication.keys import JOINING, RECORD
+from gossipkv.replication.shell import Replication
+from gossipkv.replication.spaces import Spaces
+from tests.unit.table.test_divided import MIDDLE
+from tests.unit.table.test_divided_holding import HIGH, LOW, OTHER, Held
+
+GONE, NEW = 2000, 3000
+OLD, YOUNG = b"a", b"z"  # Keys, before and behind the middle.
+
+
+class Lost(Held):
+    """A node with a copy that was set aside since others were forced to go on without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.node.call("put", "t", YOUNG, b"2", {"level": "one"})
+        self.ends = tuple(End(*one) for one in clock.entries(self.parent.synced))
+        self.records.change("t", lambda _: Partition(GONE, (self.seat(90, OTHER),), (), self.ends))
+        self.look()
+        ((_, why),) = self.aside
+        assert why.endswith("began anew without it")
+
+    def seat(self, assignment, node=None):
+        """An assignment of a node, of this one, AVAILABLE."""
+        return Assignment(assignment, node or self.node.uuid, 0, State.AVAILABLE)
+
+    def anew(self, ends=None):
+        """The range begins anew here."""
+        ends = self.ends if ends is None else ends
+        self.records.change("t", lambda _: Partition(NEW, (self.seat(91),), (), ends))
+        self.look()
+
+    def get(self, key):
+        """What a client reads here."""
+        return self.node.call("get", "t", key, {"local": True})[0]
+
+    @property
+    def beside(self):
+        """The bounds of what is set aside."""
+        return [tuple(one.identity.bounds) for one in self.node.replicas.spaces.all_aside()]
+
+
+@pytest.fixture
+def lost():
+    """Whose hosts are gone."""
+    return Lost()
+
+
+def test_it_goes_on_where_it_lies(lost):
+    """Nothing is copied, its clock is of nobody who was, and what is written wins over what was kept."""
+    lost.anew()
+    assert (lost.copies, lost.beside) == ({NEW: True}, [])
+    (copy,) = lost.node.replicas.copies.values()
+    assert (clock.entries(copy.synced), copy.bounds) == ([(91, 0)], (b"", None))
+    assert copy.time.last >= lost.parent.time.last > 0
+    assert [lost.get(OLD), lost.get(YOUNG)] == [b"1", b"2"]
+    lost.node.call("put", "t", OLD, b"3", {"level": "one"})
+    assert lost.get(OLD) == b"3"
+    stands = [row for row in lost.node.spaces[copy.space].items() if row[0][:1] == b"\0"]
+    (found,) = Spaces().found(copy.space, stands, 1)  # In another life.
+    assert (found.identity, found.synced) == (copy.identity, copy.synced)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        lambda ends: (ends[0]._replace(counter=1), *ends[1:]),
+        lambda ends: ends[1:],
+        lambda ends: ends[:-1],
+        lambda ends: (),
+    ],
+    ids=["of another clock", "without its own", "with one that has none", "with none"],
+)
+def test_what_was_not_kept_is_never_merged(lost, ends):
+    """It begins with nothing, and what is set aside stays so."""
+    lost.anew(ends(lost.ends))
+    assert (lost.copies, lost.beside) == ({NEW: False}, [(b"", None)])
+    assert lost.get(OLD) is None
+
+
+def test_what_was_not_whole_is_not_kept(lost):
+    """Whoever took it in had more."""
+    (one,) = lost.node.replicas.spaces.all_aside()
+    lost.node.spaces[one.space][JOINING + one.suffix] = b""
+    lost.anew()
+    assert (lost.copies, lost.beside) == ({NEW: False}, [(b"", None)])
+
+
+def divided(lost, low, high):
+    """The range that begins anew is divided before its node has heard; some children begin elsewhere."""
+    nodes = {LOW: low, HIGH: high}
+    lost.records.divide(
+        "t", MIDDLE, lambda one: Partition(one.id, (lost.seat(one.id, nodes[one.id]),), (), lost.ends)
+    )  # fmt: skip
+    lost.look()
+
+
+def test_children_go_on_with_it(lost):
+    """Each with its keys."""
+    with pytest.raises(NotReady):
+        divided(lost, None, None)
+    lost.records.run()
+    lost.look()
+    assert (lost.copies, lost.beside) == ({LOW: True, HIGH: True}, [])
+    assert [lost.get(OLD), lost.get(YOUNG)] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(("low", "high", "left"), [(None, OTHER, (MIDDLE, None)), (OTHER, None, (b"", MIDDLE))])
+def test_the_rest_stays_set_aside(lost, low, high, left):
+    """And may be kept later, with what it had."""
+    divided(lost, low, high)
+    assert (lost.copies, lost.beside) == ({HIGH if high is None else LOW: True}, [left])
+    (rest,) = lost.node.replicas.spaces.all_aside()
+    was = Replication.kept(SimpleNamespace(_store=lost.node), rest)
+    assert clock.entries(was.synced) == [tuple(end) for end in lost.ends]
+    key = YOUNG if high else OLD
+    assert RECORD + key in lost.node.spaces[rest.space]
+    stands = [row for row in lost.node.spaces[rest.space].items() if row[0][:1] == b"\0"]
+    spaces = Spaces()
+    assert len(spaces.found(rest.space, stands, 1)) == 1
+    assert [*spaces.all_aside()] == [rest]

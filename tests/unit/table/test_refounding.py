@@ -1,0 +1,149 @@
+"""`force_join`: a range whose hosts are all gone begins anew, with what was kept or with nothing: whole nodes."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from gossipkv.errors import BadRequest, Conflict, GossipKVError, WriteLost
+from tests.unit.table.test_placing import come, die, made
+from tests.world.nodes.phases import refused
+from tests.world.nodes.whole_cluster import simulate
+
+ALL = {"level": "all", "timeout_ms": 20_000}
+
+
+class Lost:
+    """A table of one range on two of five nodes."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.machines = {f"n{number}": machine for number, machine in enumerate(cluster.machines, 1)}
+
+    async def hosts(self):
+        """Who holds the range that has the key, and its id, as a node knows that lives."""
+        told = await self.ask("partition_map", "t")
+        found = [one for one in told["partitions"] if one["start"] <= b"k"][-1]
+        return sorted(one["node"] for one in found["assignments"]), found["id"]
+
+    @property
+    def living(self):
+        """The nodes that live."""
+        return [name for name, machine in self.machines.items() if machine.runs]
+
+    async def ask(self, method, *params, of=None):
+        """Ask a node, for long enough."""
+        return await self.cluster.ask(self.machines[of or self.living[0]], method, *params, timeout_s=60)
+
+    async def refused(self, method, *params):
+        """An error that is answered."""
+        return await refused(self.cluster, self.machines[self.living[0]], method, *params)
+
+    async def until(self, ask):
+        """What is answered without an error, at last."""
+        with trio.fail_after(120):
+            while True:
+                try:
+                    return await ask()
+                except GossipKVError:
+                    await trio.sleep(0.5)
+
+    async def put(self, value, of=None):
+        """Write at all hosts; the token."""
+        return await self.until(lambda: self.ask("put", "t", b"k", value, ALL, of=of))
+
+    async def lose(self, *names):
+        """Kill nodes."""
+        for name in names:
+            await die(self.cluster, self.machines[name])
+
+    async def aside(self):
+        """The copies that are set aside at nodes that live."""
+        rows = await self.ask("quarantine_list", {})
+        return [(row["node"], row["copy"], row["why"]) for row in rows if "error" not in row]
+
+
+async def lost(cluster, *, kept):
+    """Lose all hosts of a range; `kept`: a node that was one before has a copy set aside, with the first value alone.
+
+    Returns that node, and the tokens of both values.
+    """
+    await made(cluster, {"kind": "range", "replication": 2})
+    one = Lost(cluster)
+    hosts, _ = await one.hosts()
+    first = await one.put(b"first")
+    node = next(name for name in one.machines if name not in hosts)
+    if kept:
+        node = hosts[0]
+        await one.lose(node)
+        await one.ask("remove_node", node, {"force": True})
+        with trio.fail_after(120):
+            while node in (await one.hosts())[0] or len((await one.hosts())[0]) < 2:
+                await trio.sleep(0.5)
+        await come(cluster, one.machines[node])
+        await one.ask("add_node", node)
+    with trio.fail_after(120):
+        while kept and not await one.aside():
+            await trio.sleep(0.5)
+    hosts, _ = await one.hosts()
+    second = await one.ask(
+        "put", "t", b"k", b"second", {"level": "one"}, of=hosts[0]
+    )  # All may have it, a while later.
+    await one.lose(*hosts)
+    return one, node, (first, second)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_range_begins_anew(kept):
+    """With what was kept; sessions that have seen more are told; its hosts of before are nobody's when they come."""
+
+    async def scenario(cluster):
+        one, node, (first, second) = await lost(cluster, kept=kept)
+        gone, before = await one.hosts()
+        (copy,) = [name for _, name, _ in await one.aside()] or [None]
+        told = await one.ask("force_join", "t", b"k", node)
+        assert (told["node"], told["copy"], told["partition"] == before) == (node, copy, False)
+        assert ("with the copy" in told["may_be_lost"]) is kept
+        again = await one.ask("force_join", "t", b"k", node)
+        assert again["partition"] == told["partition"]
+        assert (await one.hosts())[1] == told["partition"]
+        value = b"first" if kept else None
+        read = await one.until(lambda: one.ask("get", "t", b"k"))
+        assert read[0] == value
+        assert type(await one.refused("get", "t", b"k", {"token": second})) is WriteLost
+        # What all hosts had is not named by a token: nobody is told that it is lost.
+        assert (await one.ask("get", "t", b"k", {"token": first}))[0] == value
+        assert await one.aside() == []
+        await one.ask("put", "t", b"k", b"third", {"level": "one"}, of=node)
+        for name in gone:
+            await come(cluster, one.machines[name])
+        with trio.fail_after(120):
+            while len(await one.aside()) < len(gone):
+                await trio.sleep(0.5)
+        assert (await one.ask("get", "t", b"k"))[0] == b"third"
+        assert {name for name, _, _ in await one.aside()} == {*gone}
+
+    simulate(scenario, 1, machines=5)
+
+
+def test_what_is_refused():
+    """While a host lives, or may; shards; nodes that cannot hold it; copies that are not there."""
+
+    async def scenario(cluster):
+        one, node, _ = await lost(cluster, kept=False)
+        await one.ask("create_table", "h", {"kind": "hash", "partitions": 1, "replication": 1})
+        gone, _ = await one.hosts()
+        for kind, words, *params in (
+            (BadRequest, "has shards", "h", b"k", node), (BadRequest, "is not alive", "t", b"k", gone[0]),
+            (BadRequest, "is no node of tables", "t", b"k", "n9"),
+            (BadRequest, "no copy 7", "t", b"k", node, {"copy": "7"}),
+            (BadRequest, "key", "t", 5, node), (BadRequest, "depth", "t", b"k", node, {"depth": 1}),
+        ):  # fmt: skip
+            error = await one.refused("force_join", *params)
+            assert (type(error), words in error.message) == (kind, True), (params, error)
+        await come(cluster, one.machines[gone[0]])
+        error = await one.refused("force_join", "t", b"k", node)
+        assert (type(error), error.details.get("hosts")) == (Conflict, [gone[0]]), error
+        assert (await one.until(lambda: one.ask("get", "t", b"k")))[0] == b"second"
+
+    simulate(scenario, 1, machines=5)
