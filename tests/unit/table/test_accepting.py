@@ -50,6 +50,11 @@ class Smeared(Records):
         """What the host has."""
         return self.host.call("get", "t", key)[0]
 
+    @property
+    def copy(self):
+        """The host's, of the short range."""
+        return next(one for one in self.host.replicas.copies.values() if one.bounds.has(KEY))
+
     def crash(self, node):
         """What is not synced is gone; another life begins with what is."""
         node.unsynced.clear()
@@ -177,8 +182,7 @@ def test_an_answer_that_is_lost_changes_nothing(smeared):
     smeared.pass_s(WAIT_S)
     assert smeared.value() == b"late"
     assert smeared.smearer.accepting.waiting == 0
-    (copy,) = [one for one in smeared.host.replicas.copies.values() if one.bounds.has(KEY)]
-    assert copy.time.last < (smeared.host.now_ms() - 60_000) << COUNT_BITS  # Nothing was written anew.
+    assert smeared.copy.time.last < (smeared.host.now_ms() - 60_000) << COUNT_BITS  # Nothing was written anew.
 
 
 def test_a_later_delete_stays(smeared):
@@ -207,10 +211,13 @@ def test_the_host_merges_the_time(smeared):
     smeared.host.now_ms = lambda: late_ms() - 50_000 - MOST_WAIT_MS
     smeared.host.replicas.skew.most_ms = 1e9
     smeared.put(b"v")
+    accepted_ms = smeared.smearer.now_ms()
     smeared.pass_s(WAIT_S)
     assert smeared.value() == b"v"
     smeared.host.call("put", "t", KEY, b"w", {"level": "one"})
     assert smeared.value() == b"w"
+    assert smeared.host.now_ms() < accepted_ms
+    assert smeared.copy.time.last > accepted_ms << COUNT_BITS
 
 
 def test_a_clock_that_was_far_ahead_gives_no_times(smeared):
@@ -222,6 +229,7 @@ def test_a_clock_that_was_far_ahead_gives_no_times(smeared):
     assert smeared.put(b"w") == TOKEN
     smeared.pass_s(WAIT_S)
     assert smeared.value() == b"v"  # An hour ahead of the host: a new write.
+    assert smeared.copy.time.last <= (smeared.host.now_ms() + 1) << COUNT_BITS
     smeared.host.call("put", "t", KEY, b"x", {"level": "one"})
     assert smeared.value() == b"x"
 
@@ -314,7 +322,7 @@ def test_what_is_no_accepted_put(smeared, rows):
 def test_of_one_key_the_last_accepted_stays(smeared):
     """In whatever order they come, in one message or several."""
     chance = random.Random(1)
-    (copy,) = [one for one in smeared.host.replicas.copies.values() if one.bounds.has(KEY)]
+    copy = smeared.copy
     times = [(smeared.host.now_ms() - number) << COUNT_BITS for number in range(20)]
     for _ in range(20):
         rows = [(KEY, b"%d" % time, time) for time in chance.sample(times, 3)]
