@@ -1,7 +1,7 @@
-"""Ten times what one partition's hosts take, in the order of its time, smeared: waiting cores of six nodes, made-up time.
+"""Ten times what the hosts of one range take, in the order of time, smeared: waiting cores of six nodes, made-up time.
 
-A time series comes at such a rate that each range of the usual size is of five seconds: unsmeared all of it goes to one
-range at a time.  Hosts take so much a second of a range and refuse the rest; a node that smears begins another life amid
+A time series comes at such a rate that each range of the usual size is of five seconds: unsmeared all of it goes to
+one at a time.  Hosts take so much a second of a range and refuse the rest; a node that smears begins another life amid
 that, with what is synced; of some answers nobody hears.
 """
 
