@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gossipkv.wire.results import OnResult
 
 LOOK_S: Final = 0.1  # Between two looks at what is due: short beside two minutes.
+IDLE_S: Final = 1.0  # Where nothing waits.
 PAGE: Final = 256
 END: Final = bytes([FIRST[0] + 1])
 ACCEPTED: Final = "accepted"
@@ -70,7 +71,7 @@ class Accepting:
             except GossipKVError as error:  # A page of the store is damaged, say.
                 self._log.error("smeared_not_forwarded", reason=error.message)
                 await trio.sleep(LOOK_S * 100)
-            await trio.sleep(LOOK_S)
+            await trio.sleep(LOOK_S if self.waiting else IDLE_S)
 
     def drain(self) -> None:
         """Forward all that waits as soon as can be, and accept nothing more."""

@@ -177,9 +177,10 @@ class Writes:
 
     def _smears(self, route: Route, place: Place) -> Accepting | None:
         """Who keeps what is put into a partition for a while; None: it is written at once."""
-        time_key, replicas = route.table.time_key, self._replication().replicas
+        time_key = route.table.time_key
         if time_key is None or not route.table.smears or not time_key.is_short(place.first, place.end):
             return None
+        replicas = self._replication().replicas
         is_host = replicas.me in place.hosts or any(one.node == replicas.me for one in place.moving)
         is_off = replicas.skew.refusal(self._replication().now()) is not None  # Of which time should it be?
         return None if is_host or is_off else self._accepting()
