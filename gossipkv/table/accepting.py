@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from gossipkv.errors import GossipKVError, Overloaded, StorageError, Unknown, UnknownDatabase
+from gossipkv.errors import GossipKVError, LimitExceeded, Overloaded, StorageError, Unknown, UnknownDatabase
 from gossipkv.log import Log
 from gossipkv.replication.shell import SMEARED
 from gossipkv.storage.engine.shell import Batch
@@ -123,7 +123,7 @@ class Accepting:
             raise
         try:
             replication.append_told(batch, told)
-        except (Overloaded, StorageError):
+        except (LimitExceeded, Overloaded, StorageError):
             replication.waiting.end(waiter)
             smearing.forget(put)
             or_else()
@@ -178,6 +178,7 @@ class Accepting:
                 return
 
     def _forwarded(self, puts: Sequence[Put], error: GossipKVError | None) -> None:
+        self._smearing.answered(puts[0].table, None if error is None else error.message)
         match error:
             case None:
                 self.forwarded += len(puts)
@@ -232,7 +233,7 @@ class Accepting:
 
     def _told(self, waits: Waits) -> dict[str, Detail]:
         until_s = self._smearing.until_s(waits, self._replication.now())
-        return {"puts": waits.puts, "bytes": waits.bytes, "until_s": until_s}
+        return {"puts": waits.puts, "bytes": waits.bytes, "until_s": until_s, "why": waits.why}
 
     def to_map(self) -> dict[str, Detail]:
         """What `info` tells."""

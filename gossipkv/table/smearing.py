@@ -73,11 +73,12 @@ def put_of(at: bytes, value: bytes) -> Put:
 class Waits:
     """What waits for a table."""
 
-    __slots__ = ("bytes", "last_ms", "puts")
+    __slots__ = ("bytes", "last_ms", "puts", "why")
 
     def __init__(self) -> None:
         self.puts = 0
         self.bytes = 0
+        self.why: str | None = None  # Nobody has taken what was forwarded last.
         self.last_ms = 0  # When the last of it is due, of all since it was empty.
 
 
@@ -138,6 +139,11 @@ class Smearing:
         self.puts += 1
         self.bytes += put.size_bytes
 
+    def answered(self, table: bytes, why: str | None) -> None:
+        """What was forwarded of a table is taken, or why it is not."""
+        if (waits := self.tables.get(table)) is not None:
+            waits.why = why
+
     def is_there(self, put: Put) -> None:
         """Its row can be read: it may be before the cursor already."""
         self._cursor = min(self._cursor, put.at)
@@ -177,9 +183,7 @@ class Smearing:
 
     def later(self, put: Put, now: float) -> Put:
         """The row that is to be in its place, of a put that nobody has taken; it is under way until that is there."""
-        again = put._replace(at=self._row_at(now, self._random.randint(*AGAIN_MS)))
-        self.tables[put.table].last_ms = max(self.tables[put.table].last_ms, _due_of(again.at))
-        return again
+        return put._replace(at=self._row_at(now, self._random.randint(*AGAIN_MS)))
 
     def is_put_off(self, put: Put, again: Put) -> None:
         """Another row can be read in its place; or it stays itself, where none could be written."""

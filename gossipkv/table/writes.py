@@ -142,7 +142,7 @@ class Writes:
                     together.begun()
 
                 if may_smear and (accepting := self._smears(route, batches[0][0])) is not None:
-                    accepting.accept(route.table.id, _only(rows), deadline, on_result, write)
+                    accepting.accept(route.table.id, _only(rows), deadline, on_result, partial(_told, write, on_result))
                 else:
                     write()
 
@@ -386,6 +386,14 @@ def _check_times(route: Route, rows: Mapping[bytes, bytes | None]) -> None:
             if value is not None and (fault := time_key.fault_of(key)):
                 words = f"{fault}; {key[:40]!r} has {len(key)}"
                 raise BadRequest(words, {"time_key": [*time_key], "size": len(key)})
+
+
+def _told(do: Callable[[], object], on_result: OnResult) -> None:
+    """Do what may fail behind the request's beginning."""
+    try:
+        do()
+    except GossipKVError as error:
+        on_result(error)
 
 
 def _only(rows: Mapping[bytes, bytes | None]) -> tuple[bytes, bytes]:

@@ -123,12 +123,12 @@ def _smeared(name: str, entries: Mapping[str, Entry]) -> Iterator[Reason]:
         told = map_of(entry.get("smeared"))
         if puts := whole_of(told.get("puts")):
             waits = f"{name}: {puts:,} {'put waits' if puts == 1 else 'puts wait'} at {node}"
-            until_s = number_of(told.get("until_s")) or 0.0
-            if until_s >= LATE_S:
+            if told.get("why") is None:
+                until_s = number_of(told.get("until_s")) or 0.0
                 yield Reason(WELL, f"{waits}, for {duration_text(round(until_s))} at most", name)
             else:
-                advice = f"Do not lose {node}: they are on its disk alone. They go as soon as their ranges take them."
-                yield Reason(ATTENTION, f"{waits}, and should be forwarded by now", name, advice)
+                advice = f"They are on the disk of {node} alone: do not take it away before they are forwarded."
+                yield Reason(ATTENTION, f"{waits}, and nobody takes them: {plain(told['why'])}", name, advice)
 
 
 def acceptors(reports: Mapping[str, Entry]) -> dict[str, bool]:

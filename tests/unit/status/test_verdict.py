@@ -312,9 +312,9 @@ SITUATIONS = [
     ),
     (
         "smeared late",
-        said(n2={"carts": {**TABLE, "smeared": {"puts": 1200, "bytes": 5, "until_s": 0.0}}}),
+        said(n2={"carts": {**TABLE, "smeared": {"puts": 1200, "bytes": 5, "until_s": 9.0, "why": "no host"}}}),
         ATTENTION,
-        "carts: 1,200 puts wait at n2, and should be forwarded by now",
+        "carts: 1,200 puts wait at n2, and nobody takes them: no host",
         None,
     ),
     ("aside", said(n2={"carts": {**TABLE, "aside": {"copies": 1, "bytes": 5}}}), ATTENTION, "carts: a copy is", None),

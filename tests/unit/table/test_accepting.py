@@ -74,7 +74,7 @@ def test_a_put_of_a_short_range_is_kept_and_comes_to_its_host(smeared):
     assert smeared.put(b"v") == ACCEPTED
     assert smeared.value() is None
     told = smeared.smearer.accepting.told(smeared.id)
-    assert (told["puts"], 0 < told["until_s"] <= MOST_WAIT_MS / 1000) == (1, True)
+    assert (told["puts"], told["why"], 0 < told["until_s"] <= MOST_WAIT_MS / 1000) == (1, None, True)
     smeared.pass_s(WAIT_S)
     assert smeared.value() == b"v"
     assert smeared.host.asked == ["table_accepted"]
@@ -251,6 +251,7 @@ def test_what_hosts_refuse_is_forwarded_again(smeared):
     smeared.put(b"v")
     smeared.host.is_lost = True
     smeared.pass_s(WAIT_S)
+    assert "no host takes the write" in smeared.smearer.accepting.told(smeared.id)["why"]
     smeared.smearer.refuses = StorageError("no space left")
     smeared.pass_s(60)
     smeared.smearer.refuses = None
